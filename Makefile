@@ -1,0 +1,63 @@
+# Everything a newcomer needs: `make demo` (a real cluster, real data) and `make test` (all suites).
+# Needs Python 3.11 or newer and make. PYTHON=... chooses the interpreter; PART=... picks a part of the demo.
+
+PYTHON ?=
+VENV   := .venv
+BIN    := $(VENV)/bin
+ENSURE := sh .ci/python.sh "$(PYTHON)" .ci/venv.py
+PROTOS  = $(shell find bookkeeper journalmgr hedwig -name '*.proto' | sort)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check unit sim integration interop bench proto proto-check clean venv-demo venv-dev
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+# The virtual environment. Instant when nothing changed (.ci/venv.py compares a stamp inside it).
+venv-demo:
+	@$(ENSURE) --extras spark
+venv-dev:
+	@$(ENSURE) --extras dev,spark
+
+demo: venv-demo  ## a cluster on this machine, real data written and read back, a bookie killed (PART= picks a part)
+	$(BIN)/bookkeeper demo $(PART)
+
+test: venv-dev  ## every suite: unit, simulation, integration, interop
+	$(BIN)/python .ci/suites.py unit simulation integration interop
+
+check: venv-dev proto-check  ## ruff, format, mypy --strict, unit tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/python .ci/suites.py unit
+
+unit: venv-dev  ## unit tests only
+	$(BIN)/python .ci/suites.py unit
+
+sim: venv-dev  ## a longer simulation campaign from a fresh seed
+	$(BIN)/python .ci/suites.py simulation -- --seed random --campaign
+
+integration: venv-dev  ## real ZooKeeper, sockets, disks, processes
+	$(BIN)/python .ci/suites.py integration
+
+interop: venv-dev  ## genuine Apache programs on the other side
+	$(BIN)/python .ci/suites.py interop
+
+bench: venv-demo  ## measure a cluster of its own; prints figures, settings and calibration
+	$(BIN)/bookkeeper perf bench $(ARGS)
+
+proto: venv-dev  ## regenerate the *_pb2.py modules
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
+
+proto-check: venv-dev  ## fail if a committed *_pb2.py is not what its .proto says
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && set -e && \
+	for proto in $(PROTOS); do \
+	  $(BIN)/python -m grpc_tools.protoc -I. --python_out="$$fresh" --pyi_out="$$fresh" "$$proto"; \
+	  for made in "$${proto%.proto}_pb2.py" "$${proto%.proto}_pb2.pyi"; do \
+	    cmp "$$fresh/$$made" "$$made" || { echo "$$made is not current: run 'make proto'" >&2; exit 1; }; \
+	  done; \
+	done
+
+clean:  ## remove the virtual environment, caches and build results
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	find bookkeeper journalmgr hedwig tests .ci -name __pycache__ -type d -prune -exec rm -rf {} +
