@@ -1,0 +1,393 @@
+"""Every error a caller may act on, one class per reason, with Apache's number.
+
+    BookKeeperError        code: Apache's BKException number; retriable: trying again later may help
+      ProtocolError          LocalProtocolError (our misuse), RemoteProtocolError (the peer's)
+      BookieError            one bookie's verdict
+      BookieUnavailable      no verdict from a bookie
+      LedgerError            after the quorum
+      MetadataError          the metadata store
+      StorageError           a bookie's disk
+      ConfigurationError     settings
+
+Numbers of wire status codes are in `wire.v2` and `wire.v3`, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class BookKeeperError(Exception):
+    """Base of all. `code` is Apache's BKException number."""
+
+    code: ClassVar[int] = -999
+    retriable: ClassVar[bool] = False
+
+
+class InvalidArgument(BookKeeperError, ValueError):
+    """A value the caller passed can never work; the message names it and the remedy."""
+
+    code = -14
+
+
+class ClientClosed(BookKeeperError):
+    """The client was closed while the operation was pending, or before it began."""
+
+    code = -19
+
+
+# --- protocol -------------------------------------------------------------------------------------------------------
+
+
+class ProtocolError(BookKeeperError):
+    """Bytes or messages out of order."""
+
+    code = -16
+
+
+class LocalProtocolError(ProtocolError):
+    """We were asked to send something the protocol does not allow."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent something the protocol does not allow; the connection cannot go on."""
+
+
+# --- one bookie's verdict -------------------------------------------------------------------------------------------
+
+
+class BookieError(BookKeeperError):
+    """A bookie answered, and the answer is not OK."""
+
+    code = -1
+
+    def __init__(self, message: str, *, bookie_id: str = "", ledger_id: int | None = None, entry_id: int | None = None):
+        super().__init__(message)
+        self.bookie_id = bookie_id
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+
+
+class NoSuchLedgerOnBookie(BookieError):
+    """The bookie never held the ledger."""
+
+    code = -7
+
+
+class NoSuchEntry(BookieError):
+    """The bookie (or, after the quorum, the ledger) never held the entry."""
+
+    code = -13
+
+
+class LedgerFenced(BookieError):
+    """Another client took the ledger over; the writer must stop (I-08)."""
+
+    code = -101
+
+
+class BookieReadOnly(BookieError):
+    """The bookie takes no new entries for now."""
+
+    code = -104
+    retriable = True
+
+
+class UnauthorizedAccess(BookieError):
+    """Wrong ledger password, or the connection is not authenticated."""
+
+    code = -102
+
+
+class TooManyRequests(BookieError):
+    """The bookie is overloaded."""
+
+    code = -105
+    retriable = True
+
+
+class BookieIOError(BookieError):
+    """The bookie could not read or write its disk, or found the request malformed: no verdict on the entry."""
+
+    code = -12
+
+
+class UnsupportedVersion(BookieError):
+    """The bookie does not speak the protocol version of the request."""
+
+    code = -16
+
+
+class LedgerStateUnknown(BookieError):
+    """The bookie may have lost data of this ledger and cannot tell."""
+
+    code = -108
+
+
+class DigestMismatch(BookieError):
+    """A copy of the entry is damaged, or the digest type or password is not the writer's."""
+
+    code = -5
+
+
+# --- no verdict -----------------------------------------------------------------------------------------------------
+
+
+class BookieUnavailable(BookKeeperError):
+    """A bookie did not answer; nothing is known of what it did."""
+
+    code = -8
+    retriable = True
+
+    def __init__(self, message: str, *, bookie_id: str = ""):
+        super().__init__(message)
+        self.bookie_id = bookie_id
+
+
+class ConnectFailed(BookieUnavailable):
+    """No connection could be made."""
+
+
+class ConnectionLost(BookieUnavailable):
+    """The connection ended with requests outstanding."""
+
+
+class RequestTimedOut(BookieUnavailable):
+    """No answer in time; a late one is ignored."""
+
+    code = -23
+
+
+# --- after the quorum -----------------------------------------------------------------------------------------------
+
+
+class LedgerError(BookKeeperError):
+    """An operation on a ledger failed after all replicas were considered.
+
+    ledger_id, entry_id: of the operation (None where there is none). answers: what each bookie said.
+    """
+
+    code = -999
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        ledger_id: int | None = None,
+        entry_id: int | None = None,
+        answers: Mapping[str, object] | None = None,
+    ):
+        if answers:
+            message += " [" + ", ".join(f"{bookie}: {answer}" for bookie, answer in answers.items()) + "]"
+        super().__init__(message)
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        self.answers = dict(answers or {})
+
+
+class NotEnoughBookies(LedgerError):
+    """Fewer usable bookies are registered than the ledger needs."""
+
+    code = -6
+    retriable = True
+
+
+class AddQuorumTimedOut(LedgerError):
+    """An add did not reach its ack quorum in time; its outcome is open (I-41)."""
+
+    code = -21
+
+
+class AddFailed(LedgerError):
+    """An add could not be completed and the ledger handle is finished; the outcome of pending adds is open (I-41)."""
+
+    code = -12
+
+
+class LedgerClosed(LedgerError):
+    """The ledger or the handle is closed; it takes no more entries."""
+
+    code = -11
+
+
+class LedgerFencedOff(LedgerError):
+    """Another client recovered the ledger; this writer can never acknowledge again (I-08)."""
+
+    code = -101
+
+
+class EntryUnreadable(LedgerError):
+    """No replica could deliver the entry, and not enough of them deny having it."""
+
+    code = -1
+    retriable = True
+
+
+class EntryMissing(LedgerError):
+    """Enough replicas deny that the entry was ever written."""
+
+    code = -13
+
+
+class EntryCorrupt(LedgerError):
+    """Every reachable copy of the entry fails its digest."""
+
+    code = -5
+
+
+class ReadBeyondEnd(LedgerError):
+    """The read asks for entries past the last confirmed one (I-42)."""
+
+    code = -1
+
+
+class DuplicateEntry(LedgerError):
+    """The chosen entry id was used already."""
+
+    code = -22
+
+
+class WrongPassword(LedgerError):
+    """The password is not the ledger's."""
+
+    code = -102
+
+
+class WrongDigestType(LedgerError):
+    """The digest type asked for is not the ledger's."""
+
+    code = -5
+
+
+class RecoveryFailed(LedgerError):
+    """The ledger could not be recovered now; it stays IN_RECOVERY and another attempt may succeed."""
+
+    code = -10
+    retriable = True
+
+
+class NotSupportedByBookie(LedgerError):
+    """The operation needs protocol v3 and a bookie does not speak it."""
+
+    code = -100
+
+
+# --- metadata -------------------------------------------------------------------------------------------------------
+
+
+class MetadataError(BookKeeperError):
+    """The metadata store said no, or said nothing."""
+
+    code = -9
+
+
+class LedgerExists(MetadataError):
+    """A ledger with this id exists."""
+
+    code = -20
+
+
+class NoSuchLedger(MetadataError):
+    """The metadata store has no ledger with this id: authoritative absence, nothing else (I-18)."""
+
+    code = -25
+
+
+class VersionConflict(MetadataError):
+    """Somebody else changed the record first; re-read and decide again (I-15)."""
+
+    code = -17
+    retriable = True
+
+
+class MetadataUnavailable(MetadataError):
+    """The metadata store cannot be reached."""
+
+    retriable = True
+
+
+class MetadataOutcomeUnknown(MetadataUnavailable):
+    """The connection was lost during a write and the store could not be asked whether it happened (I-16)."""
+
+
+class InvalidMetadata(MetadataError, ValueError):
+    """Metadata that breaks a structural rule."""
+
+    code = -107
+
+
+class MetadataCorrupt(MetadataError):
+    """A record exists but cannot be read; it is not treated as absent (I-18)."""
+
+    code = -107
+
+
+class MetadataTooNew(MetadataCorrupt):
+    """A record was written in a newer format than this release reads."""
+
+
+class LayoutMismatch(MetadataError):
+    """The cluster's ledger layout is not the one configured, or no cluster is there."""
+
+
+class NotInitialised(MetadataError):
+    """There is no cluster under this root."""
+
+
+class AccessDenied(MetadataError):
+    """The metadata store refused the credentials."""
+
+
+class AlreadyRegistered(MetadataError):
+    """Another process holds the registration of this bookie id."""
+
+
+# --- a bookie's disk ------------------------------------------------------------------------------------------------
+
+
+class StorageError(BookKeeperError):
+    """A bookie's files."""
+
+
+class CorruptRecord(StorageError):
+    """Stored bytes are not what was written. `path`, `offset` and `why` say where and how it shows."""
+
+    def __init__(self, path: str, offset: int, why: str):
+        super().__init__(f"{path} is damaged at offset {offset}: {why}")
+        self.path = path
+        self.offset = offset
+        self.why = why
+
+
+class UnknownFormatVersion(StorageError):
+    """A file was written in a format this release does not read."""
+
+
+class NoWritableDisk(StorageError):
+    """Every ledger directory is full or failed."""
+
+    retriable = True
+
+
+class JournalFull(StorageError):
+    """The journal's queue is at its bound; nothing was queued."""
+
+    retriable = True
+
+
+class CookieMismatch(StorageError):
+    """The directories or the metadata store belong to another bookie, or some of them lost their data (I-70, I-71)."""
+
+
+class DirectoryInUse(StorageError):
+    """Another process owns the directory (I-52)."""
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+class ConfigurationError(BookKeeperError):
+    """Settings that cannot work; the message lists all faults."""
+
+    code = -14
