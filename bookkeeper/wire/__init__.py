@@ -1,0 +1,15 @@
+"""Bytes on a connection, and nothing else: no I/O, no clock, no decisions.
+
+    framing.py    length-prefixed frames out of chunks of any size, under a frame limit
+    messages.py   requests, responses and batches, the same for both protocol versions
+    v2.py         binary packets: one fast loop per chunk, one slow path for everything unusual
+    v3.py         protobuf packets; the only importer of BookkeeperProtocol_pb2
+    codec.py      ServerCodec (finds out which version a client speaks) and client_codec
+    status.py     status <-> error of the client
+    digest.py     the envelope of an entry: ids, LAC, length, digest; keys
+    proto/        .proto sources and the modules generated from them by `make proto`
+
+A chunk of received bytes goes in, a list of messages in order of arrival comes out. Consecutive adds of one ledger become
+one AddBatch, consecutive reads one ReadBatch; bodies are `bytes`, never views of a shared buffer. Whatever a peer sends,
+the worst outcome is `codec.error`: no exception, and never more than one frame limit of buffered bytes.
+"""
