@@ -1,0 +1,124 @@
+"""The `bookkeeper` program: finds the command, loads its module, maps its outcome to an exit code.
+
+A command is a module with `add_arguments(parser)` and `run(args) -> int`. Only the module of the command that was
+typed is imported, so `bookkeeper --help` and a bookie's start do not pay for the rest. Other packages add commands
+through the entry-point group `bookkeeper.commands` (name = entry point, value = such a module).
+
+Exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted; `bookie` keeps BookKeeper's own (see `bookkeeper bookie --help`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from types import ModuleType
+
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "bookie": ("bookkeeper.cli.bookie", "run one bookie"),
+    "zookeeper": ("bookkeeper.cli.zookeeper", "run the embedded ZooKeeper"),
+    "localbookie": ("bookkeeper.cli.localbookie", "run a ZooKeeper and N bookies on this machine"),
+    "standalone": ("bookkeeper.cli.standalone", "run a ZooKeeper and one bookie that keep their data"),
+    "ledger": ("bookkeeper.cli.ledger", "create, write, read, tail, list, show and delete ledgers"),
+    "shell": ("bookkeeper.cli.shell.command", "administration with Apache's command names; offline readers"),
+    "perf": ("bookkeeper.cli.perf.command", "measure writes and reads"),
+    "config": ("bookkeeper.cli.config", "show and check settings"),
+    "demo": ("bookkeeper.cli.demo", "a cluster, real data, a killed bookie"),
+}
+
+EXAMPLES = """\
+examples:
+  bookkeeper standalone                              a ZooKeeper and a bookie, to play with
+  bookkeeper localbookie 4                           four bookies on one machine
+  seq 1000 | bookkeeper ledger write                 one entry per line; prints the ledger id
+  bookkeeper ledger read 0                           ... and back
+  bookkeeper shell simpletest -e 3 -w 2 -a 2 -n 100  does the cluster work?
+  bookkeeper perf write -entrysize 1024 -time 20     how fast is it?
+
+`bookkeeper COMMAND --help` has the options, defaults and examples of each command.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program with `argv` (default: the process's arguments) and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    verbose = bool({"-v", "-vv", "--verbose"} & set(arguments))
+    try:
+        return _dispatch(arguments)
+    except CommandFailed as failure:
+        print(f"bookkeeper: {failure}", file=sys.stderr)
+        return failure.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output is gone (`| head`); say nothing more, not even at interpreter exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    except Exception as error:  # noqa: BLE001 - the edge of the program: one line, the traceback only with -v
+        if verbose:
+            traceback.print_exc()
+        hint = "" if verbose else " (-v shows where)"
+        print(f"bookkeeper: {_describe(error)}{hint}", file=sys.stderr)
+        return EXIT_FAILURE
+
+
+def _describe(error: Exception) -> str:
+    from bookkeeper.errors import BookKeeperError
+
+    text = str(error)
+    if isinstance(error, BookKeeperError | OSError) and text:
+        return text
+    return f"{type(error).__name__}: {text}"
+
+
+def _dispatch(arguments: list[str]) -> int:
+    commands = dict(COMMANDS)
+    for entry_point in importlib.metadata.entry_points(group="bookkeeper.commands"):
+        commands.setdefault(entry_point.name, (entry_point.value, f"from {entry_point.module}"))
+    parser = argparse.ArgumentParser(
+        prog="bookkeeper",
+        description="Replicated logs that speak Apache BookKeeper's protocols.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"pybookkeeper {_version()}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    wanted = next((word for word in arguments if not word.startswith("-")), None)
+    module: ModuleType | None = None
+    for name, (module_name, summary) in commands.items():
+        if name == wanted:
+            module = importlib.import_module(module_name)
+            subparser = subparsers.add_parser(
+                name,
+                help=summary,
+                description=(module.__doc__ or summary).strip(),
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
+            module.add_arguments(subparser)
+        else:
+            subparsers.add_parser(name, help=summary, add_help=False)
+    try:
+        args = parser.parse_args(arguments)
+    except SystemExit as stop:
+        return EXIT_USAGE if stop.code not in (0, None) else 0
+    if module is None:
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
+    return int(module.run(args) or 0)
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("pybookkeeper")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""How every command talks: data to standard output, notes and progress to standard error.
+
+Tables on a terminal and in pipes, one JSON document with `--json`; a question before destruction; progress that
+rewrites one line on a terminal and is silent elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+EXIT_OK = 0
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+PROGRESS_INTERVAL_S = 0.5
+
+
+class CommandFailed(Exception):
+    """Ends a command: the message goes to standard error, without a traceback."""
+
+    def __init__(self, message: str, exit_code: int = EXIT_FAILURE):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def note(text: str) -> None:
+    """One line for the operator, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output; bytes as Latin-1 text, mappings and sequences as they are."""
+    print(json.dumps(value, default=_plain, indent=2, sort_keys=False))
+
+
+def print_json_line(value: object) -> None:
+    """One JSON value on a line of its own (`-J`, streams)."""
+    print(json.dumps(value, default=_plain, separators=(",", ":")))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("latin-1")
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Iterable):
+        return list(value)
+    return str(value)
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], out: TextIO | None = None) -> None:
+    """Columns separated by two spaces; numbers to the right."""
+    out = out or sys.stdout
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [len(name) for name in header]
+    for row in cells:
+        for column, cell in enumerate(row):
+            widths[column] = max(widths[column], len(cell))
+    right = [bool(cells) and all(_is_number(row[column]) for row in cells) for column in range(len(header))]
+    for row in [list(header), *cells]:
+        line = [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(row, widths, right, strict=True)
+        ]
+        print("  ".join(line).rstrip(), file=out)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell.replace(",", "").rstrip("%"))
+    except ValueError:
+        return cell in ("", "-")
+    return True
+
+
+def confirm(question: str, *, force: bool) -> None:
+    """Ask before something is destroyed. `force` answers yes; without a terminal it is required.
+
+    Raises CommandFailed when the answer is not yes.
+    """
+    if force:
+        return
+    if not sys.stdin.isatty():
+        raise CommandFailed(f"{question} This needs --force when nobody can be asked.", EXIT_USAGE)
+    print(f"{question} (y/N) ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailed("Nothing was done.")
+
+
+class Progress:
+    """`what: done/total, rate` on one line of the terminal, at most twice a second.
+
+    Silent when standard error is no terminal or NO_PROGRESS is set. `clock`: seconds, for tests.
+    """
+
+    def __init__(self, what: str, total: int | None = None, *, clock: Any = time.monotonic, out: TextIO | None = None):
+        self._what, self._total, self._clock = what, total, clock
+        self._out = out or sys.stderr
+        self._shown = self._out.isatty() and "NO_PROGRESS" not in os.environ
+        self._started = self._last = clock()
+
+    def update(self, done: int) -> None:
+        """Show the state unless it was shown just now."""
+        now = self._clock()
+        if self._shown and now - self._last >= PROGRESS_INTERVAL_S:
+            self._last = now
+            rate = done / max(now - self._started, 1e-9)
+            total = f"/{self._total:,}" if self._total is not None else ""
+            print(f"\r{self._what}: {done:,}{total}, {rate:,.0f}/s\x1b[K", end="", file=self._out, flush=True)
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._shown and self._last > self._started:
+            print("\r\x1b[K", end="", file=self._out, flush=True)

@@ -1,0 +1,9 @@
+"""`bookkeeper perf`: figures of a running cluster, always beside what the machine itself can do.
+
+calibrate.py   echo frames/s, fdatasync times, append rate: taken in the same run, sharing no code with the codec
+latency.py     weighted latency histogram
+workload.py    one client process: writes or reads with a fixed number of outstanding entries
+counters.py    CPU time and counters of client and bookie processes
+report.py      the table and the JSON
+command.py     arguments, client processes, and `bench` with a cluster of its own
+"""
