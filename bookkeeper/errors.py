@@ -343,6 +343,14 @@ class AlreadyRegistered(MetadataError):
     """Another process holds the registration of this bookie id."""
 
 
+class ClusterExists(MetadataError):
+    """There is a cluster under this root already."""
+
+
+class ClusterInUse(MetadataError):
+    """The cluster cannot be removed: bookies are registered, or not everything under its root is ours to remove."""
+
+
 # --- a bookie's disk ------------------------------------------------------------------------------------------------
 
 
