@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "zookeeper": ("bookkeeper.cli.zookeeper", "run the embedded ZooKeeper"),
     "localbookie": ("bookkeeper.cli.localbookie", "run a ZooKeeper and N bookies on this machine"),
     "standalone": ("bookkeeper.cli.standalone", "run a ZooKeeper and one bookie that keep their data"),
-    "ledger": ("bookkeeper.cli.ledger", "create, write, read, tail, list, show and delete ledgers"),
+    "ledger": ("bookkeeper.cli.ledger.command", "create, write, read, tail, list, show and delete ledgers"),
     "shell": ("bookkeeper.cli.shell.command", "administration with Apache's command names; offline readers"),
     "perf": ("bookkeeper.cli.perf.command", "measure writes and reads"),
     "config": ("bookkeeper.cli.config", "show and check settings"),

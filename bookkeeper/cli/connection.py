@@ -1,0 +1,48 @@
+"""The options by which every client command finds its cluster, and the blocking client they open."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from bookkeeper.cli.localbookie import parse_settings
+
+if TYPE_CHECKING:
+    from bookkeeper.client.blocking import BlockingBookKeeper
+    from bookkeeper.config import ClientSettings
+
+DEFAULT_URI = "zk://127.0.0.1:2181/ledgers"
+
+
+def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
+    """--uri, --conf, -D: where the cluster is and with which settings to talk to it."""
+    group = parser.add_argument_group("cluster")
+    group.add_argument(
+        "--uri",
+        help="metadata service URI (default: BK_metadataServiceUri from the environment, else the conf file's, "
+        f"else {DEFAULT_URI})",
+    )
+    group.add_argument("--conf", metavar="FILE", help="Apache-style client conf file")
+    group.add_argument("-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting")
+    group.add_argument("-v", "--verbose", action="store_true", help="show where an error came from")
+
+
+def client_settings(args: argparse.Namespace) -> ClientSettings:
+    """The effective client settings of a command line. Raises ConfigurationError listing every fault."""
+    from bookkeeper.config import load_client
+
+    overrides = dict(parse_settings(args.defines))
+    if args.uri:
+        overrides["metadataServiceUri"] = args.uri
+    elif "metadataServiceUri" not in overrides and args.conf is None and "BK_metadataServiceUri" not in os.environ:
+        overrides["metadataServiceUri"] = DEFAULT_URI
+    return load_client(args.conf, overrides).settings
+
+
+def connect(args: argparse.Namespace) -> BlockingBookKeeper:
+    """A blocking client of the cluster the command line names; a context manager."""
+    from bookkeeper.client import blocking
+
+    settings = client_settings(args)
+    return blocking.connect(settings.metadata_service_uri, settings)

@@ -1,0 +1,7 @@
+"""`bookkeeper ledger`: ledgers from the command line, as kcat does for topics.
+
+command.py   the sub-commands and their options
+lines.py     entries in and out of streams: lines, length-prefixed, formats, JSON
+transfer.py  write, read, tail: streams to ledgers and back
+inspect.py   create, list, show, delete
+"""

@@ -1,0 +1,113 @@
+"""Ledgers from the command line: data to standard output, notes to standard error.
+
+examples:
+  seq 1000 | bookkeeper ledger write                 one entry per line; prints the new ledger's id
+  bookkeeper ledger read 7                           all entries, one per line
+  bookkeeper ledger read 7 -o -10 -f '%o: %s\\n'      the last ten, with their ids
+  bookkeeper ledger tail 7                           follow an open ledger; never disturbs its writer
+  bookkeeper ledger list --long --json               metadata of every ledger as JSON lines
+  bookkeeper ledger show 7
+  bookkeeper ledger delete 7 --force
+
+exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+from bookkeeper.cli.connection import add_connection_arguments
+
+_ACTIONS = {
+    "create": ("bookkeeper.cli.ledger.inspect", "create"),
+    "write": ("bookkeeper.cli.ledger.transfer", "write"),
+    "read": ("bookkeeper.cli.ledger.transfer", "read"),
+    "tail": ("bookkeeper.cli.ledger.transfer", "tail"),
+    "list": ("bookkeeper.cli.ledger.inspect", "list_ledgers"),
+    "show": ("bookkeeper.cli.ledger.inspect", "show"),
+    "delete": ("bookkeeper.cli.ledger.inspect", "delete"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-commands of `bookkeeper ledger`."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    create = _action(actions, "create", "make an empty ledger and print its id")
+    _add_creation(create)
+    create.add_argument("--open", action="store_true", help="leave it open instead of closing it")
+
+    write = _action(actions, "write", "standard input into a new ledger; prints its id")
+    _add_creation(write)
+    write.add_argument(
+        "--length-prefixed", action="store_true", help="input is u32 big-endian length + bytes, repeated"
+    )
+
+    read = _action(actions, "read", "entries of a ledger to standard output")
+    _add_output(read)
+    read.add_argument("--last", type=int, metavar="ID", help="last entry id (default: the last confirmed one)")
+    read.add_argument("--recover", action="store_true", help="recover first: fences the writer and closes the ledger")
+
+    tail = _action(actions, "tail", "follow a ledger until it is closed")
+    _add_output(tail)
+    tail.add_argument("-e", dest="exit_at_end", action="store_true", help="stop at the last confirmed entry")
+
+    listing = _action(actions, "list", "ledger ids")
+    listing.add_argument("--long", action="store_true", help="with metadata")
+    listing.add_argument("--limit", type=int, metavar="N", help="at most N")
+
+    show = _action(actions, "show", "metadata of a ledger")
+    show.add_argument("ledger_id", type=int, metavar="LEDGER")
+    show.add_argument("--secrets", action="store_true", help="show the password too")
+
+    delete = _action(actions, "delete", "delete ledgers")
+    delete.add_argument("ledger_ids", type=int, nargs="+", metavar="LEDGER")
+    delete.add_argument("--force", action="store_true", help="do not ask")
+    delete.add_argument("--dry-run", action="store_true", help="say what would be deleted")
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=summary, description=summary)
+    add_connection_arguments(parser)
+    parser.add_argument("--json", "-J", action="store_true", help="JSON instead of text")
+    return parser
+
+
+def _add_creation(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("ledger")
+    group.add_argument("--ensemble", type=int, default=3, metavar="E", help="bookies (default: %(default)s)")
+    group.add_argument("--write-quorum", type=int, default=2, metavar="QW", help="copies (default: %(default)s)")
+    group.add_argument(
+        "--ack-quorum", type=int, default=2, metavar="QA", help="copies to wait for (default: %(default)s)"
+    )
+    group.add_argument(
+        "--digest", choices=["crc32c", "crc32", "mac", "dummy"], default="crc32c", help="(default: %(default)s)"
+    )
+    group.add_argument("--password", default="", help="(default: none)")
+    group.add_argument("--custom", action="append", default=[], metavar="KEY=VALUE", help="custom metadata, repeatable")
+    group.add_argument("--ledger-id", type=int, metavar="ID", help="choose the id (default: the next free one)")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ledger_id", type=int, metavar="LEDGER")
+    parser.add_argument("--password", default="", help="(default: none)")
+    parser.add_argument(
+        "-o",
+        dest="offset",
+        default="beginning",
+        metavar="WHERE",
+        help="beginning, end, -N or an entry id (%(default)s)",
+    )
+    parser.add_argument("-c", dest="count", type=int, metavar="N", help="stop after N entries")
+    parser.add_argument(
+        "-f", dest="format", metavar="FORMAT", help="%%o id, %%s payload, %%S size, %%l ledger, %%x hex"
+    )
+    parser.add_argument("--length-prefixed", action="store_true", help="u32 big-endian length + bytes per entry")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the chosen action."""
+    module, name = _ACTIONS[args.action]
+    return int(getattr(importlib.import_module(module), name)(args))

@@ -1,0 +1,148 @@
+"""`ledger create`, `list`, `show`, `delete`, and how ledger metadata is shown everywhere."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+from bookkeeper.cli.connection import connect
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, confirm, note, print_json, print_json_line
+from bookkeeper.model import DigestType, LedgerMetadata
+
+DIGEST_NAMES = {
+    "crc32c": DigestType.CRC32C,
+    "crc32": DigestType.CRC32,
+    "mac": DigestType.MAC,
+    "dummy": DigestType.DUMMY,
+}
+
+
+def digest_type_of(name: str) -> DigestType:
+    """The digest type of a name in any case."""
+    return DIGEST_NAMES[name.lower()]
+
+
+def parse_custom(pairs: Sequence[str]) -> dict[str, bytes]:
+    """`key=value` words as custom metadata."""
+    custom: dict[str, bytes] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator:
+            raise CommandFailed(f"--custom {pair!r}: write it as KEY=VALUE", EXIT_USAGE)
+        custom[key] = value.encode()
+    return custom
+
+
+def metadata_json(ledger_id: int, metadata: LedgerMetadata, *, secrets: bool = False) -> dict[str, object]:
+    """Ledger metadata as plain values; the password only where `secrets`."""
+    value: dict[str, object] = {
+        "ledger_id": ledger_id,
+        "state": metadata.state.name,
+        "ensemble_size": metadata.ensemble_size,
+        "write_quorum": metadata.write_quorum,
+        "ack_quorum": metadata.ack_quorum,
+        "digest_type": metadata.digest_type.name if metadata.digest_type else None,
+        "last_entry_id": metadata.last_entry_id,
+        "length": metadata.length,
+        "ctime_ms": metadata.ctime_ms,
+        "metadata_format_version": metadata.format_version,
+        "custom": {key: item.decode("latin-1") for key, item in metadata.custom.items()},
+        "fragments": [
+            {"first_entry_id": fragment.first_entry_id, "ensemble": list(fragment.ensemble)}
+            for fragment in metadata.fragments
+        ],
+    }
+    if secrets:
+        value["password"] = metadata.password.decode("latin-1") if metadata.password is not None else None
+    return value
+
+
+def print_metadata(ledger_id: int, metadata: LedgerMetadata) -> None:
+    """For people: a few lines."""
+    closed = f", last entry {metadata.last_entry_id}, {metadata.length:,} bytes" if metadata.is_closed else ""
+    print(f"ledger {ledger_id}: {metadata.state.name}{closed}")
+    digest = metadata.digest_type.name if metadata.digest_type else "unknown"
+    print(f"  E={metadata.ensemble_size} Qw={metadata.write_quorum} Qa={metadata.ack_quorum}, digest {digest}")
+    if metadata.ctime_ms is not None:
+        made = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(metadata.ctime_ms / 1000))
+        print(f"  created {made} UTC")
+    for key, item in metadata.custom.items():
+        print(f"  {key} = {item.decode('latin-1')}")
+    for fragment in metadata.fragments:
+        print(f"  from entry {fragment.first_entry_id}: {', '.join(fragment.ensemble)}")
+
+
+def create(args: argparse.Namespace) -> int:
+    """An empty, closed ledger, or with --open one that stays open for a recovering opener."""
+    with connect(args) as client:
+        ledger = client.create(
+            ensemble=args.ensemble,
+            write_quorum=args.write_quorum,
+            ack_quorum=args.ack_quorum,
+            digest=digest_type_of(args.digest),
+            password=args.password.encode(),
+            custom=parse_custom(args.custom),
+            ledger_id=args.ledger_id,
+        )
+        if args.open:
+            ledger.abort()
+        else:
+            ledger.close()
+        if args.json:
+            print_json(metadata_json(ledger.ledger_id, client.metadata(ledger.ledger_id)))
+        else:
+            print(ledger.ledger_id)
+    return 0
+
+
+def list_ledgers(args: argparse.Namespace) -> int:
+    """Ledger ids, one a line, in id order; with --long their metadata."""
+    progress = Progress("ledgers")
+    count = 0
+    with connect(args) as client:
+        for batch in client.ids():
+            for ledger_id in batch:
+                count += 1
+                if args.limit is not None and count > args.limit:
+                    return 0
+                _print_listed(client.metadata(ledger_id) if args.long else None, ledger_id, as_json=args.json)
+            progress.update(count)
+    progress.close()
+    note(f"{count:,} ledgers")
+    return 0
+
+
+def _print_listed(metadata: LedgerMetadata | None, ledger_id: int, *, as_json: bool) -> None:
+    if as_json:
+        print_json_line(metadata_json(ledger_id, metadata) if metadata else {"ledger_id": ledger_id})
+    elif metadata:
+        print_metadata(ledger_id, metadata)
+    else:
+        print(ledger_id)
+
+
+def show(args: argparse.Namespace) -> int:
+    """The metadata of one ledger."""
+    with connect(args) as client:
+        metadata = client.metadata(args.ledger_id)
+    if args.json:
+        print_json(metadata_json(args.ledger_id, metadata, secrets=args.secrets))
+    else:
+        print_metadata(args.ledger_id, metadata)
+    return 0
+
+
+def delete(args: argparse.Namespace) -> int:
+    """Delete ledgers from the metadata; bookies drop the entries when they next collect garbage."""
+    with connect(args) as client:
+        for ledger_id in args.ledger_ids:
+            metadata = client.metadata(ledger_id)
+            what = f"Delete ledger {ledger_id} ({metadata.state.name}, last entry {metadata.last_entry_id})?"
+            if args.dry_run:
+                note(f"would delete ledger {ledger_id}")
+                continue
+            confirm(what, force=args.force)
+            client.delete(ledger_id)
+            note(f"deleted ledger {ledger_id}")
+    return 0

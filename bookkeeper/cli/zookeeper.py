@@ -1,0 +1,31 @@
+"""Run the embedded ZooKeeper: a real one, from the jars inside the pyspark package, on 127.0.0.1.
+
+example:
+  bookkeeper zookeeper --port 2181 --directory /var/lib/zookeeper
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from pathlib import Path
+
+from bookkeeper.cli.output import note
+from bookkeeper.cli.supervise import wait_for_signal
+from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `bookkeeper zookeeper`."""
+    parser.add_argument("--port", type=int, default=2181, help="client port; 0 picks a free one (default: %(default)s)")
+    parser.add_argument("--directory", type=Path, help="where the data lives (default: a temporary directory)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    with EmbeddedZooKeeper(data_dir=args.directory, port=args.port) as server:
+        note(f"ZooKeeper serves on {server.address}, process {server.pid}, log {server.log_path}. Ctrl-C stops it.")
+        wait_for_signal({"ZooKeeper": server.pid})
+        note("Stopping.")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return 0
