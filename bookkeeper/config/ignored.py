@@ -1,0 +1,177 @@
+"""Upstream keys without a field of their own: those accepted without effect, and those refused unless harmless.
+
+Ignoring is right where the key tunes something that does not exist here, or asks for less safety than we always give.
+It is wrong where the key is a promise (authentication, encryption, another storage format): starting without it would
+expose data or miss acknowledged entries, so such a key is refused. Names and defaults are those of release 4.18.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RUNTIME = "tunes the Java runtime, its thread pools or Netty"
+ROCKSDB = "belongs to DbLedgerStorage (RocksDB), which this bookie does not have"
+GROUPING = (
+    "Differs from Apache: there is no deliberate wait for a group; whatever arrives during one sync is the next group"
+)
+ALWAYS_DURABLE = "Differs from Apache: an answer leaves only after its fdatasync, always"
+GARBAGE = "garbage collection and compaction are not in this release"
+REPAIR = "the auditor and re-replication are not in this release"
+HTTP = "the admin HTTP server is not in this release"
+STATISTICS = "metrics are always kept, in Prometheus' text format"
+PLUGGABLE = "names a Java class; the part it replaces is not pluggable here"
+BOUNDED = "queues are bounded in bytes here (journalMaxMemorySizeMb, skipListSizeLimit, serverWriteBufferHighWaterMark)"
+SINGLE = "one reactor thread does this work"
+ENTRY_LOGS = (
+    "belongs to entry-log-per-ledger or to write buffers of entry logs; entries are written in sorted runs here"
+)
+WINDOW = "Differs from Apache: back-pressure comes from windowEntriesMax and windowBytesMax, not from a rate"
+LATER = "its subject is not in this release"
+TLS_DETAIL = "a detail of TLS, which this release does not have; tlsProviderFactoryClass is refused"
+
+_IGNORED_BY_REASON: dict[str, str] = {
+    RUNTIME: """
+        allocatorPoolingPolicy allocatorPoolingConcurrency allocatorOutOfMemoryPolicy allocatorLeakDetectionPolicy
+        allocatorExitOnOutOfMemory byteBufAllocatorSizeInitial byteBufAllocatorSizeMin byteBufAllocatorSizeMax
+        enableBusyWait serverNumIOThreads serverNumAcceptorThreads serverTcpLinger serverTcpKeepIdle serverTcpKeepIntvl
+        serverTcpKeepCnt tcpKeepIdle tcpKeepIntvl tcpKeepCnt enableLocalTransport bookieDeathWatchInterval
+        nettyUsePooledBuffers numWorkerThreads numIOThreads clientSendBufferSize clientReceiveBufferSize
+        clientWriteBufferLowWaterMark clientWriteBufferHighWaterMark clientTcpUserTimeoutMillis
+        preserveMdcForTaskExecution enableTaskExecutionStats taskExecutionWarnTimeMicros limitStatsLogging
+        pcbcTimeoutTimerTickDurationMs pcbcTimeoutTimerNumTicks timeoutTimerTickDurationMs timeoutTimerNumTicks
+        timeoutTaskIntervalMillis timeoutMonitorIntervalSec requestTimerTickDurationMs requestTimerNumTicks
+        clientConnectBookieUnavailableLogThrottling numJournalCallbackThreads fileInfoCacheInitialCapacity
+        fileInfoMaxIdleTime skipListArenaChunkSize skipListArenaMaxAllocSize enableHealthCheck
+        ignoreExtraServerComponentsStartupFailures allowMultipleDirsUnderSameDiskPartition numChannelsPerBookie
+        """,
+    ROCKSDB: """
+        defaultRocksdbConf entryLocationRocksdbConf ledgerMetadataRocksdbConf entryLocationCompactionInterval
+        maxOperationNumbersInSingleRocksdbWriteBatch
+        """,
+    GROUPING: """
+        journalAdaptiveGroupWrites journalMaxGroupWaitMSec journalBufferedWritesThreshold
+        journalBufferedEntriesThreshold journalFlushWhenQueueEmpty journalWriteBufferSizeKB
+        """,
+    ALWAYS_DURABLE: "journalSyncData journalWriteData journalPageCacheFlushIntervalMSec",
+    GARBAGE: """
+        gcWaitTime gcOverreplicatedLedgerWaitTime gcOverreplicatedLedgerMaxConcurrentRequests gcMetadataOpRateLimit
+        isForceGCAllowWhenNoSpace verifyMetadataOnGC gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath
+        useTargetEntryLogSizeForGc forceAllowCompaction compactionRate compactionRateByEntries compactionRateByBytes
+        isThrottleByBytes compactionMaxOutstandingRequests minorCompactionThreshold minorCompactionInterval
+        minorCompactionMaxTimeMillis majorCompactionThreshold majorCompactionInterval majorCompactionMaxTimeMillis
+        useTransactionalCompaction localScrubInterval localScrubRateLimit localConsistencyCheckOnStartup
+        """,
+    REPAIR: """
+        autoRecoveryDaemonEnabled auditorPeriodicBookieCheckInterval auditorPeriodicCheckInterval
+        auditorPeriodicPlacementPolicyCheckInterval auditorReplicasCheckInterval auditorLedgerVerificationPercentage
+        auditorMaxNumberOfConcurrentOpenLedgerOperations auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec
+        lostBookieRecoveryDelay storeSystemTimeAsLedgerUnderreplicatedMarkTime rereplicationEntryBatchSize
+        openLedgerRereplicationGracePeriod lockReleaseOfFailedLedgerGracePeriod rwRereplicateBackoffMs
+        underreplicatedLedgerRecoveryGracePeriod repairedPlacementPolicyNotAdheringBookieEnabled
+        zkReplicationTaskRateLimit replicationRateByBytes inFlightReadEntryNumInLedgerChecker dataIntegrityChecking
+        dataIntegrityStampMissingCookies
+        """,
+    HTTP: """
+        httpServerEnabled httpServerPort httpServerHost httpServerClass httpServerTlsEnable httpServerKeyStorePath
+        httpServerKeyStorePassword httpServerTrustStorePath httpServerTrustStorePassword
+        """,
+    STATISTICS: """
+        enableStatistics statsProviderClass sanityCheckMetricsEnabled exposeDefaultJVMMetrics
+        """,
+    PLUGGABLE: """
+        ledgerManagerFactoryClass ledgerManagerType allowShadedLedgerManagerFactoryClass
+        shadedLedgerManagerFactoryClassPrefix ledgerManagerFactoryDisableClassCheck registrationManagerClass
+        registrationClientClass metastoreImplClass metastoreMaxEntriesPerScan journalChannelProvider
+        extraServerComponents ledgerIdFormatterClass entryFormatterClass reppDnsResolverClass clientRole
+        disableEnsembleChangeFeatureName
+        """,
+    BOUNDED: """
+        journalQueueSize maxPendingReadRequestsPerThread maxPendingAddRequestsPerThread maxAddsInProgressLimit
+        closeChannelOnResponseTimeout waitTimeoutOnResponseBackpressureMs readWorkerThreadsThrottlingEnabled
+        """,
+    SINGLE: "numAddWorkerThreads numReadWorkerThreads numLongPollWorkerThreads numHighPriorityWorkerThreads",
+    ENTRY_LOGS: """
+        entryLogPerLedgerEnabled numOfMemtableFlushThreads entrylogMapAccessExpiryTimeInSeconds
+        maximumNumberOfActiveEntryLogs entryLogPerLedgerCounterLimitsMultFactor entryLogFilePreallocationEnabled
+        flushEntrylogBytes readBufferSizeBytes writeBufferSizeBytes sortedLedgerStorageEnabled
+        journalRemoveFromPageCache
+        """,
+    WINDOW: "throttle waitTimeoutOnBackpressureMs",
+    LATER: """
+        persistBookieStatusEnabled maxBatchReadSize batchReadEnabled recoveryBatchReadEnabled
+        enableParallelRecoveryRead reorderReadSequenceEnabled readReorderThresholdPendingRequests stickyReadSEnabled
+        opportunisticStriping delayEnsembleChange firstSpeculativeReadTimeout firstSpeculativeReadLACTimeout
+        maxSpeculativeReadLACTimeout speculativeReadLACTimeoutBackoffMultiplier bookieHealthCheckEnabled
+        bookieHealthCheckIntervalSeconds bookieErrorThresholdPerInterval bookieQuarantineRatio
+        bookieConnectionErrorQuarantineEnabled diskWeightBasedPlacementEnabled getBookieInfoIntervalSeconds
+        getBookieInfoRetryIntervalSeconds bookieMaxMultipleForWeightBasedPlacement networkTopologyStabilizePeriodSeconds
+        networkTopologyScriptFileName networkTopologyScriptNumberArgs useHostnameResolveLocalNodePlacementPolicy
+        bookieAddressResolverEnabled enableBookieAddressTracking enableBookieFailureTracking
+        bookieFailureHistoryExpirationMSec enforceMinNumFaultDomainsForWrite ignoreLocalNodeInPlacementPolicy
+        minNumZonesPerWriteQuorum desiredNumZonesPerWriteQuorum enforceStrictZoneawarePlacement zkRequestRateLimit
+        zkRetryBackoffStartMs zkRetryBackoffMaxMs zkRetryBackoffMaxRetries
+        """,
+    TLS_DETAIL: """
+        tlsProvider tlsClientAuthentication tlsKeyStoreType tlsKeyStore tlsKeyStorePasswordPath tlsTrustStoreType
+        tlsTrustStore tlsTrustStorePasswordPath tlsCertificatePath tlsCertFilesRefreshDurationSeconds
+        tlsEnabledCipherSuites tlsEnabledProtocols tlsHostnameVerificationEnabled clientKeyStoreType clientKeyStore
+        clientKeyStorePasswordPath clientTrustStoreType clientTrustStore clientTrustStorePasswordPath
+        startTLSTimeoutSecs
+        """,
+}
+
+IGNORED: dict[str, str] = {name: reason for reason, names in _IGNORED_BY_REASON.items() for name in names.split()}
+"""Key name -> why it has no effect."""
+
+IGNORED_PREFIXES: dict[str, str] = {
+    "dbStorage_": ROCKSDB,
+    "codahaleStats": STATISTICS,
+    "prometheusStats": STATISTICS,
+    "dlog.": "belongs to the stream storage service, which is not part of this project",
+    "storage.": "belongs to the stream storage service, which is not part of this project",
+    "storageserver.": "belongs to the stream storage service, which is not part of this project",
+}
+"""Families of upstream keys that are ignored whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A key that would promise what this release does not do."""
+
+    harmless: frozenset[str]
+    """Values (lower case) that promise nothing; "" and "null" always are."""
+    why: str
+
+
+def _refusal(why: str, *harmless: str) -> Refusal:
+    return Refusal(frozenset({"", "null", *(value.lower() for value in harmless)}), why)
+
+
+REFUSED: dict[str, Refusal] = {
+    "ledgerStorageClass": _refusal(
+        "only interleaved and sorted storage are understood; a directory of another storage would look empty and its "
+        "acknowledged entries missing",
+        "org.apache.bookkeeper.bookie.SortedLedgerStorage",
+        "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
+    ),
+    "bookieAuthProviderFactoryClass": _refusal(
+        "authentication is not in this release; the bookie would be open to all"
+    ),
+    "clientAuthProviderFactoryClass": _refusal("names a Java class; a program sets ClientSettings.auth_plugin instead"),
+    "tlsProviderFactoryClass": _refusal("TLS is not in this release; connections would be in clear text"),
+    "authorizedRoles": _refusal("authorisation is not in this release; the bookie would be open to all"),
+    "permittedStartupUsers": _refusal("users are not checked; run the bookie under the right one by other means"),
+    "disableServerSocketBind": _refusal("a bookie here always listens", "false"),
+    "skipReplayJournalInvalidRecord": _refusal(
+        "a corrupt record is never skipped; it may hide acknowledged entries", "false"
+    ),
+}
+"""Key name -> which values are harmless and why the others are refused."""
+
+
+def ignored_reason(name: str) -> str | None:
+    """Return why a key has no effect, or None if it is not one of these."""
+    reason = IGNORED.get(name)
+    if reason is None:
+        reason = next((why for prefix, why in IGNORED_PREFIXES.items() if name.startswith(prefix)), None)
+    return reason

@@ -1,0 +1,391 @@
+"""The settings of a bookie. Names and defaults are Apache's (4.18), except where a row says why not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bookkeeper.config.keys import (
+    DAY_S,
+    GIB,
+    INT32_MAX,
+    KIB,
+    MIB,
+    boolean,
+    directories,
+    integer,
+    key,
+    ratio,
+    seconds,
+    text_or_none,
+)
+from bookkeeper.config.shared import CONNECTIONS, Fault, SharedSettings
+
+ADDRESS = "Address and identity"
+JOURNAL = "Journal"
+STORAGE = "Ledger storage"
+DISKS = "Disk space and read-only mode"
+
+READS_IN_PROGRESS_MAX = 10_000
+INDEX_CACHE_PAGES_MIN = 64
+JOURNAL_COPIES_MIN = 2  # the group being written and the next one must both hold the largest frame
+
+# Upstream's class is [a-zA-Z0-9:-_.\-]+, in which `:-_` is a range; the id must not collide with the readonly node.
+_BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
+
+
+def _check_bookie_id(text: str) -> str:
+    if _BOOKIE_ID.fullmatch(text) is None:
+        raise ValueError("has characters a bookie id must not have (letters, digits, '.', '-', '_', ':' are fine)")
+    if text.lower() == "readonly":
+        raise ValueError("is the name of the read-only registration node")
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings(SharedSettings):
+    """A bookie's settings. Sizes in bytes, durations in seconds; `load_server` reads and checks them.
+
+    Built directly (tests, simulation) they are not checked: call `faults`. Resolved at construction:
+    `index_directories` are the ledger directories if none were named, `index_cache_bytes_max` follows a positive
+    pageLimit, and the free-space minima follow the entry log size.
+    """
+
+    # --- address and identity
+    bookie_id: str | None = key(
+        "bookieId",
+        text_or_none("id", _check_bookie_id),
+        "",
+        ADDRESS,
+        "Id in ledger metadata. Not set: host:port. Must never change while the bookie holds data.",
+    )
+    bookie_port: int = key(
+        "bookiePort", integer("TCP port", 0, 65535), "3181", ADDRESS, "Port to listen on; 0 needs allowEphemeralPorts."
+    )
+    allow_ephemeral_ports: bool = key(
+        "allowEphemeralPorts", boolean(), "false", ADDRESS, "Allow bookiePort=0: the system chooses a port (tests)."
+    )
+    listening_interface: str | None = key(
+        "listeningInterface",
+        text_or_none("interface or address"),
+        "",
+        ADDRESS,
+        "Network interface, or its address, to listen on. Not set: all of them.",
+    )
+    advertised_address: str | None = key(
+        "advertisedAddress",
+        text_or_none("host"),
+        "",
+        ADDRESS,
+        "Host that clients are told. Not set: the address of the listening interface, or of this host's name.",
+    )
+    allow_loopback: bool = key(
+        "allowLoopback",
+        boolean(),
+        "false",
+        ADDRESS,
+        "Allow 127.0.0.1 as the advertised address. On several machines this makes bookies unreachable and alike.",
+    )
+    use_host_name_as_bookie_id: bool = key(
+        "useHostNameAsBookieID", boolean(), "false", ADDRESS, "Advertise this host's full name instead of its address."
+    )
+    use_short_host_name: bool = key(
+        "useShortHostName", boolean(), "false", ADDRESS, "With useHostNameAsBookieID: cut the name at its first dot."
+    )
+
+    # --- connections
+    tcp_no_delay: bool = key(
+        "serverTcpNoDelay", boolean(), "true", CONNECTIONS, "Send small packets at once (Nagle's algorithm off)."
+    )
+    tcp_keepalive: bool = key(
+        "serverSockKeepalive", boolean(), "true", CONNECTIONS, "Let the system probe idle connections."
+    )
+    unsent_reply_bytes_low: int = key(
+        "serverWriteBufferLowWaterMark",
+        integer("bytes", 0, GIB),
+        "393216",
+        CONNECTIONS,
+        "A connection whose requests were held back is read again when its unsent replies fall below this.",
+    )
+    unsent_reply_bytes_max: int = key(
+        "serverWriteBufferHighWaterMark",
+        integer("bytes", KIB, GIB),
+        "524288",
+        CONNECTIONS,
+        "No more requests are read from a connection that has this many bytes of unsent replies.",
+    )
+    reads_in_progress_max: int = key(
+        "maxReadsInProgressLimit",
+        integer("requests", 0, INT32_MAX),
+        "0",
+        CONNECTIONS,
+        f"Reads under way in the whole bookie; beyond it connections are read no further. 0: {READS_IN_PROGRESS_MAX}.",
+        differs="0 there means no limit; here every queue has one.",
+    )
+
+    # --- journal
+    journal_directories: tuple[Path, ...] = key(
+        "journalDirectories",
+        directories(may_be_empty=False),
+        "/tmp/bk-txn",
+        JOURNAL,
+        "Where journals are written; one writer for each. A disk of its own is best. Takes precedence over "
+        "journalDirectory.",
+    )
+    journal_format_version: int = key(
+        "journalFormatVersionToWrite",
+        integer("", 5, 6),
+        "6",
+        JOURNAL,
+        "Format of new journal files: 6 also keeps explicit LACs. All formats are read.",
+        differs="4 can still be written there; it has neither the padded header nor aligned writes.",
+    )
+    journal_file_size_max: int = key(
+        "journalMaxSizeMB", integer("MiB", 1, 65536, scale=MIB), "2048", JOURNAL, "Size at which a new file is begun."
+    )
+    journal_backups_max: int = key(
+        "journalMaxBackups", integer("files", 0, 10_000), "5", JOURNAL, "Files kept that are no longer needed."
+    )
+    journal_preallocate_bytes: int = key(
+        "journalPreAllocSizeMB",
+        integer("MiB", 1, 4096, scale=MIB),
+        "16",
+        JOURNAL,
+        "Files grow in zero-filled steps of this size, so that a sync need not write the file's length.",
+    )
+    journal_alignment_bytes: int = key(
+        "journalAlignmentSize",
+        integer("bytes", 512, MIB, multiple_of=512),
+        "512",
+        JOURNAL,
+        "Each group of records is padded to a multiple of this, so that a torn write cannot damage the group before.",
+    )
+    journal_queue_bytes_max: int = key(
+        "journalMaxMemorySizeMb",
+        integer("MiB", 1, 65536, scale=MIB),
+        "64",
+        JOURNAL,
+        "Bytes that may wait for a sync, for each journal; beyond it connections are read no further.",
+        differs="5 % of the Java runtime's direct memory there; here a fixed bound.",
+    )
+    journal_reuse_files: bool = key(
+        "journalReuseFiles",
+        boolean(),
+        "false",
+        JOURNAL,
+        "Reuse old files instead of deleting them. A reused file is zeroed and synced before its first record.",
+    )
+
+    # --- ledger storage
+    ledger_directories: tuple[Path, ...] = key(
+        "ledgerDirectories", directories(may_be_empty=False), "/tmp/bk-data", STORAGE, "Where entry logs are written."
+    )
+    index_directories: tuple[Path, ...] = key(
+        "indexDirectories",
+        directories(may_be_empty=True),
+        "",
+        STORAGE,
+        "Where index files are written. Not set: the ledger directories.",
+    )
+    allow_storage_expansion: bool = key(
+        "allowStorageExpansion",
+        boolean(),
+        "false",
+        STORAGE,
+        "Accept ledger and index directories that the cookie does not know yet, if they are empty.",
+    )
+    entry_log_size_max: int = key(
+        "logSizeLimit",
+        integer("bytes", MIB, 2**31 - 1),
+        "1073741824",
+        STORAGE,
+        "Size at which a new entry log is begun.",
+    )
+    flush_interval_s: float = key(
+        "flushInterval",
+        seconds("ms", 1, DAY_S * 1000),
+        "10000",
+        STORAGE,
+        "Longest time between two checkpoints while there are new entries.",
+    )
+    memtable_bytes_max: int = key(
+        "skipListSizeLimit",
+        integer("bytes", 64 * KIB, 64 * GIB),
+        "33554432",
+        STORAGE,
+        "Size of the sorted write buffer; one of these fills while another is written out.",
+        differs="half of Apache's 67108864, because here it counts what Python objects cost and not payload alone.",
+    )
+    index_page_size: int = key(
+        "pageSize",
+        integer("bytes", 512, MIB, multiple_of=8),
+        "8192",
+        STORAGE,
+        "Index page: 8 bytes for each entry. Must not change while the bookie holds data.",
+    )
+    page_limit: int = key(
+        "pageLimit",
+        integer("pages", -1, INT32_MAX),
+        "-1",
+        STORAGE,
+        "Index pages held in memory; if positive it takes precedence over indexCacheBytesMax.",
+        differs="-1 there means a third of the Java heap; here it means indexCacheBytesMax.",
+    )
+    index_cache_bytes_max: int = key(
+        "indexCacheBytesMax",
+        integer("bytes", 64 * KIB, 64 * GIB),
+        "33554432",
+        STORAGE,
+        "Memory for index pages; dirty ones are written and clean ones dropped beyond it.",
+        ours=True,
+    )
+    open_index_files_max: int = key(
+        "openFileLimit",
+        integer("files", 16, 1_000_000),
+        "1000",
+        STORAGE,
+        "Index files held open. Must stay below the process limit (ulimit -n) with room for connections.",
+        differs="20000 there, which is above the usual limit of a process.",
+    )
+    index_format_version: int = key(
+        "fileInfoFormatVersionToWrite",
+        integer("", 0, 1),
+        "1",
+        STORAGE,
+        "Format of new index files: 1 also keeps explicit LACs. Both are read.",
+    )
+
+    # --- disk space and read-only mode
+    disk_usage_threshold: float = key(
+        "diskUsageThreshold", ratio(0.01, 0.99), "0.95", DISKS, "A directory on a disk used beyond this is full."
+    )
+    disk_usage_warn_threshold: float = key(
+        "diskUsageWarnThreshold", ratio(0.01, 0.99), "0.90", DISKS, "Beyond this a warning is logged."
+    )
+    disk_usage_low_water: float = key(
+        "diskUsageLwmThreshold",
+        ratio(0.01, 0.99, empty=0.0),
+        "",
+        DISKS,
+        "After all directories were full, usage must fall below this before writes are taken again. Not set: "
+        "diskUsageThreshold.",
+    )
+    disk_check_interval_s: float = key(
+        "diskCheckInterval", seconds("ms", 10, DAY_S * 1000), "10000", DISKS, "Time between two looks at disk usage."
+    )
+    read_only_mode_enabled: bool = key(
+        "readOnlyModeEnabled", boolean(), "true", DISKS, "Go on serving reads when the disks are full; false: stop."
+    )
+    read_only_on_any_disk_full: bool = key(
+        "readOnlyModeOnAnyDiskFullEnabled",
+        boolean(),
+        "true",
+        DISKS,
+        "One full ledger directory is enough for read-only.",
+    )
+    force_read_only: bool = key("forceReadOnlyBookie", boolean(), "false", DISKS, "Start read-only and stay so.")
+    index_file_free_bytes_min: int = key(
+        "minUsableSizeForIndexFileCreation",
+        integer("bytes", 0, 2**63 - 1),
+        "104857600",
+        DISKS,
+        "Free bytes an index directory needs for a new index file while the journal is replayed on a full disk.",
+    )
+    entry_log_free_bytes_min: int = key(
+        "minUsableSizeForEntryLogCreation",
+        integer("bytes", -1, 2**63 - 1),
+        "-1",
+        DISKS,
+        "Free bytes a full ledger directory needs for a new entry log (replay, recovery). -1: 1.2 x logSizeLimit.",
+    )
+    high_priority_free_bytes_min: int = key(
+        "minUsableSizeForHighPriorityWrites",
+        integer("bytes", -1, 2**63 - 1),
+        "-1",
+        DISKS,
+        "Free bytes a read-only bookie needs to take recovery adds. -1: minUsableSizeForEntryLogCreation.",
+    )
+
+    def __post_init__(self) -> None:
+        """Fill in what follows from other keys."""
+        SharedSettings.__post_init__(self)
+        if not self.index_directories:
+            object.__setattr__(self, "index_directories", self.ledger_directories)
+        if not self.reads_in_progress_max:
+            object.__setattr__(self, "reads_in_progress_max", READS_IN_PROGRESS_MAX)
+        if self.page_limit > 0:
+            object.__setattr__(self, "index_cache_bytes_max", self.page_limit * self.index_page_size)
+        if not self.disk_usage_low_water:
+            object.__setattr__(self, "disk_usage_low_water", self.disk_usage_threshold)
+        if self.entry_log_free_bytes_min < 0:
+            object.__setattr__(self, "entry_log_free_bytes_min", self.entry_log_size_max * 6 // 5)
+        if self.high_priority_free_bytes_min < 0:
+            object.__setattr__(self, "high_priority_free_bytes_min", self.entry_log_free_bytes_min)
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what is wrong between keys, each of which is right by itself."""
+        yield from self.shared_faults()
+        if self.bookie_port == 0 and not self.allow_ephemeral_ports:
+            yield ("bookiePort",), "bookiePort=0 lets the system choose a port: set allowEphemeralPorts=true or a port"
+        if self.unsent_reply_bytes_low > self.unsent_reply_bytes_max:
+            yield (
+                ("serverWriteBufferLowWaterMark", "serverWriteBufferHighWaterMark"),
+                "serverWriteBufferLowWaterMark is above serverWriteBufferHighWaterMark",
+            )
+        yield from self._directory_faults()
+        yield from self._size_faults()
+        yield from self._threshold_faults()
+
+    def _directory_faults(self) -> Iterator[Fault]:
+        # A journal and a ledger directory may be the same (upstream's local bookies do so); two of a kind may not.
+        for name, paths in (
+            ("journalDirectories", self.journal_directories),
+            ("ledgerDirectories", self.ledger_directories),
+            ("indexDirectories", self.index_directories),
+        ):
+            doubles = sorted({str(path) for path in paths if paths.count(path) > 1})
+            # Directories taken over from ledgerDirectories were reported there.
+            if doubles and not (name == "indexDirectories" and paths == self.ledger_directories):
+                yield (name,), f"{name} names {', '.join(doubles)} more than once"
+
+    def _size_faults(self) -> Iterator[Fault]:
+        if self.journal_preallocate_bytes > self.journal_file_size_max:
+            yield (
+                ("journalPreAllocSizeMB", "journalMaxSizeMB"),
+                "journalPreAllocSizeMB is above journalMaxSizeMB: a file would be larger than its limit from the start",
+            )
+        # What can never fit must be refused here and not for ever at run time.
+        for name, room in (
+            ("skipListSizeLimit", self.memtable_bytes_max),
+            ("logSizeLimit", self.entry_log_size_max),
+        ):
+            if self.frame_size_max > room:
+                yield (
+                    (name, "nettyMaxFrameSizeBytes"),
+                    f"{name} ({room} bytes) cannot hold a frame of nettyMaxFrameSizeBytes={self.frame_size_max}",
+                )
+        if self.frame_size_max * JOURNAL_COPIES_MIN > self.journal_queue_bytes_max:
+            yield (
+                ("journalMaxMemorySizeMb", "nettyMaxFrameSizeBytes"),
+                f"journalMaxMemorySizeMb must hold {JOURNAL_COPIES_MIN} frames of "
+                f"nettyMaxFrameSizeBytes={self.frame_size_max}; it is {self.journal_queue_bytes_max} bytes",
+            )
+        if self.index_cache_bytes_max < INDEX_CACHE_PAGES_MIN * self.index_page_size:
+            name = "pageLimit" if self.page_limit > 0 else "indexCacheBytesMax"
+            yield (
+                (name, "pageSize"),
+                f"{name} must hold at least {INDEX_CACHE_PAGES_MIN} pages of pageSize={self.index_page_size} bytes",
+            )
+
+    def _threshold_faults(self) -> Iterator[Fault]:
+        for name, value in (
+            ("diskUsageWarnThreshold", self.disk_usage_warn_threshold),
+            ("diskUsageLwmThreshold", self.disk_usage_low_water),
+        ):
+            if value > self.disk_usage_threshold:
+                yield (
+                    (name, "diskUsageThreshold"),
+                    f"{name}={value:g} is above diskUsageThreshold={self.disk_usage_threshold:g}",
+                )
