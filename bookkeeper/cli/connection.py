@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.localbookie import parse_settings
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper
@@ -26,6 +27,17 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--conf", metavar="FILE", help="Apache-style client conf file")
     group.add_argument("-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting")
     group.add_argument("-v", "--verbose", action="store_true", help="show where an error came from")
+
+
+def parse_settings(pairs: list[str]) -> Mapping[str, str]:
+    """`KEY=VALUE` words of the command line as a mapping. Raises CommandFailed naming the word that is none."""
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise CommandFailed(f"setting {pair!r}: write it as KEY=VALUE", EXIT_USAGE)
+        settings[key.strip()] = value.strip()
+    return settings
 
 
 def client_settings(args: argparse.Namespace) -> ClientSettings:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Mapping
 from pathlib import Path
 
-from bookkeeper.cli.output import CommandFailed, note
+from bookkeeper.cli.connection import parse_settings
+from bookkeeper.cli.output import note
 from bookkeeper.cli.supervise import wait_for_signal
 from bookkeeper.embedded.cluster import LocalCluster
 
@@ -40,17 +40,6 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} bookies: need at least 1")
     return number
-
-
-def parse_settings(pairs: list[str]) -> Mapping[str, str]:
-    """`KEY=VALUE` words as a mapping. Raises CommandFailed naming the word that is none."""
-    settings: dict[str, str] = {}
-    for pair in pairs:
-        key, separator, value = pair.partition("=")
-        if not separator or not key:
-            raise CommandFailed(f"-o {pair!r}: write it as KEY=VALUE", 2)
-        settings[key.strip()] = value.strip()
-    return settings
 
 
 def run(args: argparse.Namespace) -> int:

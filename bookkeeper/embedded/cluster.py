@@ -69,12 +69,21 @@ class LocalBookie:
             "listeningInterface": "lo",
             **settings,
         }
+        if settings.get("httpServerEnabled") == "true" and settings.get("httpServerPort", "0") == "0":
+            self.settings["httpServerPort"] = str(free_port())
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bookie_id(self) -> str:
         """The id under which the bookie registers."""
         return self.settings.get("bookieId", f"127.0.0.1:{self.port}")
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where its metrics are, when its HTTP server is on."""
+        if self.settings.get("httpServerEnabled") != "true":
+            return None
+        return f"http://127.0.0.1:{self.settings['httpServerPort']}/metrics"
 
     @property
     def pid(self) -> int:

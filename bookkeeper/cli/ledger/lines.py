@@ -3,8 +3,8 @@
 Input: lines (the line end is dropped), or `length-prefixed`: a big-endian u32 and that many bytes, repeated.
 Output: the payload and a line end, a format string, JSON lines, or length-prefixed.
 
-Format string (as kcat's): %o entry id, %s payload, %S payload size in bytes, %l ledger id, %x payload in hex, %% percent,
-and the escapes \\n \\t \\0.
+Format string (as kcat's): %o entry id, %s payload, %S payload size in bytes, %l ledger id, %x payload in hex,
+%% percent, and the escapes \\n \\t \\0.
 """
 
 from __future__ import annotations

@@ -1,0 +1,39 @@
+"""The bookie's HTTP side door: /heartbeat and /metrics, with Apache's paths.
+
+Off by default (httpServerEnabled). It answers GET only, holds no state and reads nothing but the metrics registry, so it
+can be bound where operators are. Imported only when it is on: twisted.web costs memory that an idle bookie saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.web.resource import Resource
+from twisted.web.server import Request, Site
+
+METRICS_CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Text(Resource):
+    """One path whose body is made anew for each request."""
+
+    isLeaf = True
+
+    def __init__(self, content_type: bytes, body: Callable[[], bytes]) -> None:
+        super().__init__()
+        self._content_type, self._body = content_type, body
+
+    def render_GET(self, request: Request) -> bytes:  # noqa: N802
+        request.setHeader(b"content-type", self._content_type)
+        return self._body()
+
+
+def listen_http(reactor: Any, host: str, port: int, metrics_text: Callable[[], bytes]) -> Any:
+    """Serve on host:port and return the listening port (`.stopListening()`). Raises OSError-like CannotListenError."""
+    root = Resource()
+    root.putChild(b"heartbeat", _Text(b"text/plain", lambda: b"OK\n"))
+    root.putChild(b"metrics", _Text(METRICS_CONTENT_TYPE, metrics_text))
+    site = Site(root)
+    site.noisy = False
+    return reactor.listenTCP(port, site, interface=host)

@@ -1,0 +1,93 @@
+"""What the bookies did during a measurement: CPU time from /proc, the rest from their own metrics over HTTP."""
+
+from __future__ import annotations
+
+import os
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+METRICS_TIMEOUT_S = 10.0
+
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_SYNCS, _SYNCED_ENTRIES, _REPLY_WRITES = (
+    "bookie_journal_JOURNAL_SYNC_count",
+    "bookie_journal_JOURNAL_SYNCED_RECORDS",
+    "bookkeeper_server_REPLY_WRITES",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BookieProcess:
+    """A bookie on this machine: its process id, and the URL of its metrics."""
+
+    pid: int
+    metrics_url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BookieCounters:
+    """Sums over bookies; differences of two snapshots are what happened in between. None: not known."""
+
+    cpu_s: float
+    syncs: float | None
+    synced_records: float | None
+    reply_writes: float | None
+
+    def since(self, before: BookieCounters) -> BookieCounters:
+        """What happened since `before`."""
+        return BookieCounters(
+            self.cpu_s - before.cpu_s,
+            _difference(self.syncs, before.syncs),
+            _difference(self.synced_records, before.synced_records),
+            _difference(self.reply_writes, before.reply_writes),
+        )
+
+
+def _difference(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before
+
+
+def snapshot(bookies: Sequence[BookieProcess]) -> BookieCounters | None:
+    """Counters of the bookies now; None when none of them is known."""
+    if not bookies:
+        return None
+    totals = {_SYNCS: 0.0, _SYNCED_ENTRIES: 0.0, _REPLY_WRITES: 0.0}
+    complete = True
+    for bookie in bookies:
+        if bookie.metrics_url is None:
+            complete = False
+            continue
+        values = read_metrics(bookie.metrics_url)
+        for name in totals:
+            totals[name] += values.get(name, 0.0)
+    syncs, records, writes = totals.values()
+    cpu = sum(process_cpu_seconds(bookie.pid) for bookie in bookies)
+    return BookieCounters(cpu, syncs, records, writes) if complete else BookieCounters(cpu, None, None, None)
+
+
+def process_cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+
+
+def process_memory_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def read_metrics(url: str) -> dict[str, float]:
+    """Prometheus text -> sample name (labels summed up) -> value."""
+    values: dict[str, float] = {}
+    with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as response:
+        for line in response.read().decode().splitlines():
+            if line and not line.startswith("#"):
+                name, _, value = line.rpartition(" ")
+                name = name.partition("{")[0]
+                values[name] = values.get(name, 0.0) + float(value)
+    return values

@@ -1,0 +1,137 @@
+"""One measured cell, and how cells are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bookkeeper.cli.output import print_table
+from bookkeeper.cli.perf.calibrate import Calibration
+from bookkeeper.cli.perf.counters import BookieCounters
+from bookkeeper.cli.perf.latency import PERCENTILES, Latencies
+from bookkeeper.cli.perf.worker import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The outcome of one workload; sums over its client processes."""
+
+    job: Task
+    clients: int
+    operations_per_s: float
+    latencies: Latencies
+    client_cpu_us: float
+    client_writes_per_operation: float
+    all_operations: int
+    bookies: BookieCounters | None
+    calibration: Calibration | None
+    ledger_ids: tuple[int, ...]
+
+    @property
+    def megabytes_per_s(self) -> float:
+        """Payload, 10^6 bytes."""
+        return self.operations_per_s * self.job.entry_size / 1e6
+
+    def ratios(self) -> dict[str, float | None]:
+        """The machine-independent figures."""
+        calibration, bookies = self.calibration, self.bookies
+        copies = self.job.write_quorum if self.job.kind == "write" else 1
+        values: dict[str, float | None] = {
+            "copies_per_echo": None,
+            "p50_per_fdatasync": None,
+            "bookie_cpu_us": None,
+            "entries_per_sync": None,
+            "bookie_writes_per_operation": None,
+        }
+        if calibration is not None:
+            values["copies_per_echo"] = copies * self.operations_per_s / calibration.echo_frames_per_s
+            values["p50_per_fdatasync"] = self.latencies.percentile(50.0) / calibration.fdatasync_p50_s
+        if bookies is not None and self.all_operations:
+            values["bookie_cpu_us"] = bookies.cpu_s * 1e6 / self.all_operations
+            if bookies.syncs and self.job.kind == "write":
+                values["entries_per_sync"] = self.all_operations * copies / bookies.syncs
+            if bookies.reply_writes is not None:
+                values["bookie_writes_per_operation"] = bookies.reply_writes / self.all_operations
+        return values
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the histogram."""
+        job = self.job
+        return {
+            "workload": job.kind,
+            "entry_size": job.entry_size,
+            "outstanding": job.outstanding * self.clients,
+            "clients": self.clients,
+            "ledgers": job.ledgers,
+            "ensemble": job.ensemble,
+            "write_quorum": job.write_quorum,
+            "ack_quorum": job.ack_quorum,
+            "protocol": 2 if job.use_v2 else 3,
+            "digest": job.digest,
+            "seconds": job.seconds,
+            "operations_per_s": self.operations_per_s,
+            "megabytes_per_s": self.megabytes_per_s,
+            "latency_ms": {
+                **{f"p{percent:g}": self.latencies.percentile(percent) * 1e3 for percent in PERCENTILES},
+                "max": self.latencies.max_s * 1e3,
+            },
+            "client_cpu_us": self.client_cpu_us,
+            "client_writes_per_operation": self.client_writes_per_operation,
+            **self.ratios(),
+            "calibration": self.calibration.to_json() if self.calibration else None,
+            "ledger_ids": list(self.ledger_ids),
+        }
+
+
+HEADER = (
+    "what", "bytes", "window", "v", "ops/s", "MB/s", "p50 ms", "p95", "p99", "p99.9", "max",
+    "cpu us/op", "bookies", "per sync", "writes/op", "bookie w/op", "x echo", "p50/sync",
+)  # fmt: skip
+
+
+def print_cells(cells: Sequence[Cell]) -> None:
+    """A table, a row a cell. `cpu us/op`: client; `x echo`: copies/s by echo frames/s; `p50/sync`: by fdatasync's."""
+    print_table(HEADER, [_row(cell) for cell in cells])
+
+
+def print_legend(cell: Cell) -> None:
+    """Settings and calibration, without which no figure means anything."""
+    job = cell.job
+    print(
+        f"E={job.ensemble} Qw={job.write_quorum} Qa={job.ack_quorum} digest {job.digest}, {cell.clients} client "
+        f"process(es), {job.ledgers} ledger(s) each, {job.seconds:g} s a cell, fdatasync before every answer"
+    )
+    calibration = cell.calibration
+    if calibration is not None:
+        print(
+            f"this machine, this run: echo {calibration.echo_frames_per_s:,.0f} frames/s, fdatasync p50 "
+            f"{calibration.fdatasync_p50_s * 1e3:.3f} ms p99 {calibration.fdatasync_p99_s * 1e3:.3f} ms, append loop "
+            f"{calibration.append_records_per_s:,.0f} records/s; {calibration.interpreter}"
+        )
+
+
+def _row(cell: Cell) -> list[str]:
+    ratios = cell.ratios()
+    milliseconds = [f"{cell.latencies.percentile(percent) * 1e3:.2f}" for percent in PERCENTILES]
+    return [
+        cell.job.kind,
+        str(cell.job.entry_size),
+        str(cell.job.outstanding * cell.clients),
+        "2" if cell.job.use_v2 else "3",
+        f"{cell.operations_per_s:,.0f}",
+        f"{cell.megabytes_per_s:,.1f}",
+        *milliseconds,
+        f"{cell.latencies.max_s * 1e3:.1f}",
+        f"{cell.client_cpu_us:.2f}",
+        _number(ratios["bookie_cpu_us"], 2),
+        _number(ratios["entries_per_sync"], 0),
+        f"{cell.client_writes_per_operation:.3f}",
+        _number(ratios["bookie_writes_per_operation"], 3),
+        _number(ratios["copies_per_echo"], 3),
+        _number(ratios["p50_per_fdatasync"], 1),
+    ]
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"

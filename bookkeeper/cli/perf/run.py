@@ -1,0 +1,68 @@
+"""Runs one workload: starts the client processes, lets them measure together, sums them up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from bookkeeper.cli.output import CommandFailed
+from bookkeeper.cli.perf.calibrate import Calibration
+from bookkeeper.cli.perf.counters import BookieProcess, snapshot
+from bookkeeper.cli.perf.latency import Latencies
+from bookkeeper.cli.perf.report import Cell
+from bookkeeper.cli.perf.worker import Task
+
+
+def run_workload(
+    job: Task, *, clients: int = 1, bookies: Sequence[BookieProcess] = (), calibration: Calibration | None = None
+) -> Cell:
+    """Measure `job` with `clients` processes, each with the job's window. Raises CommandFailed when one fails."""
+    command = [sys.executable, "-m", "bookkeeper.cli.perf.worker", job.to_json()]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(clients)
+    ]
+    try:
+        for process in processes:
+            _read_line(process, "ready")
+        before = snapshot(bookies)
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        results = [_read_line(process, "operations") for process in processes]
+        after = snapshot(bookies)
+        for process in processes:
+            process.wait(30)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    operations = sum(result["operations"] for result in results)
+    if not operations:
+        raise CommandFailed(f"nothing was completed within {job.seconds:g} s; take a longer -time or a smaller window")
+    return Cell(
+        job=job,
+        clients=clients,
+        operations_per_s=sum(result["operations"] / result["seconds"] for result in results if result["seconds"]),
+        latencies=Latencies.merged([result["latencies"] for result in results]),
+        client_cpu_us=sum(result["cpu_s"] for result in results) * 1e6 / operations,
+        client_writes_per_operation=sum(result["writes"] for result in results) / operations,
+        all_operations=sum(result["all_operations"] for result in results),
+        bookies=after.since(before) if after is not None and before is not None else None,
+        calibration=calibration,
+        ledger_ids=tuple(ledger_id for result in results for ledger_id in result["ledger_ids"]),
+    )
+
+
+def _read_line(process: subprocess.Popen[str], wanted: str) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise CommandFailed(f"a client process ended with code {process.wait()} before it was done; see above")
+    value: dict[str, Any] = json.loads(line)
+    assert wanted in value, value
+    return value
