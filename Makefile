@@ -2,13 +2,14 @@
 # Needs Python 3.11 or newer and make. PYTHON=... chooses the interpreter; PART=... picks a part of the demo.
 
 PYTHON ?=
+SEEDS  ?= 5000
 VENV   := .venv
 BIN    := $(VENV)/bin
 ENSURE := sh .ci/python.sh "$(PYTHON)" .ci/venv.py
 PROTOS  = $(shell find bookkeeper journalmgr hedwig -name '*.proto' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim integration interop bench proto proto-check clean venv-demo venv-dev
+.PHONY: help demo test check unit sim integration interop bench proto proto-check conf clean venv-demo venv-dev
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -34,8 +35,8 @@ check: venv-dev proto-check  ## ruff, format, mypy --strict, unit tests
 unit: venv-dev  ## unit tests only
 	$(BIN)/python .ci/suites.py unit
 
-sim: venv-dev  ## a longer simulation campaign from a fresh seed
-	$(BIN)/python .ci/suites.py simulation -- --seed random --campaign
+sim: venv-dev  ## a longer simulation campaign from a fresh seed (SEEDS=)
+	$(BIN)/python .ci/suites.py simulation -- --seed random --sim-seeds $(SEEDS) --timeout 0
 
 integration: venv-dev  ## real ZooKeeper, sockets, disks, processes
 	$(BIN)/python .ci/suites.py integration
@@ -57,6 +58,9 @@ proto-check: venv-dev  ## fail if a committed *_pb2.py is not what its .proto sa
 	    cmp "$$fresh/$$made" "$$made" || { echo "$$made is not current: run 'make proto'" >&2; exit 1; }; \
 	  done; \
 	done
+
+conf: venv-dev  ## regenerate conf/bk_server.conf from the settings tables
+	$(BIN)/python -m bookkeeper.config.render > conf/bk_server.conf
 
 clean:  ## remove the virtual environment, caches and build results
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -2,6 +2,7 @@
 
     --seed N|random        one integer behind every random choice of a run; printed in the header
     --zookeeper HOST:PORT  use this ZooKeeper instead of starting the embedded one
+    --sim-seeds N          how many seeds a simulation campaign runs, counted up from --seed
     --apache-home DIR      where unpacked Apache releases are (interop); otherwise they are fetched or skipped
 
 Nothing heavy is imported here: unit tests run without a reactor, a thread or a socket, and the embedded ZooKeeper is
@@ -20,6 +21,7 @@ import pytest
 
 SUITES = ("unit", "simulation", "integration", "interop", "benchmarks")
 DEFAULT_SEED = 1
+SIMULATED_SEEDS = 300
 SEED_MAX = 2**32 - 1
 
 
@@ -48,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("pybookkeeper")
     group.addoption("--seed", type=_seed, default=DEFAULT_SEED, help="integer, or 'random' (default: %(default)s)")
     group.addoption("--zookeeper", metavar="HOST:PORT", help="use this ZooKeeper instead of the embedded one")
+    group.addoption("--sim-seeds", type=int, default=SIMULATED_SEEDS, metavar="N", help="seeds (default: %(default)s)")
     group.addoption("--apache-home", type=Path, metavar="DIR", help="directory of unpacked Apache releases (interop)")
 
 
