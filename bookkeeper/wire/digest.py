@@ -1,0 +1,303 @@
+"""The envelope of an entry: ids, LAC, length, digest; and the keys.
+
+    entry body:   ledger id i64 | entry id i64 | LAC i64 | length i64 | digest | payload
+    LAC packet:   ledger id i64 | LAC i64 | digest
+
+length: payload bytes of the ledger up to and including this entry. The digest covers everything but itself:
+
+    DUMMY    0 bytes
+    CRC32    8 bytes: the IEEE CRC-32 as an i64
+    CRC32C   4 bytes: Castagnoli
+    MAC     20 bytes: HMAC-SHA-1 under SHA-1("mac" + password)
+
+Each type has loops of its own over a whole batch: one call per entry to a checksum method would cost as much as the
+checksum. A wrong digest and a wrong id are the same to a reader: this copy is no use, ask another replica.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import ClassVar
+from zlib import crc32
+
+from crc32c import crc32c
+
+from bookkeeper.model import ENTRY_HEADER_SIZE, DigestType
+
+_HEAD = struct.Struct(">qqqq")
+_IDS = struct.Struct(">qq")
+_CRC32 = struct.Struct(">Q")
+_CRC32C = struct.Struct(">I")
+_IDS_AND_CRC32 = struct.Struct(">qq16xQ")
+_IDS_AND_CRC32C = struct.Struct(">qq16xI")
+_LONG = struct.Struct(">q")
+
+LAC_HEADER_SIZE = 16
+"""Bytes of ledger id and LAC at the start of an explicit-LAC packet."""
+
+_SHA1_BLOCK_SIZE = 64
+
+
+def master_key(password: bytes) -> bytes:
+    """The 20 bytes a writer or fencer shows to a bookie; the same for every digest type."""
+    return hashlib.sha1(b"ledger" + password).digest()
+
+
+def mac_key(password: bytes) -> bytes:
+    """The 20-byte HMAC key of the MAC digest."""
+    return hashlib.sha1(b"mac" + password).digest()
+
+
+def ids_of(body: bytes) -> tuple[int, int]:
+    """Ledger id and entry id inside an entry body (at least 32 bytes)."""
+    ledger_id, entry_id = _IDS.unpack_from(body)
+    return ledger_id, entry_id
+
+
+def lac_of(body: bytes) -> int:
+    """The LAC inside an entry body (at least 32 bytes)."""
+    lac: int = _LONG.unpack_from(body, 16)[0]
+    return lac
+
+
+def length_of(body: bytes) -> int:
+    """The ledger's length up to and including this entry, from an entry body (at least 32 bytes)."""
+    length: int = _LONG.unpack_from(body, 24)[0]
+    return length
+
+
+class Digest(ABC):
+    """Packs and checks the entries of one ledger. Stateless after construction; any thread.
+
+    type, size: digest type and bytes of the digest. overhead: bytes an entry body has beyond its payload.
+    """
+
+    type: ClassVar[DigestType]
+    size: ClassVar[int]
+
+    @property
+    def overhead(self) -> int:
+        """Bytes of header and digest together."""
+        return ENTRY_HEADER_SIZE + self.size
+
+    def package(
+        self, ledger_id: int, first_entry_id: int, lac: int, length_before: int, payloads: Sequence[bytes]
+    ) -> tuple[list[bytes], int]:
+        """Bodies of consecutive new entries, and the ledger's length after them.
+
+        length_before: payload bytes of all entries before `first_entry_id`.
+        """
+        lengths = list(accumulate(map(len, payloads), initial=length_before))
+        entry_ids = range(first_entry_id, first_entry_id + len(payloads))
+        return self.package_entries(ledger_id, entry_ids, lac, lengths[1:], payloads), lengths[-1]
+
+    @abstractmethod
+    def package_entries(
+        self, ledger_id: int, entry_ids: Sequence[int], lac: int, lengths: Sequence[int], payloads: Sequence[bytes]
+    ) -> list[bytes]:
+        """Bodies of entries whose ids and length fields are given: recovery, re-replication, chosen ids.
+
+        The three sequences are equally long (ValueError otherwise).
+        """
+
+    @abstractmethod
+    def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
+        """The payload of each body; None where it is too short, its digest is wrong or it is another entry's.
+
+        The two sequences are equally long (ValueError otherwise).
+        """
+
+    def verify_last(self, ledger_id: int, body: bytes) -> tuple[int, bytes] | None:
+        """Entry id and payload of a body whose entry id could not be known before (a read of the last entry)."""
+        if len(body) < self.overhead:
+            return None
+        entry_id = ids_of(body)[1]
+        (payload,) = self.verify(ledger_id, (entry_id,), (body,))
+        return None if payload is None else (entry_id, payload)
+
+    def package_lac(self, ledger_id: int, lac: int) -> bytes:
+        """The explicit-LAC packet."""
+        head = _IDS.pack(ledger_id, lac)
+        return head + self._digest(head)
+
+    def verify_lac(self, ledger_id: int, packet: bytes) -> int | None:
+        """The LAC of an explicit-LAC packet; None when it is too short, damaged or another ledger's."""
+        end = LAC_HEADER_SIZE + self.size
+        if len(packet) < end:
+            return None
+        head = packet[:LAC_HEADER_SIZE]
+        if not hmac.compare_digest(self._digest(head), packet[LAC_HEADER_SIZE:end]):
+            return None
+        found, lac = _IDS.unpack(head)
+        return lac if found == ledger_id else None
+
+    @abstractmethod
+    def _digest(self, data: bytes) -> bytes:
+        """The digest of `data`, `size` bytes."""
+
+
+class DummyDigest(Digest):
+    """No digest; only the ids are checked."""
+
+    type = DigestType.DUMMY
+    size = 0
+
+    def package_entries(
+        self, ledger_id: int, entry_ids: Sequence[int], lac: int, lengths: Sequence[int], payloads: Sequence[bytes]
+    ) -> list[bytes]:
+        pack = _HEAD.pack
+        return [
+            pack(ledger_id, entry_id, lac, length) + payload
+            for entry_id, length, payload in zip(entry_ids, lengths, payloads, strict=True)
+        ]
+
+    def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
+        pack = _IDS.pack
+        return [
+            body[ENTRY_HEADER_SIZE:]
+            if len(body) >= ENTRY_HEADER_SIZE and body.startswith(pack(ledger_id, entry_id))
+            else None
+            for entry_id, body in zip(entry_ids, bodies, strict=True)
+        ]
+
+    def _digest(self, data: bytes) -> bytes:
+        return b""
+
+
+class Crc32Digest(Digest):
+    """IEEE CRC-32, widened to eight bytes."""
+
+    type = DigestType.CRC32
+    size = 8
+
+    def package_entries(
+        self, ledger_id: int, entry_ids: Sequence[int], lac: int, lengths: Sequence[int], payloads: Sequence[bytes]
+    ) -> list[bytes]:
+        pack_head, pack_crc, crc = _HEAD.pack, _CRC32.pack, crc32
+        bodies = []
+        for entry_id, length, payload in zip(entry_ids, lengths, payloads, strict=True):
+            head = pack_head(ledger_id, entry_id, lac, length)
+            bodies.append(head + pack_crc(crc(payload, crc(head))) + payload)
+        return bodies
+
+    def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
+        unpack, crc = _IDS_AND_CRC32.unpack_from, crc32
+        payloads: list[bytes | None] = []
+        for entry_id, body in zip(entry_ids, bodies, strict=True):
+            if len(body) >= 40:
+                expected = (ledger_id, entry_id, crc(payload := body[40:], crc(body[:32])))
+                payloads.append(payload if unpack(body) == expected else None)
+            else:
+                payloads.append(None)
+        return payloads
+
+    def _digest(self, data: bytes) -> bytes:
+        return _CRC32.pack(crc32(data))
+
+
+class Crc32cDigest(Digest):
+    """Castagnoli CRC-32C."""
+
+    type = DigestType.CRC32C
+    size = 4
+
+    def package_entries(
+        self, ledger_id: int, entry_ids: Sequence[int], lac: int, lengths: Sequence[int], payloads: Sequence[bytes]
+    ) -> list[bytes]:
+        pack_head, pack_crc, crc = _HEAD.pack, _CRC32C.pack, crc32c
+        bodies = []
+        for entry_id, length, payload in zip(entry_ids, lengths, payloads, strict=True):
+            head = pack_head(ledger_id, entry_id, lac, length)
+            bodies.append(head + pack_crc(crc(payload, crc(head))) + payload)
+        return bodies
+
+    def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
+        unpack, crc = _IDS_AND_CRC32C.unpack_from, crc32c
+        payloads: list[bytes | None] = []
+        for entry_id, body in zip(entry_ids, bodies, strict=True):
+            if len(body) >= 36:
+                expected = (ledger_id, entry_id, crc(payload := body[36:], crc(body[:32])))
+                payloads.append(payload if unpack(body) == expected else None)
+            else:
+                payloads.append(None)
+        return payloads
+
+    def _digest(self, data: bytes) -> bytes:
+        return _CRC32C.pack(crc32c(data))
+
+
+class MacDigest(Digest):
+    """HMAC-SHA-1 keyed by the password.
+
+    HMAC is sha1(outer key + sha1(inner key + data)); both keyed states are prepared once and copied per entry, which takes
+    0.6 of the time of copying a `hmac.HMAC`.
+    """
+
+    type = DigestType.MAC
+    size = 20
+
+    def __init__(self, password: bytes) -> None:
+        key = mac_key(password).ljust(_SHA1_BLOCK_SIZE, b"\0")
+        self._inner = hashlib.sha1(bytes(byte ^ 0x36 for byte in key))
+        self._outer = hashlib.sha1(bytes(byte ^ 0x5C for byte in key))
+
+    def package_entries(
+        self, ledger_id: int, entry_ids: Sequence[int], lac: int, lengths: Sequence[int], payloads: Sequence[bytes]
+    ) -> list[bytes]:
+        pack_head, copy_inner, copy_outer = _HEAD.pack, self._inner.copy, self._outer.copy
+        bodies = []
+        for entry_id, length, payload in zip(entry_ids, lengths, payloads, strict=True):
+            head = pack_head(ledger_id, entry_id, lac, length)
+            inner = copy_inner()
+            inner.update(head)
+            inner.update(payload)
+            outer = copy_outer()
+            outer.update(inner.digest())
+            bodies.append(head + outer.digest() + payload)
+        return bodies
+
+    def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
+        unpack, copy_inner, copy_outer, equal = (
+            _IDS.unpack_from,
+            self._inner.copy,
+            self._outer.copy,
+            hmac.compare_digest,
+        )
+        payloads: list[bytes | None] = []
+        for entry_id, body in zip(entry_ids, bodies, strict=True):
+            payload = None
+            if len(body) >= 52 and unpack(body) == (ledger_id, entry_id):
+                inner = copy_inner()
+                inner.update(body[:32])
+                inner.update(body[52:])
+                outer = copy_outer()
+                outer.update(inner.digest())
+                if equal(outer.digest(), body[32:52]):
+                    payload = body[52:]
+            payloads.append(payload)
+        return payloads
+
+    def _digest(self, data: bytes) -> bytes:
+        inner = self._inner.copy()
+        inner.update(data)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return outer.digest()
+
+
+def digest_of(digest_type: DigestType, password: bytes) -> Digest:
+    """The digest of a ledger."""
+    match digest_type:
+        case DigestType.CRC32C:
+            return Crc32cDigest()
+        case DigestType.CRC32:
+            return Crc32Digest()
+        case DigestType.MAC:
+            return MacDigest(password)
+        case DigestType.DUMMY:
+            return DummyDigest()

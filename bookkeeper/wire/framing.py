@@ -1,0 +1,76 @@
+"""Length-prefixed frames out of chunks of any size.
+
+    frame: length i32 big-endian (excludes its own 4 bytes, 1 .. frame_size_max) | length bytes
+
+The same in both directions and for both protocol versions. A length out of bounds is a violation before a single byte of
+the frame is kept, so an unfinished frame never holds more than the limit, and costs memory only as its bytes arrive.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from bookkeeper.errors import RemoteProtocolError
+
+LENGTH = struct.Struct(">i")
+LENGTH_SIZE = 4
+
+
+def bad_length(length: int, frame_size_max: int) -> RemoteProtocolError:
+    """The error for a frame length outside 1 .. `frame_size_max`."""
+    if length > frame_size_max:
+        return RemoteProtocolError(
+            f"frame of {length} bytes is above the limit of {frame_size_max}: "
+            "not a BookKeeper peer, or raise nettyMaxFrameSizeBytes on both sides"
+        )
+    return RemoteProtocolError(f"frame length {length} is not positive: not a BookKeeper peer")
+
+
+class ChunkBuffer:
+    """The unfinished frame at the end of a connection's bytes.
+
+    `feed` gives back bytes that start at a frame boundary; the decoder consumes whole frames and hands the rest to `keep`.
+    Bounds: fewer bytes than one whole frame are held between calls, so at most frame_size_max + 4. Linear in the bytes
+    received however they are cut: a large frame is collected in place and copied out once.
+    """
+
+    __slots__ = ("_frame_size_max", "_needed", "_rest")
+
+    def __init__(self, frame_size_max: int) -> None:
+        self._frame_size_max = frame_size_max
+        self._rest = bytearray()
+        self._needed = 0  # bytes in _rest at which decoding can go on: a whole frame, or a length
+
+    @property
+    def buffered(self) -> int:
+        """Bytes held back."""
+        return len(self._rest)
+
+    def feed(self, data: bytes) -> bytes:
+        """Everything not yet decoded, or b"" while that is less than one frame."""
+        rest = self._rest
+        if not rest:
+            return data
+        rest += data
+        if len(rest) < self._needed:
+            return b""
+        chunk = bytes(rest)
+        self._rest = bytearray()  # a new one: clear() would keep the capacity of the largest frame ever seen
+        return chunk
+
+    def keep(self, chunk: bytes, position: int) -> None:
+        """Hold back chunk[position:], which is less than one frame.
+
+        Raises RemoteProtocolError when its length field is out of bounds; nothing is kept then.
+        """
+        size = len(chunk) - position
+        if not size:
+            return
+        needed = LENGTH_SIZE
+        if size >= LENGTH_SIZE:
+            length: int = LENGTH.unpack_from(chunk, position)[0]
+            if not 0 < length <= self._frame_size_max:
+                raise bad_length(length, self._frame_size_max)
+            needed += length
+        self._needed = needed
+        self._rest = bytearray(memoryview(chunk)[position:])
