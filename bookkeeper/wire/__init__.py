@@ -10,6 +10,6 @@
     proto/        .proto sources and the modules generated from them by `make proto`
 
 A chunk of received bytes goes in, a list of messages in order of arrival comes out. Consecutive adds of one ledger
-become one AddBatch, consecutive reads one ReadBatch; bodies are `bytes`, never views of a shared buffer. Whatever a peer
-sends, the worst outcome is `codec.error`: no exception, and never more than one frame limit of buffered bytes.
+become one AddBatch, consecutive reads one ReadBatch; bodies are `bytes`, never views of a shared buffer. Whatever a
+peer sends, the worst outcome is `codec.error`: no exception, and never more than one frame limit of buffered bytes.
 """

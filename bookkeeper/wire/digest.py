@@ -234,8 +234,8 @@ class Crc32cDigest(Digest):
 class MacDigest(Digest):
     """HMAC-SHA-1 keyed by the password.
 
-    HMAC is sha1(outer key + sha1(inner key + data)); both keyed states are prepared once and copied per entry, which takes
-    0.6 of the time of copying a `hmac.HMAC`.
+    HMAC is sha1(outer key + sha1(inner key + data)); both keyed states are prepared once and copied per entry, which
+    takes 0.6 of the time of copying a `hmac.HMAC`.
     """
 
     type = DigestType.MAC
@@ -262,12 +262,7 @@ class MacDigest(Digest):
         return bodies
 
     def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
-        unpack, copy_inner, copy_outer, equal = (
-            _IDS.unpack_from,
-            self._inner.copy,
-            self._outer.copy,
-            hmac.compare_digest,
-        )
+        unpack, copy_inner, copy_outer = _IDS.unpack_from, self._inner.copy, self._outer.copy
         payloads: list[bytes | None] = []
         for entry_id, body in zip(entry_ids, bodies, strict=True):
             payload = None
@@ -277,7 +272,7 @@ class MacDigest(Digest):
                 inner.update(body[52:])
                 outer = copy_outer()
                 outer.update(inner.digest())
-                if equal(outer.digest(), body[32:52]):
+                if hmac.compare_digest(outer.digest(), body[32:52]):
                     payload = body[52:]
             payloads.append(payload)
         return payloads

@@ -2,8 +2,8 @@
 
     frame: length i32 big-endian (excludes its own 4 bytes, 1 .. frame_size_max) | length bytes
 
-The same in both directions and for both protocol versions. A length out of bounds is a violation before a single byte of
-the frame is kept, so an unfinished frame never holds more than the limit, and costs memory only as its bytes arrive.
+The same in both directions and for both protocol versions. A length out of bounds is a violation before a single byte
+of the frame is kept, so an unfinished frame never holds more than the limit, and costs memory only as bytes arrive.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def bad_length(length: int, frame_size_max: int) -> RemoteProtocolError:
 class ChunkBuffer:
     """The unfinished frame at the end of a connection's bytes.
 
-    `feed` gives back bytes that start at a frame boundary; the decoder consumes whole frames and hands the rest to `keep`.
-    Bounds: fewer bytes than one whole frame are held between calls, so at most frame_size_max + 4. Linear in the bytes
-    received however they are cut: a large frame is collected in place and copied out once.
+    `feed` gives back bytes that start at a frame boundary; the decoder consumes whole frames and hands the rest to
+    `keep`. Bounds: fewer bytes than one whole frame are held between calls, so at most frame_size_max + 4. Linear in
+    the bytes received however they are cut: a large frame is collected in place and copied out once.
     """
 
     __slots__ = ("_frame_size_max", "_needed", "_rest")

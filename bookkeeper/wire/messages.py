@@ -1,12 +1,12 @@
 """Requests and responses, the same for both protocol versions.
 
-The hot path has batches: AddBatch and ReadBatch are what consecutive requests of one chunk become, AddAcks and ReadBodies
-what consecutive successes become. They are the only mutable ones, because the decoder grows them in place; once handed
-out they belong to whoever received them. Everything else is frozen.
+The hot path has batches: AddBatch and ReadBatch are what consecutive requests of one chunk become, AddAcks and
+ReadBodies what consecutive successes become. They are the only mutable ones, because the decoder grows them in place;
+once handed out they belong to whoever received them. Everything else is frozen.
 
 `token` belongs to the codec: it says how to answer and means nothing to anybody else.
-`request_id(s)` are None on v2, where a response is correlated by operation, ledger and entry; on v3 they are the ids that
-the encoder returned.
+`request_id(s)` are None on v2, where a response is correlated by operation, ledger and entry; on v3 they are the ids
+that the encoder returned.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Operation(enum.Enum):
 class AddBatch:
     """Adds of one ledger that arrived one after the other under the same key and flags.
 
-    entry_ids, bodies: equally long, at least one; ids >= 0. A body is what the bookie stores: at least 32 bytes, and the
-    ids in it are `ledger_id` and the entry's.
+    entry_ids, bodies: equally long, at least one; ids >= 0. A body is what the bookie stores: at least 32 bytes, and
+    the ids in it are `ledger_id` and the entry's.
     last_confirmed: the greatest LAC inside the bodies (-1: none).
     """
 
@@ -94,7 +94,7 @@ class ReadBatch:
         return True
 
     def take(self, count: int) -> ReadBatch:
-        """Split the first `count` reads off this batch: fewer than it has, so that both are batches that can be answered."""
+        """Split off the first `count` reads, fewer than there are: both parts are batches that can be answered."""
         token = self.token
         if isinstance(token, list):
             token, self.token = token[:count], token[count:]

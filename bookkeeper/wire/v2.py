@@ -5,12 +5,12 @@
     read          header | ledger id i64 | entry id i64 [| master key 20, with the fencing flag]
     batch read    header | ledger id | first entry id | request id i64 | count i32 | size i64 [| master key 20]
     auth          header | protobuf AuthMessage
-    answers       header | code i32 | ledger id i64 | entry id i64 [| body]     batch read: | request id | (i32 size | body)*
-                  auth: header | AuthMessage
+    answers       header | code i32 | ledger id i64 | entry id i64 [| body]
+                  batch read: ... | request id | (size i32 | body)*             auth: header | AuthMessage
 
-Two ways through a chunk with one result. `decode_request` and `decode_response` read one frame and know everything. After
-each add, read or acknowledgement a run loop takes the frames that repeat its fixed bytes (version, opcode, flags, key,
-ledger) by comparing them as one slice, and stops at the first other frame. Tests hold both to the same messages.
+Two ways through a chunk with one result. `decode_request` and `decode_response` read one frame and know everything.
+After each add, read or acknowledgement a run loop takes the frames that repeat its fixed bytes (version, opcode, flags,
+key, ledger) by comparing them as one slice, and stops at the first other frame. Tests hold both to the same messages.
 
 Sources: Apache 4.18 BookieProtoEncoding, BookieProtocol; versions 0 and 1 as in 4.2.3.
 """
@@ -125,7 +125,7 @@ def decode_requests(data: bytes, position: int, frame_size_max: int, requests: l
 
 
 def _add_run(data: bytes, start: int, position: int, frame_size_max: int, batch: Request) -> int:
-    """Add to `batch` the frames at `position` that repeat header, key and ledger of the frame whose bytes begin at `start`."""
+    """Add to `batch` the frames at `position` that repeat header, key and ledger of the frame at `start` - 4."""
     assert isinstance(batch, AddBatch)
     fixed = data[start : start + 32]
     entry_ids, bodies, confirmed = batch.entry_ids, batch.bodies, batch.last_confirmed

@@ -7,10 +7,11 @@ Sources: field tables of the reference, 2; Apache 4.18 *ProcessorV3 for the shap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bookkeeper.errors import RemoteProtocolError
@@ -233,16 +234,23 @@ def _decode_ledger_request(message: pb.Request, operation: Operation) -> Request
 
 def _refuse_unknown_numbers(message: pb.Request) -> Malformed | None:
     """A request that lacks nothing but a version or operation whose number we do not know; None for anything else."""
-    missing = set(message.FindInitializationErrors())
+    missing = set(_missing(message))
     numbers = {"header.version": 1, "header.operation": 2}
     if not missing <= set(numbers):
         return None
-    present = {field.field_number: field.data for field in UnknownFieldSet(message.header)}
+    unknown: Iterable[Any] = UnknownFieldSet(message.header)  # type: ignore[assignment]  # the stub lacks __iter__
+    present = {field.field_number: field.data for field in unknown}
     if not all(numbers[name] in present for name in missing):
         return None
     if "header.version" in missing:
         return _refusal(message, Operation.UNKNOWN, Status.BAD_VERSION, f"protocol version {present[1]} in a v3 header")
     return _refusal(message, Operation.UNKNOWN, Status.BAD_REQUEST, f"operation number {present[2]} is unknown")
+
+
+def _missing(message: Message) -> list[str]:
+    """Paths of the required fields that are not set, or whose enum number is unknown."""
+    missing: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]  # the stub lacks it
+    return missing
 
 
 def _refusal(message: pb.Request, operation: Operation, status: Status, reason: str) -> Malformed:
@@ -253,14 +261,12 @@ def _refusal(message: pb.Request, operation: Operation, status: Status, reason: 
     ledger_id = entry_id = -1
     if operation is Operation.ADD and message.HasField("addRequest"):
         ledger_id, entry_id = message.addRequest.ledgerId, message.addRequest.entryId
-        answer.addResponse.status, answer.addResponse.ledgerId, answer.addResponse.entryId = code, ledger_id, entry_id
+        add = answer.addResponse
+        add.status, add.ledgerId, add.entryId = code, ledger_id, entry_id
     elif operation is Operation.READ and message.HasField("readRequest"):
         ledger_id, entry_id = message.readRequest.ledgerId, message.readRequest.entryId
-        answer.readResponse.status, answer.readResponse.ledgerId, answer.readResponse.entryId = (
-            code,
-            ledger_id,
-            entry_id,
-        )
+        read = answer.readResponse
+        read.status, read.ledgerId, read.entryId = code, ledger_id, entry_id
     elif operation is Operation.WRITE_LAC and message.HasField("writeLacRequest"):
         ledger_id = message.writeLacRequest.ledgerId
         answer.writeLacResponse.status, answer.writeLacResponse.ledgerId = code, ledger_id
@@ -517,7 +523,7 @@ class RequestEncoder:
         return txn_id, _framed(message)
 
 
-def _request(operation: pb.OperationType, high_priority: bool = False) -> pb.Request:  # noqa: FBT001, FBT002
+def _request(operation: pb.OperationType, high_priority: bool = False) -> pb.Request:
     message = pb.Request()
     message.header.version, message.header.operation = pb.VERSION_THREE, operation
     if high_priority:
@@ -555,8 +561,8 @@ def decode_response(frame: bytes) -> Response:
             f"answer of {len(frame)} bytes is no v3 response: not a bookie that speaks v3"
         ) from error
     if not message.IsInitialized():
-        if message.FindInitializationErrors() != ["status"]:
-            raise RemoteProtocolError(f"v3 response lacks {', '.join(message.FindInitializationErrors())}")
+        if _missing(message) != ["status"]:
+            raise RemoteProtocolError(f"v3 response lacks {', '.join(_missing(message))}")
         message.status = pb.EIO  # a status number we do not know is no verdict
     header = message.header
     operation, txn_id = _OPERATIONS.get(header.operation, Operation.UNKNOWN), header.txnId
