@@ -1,7 +1,7 @@
 """The bookie's HTTP side door: /heartbeat and /metrics, with Apache's paths.
 
-Off by default (httpServerEnabled). It answers GET only, holds no state and reads nothing but the metrics registry, so it
-can be bound where operators are. Imported only when it is on: twisted.web costs memory that an idle bookie saves.
+Off by default (httpServerEnabled). It answers GET only, holds no state and reads nothing but the metrics registry, so
+it can be bound where operators are. Imported only when it is on: twisted.web costs memory that an idle bookie saves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Text(Resource):
         super().__init__()
         self._content_type, self._body = content_type, body
 
-    def render_GET(self, request: Request) -> bytes:  # noqa: N802
+    def render_GET(self, request: Request) -> bytes:
         request.setHeader(b"content-type", self._content_type)
         return self._body()
 

@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "shell": ("bookkeeper.cli.shell.command", "administration with Apache's command names; offline readers"),
     "perf": ("bookkeeper.cli.perf.command", "measure writes and reads"),
     "config": ("bookkeeper.cli.config", "show and check settings"),
-    "demo": ("bookkeeper.cli.demo", "a cluster, real data, a killed bookie"),
+    "demo": ("bookkeeper.cli.demo.command", "a cluster, real data, a killed bookie"),
 }
 
 EXAMPLES = """\

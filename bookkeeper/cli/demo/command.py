@@ -1,0 +1,46 @@
+"""A real cluster on this machine, real data, a killed bookie: what the software promises, shown.
+
+examples:
+  bookkeeper demo             every part
+  bookkeeper demo ledgers     one part
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import time
+from collections.abc import Callable
+
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+
+PARTS = {"ledgers": "bookkeeper.cli.demo.ledgers:run"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `bookkeeper demo`."""
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"parts to run (default: all): {', '.join(_parts())}")
+
+
+def _parts() -> dict[str, str]:
+    parts = dict(PARTS)
+    for entry_point in importlib.metadata.entry_points(group="bookkeeper.demo"):
+        parts.setdefault(entry_point.name, entry_point.value)
+    return parts
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the parts one after the other."""
+    parts = _parts()
+    unknown = [name for name in args.parts if name not in parts]
+    if unknown:
+        raise CommandFailed(f"no demo part {unknown[0]!r}; there are: {', '.join(parts)}", EXIT_USAGE)
+    for name in args.parts or parts:
+        module, _, function = parts[name].partition(":")
+        print(f"=== {name}", flush=True)
+        started = time.perf_counter()
+        part: Callable[[], None] = getattr(importlib.import_module(module), function)
+        part()
+        print(f"=== {name}: done in {time.perf_counter() - started:.1f} s", flush=True)
+    return 0

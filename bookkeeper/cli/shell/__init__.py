@@ -1,0 +1,11 @@
+"""`bookkeeper shell`: Apache's administration commands with their names and flags.
+
+    command.py   the table of commands
+    cluster.py   metaformat initnewcluster whatisinstanceid listbookies bookieinfo
+    ledgers.py   listledgers ledgermetadata readledger deleteledger
+    checks.py    simpletest bookiesanity
+    local.py     bookieformat
+    offline.py   lastmark readjournal readlog readlogmetadata ledger listfilesondisc: files only, no server
+
+Each command is a `ShellCommand`: its summary, its arguments and what it does.
+"""

@@ -1,0 +1,83 @@
+"""Shell commands that write and read to see whether a cluster or a bookie works."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from bookkeeper.cli.connection import connect
+from bookkeeper.cli.output import EXIT_OK, CommandFailed, Progress, note
+from bookkeeper.cli.shell.base import ShellCommand, metadata_uri
+from bookkeeper.model import BookieId
+
+PASSWORD = b"simpletest"
+BATCH = 1000
+
+
+def _simpletest_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-e", "-ensemble", "--ensemble", type=int, default=3, help="(default: %(default)s)")
+    parser.add_argument("-w", "-writeQuorum", "--writeQuorum", type=int, default=2, help="(default: %(default)s)")
+    parser.add_argument("-a", "-ackQuorum", "--ackQuorum", type=int, default=2, help="(default: %(default)s)")
+    parser.add_argument("-n", "-numEntries", "--numEntries", type=int, default=1000, help="(default: %(default)s)")
+
+
+def _simpletest(args: argparse.Namespace) -> int:
+    args.uri, args.conf = metadata_uri(args), None
+    count = args.numEntries
+    started = time.perf_counter()
+    with connect(args) as client:
+        progress = Progress("entries written", count)
+        with client.create(
+            ensemble=args.ensemble, write_quorum=args.writeQuorum, ack_quorum=args.ackQuorum, password=PASSWORD
+        ) as ledger:
+            for first in range(0, count, BATCH):
+                ledger.append_many([_payload(number) for number in range(first, min(count, first + BATCH))])
+                progress.update(first)
+        progress.close()
+        _read_back(args, client, ledger.ledger_id, count)
+        client.delete(ledger.ledger_id)
+    print(
+        f"{count} entries written to ledger {ledger.ledger_id} and read back in {time.perf_counter() - started:.2f} s"
+    )
+    return EXIT_OK
+
+
+def _payload(number: int) -> bytes:
+    return b"entry-%d" % number
+
+
+def _read_back(args: argparse.Namespace, client: object, ledger_id: int, count: int) -> None:
+    from bookkeeper.client.blocking import BlockingBookKeeper
+
+    assert isinstance(client, BlockingBookKeeper)
+    with client.open(ledger_id, password=PASSWORD) as ledger:
+        if ledger.last_add_confirmed != count - 1:
+            raise CommandFailed(f"ledger {ledger_id} ends at entry {ledger.last_add_confirmed}, wrote {count} entries")
+        for entry in ledger.entries():
+            if entry.payload != _payload(entry.entry_id):
+                raise CommandFailed(f"entry {entry.entry_id} of ledger {ledger_id} came back as {entry.payload!r}")
+    del args
+
+
+def _bookiesanity_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-e", "-entries", "--entries", type=int, default=10, help="(default: %(default)s)")
+    parser.add_argument("-b", "-bookie", "--bookie", metavar="ID", help="bookie to test (default: the conf file's)")
+
+
+def _bookiesanity(args: argparse.Namespace) -> int:
+    from bookkeeper.cli.shell.local import configured_bookie_id
+
+    bookie_id = BookieId(args.bookie or configured_bookie_id(args))
+    args.uri, args.conf = metadata_uri(args), None
+    with connect(args) as client:
+        ledger = client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=PASSWORD, bookies=(bookie_id,))
+        with ledger:
+            ledger.append_many([_payload(number) for number in range(args.entries)])
+        _read_back(args, client, ledger.ledger_id, args.entries)
+        client.delete(ledger.ledger_id)
+    note(f"bookie {bookie_id} wrote and returned {args.entries} entries")
+    return EXIT_OK
+
+
+SIMPLETEST = ShellCommand("write and read back a ledger", _simpletest_arguments, _simpletest)
+BOOKIESANITY = ShellCommand("write and read back a ledger on one bookie", _bookiesanity_arguments, _bookiesanity)

@@ -1,0 +1,116 @@
+"""Shell commands on the cluster's metadata and its bookies."""
+
+from __future__ import annotations
+
+import argparse
+
+from bookkeeper.cli.connection import connect
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, CommandFailed, confirm, note, print_json, print_table
+from bookkeeper.cli.reactor import with_store
+from bookkeeper.cli.shell.base import ShellCommand, add_force, metadata_uri, no_arguments
+from bookkeeper.metadata.store import MetadataStore
+
+
+def _metaformat(args: argparse.Namespace) -> int:
+    uri = metadata_uri(args)
+
+    async def use(store: MetadataStore) -> str:
+        if await store.admin.exists():
+            if args.non_interactive and not args.force:
+                raise CommandFailed(f"{uri} holds a cluster; -nonInteractive needs -force to format it")
+            question = f"Format the metadata of {uri}? Every ledger of this cluster is forgotten."
+            confirm(question, force=args.force)
+        return await store.admin.format()
+
+    note(f"formatted; instance id {with_store(uri, use)}")
+    return EXIT_OK
+
+
+def _initnewcluster(args: argparse.Namespace) -> int:
+    uri = metadata_uri(args)
+
+    async def use(store: MetadataStore) -> str:
+        if args.if_absent and await store.admin.exists():
+            return await store.admin.instance_id()
+        return await store.admin.initialise()
+
+    note(f"cluster {uri}: instance id {with_store(uri, use)}")
+    return EXIT_OK
+
+
+def _initnewcluster_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--if-absent", action="store_true", help="succeed when the cluster exists already")
+
+
+def _whatisinstanceid(args: argparse.Namespace) -> int:
+    async def use(store: MetadataStore) -> str:
+        return await store.admin.instance_id()
+
+    print(with_store(metadata_uri(args), use))
+    return EXIT_OK
+
+
+def _listbookies_arguments(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("-rw", "-readwrite", "--readwrite", action="store_const", const="rw", dest="which",
+                       help="writable ones")  # fmt: skip
+    which.add_argument("-ro", "-readonly", "--readonly", action="store_const", const="ro", dest="which",
+                       help="read-only ones")  # fmt: skip
+    which.add_argument("-a", "-all", "--all", action="store_const", const="all", dest="which",
+                       help="every bookie with a cookie, registered or not")  # fmt: skip
+    parser.set_defaults(which=None)
+
+
+def _listbookies(args: argparse.Namespace) -> int:
+    async def use(store: MetadataStore) -> list[tuple[str, str, str]]:
+        available = await store.bookies.current()
+        rows = []
+        if args.which in (None, "rw", "all"):
+            rows += [(id_, "read-write", _address(info.address())) for id_, info in available.writable.items()]
+        if args.which in (None, "ro", "all"):
+            rows += [(id_, "read-only", _address(info.address())) for id_, info in available.read_only.items()]
+        if args.which == "all":
+            known = {row[0] for row in rows}
+            rows += [(id_, "not registered", "-") for id_ in await store.cookies.all() if id_ not in known]
+        return sorted(rows)
+
+    rows = with_store(metadata_uri(args), use)
+    if args.json:
+        print_json([{"bookie_id": id_, "state": state, "address": address} for id_, state, address in rows])
+    else:
+        print_table(("bookie", "state", "address"), rows)
+    return EXIT_OK
+
+
+def _address(address: tuple[str, int] | None) -> str:
+    return f"{address[0]}:{address[1]}" if address else "-"
+
+
+def _bookieinfo(args: argparse.Namespace) -> int:
+    rows: list[tuple[str, str, str, str]] = []
+    failed = 0
+    args.uri = metadata_uri(args)
+    args.conf = None
+    with connect(args) as client:
+        available = client.available_bookies()
+        for bookie_id in sorted({*available.writable, *available.read_only}):
+            try:
+                info = client.bookie_info(bookie_id)
+            except Exception as error:  # noqa: BLE001 - one bookie that does not answer does not hide the others
+                failed += 1
+                rows.append((bookie_id, "-", "-", str(error)))
+                continue
+            rows.append((bookie_id, str(info.free_bytes), str(info.total_bytes), ""))
+    if args.json:
+        names = ("bookie_id", "free_bytes", "total_bytes", "error")
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        print_table(("bookie", "free bytes", "total bytes", "error"), rows)
+    return EXIT_FAILURE if failed else EXIT_OK
+
+
+METAFORMAT = ShellCommand("format the metadata: every ledger is forgotten", add_force, _metaformat)
+INITNEWCLUSTER = ShellCommand("make the metadata of a new cluster", _initnewcluster_arguments, _initnewcluster)
+WHATISINSTANCEID = ShellCommand("print the cluster's instance id", no_arguments, _whatisinstanceid)
+LISTBOOKIES = ShellCommand("list the bookies", _listbookies_arguments, _listbookies)
+BOOKIEINFO = ShellCommand("free and total disk space of every bookie", no_arguments, _bookieinfo)

@@ -1,0 +1,145 @@
+"""Shell commands on ledgers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bookkeeper.cli.connection import connect
+from bookkeeper.cli.ledger.inspect import metadata_json, print_metadata
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, confirm, note, print_json
+from bookkeeper.cli.reactor import with_store
+from bookkeeper.cli.shell.base import ShellCommand, metadata_uri
+from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.model import LedgerId, LedgerMetadata, Versioned
+
+
+def _client_arguments(args: argparse.Namespace) -> argparse.Namespace:
+    """The same arguments for a client: only the URI of a bookie's conf file matters to it."""
+    args.uri, args.conf = metadata_uri(args), None
+    return args
+
+
+def _listledgers_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", "-meta", "--meta", action="store_true", help="with metadata")
+    parser.add_argument("-bookieid", "--bookieid", metavar="BOOKIE", help="only ledgers with entries on this bookie")
+
+
+def _listledgers(args: argparse.Namespace) -> int:
+    progress = Progress("ledgers looked at")
+    shown = seen = 0
+    with connect(_client_arguments(args)) as client:
+        for batch in client.ids():
+            for ledger_id in batch:
+                seen += 1
+                metadata = client.metadata(ledger_id) if args.meta or args.bookieid else None
+                if args.bookieid and metadata is not None and not _names(metadata, args.bookieid):
+                    continue
+                shown += 1
+                if args.meta and metadata is not None:
+                    print_metadata(ledger_id, metadata)
+                else:
+                    print(ledger_id)
+            progress.update(seen)
+    progress.close()
+    note(f"{shown:,} ledgers")
+    return EXIT_OK
+
+
+def _names(metadata: LedgerMetadata, bookie_id: str) -> bool:
+    return any(bookie_id in fragment.ensemble for fragment in metadata.fragments)
+
+
+def _ledgermetadata_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID")
+    parser.add_argument("-dumptofile", "--dumptofile", type=Path, metavar="FILE", help="write the stored bytes to FILE")
+    parser.add_argument(
+        "-restorefromfile", "--restorefromfile", type=Path, metavar="FILE", help="create the ledger from such a FILE"
+    )
+    parser.add_argument(
+        "-update", "--update", action="store_true", help="with -restorefromfile: replace an existing one"
+    )
+    parser.add_argument("--secrets", action="store_true", help="show the password too")
+
+
+def _ledgermetadata(args: argparse.Namespace) -> int:
+    from bookkeeper.metadata.codec import format_ledger, parse_ledger
+
+    ledger_id = LedgerId(args.ledger_id)
+    if args.dumptofile and args.restorefromfile:
+        raise CommandFailed("take either -dumptofile or -restorefromfile", EXIT_USAGE)
+    restored = parse_ledger(args.restorefromfile.read_bytes()) if args.restorefromfile else None
+
+    async def use(store: MetadataStore) -> Versioned[LedgerMetadata]:
+        if restored is None:
+            return await store.ledgers.read(ledger_id)
+        if args.update:
+            current = await store.ledgers.read(ledger_id)
+            return await store.ledgers.write(ledger_id, restored, current.version)
+        return (await store.ledgers.create(restored, ledger_id))[1]
+
+    versioned = with_store(metadata_uri(args), use)
+    if args.dumptofile:
+        args.dumptofile.write_bytes(format_ledger(versioned.value))
+        note(f"metadata of ledger {ledger_id} written to {args.dumptofile}")
+    elif args.json:
+        shown = metadata_json(ledger_id, versioned.value, secrets=args.secrets)
+        print_json({**shown, "version": versioned.version})
+    else:
+        print_metadata(ledger_id, versioned.value)
+    return EXIT_OK
+
+
+def _readledger_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID")
+    parser.add_argument(
+        "-fe", "-firstentryid", "--firstentryid", type=int, default=0, metavar="ID", help="(default: 0)"
+    )
+    parser.add_argument("-le", "-lastentryid", "--lastentryid", type=int, default=-1, metavar="ID",
+                        help="(default: the last one)")  # fmt: skip
+    parser.add_argument("-m", "-msg", "--msg", action="store_true", help="print the payloads")
+    parser.add_argument("-r", "-force-recovery", "--force-recovery", action="store_true", dest="recover",
+                        help="recover first: fences the writer and closes the ledger")  # fmt: skip
+
+
+def _readledger(args: argparse.Namespace) -> int:
+    count = 0
+    with connect(_client_arguments(args)) as client:
+        with client.open_as_administrator(args.ledger_id, recover=args.recover) as handle:
+            last = handle.last_add_confirmed if args.lastentryid < 0 else args.lastentryid
+            batches = handle.batches(args.firstentryid, last) if last >= args.firstentryid else ()
+            for batch in batches:
+                for entry in batch:
+                    _print_entry(args.ledger_id, entry.entry_id, entry.payload, payload_too=args.msg)
+                count += len(batch)
+    note(f"{count:,} entries")
+    return EXIT_OK
+
+
+def _print_entry(ledger_id: int, entry_id: int, payload: bytes, *, payload_too: bool) -> None:
+    print(f"--------- Lid={ledger_id}, Eid={entry_id}, EntrySize={len(payload)} ---------")
+    if payload_too:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(payload + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _deleteledger_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID")
+    parser.add_argument("-f", "-force", "--force", action="store_true", help="do not ask")
+
+
+def _deleteledger(args: argparse.Namespace) -> int:
+    with connect(_client_arguments(args)) as client:
+        metadata = client.metadata(args.ledger_id)
+        confirm(f"Delete ledger {args.ledger_id} ({metadata.state.name})?", force=args.force)
+        client.delete(args.ledger_id)
+    note(f"deleted ledger {args.ledger_id}")
+    return EXIT_OK
+
+
+LISTLEDGERS = ShellCommand("list the ledgers of the cluster", _listledgers_arguments, _listledgers)
+LEDGERMETADATA = ShellCommand("print, dump or restore a ledger's metadata", _ledgermetadata_arguments, _ledgermetadata)
+READLEDGER = ShellCommand("read a ledger's entries", _readledger_arguments, _readledger)
+DELETELEDGER = ShellCommand("delete a ledger", _deleteledger_arguments, _deleteledger)
