@@ -17,7 +17,7 @@ GROUPING = (
 ALWAYS_DURABLE = "Differs from Apache: an answer leaves only after its fdatasync, always"
 GARBAGE = "garbage collection and compaction are not in this release"
 REPAIR = "the auditor and re-replication are not in this release"
-HTTP = "the admin HTTP server is not in this release"
+HTTP = "a detail of the HTTP server's Java implementation"
 STATISTICS = "metrics are always kept, in Prometheus' text format"
 PLUGGABLE = "names a Java class; the part it replaces is not pluggable here"
 BOUNDED = "queues are bounded in bytes here (journalMaxMemorySizeMb, skipListSizeLimit, serverWriteBufferHighWaterMark)"
@@ -72,8 +72,8 @@ _IGNORED_BY_REASON: dict[str, str] = {
         dataIntegrityStampMissingCookies
         """,
     HTTP: """
-        httpServerEnabled httpServerPort httpServerHost httpServerClass httpServerTlsEnable httpServerKeyStorePath
-        httpServerKeyStorePassword httpServerTrustStorePath httpServerTrustStorePassword
+        httpServerClass httpServerKeyStorePath httpServerKeyStorePassword httpServerTrustStorePath
+        httpServerTrustStorePassword
         """,
     STATISTICS: """
         enableStatistics statsProviderClass sanityCheckMetricsEnabled exposeDefaultJVMMetrics
@@ -161,6 +161,7 @@ REFUSED: dict[str, Refusal] = {
     "tlsProviderFactoryClass": _refusal("TLS is not in this release; connections would be in clear text"),
     "authorizedRoles": _refusal("authorisation is not in this release; the bookie would be open to all"),
     "permittedStartupUsers": _refusal("users are not checked; run the bookie under the right one by other means"),
+    "httpServerTlsEnable": _refusal("TLS is not in this release; the HTTP server would answer in clear text", "false"),
     "disableServerSocketBind": _refusal("a bookie here always listens", "false"),
     "skipReplayJournalInvalidRecord": _refusal(
         "a corrupt record is never skipped; it may hide acknowledged entries", "false"

@@ -19,11 +19,13 @@ from bookkeeper.config.keys import (
     key,
     ratio,
     seconds,
+    text,
     text_or_none,
 )
 from bookkeeper.config.shared import CONNECTIONS, Fault, SharedSettings
 
 ADDRESS = "Address and identity"
+HTTP = "HTTP"
 JOURNAL = "Journal"
 STORAGE = "Ledger storage"
 DISKS = "Disk space and read-only mode"
@@ -36,12 +38,12 @@ JOURNAL_COPIES_MIN = 2  # the group being written and the next one must both hol
 _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
 
 
-def _check_bookie_id(text: str) -> str:
-    if _BOOKIE_ID.fullmatch(text) is None:
+def _check_bookie_id(value: str) -> str:
+    if _BOOKIE_ID.fullmatch(value) is None:
         raise ValueError("has characters a bookie id must not have (letters, digits, '.', '-', '_', ':' are fine)")
-    if text.lower() == "readonly":
+    if value.lower() == "readonly":
         raise ValueError("is the name of the read-only registration node")
-    return text
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,22 @@ class ServerSettings(SharedSettings):
         CONNECTIONS,
         f"Reads under way in the whole bookie; beyond it connections are read no further. 0: {READS_IN_PROGRESS_MAX}.",
         differs="0 there means no limit; here every queue has one.",
+    )
+
+    # --- HTTP
+    http_server_enabled: bool = key(
+        "httpServerEnabled", boolean(), "false", HTTP, "Answer GET /heartbeat and GET /metrics over HTTP."
+    )
+    http_server_host: str = key(
+        "httpServerHost",
+        text("address"),
+        "127.0.0.1",
+        HTTP,
+        "Address the HTTP server listens on.",
+        differs="0.0.0.0 there; it needs no password, so who may reach it is for the operator to widen.",
+    )
+    http_server_port: int = key(
+        "httpServerPort", integer("TCP port", 0, 65535), "8080", HTTP, "Port of the HTTP server; 0: any free one."
     )
 
     # --- journal
@@ -334,6 +352,8 @@ class ServerSettings(SharedSettings):
                 ("serverWriteBufferLowWaterMark", "serverWriteBufferHighWaterMark"),
                 "serverWriteBufferLowWaterMark is above serverWriteBufferHighWaterMark",
             )
+        if self.http_server_enabled and self.http_server_port == self.bookie_port != 0:
+            yield ("httpServerPort", "bookiePort"), f"httpServerPort and bookiePort are both {self.bookie_port}"
         yield from self._directory_faults()
         yield from self._size_faults()
         yield from self._threshold_faults()
