@@ -1,0 +1,451 @@
+"""The bookie itself: what an add, a read, a fence means, and in which order things become durable.
+
+    request -> key, fence and mode are checked -> memory (visible to reads) + journal queue -> sync -> answer
+               `------------------ one turn of the reactor (I-25) ------------------'
+
+Invariants:
+    no answer to an add, fence or explicit LAC before the sync that covers it (I-47, I-23);
+    check and publication happen in one turn; whoever must wait for the disk is decided afresh afterwards (I-25);
+    after the first failed write or sync nothing is answered any more, positive or negative, and the process ends
+    (I-48); "no such entry" only from the storage's certain knowledge (I-31).
+
+Free of sockets and wire versions: the simulator runs this very class.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from twisted.logger import Logger
+
+from bookkeeper.bookie.duplicates import sort_out
+from bookkeeper.bookie.fencing import FenceState, KeyCheck, LedgerAccess
+from bookkeeper.bookie.gates import LedgerGates, Waiting
+from bookkeeper.bookie.journal.format import explicit_lac_record, fence_record, master_key_record
+from bookkeeper.bookie.known_lac import EXPLICIT_LAC_SIZE_MIN, KnownLacs, lac_of_packet
+from bookkeeper.bookie.mode import ModeSwitch
+from bookkeeper.bookie.reads import EntryReads, Results
+from bookkeeper.bookie.seams import EntryJournal, EntryStorage
+from bookkeeper.errors import InvalidArgument, JournalFull, StorageError
+from bookkeeper.model import LAST_ENTRY, Status
+from bookkeeper.ports import Worker
+from bookkeeper.wire.messages import AddBatch, FenceRead, ReadBatch, ReadLac, WriteLac
+
+log = Logger()
+
+_LENGTH = struct.Struct(">i")
+_JOIN_BODY_SIZE_MAX = 2048
+"""Up to this size one joined copy of a batch costs less than handing the journal twice as many parts."""
+
+Refuse = Callable[[Status], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BookieBounds:
+    """What a bookie keeps in memory at most.
+
+    journal_bytes_max: appended but unsynced bytes at which `congested` turns true; false again below half of it.
+    waiting_requests_max, waiting_bytes_max: requests that wait for a ledger's state to come from the disk.
+    cold_reads_max: entries being read from the disk; more are answered TOO_MANY_REQUESTS.
+    ledgers_max: ledgers whose LAC and journaled key are remembered.
+    """
+
+    journal_bytes_max: int = 32 * 1024 * 1024
+    waiting_requests_max: int = 10_000
+    waiting_bytes_max: int = 32 * 1024 * 1024
+    cold_reads_max: int = 10_000
+    ledgers_max: int = 65_536
+
+
+@dataclass(slots=True)
+class BookieCounters:
+    """Entries since the start, for metrics and for the checks of conservation in tests."""
+
+    added: int = 0
+    """Acknowledged."""
+    added_bytes: int = 0
+    adds_refused: int = 0
+    read: int = 0
+    """Asked for."""
+    fences: int = 0
+    """Ledgers newly fenced."""
+
+
+class Bookie:
+    """One bookie's decisions. Thread: reactor; cold reads run on `read_worker`.
+
+    journals: a ledger's records go to journal `ledger_id mod len(journals)`.
+    exit: called once, with the error, after a failure that the process must not survive (I-48).
+    after_add: called after each batch that reached the storage (the checkpointer looks whether a flush is due).
+
+    Every request is answered exactly once through the callable it brings, unless the bookie failed or was stopped
+    before it came: then not at all. An answer that needs no disk comes before the call returns.
+    """
+
+    def __init__(
+        self,
+        storage: EntryStorage,
+        journals: Sequence[EntryJournal],
+        read_worker: Worker,
+        mode: ModeSwitch,
+        *,
+        exit: Callable[[BaseException], None],
+        bounds: BookieBounds = BookieBounds(),
+        after_add: Callable[[], None] | None = None,
+    ) -> None:
+        self.mode = mode
+        self.counters = BookieCounters()
+        self.on_idle: Callable[[], None] | None = None
+        """Called once after `stop`, when the last request in flight is answered."""
+        self._storage = storage
+        self._journals = tuple(journals)
+        self._exit = exit
+        self._bounds = bounds
+        self._after_add = after_add
+        self._access = LedgerAccess(storage, journaled_keys_max=bounds.ledgers_max)
+        self._lacs = KnownLacs(ledgers_max=bounds.ledgers_max)
+        self._reads = EntryReads(storage, read_worker, self._lacs, entries_max=bounds.cold_reads_max)
+        self._gates = LedgerGates(
+            read_worker, requests_max=bounds.waiting_requests_max, bytes_max=bounds.waiting_bytes_max
+        )
+        self._in_flight = 0
+        self._congested = False
+        self._accepting = True
+        self._failure: BaseException | None = None
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended this bookie, if anything did."""
+        return self._failure
+
+    @property
+    def in_flight(self) -> int:
+        """Requests taken and not answered yet."""
+        return self._in_flight
+
+    @property
+    def congested(self) -> bool:
+        """True while connections should not be read from: the journal or the write buffers are behind.
+
+        Turns true at the journal's bound and false below half of it, so that it does not flutter. Full write buffers
+        of a read-only bookie are no congestion: adds are refused at once, and nobody waits for a disk that stays full.
+        """
+        pending = sum([journal.pending_bytes for journal in self._journals])
+        limit = self._bounds.journal_bytes_max
+        full = self._storage.is_full and not self.mode.read_only
+        self._congested = full or pending > (limit // 2 if self._congested else limit)
+        return self._congested
+
+    def fail(self, error: BaseException) -> None:
+        """End: nothing is answered from now on, and `exit` is called, once (I-48)."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        self._accepting = False
+        log.critical("The bookie stops answering and exits: {error}", error=error)
+        self._exit(error)
+
+    def stop(self) -> None:
+        """Take no more requests; those in flight are answered, then `on_idle` is called."""
+        self._accepting = False
+        self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        if self._in_flight == 0 and not self._accepting and self._failure is None and self.on_idle is not None:
+            on_idle, self.on_idle = self.on_idle, None
+            on_idle()
+
+    def _answer(self, reply: Callable[..., None], *answer: object) -> None:
+        if self._failure is None:
+            self._in_flight -= 1
+            reply(*answer)
+            self._tell_idle()
+
+    def _decide(self, run: Callable[[], None], refuse: Refuse) -> None:
+        """The edge of a request: whatever goes wrong with it is answered and hurts nobody else."""
+        if self._failure is not None:
+            return
+        try:
+            run()
+        except JournalFull:
+            refuse(Status.TOO_MANY_REQUESTS)
+        except InvalidArgument as error:
+            log.warn("Refused a request: {error}", error=error)  # noqa: G010 - twisted's logger
+            refuse(Status.BAD_REQUEST)
+        except (StorageError, OSError) as error:
+            log.error("A request failed in the storage: {error}", error=error)
+            refuse(Status.IO_ERROR)
+
+    def _decide_loaded(self, ledger_id: int, size: int, run: Callable[[], None], refuse: Refuse) -> None:
+        """Decide now, or behind the ledger's gate when its state must come from the disk first."""
+        if not self._gates.is_shut(ledger_id) and self._storage.is_loaded(ledger_id):
+            self._decide(run, refuse)
+            return
+        load = partial(self._storage.load_cold, ledger_id)
+        self._gates.queue(ledger_id, load, Waiting(partial(self._decide, run, refuse), refuse, size))
+
+    def _append(
+        self, ledger_id: int, key: bytes, records: list[bytes], size: int, on_durable: Callable[[], None]
+    ) -> None:
+        """Queue framed records, after the key record where this process has not journaled it yet (I-53).
+
+        Raises JournalFull; nothing was queued.
+        """
+        needs_key = self._access.needs_key_record(ledger_id)
+        if needs_key:
+            record = master_key_record(ledger_id, key)
+            records = [record, *records]
+            size += len(record)
+        self._journals[ledger_id % len(self._journals)].append(records, size, partial(self._synced, on_durable))
+        if needs_key:
+            self._access.key_journaled(ledger_id)
+
+    def _synced(self, on_durable: Callable[[], None], error: BaseException | None) -> None:
+        if error is not None:
+            self.fail(error)
+        elif self._failure is None:
+            on_durable()
+
+    # --- adds ---------------------------------------------------------------------------------------------------------
+
+    def add(self, batch: AddBatch, reply: Callable[[Status], None]) -> None:
+        """Store a batch of one ledger; one answer for all of it, OK only after its sync.
+
+        READ_ONLY, UNAUTHORIZED (wrong key), FENCED, BAD_REQUEST (an id that holds another body: I-69; ids out of
+        range), TOO_MANY_REQUESTS (queues full) and IO_ERROR mean that nothing of the batch is acknowledged.
+        """
+        if not self._accepting:
+            return
+        self._in_flight += 1
+        refuse = partial(self._refuse_add, batch, reply)
+        run = partial(self._apply_add, batch, reply, refuse, None)
+        if not self._gates.is_shut(batch.ledger_id) and self._storage.is_loaded(batch.ledger_id):
+            self._decide(run, refuse)
+        else:
+            self._decide_loaded(batch.ledger_id, sum(map(len, batch.bodies)), run, refuse)
+
+    def _refuse_add(self, batch: AddBatch, reply: Callable[[Status], None], status: Status) -> None:
+        self.counters.adds_refused += len(batch.entry_ids)
+        self._answer(reply, status)
+
+    def _apply_add(
+        self, batch: AddBatch, reply: Callable[[Status], None], refuse: Refuse, stored: Results | None
+    ) -> None:
+        """Check, publish and queue, in this turn. stored: what the disk holds under the ids, where it was asked."""
+        ledger_id = batch.ledger_id
+        status = self._add_verdict(batch)
+        if status is not Status.OK:
+            refuse(status)
+            return
+        entry_ids: Sequence[int] = batch.entry_ids
+        bodies: Sequence[bytes] = batch.bodies
+        unique = len(entry_ids) == 1 or len(set(entry_ids)) == len(entry_ids)
+        if not (unique and self._storage.all_new(ledger_id, entry_ids)):
+            if stored is None:
+                found = self._storage.read(ledger_id, entry_ids)
+                if None in found:
+                    self._fetch_stored(batch, reply, refuse)
+                    return
+                stored = found  # type: ignore[assignment] # no None is left
+            assert stored is not None
+            verdict = sort_out(entry_ids, bodies, stored)
+            if verdict.differing or verdict.unknown:
+                self._refuse_conflict(batch, verdict.differing, refuse)
+                return
+            entry_ids, bodies = verdict.new_ids, verdict.new_bodies
+        if self._storage.master_key(ledger_id) is None:
+            self._storage.set_master_key(ledger_id, batch.master_key)
+        if entry_ids:
+            self._storage.add(ledger_id, entry_ids, bodies)
+        self._lacs.raise_to(ledger_id, batch.last_confirmed)
+        # Entries that were held already are journaled again: their first record may be unsynced, or was never queued.
+        records, size = _framed(batch.bodies)
+        self._append(ledger_id, batch.master_key, records, size, partial(self._add_durable, batch, size, reply))
+        if self._after_add is not None:
+            self._after_add()
+
+    def _add_verdict(self, batch: AddBatch) -> Status:
+        mode = self.mode
+        if mode.read_only and not ((batch.high_priority or batch.recovery) and mode.priority_writes_allowed):
+            return Status.READ_ONLY
+        if self._access.check_key(batch.ledger_id, batch.master_key) is KeyCheck.WRONG:
+            return Status.UNAUTHORIZED
+        if not batch.recovery and self._access.fence_state(batch.ledger_id) is not FenceState.ABSENT:
+            return Status.FENCED
+        return Status.TOO_MANY_REQUESTS if self._storage.is_full else Status.OK
+
+    def _fetch_stored(self, batch: AddBatch, reply: Callable[[Status], None], refuse: Refuse) -> None:
+        """Some ids may be held already and only the disk knows: ask it, then decide the whole batch afresh (I-25).
+
+        Adds of the ledger queue meanwhile, so what the disk said still holds when the batch is decided.
+        """
+        size = sum(map(len, batch.bodies))
+
+        def resume(stored: Results) -> None:
+            self._decide(partial(self._apply_add, batch, reply, refuse, stored), refuse)
+
+        self._gates.fetch(
+            batch.ledger_id,
+            partial(self._storage.read_cold, batch.ledger_id, batch.entry_ids),
+            resume,
+            Waiting(lambda: None, refuse, size),
+        )
+
+    def _refuse_conflict(self, batch: AddBatch, differing: Sequence[int], refuse: Refuse) -> None:
+        """Two bodies for one entry id are split brain: keep the first, say so loudly (I-69)."""
+        if differing:
+            log.error(
+                "Refused an add to ledger {ledger_id}: entries {entry_ids} are held with other contents. "
+                "Two writers used the same ledger id; the entries held are kept.",
+                ledger_id=batch.ledger_id,
+                entry_ids=list(differing)[:10],
+            )
+        refuse(Status.BAD_REQUEST if differing else Status.IO_ERROR)
+
+    def _add_durable(self, batch: AddBatch, size: int, reply: Callable[[Status], None]) -> None:
+        self.counters.added += len(batch.entry_ids)
+        self.counters.added_bytes += size
+        self._answer(reply, Status.OK)
+
+    # --- fences -------------------------------------------------------------------------------------------------------
+
+    def fence_read(self, request: FenceRead, reply: Callable[[bytes | Status], None]) -> None:
+        """Fence the ledger, known or not (I-22), and read one entry as of this very turn.
+
+        The answer, found or not, waits for the sync that contains the fence record (I-23). UNAUTHORIZED without the
+        ledger's key, and then it is not fenced (I-26). Works while read-only.
+        """
+        if not self._accepting:
+            return
+        self._in_flight += 1
+        refuse = partial(self._answer, reply)
+        self._decide_loaded(request.ledger_id, 0, partial(self._apply_fence, request, reply), refuse)
+
+    def _apply_fence(self, request: FenceRead, reply: Callable[[bytes | Status], None]) -> None:
+        ledger_id, key = request.ledger_id, request.master_key
+        if key is None or self._access.check_key(ledger_id, key) is KeyCheck.WRONG:
+            self._answer(reply, Status.UNAUTHORIZED)
+            return
+        if self._access.fence_state(ledger_id) is FenceState.ABSENT:
+            record = fence_record(ledger_id)
+            self._append(ledger_id, key, [record], len(record), partial(self._access.fence_durable, ledger_id))
+            if self._storage.master_key(ledger_id) is None:
+                self._storage.set_master_key(ledger_id, key)
+            self._access.fence_appended(ledger_id)
+            self.counters.fences += 1
+            log.info("Fenced ledger {ledger_id}", ledger_id=ledger_id)
+        self.counters.read += 1
+
+        def on_results(results: Results) -> None:
+            self._access.when_durable(ledger_id, partial(self._answer, reply, results[0]))
+
+        self._reads.read(ledger_id, [request.entry_id], on_results)
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    def read(self, batch: ReadBatch, reply: Callable[[Results, int | None], None], *, with_lac: bool) -> None:
+        """Read entries of one ledger: a body or a status for each, and the known LAC if `with_lac` (None: not known).
+
+        NO_LEDGER and NO_ENTRY are certain; IO_ERROR and TOO_MANY_REQUESTS say nothing about the entry.
+        """
+        if not self._accepting:
+            return
+        self._in_flight += 1
+        entry_ids = batch.entry_ids
+        self.counters.read += len(entry_ids)
+
+        def refuse(status: Status) -> None:
+            self._answer(reply, [status] * len(entry_ids), None)
+
+        if with_lac:
+            on_results = partial(self._answer, reply)
+            run = partial(self._reads.read_with_lac, batch.ledger_id, entry_ids, on_results)
+            self._decide_loaded(batch.ledger_id, 0, run, refuse)
+            return
+        run = partial(self._reads.read, batch.ledger_id, entry_ids, lambda results: self._answer(reply, results, None))
+        if entry_ids[0] == LAST_ENTRY:
+            self._decide_loaded(batch.ledger_id, 0, run, refuse)
+        else:
+            self._decide(run, refuse)
+
+    # --- LAC ----------------------------------------------------------------------------------------------------------
+
+    def write_lac(self, request: WriteLac, reply: Callable[[Status], None]) -> None:
+        """Store an explicit LAC; OK after its sync. One that is not higher is answered OK and changes nothing (I-07).
+
+        Fenced ledgers still take it, as with Apache. READ_ONLY, UNAUTHORIZED, BAD_REQUEST (packet too short).
+        """
+        if not self._accepting:
+            return
+        self._in_flight += 1
+        refuse = partial(self._answer, reply)
+        self._decide_loaded(request.ledger_id, len(request.body), partial(self._apply_lac, request, reply), refuse)
+
+    def _apply_lac(self, request: WriteLac, reply: Callable[[Status], None]) -> None:
+        ledger_id, packet = request.ledger_id, request.body
+        if self.mode.read_only:
+            self._answer(reply, Status.READ_ONLY)
+            return
+        if len(packet) < EXPLICIT_LAC_SIZE_MIN or lac_of_packet(packet) < -1:
+            self._answer(reply, Status.BAD_REQUEST)
+            return
+        if self._access.check_key(ledger_id, request.master_key) is KeyCheck.WRONG:
+            self._answer(reply, Status.UNAUTHORIZED)
+            return
+        stored = self._storage.explicit_lac(ledger_id)
+        if stored is not None and lac_of_packet(stored) >= lac_of_packet(packet):
+            packet = stored  # journaled again: its first record may still be unsynced
+        record = explicit_lac_record(ledger_id, packet)
+        self._append(ledger_id, request.master_key, [record], len(record), partial(self._answer, reply, Status.OK))
+        if self._storage.master_key(ledger_id) is None:
+            self._storage.set_master_key(ledger_id, request.master_key)
+        self._storage.set_explicit_lac(ledger_id, packet)
+        self._lacs.raise_to(ledger_id, lac_of_packet(packet))
+
+    def read_lac(self, request: ReadLac, reply: Callable[[Status, bytes | None, bytes | None], None]) -> None:
+        """The explicit LAC packet and the body of the last entry, each None where there is none.
+
+        NO_ENTRY when there is neither, also for an unknown ledger.
+        Differs from Apache: an entry that cannot be read is IO_ERROR, never NO_ENTRY (I-31).
+        """
+        if not self._accepting:
+            return
+        self._in_flight += 1
+
+        def refuse(status: Status) -> None:
+            self._answer(reply, status, None, None)
+
+        def run() -> None:
+            explicit = self._storage.explicit_lac(request.ledger_id)
+            self._reads.read(request.ledger_id, [LAST_ENTRY], lambda results: found(explicit, results[0]))
+
+        def found(explicit: bytes | None, last: bytes | Status) -> None:
+            if isinstance(last, bytes):
+                self._answer(reply, Status.OK, explicit, last)
+            elif last not in (Status.NO_ENTRY, Status.NO_LEDGER):
+                self._answer(reply, last, explicit, None)
+            else:
+                self._answer(reply, Status.NO_ENTRY if explicit is None else Status.OK, explicit, None)
+
+        self._decide_loaded(request.ledger_id, 0, run, refuse)
+
+
+def _framed(bodies: Sequence[bytes]) -> tuple[list[bytes], int]:
+    """Journal records `[i32 size][body]` of a batch as parts, and their total size."""
+    size = len(bodies[0])
+    if size <= _JOIN_BODY_SIZE_MAX and len(set(map(len, bodies))) == 1:
+        prefix = _LENGTH.pack(size)
+        return [prefix, prefix.join(bodies)], (size + 4) * len(bodies)
+    parts: list[bytes] = []
+    total = 0
+    for body in bodies:
+        size = len(body)
+        total += size + 4
+        parts.append(_LENGTH.pack(size))
+        parts.append(body)
+    return parts, total

@@ -1,0 +1,429 @@
+"""Connections: bytes in and out, and holding back whoever asks for more than is being taken.
+
+    dataReceived -> codec -> inbox -> dispatch -> ... answer -> outbox --(one write per connection and turn)-->
+    transport
+
+Bounds of one connection: one received chunk decoded but not dispatched (the inbox), `unsent_bytes_max` of answers plus
+the answers to what was dispatched before that was reached, and one incomplete frame. Reading from the transport is
+paused while the inbox is not empty, so a client that does not read its answers, or writes faster than the journal
+syncs, waits in TCP.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.logger import Logger
+
+from bookkeeper.bookie.bookie import Bookie
+from bookkeeper.bookie.dispatch import Dispatcher
+from bookkeeper.filesystem import DiskUsage
+from bookkeeper.logs import LogLimit
+from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT
+from bookkeeper.ports import Clock, Timer, Transport
+from bookkeeper.wire.codec import ServerCodec
+from bookkeeper.wire.messages import AddBatch, Malformed, ReadBatch, Request, WriteLac
+
+log = Logger()
+
+READ_SLICE_MAX = 512
+"""Reads of one connection that are looked up at once; fewer when its entries are large."""
+
+READ_SLICE_FIRST = 16
+"""As above before any size is known: 16 entries of the largest size are what a first look-up may cost in memory."""
+
+CONGESTION_POLL_S = 0.005
+"""How often a bookie that is behind is asked whether it has caught up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionBounds:
+    """What connections may take.
+
+    connections_max: more are closed at once.
+    unsent_bytes_max: bytes of unsent answers at which requests of a connection are held back; they are taken again
+    below `unsent_bytes_low`.
+    stall_timeout_s: a connection that takes no answers for so long, while some wait, is closed.
+    partial_bytes_max: bytes of incomplete frames over all connections; the connection that exceeds it is closed.
+    """
+
+    connections_max: int = 10_000
+    unsent_bytes_max: int = 512 * 1024
+    unsent_bytes_low: int = 384 * 1024
+    stall_timeout_s: float = 60.0
+    partial_bytes_max: int = 256 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class ConnectionCounters:
+    """Sums since the start."""
+
+    accepted: int = 0
+    refused: int = 0
+    """Above connections_max."""
+    protocol_errors: int = 0
+    stalled: int = 0
+    """Closed because they did not take their answers."""
+    writes: int = 0
+    """Calls of a transport's write."""
+
+
+class BookieService:
+    """All connections of a bookie. Thread: reactor.
+
+    accept: what a listener calls for each new connection.
+    """
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        clock: Clock,
+        usage: Callable[[], DiskUsage],
+        bounds: ConnectionBounds = ConnectionBounds(),
+        *,
+        frame_size_max: int = FRAME_SIZE_MAX_DEFAULT,
+    ) -> None:
+        self.bookie = bookie
+        self.clock = clock
+        self.usage = usage
+        self.bounds = bounds
+        self.frame_size_max = frame_size_max
+        self.counters = ConnectionCounters()
+        self.log_limit = LogLimit(clock)
+        self.partial_bytes = 0
+        self._connections: dict[Connection, None] = {}
+        self._unflushed: list[Connection] = []
+        self._flush_due = False
+        self._held: dict[Connection, None] = {}
+        self._poll: Timer | None = None
+        self._stopping = False
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    def accept(self) -> Connection:
+        """The protocol of a new connection."""
+        return Connection(self)
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a connection that is up; False when there are too many already."""
+        if self._stopping or len(self._connections) >= self.bounds.connections_max:
+            self.counters.refused += 1
+            return False
+        self.counters.accepted += 1
+        self._connections[connection] = None
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone."""
+        self._connections.pop(connection, None)
+        self._held.pop(connection, None)
+
+    def stop(self) -> None:
+        """Read nothing more from any connection. Answers still go out."""
+        self._stopping = True
+        for connection in list(self._connections):
+            connection.stop_reading()
+
+    def close(self) -> None:
+        """Send what is left and close all connections."""
+        self.flush()
+        for connection in list(self._connections):
+            connection.close()
+
+    # --- answers
+
+    def flush_later(self, connection: Connection) -> None:
+        """Write the connection's outbox at the end of this turn, with everything else that is answered in it."""
+        self._unflushed.append(connection)
+        if not self._flush_due:
+            self._flush_due = True
+            self.clock.callLater(0, self.flush)
+
+    def flush(self) -> None:
+        """Write the outboxes: one write per connection."""
+        self._flush_due = False
+        connections, self._unflushed = self._unflushed, []
+        for connection in connections:
+            connection.flush()
+        if self._held and not self.bookie.congested:
+            self._release()
+
+    # --- congestion
+
+    def hold(self, connection: Connection) -> None:
+        """Wake the connection when the bookie has caught up."""
+        self._held[connection] = None
+        if self._poll is None:
+            self._poll = self.clock.callLater(CONGESTION_POLL_S, self._look)
+
+    def _look(self) -> None:
+        self._poll = None
+        if self.bookie.failure is not None or not self._held:
+            return
+        if self.bookie.congested:
+            self._poll = self.clock.callLater(CONGESTION_POLL_S, self._look)
+        else:
+            self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held, {}
+        for connection in held:
+            connection.pump()
+
+
+class Connection:
+    """One client's connection; a Twisted protocol, and the push producer of its own transport."""
+
+    def __init__(self, service: BookieService) -> None:
+        self._service = service
+        self._bounds = service.bounds
+        self._codec = ServerCodec(service.frame_size_max)
+        self._dispatcher = Dispatcher(service.bookie, self._codec, service.usage, self._send)
+        self._transport: Transport | None = None
+        self._peer = "?"
+        self._inbox: deque[Request] = deque()
+        self._outbox: list[bytes] = []
+        self._outbox_bytes = 0
+        self._handed_bytes = 0  # given to a transport that has not drained since
+        self._blocked = False  # the transport asked us to wait
+        self._blocked_since = 0.0
+        self._stall_timer: Timer | None = None
+        self._flush_due = False
+        self._pumping = False
+        self._paused = False  # we asked the transport to wait
+        self._full = False  # unsent answers reached the bound and did not fall below the low mark yet
+        self._finishing = False  # no more is read; close when the last answer is out
+        self._stopped = False  # no more is read; the service closes us
+        self._closing = False
+        self._partial_bytes = 0
+        self._open_requests = 0
+        self._open_reads = 0
+        self._read_slice = READ_SLICE_FIRST
+
+    # --- what the transport calls
+
+    def makeConnection(self, transport: Any) -> None:
+        """The connection is up."""
+        self._peer = str(transport.getPeer())
+        if not self._service.admit(self):
+            self._warn(
+                "too many connections",
+                "Refused a connection from {peer}: {count} are open, which is the limit. Close some or raise it.",
+                count=self._service.connection_count,
+            )
+            transport.abortConnection()
+            return
+        self._transport = transport
+        transport.registerProducer(self, True)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Some bytes arrived."""
+        if self._transport is None or self._finishing or self._stopped:
+            return
+        self._inbox.extend(self._codec.receive(data))
+        self._count_partial()
+        error = self._codec.error
+        if error is not None:
+            self._service.counters.protocol_errors += 1
+            self._warn("protocol error", "Closing the connection from {peer}: {error}", error=error)
+            self._finishing = True
+        self.pump()
+
+    def connectionLost(self, reason: object) -> None:
+        """The connection is gone. What it asked for is still done, and answered to nobody."""
+        self._transport = None
+        self._inbox.clear()
+        self._outbox.clear()
+        self._outbox_bytes = self._handed_bytes = 0
+        self._service.partial_bytes -= self._partial_bytes
+        self._partial_bytes = 0
+        self._service.forget(self)
+        if self._stall_timer is not None and self._stall_timer.active():
+            self._stall_timer.cancel()
+        self._stall_timer = None
+
+    def pauseProducing(self) -> None:
+        """The transport's buffer is full: keep answers in the outbox."""
+        self._blocked = True
+        self._blocked_since = self._service.clock.seconds()
+        if self._stall_timer is None:
+            self._stall_timer = self._service.clock.callLater(self._bounds.stall_timeout_s, self._check_stall)
+
+    def resumeProducing(self) -> None:
+        """The transport's buffer drained."""
+        self._blocked = False
+        self._handed_bytes = 0
+        self.flush()
+        self.pump()
+
+    def stopProducing(self) -> None:
+        """The transport is going away; `connectionLost` follows."""
+
+    # --- requests
+
+    def pump(self) -> None:
+        """Dispatch what has arrived, as far as answers and journal keep up."""
+        if self._pumping or self._transport is None or self._service.bookie.failure is not None:
+            return
+        self._pumping = True
+        inbox = self._inbox
+        try:
+            while inbox and not self._must_wait(inbox[0]):
+                self._dispatch_next(inbox)
+        finally:
+            self._pumping = False
+        if self._outbox and not self._flush_due:
+            self._write()
+        self._settle()
+
+    def _must_wait(self, request: Request) -> bool:
+        unsent = self._outbox_bytes + self._handed_bytes
+        self._full = unsent > (self._bounds.unsent_bytes_low if self._full else self._bounds.unsent_bytes_max)
+        if self._full:
+            if not self._blocked:
+                self._write()  # the transport takes it all now, or calls resumeProducing later
+                return self._blocked
+            return True
+        kind = type(request)
+        if kind is ReadBatch:
+            return self._open_reads >= self._read_slice
+        if (kind is AddBatch or kind is WriteLac) and self._service.bookie.congested:
+            self._service.hold(self)
+            return True
+        return False
+
+    def _dispatch_next(self, inbox: deque[Request]) -> None:
+        request = inbox[0]
+        if isinstance(request, ReadBatch):
+            if len(request.entry_ids) > self._read_slice:
+                request = request.take(self._read_slice)
+            else:
+                inbox.popleft()
+            self._open_reads += len(request.entry_ids)
+        else:
+            inbox.popleft()
+            if isinstance(request, Malformed):
+                self._warn("malformed", "Refused a request from {peer}: {reason}", reason=request.reason)
+        self._open_requests += 1
+        self._dispatcher.dispatch(request)
+
+    def _settle(self) -> None:
+        """Pause or resume reading; close when all is answered and nothing more is to come."""
+        transport = self._transport
+        if transport is None:
+            return
+        if self._finishing:
+            if not self._inbox and not self._open_requests:
+                self.close()
+            return
+        if self._inbox:
+            if not self._paused:
+                self._paused = True
+                transport.pauseProducing()
+        elif self._paused and not self._stopped:
+            self._paused = False
+            transport.resumeProducing()
+
+    def _count_partial(self) -> None:
+        """Keep the sum of incomplete frames, and close this connection when it is the one too many."""
+        partial = self._codec.buffered
+        self._service.partial_bytes += partial - self._partial_bytes
+        self._partial_bytes = partial
+        if self._service.partial_bytes > self._bounds.partial_bytes_max and partial:
+            self._warn(
+                "partial frames",
+                "Closing the connection from {peer}: incomplete frames of all connections take {total} bytes, "
+                "which is the limit",
+                total=self._service.partial_bytes,
+            )
+            self._finishing = True
+
+    # --- answers
+
+    def _send(self, request: Request, parts: Sequence[bytes]) -> None:
+        self._open_requests -= 1
+        size = sum(map(len, parts))
+        if isinstance(request, ReadBatch):
+            count = len(request.entry_ids)
+            self._open_reads -= count
+            self._read_slice = min(max(self._bounds.unsent_bytes_max * count // max(size, 1), 1), READ_SLICE_MAX)
+        if self._transport is None:
+            return
+        self._outbox += parts
+        self._outbox_bytes += size
+        if not self._flush_due and not self._pumping:  # `pump` writes what was answered at once
+            self._flush_due = True
+            self._service.flush_later(self)
+
+    def flush(self) -> None:
+        """Hand the outbox to the transport, unless it asked us to wait; then go on with what was held back."""
+        self._flush_due = False
+        self._write()
+        if self._inbox or self._finishing:
+            self.pump()
+
+    def _write(self) -> None:
+        transport = self._transport
+        if transport is None or self._blocked or not self._outbox:
+            return
+        parts, size = self._outbox, self._outbox_bytes
+        self._outbox, self._outbox_bytes = [], 0
+        self._handed_bytes = size
+        self._service.counters.writes += 1
+        if len(parts) == 1:
+            transport.write(parts[0])
+        else:
+            transport.writeSequence(parts)
+        if not self._blocked:
+            self._handed_bytes = 0  # what is left of it is below the transport's own small limit
+
+    def stop_reading(self) -> None:
+        """Read nothing more; what has arrived but was not dispatched is dropped."""
+        self._stopped = True
+        self._inbox.clear()
+        if self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pauseProducing()
+
+    def close(self) -> None:
+        """Close once everything written has left, or after `stall_timeout_s`."""
+        transport = self._transport
+        if transport is None or self._closing:
+            return
+        self._closing = True
+        self._finishing = True
+        if self._outbox:
+            parts, self._outbox, self._outbox_bytes = self._outbox, [], 0
+            transport.writeSequence(parts)
+        transport.unregisterProducer()
+        transport.loseConnection()
+        self._blocked, self._blocked_since = True, self._service.clock.seconds()
+        if self._stall_timer is None:
+            self._stall_timer = self._service.clock.callLater(self._bounds.stall_timeout_s, self._check_stall)
+
+    def _check_stall(self) -> None:
+        self._stall_timer = None
+        if not self._blocked or self._transport is None:
+            return
+        left = self._blocked_since + self._bounds.stall_timeout_s - self._service.clock.seconds()
+        if left > 0:
+            self._stall_timer = self._service.clock.callLater(left, self._check_stall)
+            return
+        self._service.counters.stalled += 1
+        self._warn(
+            "stalled",
+            "Closing the connection from {peer}: it took no answers for {seconds:g} s while {size} bytes waited",
+            seconds=self._bounds.stall_timeout_s,
+            size=self._outbox_bytes + self._handed_bytes,
+        )
+        self._transport.abortConnection()
+
+    def _warn(self, subject: str, template: str, **fields: object) -> None:
+        if self._service.log_limit.admits(subject):
+            log.warn(template, peer=self._peer, **fields)  # noqa: G010 - twisted's logger

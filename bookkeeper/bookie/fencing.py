@@ -1,0 +1,93 @@
+"""Master key and fence of each ledger: who may write, and since when nobody but a recoverer may.
+
+Invariants, all decided in the reactor's turn over the storage's in-memory state:
+    the first key seen is the ledger's for ever, also the one that the index file brings back (I-26, I-73);
+    a key record is journaled before, or with, the first entry that this process journals for the ledger (I-53);
+    a fence, once set, is never cleared (I-24), and no answer to a fencing request leaves before the sync that contains
+    the fence record (I-23).
+
+Tombstones of ledgers that were fenced and then deleted (I-04) belong here too: `check_key` is where they will refuse.
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+from collections.abc import Callable
+
+from bookkeeper.bookie.recent import RecentMap
+from bookkeeper.bookie.seams import EntryStorage
+from bookkeeper.model import MASTER_KEY_SIZE
+
+
+class KeyCheck(enum.Enum):
+    """How a presented key compares with the ledger's."""
+
+    SAME = "the ledger's key"
+    FIRST = "the ledger has no key yet"
+    WRONG = "another key"
+
+
+class FenceState(enum.Enum):
+    """How far the fence of a ledger is."""
+
+    ABSENT = "not fenced"
+    PENDING = "set, its journal record is not synced yet"
+    DURABLE = "set and durable"
+
+
+class LedgerAccess:
+    """Keys and fences as the bookie's requests see them. Thread: reactor.
+
+    journaled_keys_max: ledgers whose key record is known to be in the journal; forgetting one only costs another
+    record.
+    """
+
+    def __init__(self, storage: EntryStorage, *, journaled_keys_max: int) -> None:
+        self._storage = storage
+        self._journaled_keys: RecentMap[int, bool] = RecentMap(journaled_keys_max)
+        self._waiting_fences: dict[int, list[Callable[[], None]]] = {}
+
+    def check_key(self, ledger_id: int, key: bytes) -> KeyCheck:
+        """Compare in constant time. The ledger's state must be loaded. Raises StorageError when it cannot be read.
+
+        A ledger without a key takes only keys of MASTER_KEY_SIZE bytes; other sizes are WRONG.
+        Differs from Apache: the key in the index file counts, so that after a restart the first comer cannot set
+        another.
+        """
+        known = self._storage.master_key(ledger_id)
+        if known is None:
+            return KeyCheck.FIRST if len(key) == MASTER_KEY_SIZE else KeyCheck.WRONG
+        return KeyCheck.SAME if hmac.compare_digest(known, key) else KeyCheck.WRONG
+
+    def needs_key_record(self, ledger_id: int) -> bool:
+        """True unless this process is sure that it put the key into the journal already."""
+        return self._journaled_keys.get(ledger_id) is None
+
+    def key_journaled(self, ledger_id: int) -> None:
+        """The key record was appended to the ledger's journal."""
+        self._journaled_keys.put(ledger_id, True)
+
+    def fence_state(self, ledger_id: int) -> FenceState:
+        """How far the fence is. The ledger's state must be loaded."""
+        if ledger_id in self._waiting_fences:
+            return FenceState.PENDING
+        return FenceState.DURABLE if self._storage.is_fenced(ledger_id) else FenceState.ABSENT
+
+    def fence_appended(self, ledger_id: int) -> None:
+        """Set the fence; its record was queued in the journal in this very turn."""
+        self._waiting_fences.setdefault(ledger_id, [])
+        self._storage.set_fenced(ledger_id)
+
+    def when_durable(self, ledger_id: int, call: Callable[[], None]) -> None:
+        """Run `call` once the fence is durable: now, or with the sync that is under way."""
+        waiting = self._waiting_fences.get(ledger_id)
+        if waiting is None:
+            call()
+        else:
+            waiting.append(call)
+
+    def fence_durable(self, ledger_id: int) -> None:
+        """The sync that contains the fence record returned; let the answers go, in order of the requests."""
+        for call in self._waiting_fences.pop(ledger_id, ()):
+            call()

@@ -1,0 +1,102 @@
+"""Reads: from memory in the reactor's turn, from the disk through the read worker.
+
+The known LAC travels with v3 reads. After it was forgotten it is found again in the explicit LAC and the last entry,
+which costs one more body in the same look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from twisted.logger import Logger
+
+from bookkeeper.bookie.known_lac import KnownLacs, lac_of_body, lac_of_packet
+from bookkeeper.bookie.seams import EntryStorage
+from bookkeeper.errors import StorageError
+from bookkeeper.model import LAST_ENTRY, Status
+from bookkeeper.ports import Worker
+
+log = Logger()
+
+Results = list[bytes | Status]
+OnResults = Callable[[Results], None]
+
+
+class EntryReads:
+    """Looks entries up. Thread: reactor; disk work on `worker`.
+
+    entries_max: entries being read from the disk at once; more are answered TOO_MANY_REQUESTS.
+    Bodies come as the storage holds them, uncopied.
+    """
+
+    def __init__(self, storage: EntryStorage, worker: Worker, lacs: KnownLacs, *, entries_max: int) -> None:
+        self._storage = storage
+        self._worker = worker
+        self._lacs = lacs
+        self._entries_max = entries_max
+        self.cold_count = 0
+        """Entries being read from the disk now."""
+
+    def read(self, ledger_id: int, entry_ids: Sequence[int], on_results: OnResults) -> None:
+        """Look up; one result per id, in order. LAST_ENTRY stands only alone and means the last one as of this turn.
+
+        Raises StorageError when the ledger's state cannot be read. The state must be loaded for LAST_ENTRY.
+        """
+        if entry_ids[0] == LAST_ENTRY:
+            last = self._storage.last_entry_id(ledger_id)
+            if last is None:
+                on_results([Status.NO_ENTRY if self._storage.exists(ledger_id) else Status.NO_LEDGER])
+                return
+            entry_ids = [last]
+        results = self._storage.read(ledger_id, entry_ids)
+        if None in results:
+            self._read_cold(ledger_id, entry_ids, on_results)
+        else:
+            on_results(results)  # type: ignore[arg-type] # no None is left
+
+    def read_with_lac(
+        self, ledger_id: int, entry_ids: Sequence[int], on_results: Callable[[Results, int | None], None]
+    ) -> None:
+        """As `read`, with the known LAC as of the answer (None: unknown ledger). The ledger's state must be loaded."""
+        if self._lacs.get(ledger_id) is None:
+            last = self._storage.last_entry_id(ledger_id)
+            if last is not None:
+                whole = [*([last] if entry_ids[0] == LAST_ENTRY else entry_ids), last]
+                self.read(ledger_id, whole, partial(self._restored, ledger_id, on_results))
+                return
+            if self._storage.exists(ledger_id):
+                self._lacs.restore(ledger_id, lac_of_packet(self._storage.explicit_lac(ledger_id)))
+        self.read(ledger_id, entry_ids, lambda results: on_results(results, self._lacs.get(ledger_id)))
+
+    def _restored(self, ledger_id: int, on_results: Callable[[Results, int | None], None], results: Results) -> None:
+        last = results.pop()
+        if isinstance(last, Status):
+            on_results(results, None)
+            return
+        try:
+            explicit = lac_of_packet(self._storage.explicit_lac(ledger_id))
+        except StorageError as error:
+            log.error("The explicit LAC of ledger {ledger_id} is unreadable: {error}", ledger_id=ledger_id, error=error)
+            on_results(results, None)
+            return
+        self._lacs.restore(ledger_id, max(explicit, lac_of_body(last)))
+        on_results(results, self._lacs.get(ledger_id))
+
+    def _read_cold(self, ledger_id: int, entry_ids: Sequence[int], on_results: OnResults) -> None:
+        count = len(entry_ids)
+        if self.cold_count + count > self._entries_max:
+            on_results([Status.TOO_MANY_REQUESTS] * count)
+            return
+        self.cold_count += count
+
+        def done(results: Results) -> None:
+            self.cold_count -= count
+            on_results(results)
+
+        def failed(error: BaseException) -> None:
+            self.cold_count -= count
+            log.error("Could not read ledger {ledger_id} from the disk: {error}", ledger_id=ledger_id, error=error)
+            on_results([Status.IO_ERROR] * count)
+
+        self._worker.submit(partial(self._storage.read_cold, ledger_id, list(entry_ids)), done, failed)

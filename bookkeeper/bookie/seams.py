@@ -1,0 +1,78 @@
+"""What a `Bookie` needs of its storage and its journals, and nothing more.
+
+`storage.ledger_storage.LedgerStorage` and `journal.writer.Journal` satisfy these; unit tests put fakes in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from bookkeeper.model import Status
+
+
+class EntryStorage(Protocol):
+    """Entries, keys, fences and explicit LACs of all ledgers of this bookie. Thread: reactor, except `*_cold`.
+
+    None of it is durable when a call returns; the journal record is.
+    """
+
+    @property
+    def is_full(self) -> bool:
+        """The write buffers are at their bound; more is taken only after a flush."""
+
+    def is_loaded(self, ledger_id: int) -> bool:
+        """True when the other calls about this ledger need no disk."""
+
+    def load_cold(self, ledger_id: int) -> None:
+        """Bring the ledger's state into memory. Thread: read worker."""
+
+    def add(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> None:
+        """Store entries; reads see them at once."""
+
+    def all_new(self, ledger_id: int, entry_ids: Sequence[int]) -> bool:
+        """True when certainly none of the ids is held; False says nothing."""
+
+    def read(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status | None]:
+        """Bodies, NO_LEDGER or NO_ENTRY (certain: I-31) or IO_ERROR; None where only `read_cold` can tell."""
+
+    def read_cold(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status]:
+        """As `read`, from the disk where need be. Thread: read worker."""
+
+    def exists(self, ledger_id: int) -> bool:
+        """True when the ledger was ever written, fenced or given a key here."""
+
+    def last_entry_id(self, ledger_id: int) -> int | None:
+        """The highest entry id held."""
+
+    def master_key(self, ledger_id: int) -> bytes | None:
+        """The key of the ledger; None when none was recorded."""
+
+    def set_master_key(self, ledger_id: int, key: bytes) -> None:
+        """Record the key of a ledger that has none, creating the ledger."""
+
+    def is_fenced(self, ledger_id: int) -> bool:
+        """True once a fence was set."""
+
+    def set_fenced(self, ledger_id: int) -> bool:
+        """Set the fence; True when it was not set before."""
+
+    def explicit_lac(self, ledger_id: int) -> bytes | None:
+        """The explicit LAC packet with the highest LAC so far."""
+
+    def set_explicit_lac(self, ledger_id: int, packet: bytes) -> None:
+        """Record an explicit LAC packet; an older one than the stored one changes nothing (I-07)."""
+
+
+class EntryJournal(Protocol):
+    """The write-ahead log of the ledgers that map to it. Thread: reactor."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes appended whose sync has not been reported."""
+
+    def append(self, parts: Sequence[bytes], size: int, on_durable: Callable[[BaseException | None], None]) -> None:
+        """Queue framed records, `size` bytes in all. `on_durable` runs once, in order, in a later turn, after the sync.
+
+        Raises JournalFull when the queue is at its bound; nothing was queued.
+        """

@@ -1,0 +1,194 @@
+"""Log output: one line per event on stderr, as text or as JSON, from our loggers and from stdlib logging alike.
+
+    2026-08-01T12:00:00.123Z INFO [bookie.server] Serving on 10.0.0.1:3181 bookie_id=10.0.0.1:3181
+    {"Timestamp": "...", "SeverityText": "INFO", "Body": "Serving on ...", "Attributes": {"bookie_id": ...}}
+
+Fields of an event that its template does not show follow the message. A failure's traceback is printed only with
+`verbose`; otherwise its last line is. Line breaks inside an event are escaped, so that one event stays one line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from enum import Enum
+from string import Formatter
+from typing import Any, TextIO
+
+from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogBeginner
+from zope.interface import implementer
+
+from bookkeeper.ports import Clock
+
+_HIDDEN = frozenset({"format", "message", "isError", "why", "time", "failure", "traceback"})
+_SEVERITY = {"debug": "DEBUG", "info": "INFO", "warn": "WARN", "error": "ERROR", "critical": "FATAL"}
+_STDLIB_QUIET = ("kazoo", "py4j")
+FIELD_SIZE_MAX = 1000
+"""Characters of one field that are printed; what a peer sent must not flood the log."""
+
+
+class LogFormat(Enum):
+    """How events are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@implementer(ILogObserver)
+class StreamObserver:
+    """Prints events to a stream. Any thread (a line is one write)."""
+
+    def __init__(self, stream: TextIO, log_format: LogFormat, *, level: LogLevel, verbose: bool = False) -> None:
+        self._stream = stream
+        self._write = _json_line if log_format is LogFormat.JSON else _text_line
+        self._rank = _rank(level)
+        self._verbose = verbose
+
+    def __call__(self, event: LogEvent) -> None:
+        """Print one event, unless it is below the level."""
+        if _rank(event.get("log_level", LogLevel.info)) < self._rank:
+            return
+        try:
+            self._stream.write(self._write(event, self._verbose) + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            # The reader of our stderr is gone, or stderr is closed: there is nowhere left to report it.
+            self._rank = sys.maxsize
+
+
+def _rank(level: Any) -> int:
+    return list(LogLevel.iterconstants()).index(level)
+
+
+def _when(event: LogEvent) -> str:
+    moment = datetime.fromtimestamp(event.get("log_time", 0.0), UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def _severity(event: LogEvent) -> str:
+    return _SEVERITY.get(getattr(event.get("log_level"), "name", ""), "INFO")
+
+
+def _name(event: LogEvent) -> str:
+    return str(event.get("log_namespace", "?")).removeprefix("bookkeeper.")
+
+
+def _shown(event: LogEvent) -> set[str]:
+    template = event.get("log_format")
+    if not isinstance(template, str):
+        return set()
+    return {field.split(".")[0].split("[")[0].rstrip("()") for _, field, _, _ in Formatter().parse(template) if field}
+
+
+def _fields(event: LogEvent) -> Iterator[tuple[str, Any]]:
+    shown = _shown(event)
+    for key, value in event.items():
+        if not key.startswith("log_") and key not in _HIDDEN and key not in shown:
+            yield key, value
+
+
+def _body(event: LogEvent, verbose: bool) -> str:
+    body = formatEvent(event)
+    failure = event.get("log_failure")
+    if failure is not None:
+        detail = failure.getTraceback() if verbose else f"{failure.type.__name__}: {failure.getErrorMessage()}"
+        body = f"{body}: {detail}" if body else detail
+    return body
+
+
+def _clip(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= FIELD_SIZE_MAX else text[:FIELD_SIZE_MAX] + "..."
+
+
+def _text_line(event: LogEvent, verbose: bool) -> str:
+    parts = [_when(event), _severity(event), f"[{_name(event)}]", _body(event, verbose)]
+    parts += [f"{key}={_clip(value)}" for key, value in _fields(event)]
+    return " ".join(parts).replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _json_line(event: LogEvent, verbose: bool) -> str:
+    attributes: dict[str, Any] = {"logger": _name(event)}
+    for key, value in event.items():
+        if not key.startswith("log_") and key not in _HIDDEN:
+            attributes[key] = value if isinstance(value, int | float | bool | None) else _clip(value)
+    return json.dumps(
+        {
+            "Timestamp": _when(event),
+            "SeverityText": _severity(event),
+            "Body": _body(event, verbose),
+            "Attributes": attributes,
+        }
+    )
+
+
+class StdlibBridge(logging.Handler):
+    """Hands records of stdlib logging (kazoo) to a twisted observer."""
+
+    def __init__(self, observer: StreamObserver) -> None:
+        super().__init__()
+        self._observer = observer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass one record on."""
+        level = {"WARNING": "warn"}.get(record.levelname, record.levelname.lower())
+        event: LogEvent = {
+            "log_time": record.created,
+            "log_level": LogLevel.lookupByName(level) if level in _SEVERITY else LogLevel.info,
+            "log_namespace": record.name,
+            "log_format": "{text}",
+            "text": record.getMessage(),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            event["text"] = f"{event['text']}: {record.exc_info[1]}"
+        self._observer(event)
+
+
+def start_logging(
+    log_format: LogFormat = LogFormat.TEXT,
+    *,
+    level: LogLevel = LogLevel.info,
+    verbose: bool = False,
+    stream: TextIO | None = None,
+) -> None:
+    """Send all logs of this process to `stream` (stderr). Call once, before the reactor runs.
+
+    Third-party libraries that use stdlib logging are heard from WARNING on, or from DEBUG with `level` debug.
+    """
+    observer = StreamObserver(stream or sys.stderr, log_format, level=level, verbose=verbose)
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=False)
+    root = logging.getLogger()
+    root.addHandler(StdlibBridge(observer))
+    root.setLevel(logging.DEBUG if level is LogLevel.debug else logging.WARNING)
+    for name in _STDLIB_QUIET:
+        logging.getLogger(name).setLevel(root.level)
+
+
+class LogLimit:
+    """Lets each subject through once per interval, so that one client cannot fill the log. Thread: reactor.
+
+    Bound: `SUBJECTS_MAX` subjects are remembered; beyond it all are forgotten and may speak once more.
+    """
+
+    SUBJECTS_MAX = 1000
+
+    def __init__(self, clock: Clock, interval_s: float = 10.0) -> None:
+        self._clock = clock
+        self._interval_s = interval_s
+        self._last: dict[str, float] = {}
+        self.suppressed_count = 0
+
+    def admits(self, subject: str) -> bool:
+        """True when the subject may be logged now; False (and counted) when it was logged less than an interval ago."""
+        now = self._clock.seconds()
+        last = self._last.get(subject)
+        if last is not None and now - last < self._interval_s:
+            self.suppressed_count += 1
+            return False
+        if len(self._last) >= self.SUBJECTS_MAX:
+            self._last.clear()
+        self._last[subject] = now
+        return True

@@ -1,0 +1,253 @@
+"""A storage, a journal and a worker in plain memory that stop at every point where the real ones may wait.
+
+`FakeStorage` keeps dictionaries; ledgers and entries can be made cold. `FakeJournal` queues until `sync` or `fail`.
+`ManualWorker` runs nothing until told to. With them a test walks through a bookie's turns one by one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bookkeeper.bookie.bookie import Bookie, BookieBounds
+from bookkeeper.bookie.mode import ModeSwitch
+from bookkeeper.errors import JournalFull
+from bookkeeper.model import Status
+from bookkeeper.wire.messages import AddBatch, FenceRead, ReadBatch, ReadLac, WriteLac
+
+KEY = b"k" * 20
+OTHER_KEY = b"x" * 20
+TOKEN = b"\x02\x01\x00\x00"
+
+
+def body_of(ledger_id: int, entry_id: int, payload: bytes = b"payload", *, lac: int = -1) -> bytes:
+    """A stored entry without a digest."""
+    return struct.pack(">qqqq", ledger_id, entry_id, lac, len(payload)) + payload
+
+
+def lac_packet(ledger_id: int, lac: int) -> bytes:
+    """An explicit-LAC packet without a digest."""
+    return struct.pack(">qq", ledger_id, lac)
+
+
+class FakeStorage:
+    """Ledgers as dictionaries. cold_ledgers: to be loaded first. cold_entries: (ledger, entry) on the disk only."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, dict[int, bytes]] = {}
+        self.keys: dict[int, bytes] = {}
+        self.fenced: set[int] = set()
+        self.lacs: dict[int, bytes] = {}
+        self.cold_ledgers: set[int] = set()
+        self.cold_entries: set[tuple[int, int]] = set()
+        self.is_full = False
+        self.error: Exception | None = None
+        """Raised by the next `add`."""
+        self.cold_error: Exception | None = None
+        """Raised by cold calls."""
+
+    def is_loaded(self, ledger_id: int) -> bool:
+        return ledger_id not in self.cold_ledgers
+
+    def load_cold(self, ledger_id: int) -> None:
+        if self.cold_error is not None:
+            raise self.cold_error
+        self.cold_ledgers.discard(ledger_id)
+
+    def add(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.entries.setdefault(ledger_id, {}).update(zip(entry_ids, bodies, strict=True))
+
+    def all_new(self, ledger_id: int, entry_ids: Sequence[int]) -> bool:
+        return not self.entries.get(ledger_id) or min(entry_ids) > max(self.entries[ledger_id])
+
+    def read(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status | None]:
+        cold = [(ledger_id, entry_id) in self.cold_entries for entry_id in entry_ids]
+        found = self.read_cold(ledger_id, entry_ids) if not all(cold) else [Status.NO_ENTRY] * len(cold)
+        return [None if is_cold else result for is_cold, result in zip(cold, found, strict=True)]
+
+    def read_cold(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status]:
+        if self.cold_error is not None:
+            raise self.cold_error
+        absent = Status.NO_ENTRY if self.exists(ledger_id) else Status.NO_LEDGER
+        return [self.entries.get(ledger_id, {}).get(entry_id, absent) for entry_id in entry_ids]
+
+    def exists(self, ledger_id: int) -> bool:
+        return ledger_id in self.keys or ledger_id in self.entries
+
+    def last_entry_id(self, ledger_id: int) -> int | None:
+        return max(self.entries.get(ledger_id, {}), default=None)
+
+    def master_key(self, ledger_id: int) -> bytes | None:
+        return self.keys.get(ledger_id)
+
+    def set_master_key(self, ledger_id: int, key: bytes) -> None:
+        self.keys[ledger_id] = key
+
+    def is_fenced(self, ledger_id: int) -> bool:
+        return ledger_id in self.fenced
+
+    def set_fenced(self, ledger_id: int) -> bool:
+        newly = ledger_id not in self.fenced
+        self.fenced.add(ledger_id)
+        return newly
+
+    def explicit_lac(self, ledger_id: int) -> bytes | None:
+        return self.lacs.get(ledger_id)
+
+    def set_explicit_lac(self, ledger_id: int, packet: bytes) -> None:
+        self.lacs[ledger_id] = packet
+
+
+class FakeJournal:
+    """Appended batches wait until `sync`, as if during one long fdatasync. durable: record payloads that are synced."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self.durable: list[bytes] = []
+        self.queued: list[bytes] = []
+        self.pending_bytes = 0
+        self._waiting: deque[Callable[[BaseException | None], None]] = deque()
+
+    def append(self, parts: Sequence[bytes], size: int, on_durable: Callable[[BaseException | None], None]) -> None:
+        if self.full:
+            raise JournalFull("the journal is full")
+        data = b"".join(parts)
+        assert len(data) == size
+        self.queued += split_records(data)
+        self.pending_bytes += size
+        self._waiting.append(on_durable)
+
+    def sync(self) -> None:
+        """One group commit: everything queued is durable, and told so in order."""
+        waiting, self._waiting = self._waiting, deque()
+        self.durable += self.queued
+        self.queued, self.pending_bytes = [], 0
+        for on_durable in waiting:
+            on_durable(None)
+
+    def fail(self, error: BaseException) -> None:
+        """The sync failed; what was queued is lost."""
+        waiting, self._waiting = self._waiting, deque()
+        self.queued = []
+        for on_durable in waiting:
+            on_durable(error)
+
+
+def split_records(data: bytes) -> list[bytes]:
+    """Payloads of framed journal records."""
+    records = []
+    while data:
+        (size,) = struct.unpack_from(">i", data)
+        records.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    return records
+
+
+class ManualWorker:
+    """A worker whose work waits for `run_next`."""
+
+    name = "manual"
+
+    def __init__(self) -> None:
+        self.queue: deque[tuple[Callable[[], Any], Callable[[Any], object], Callable[[BaseException], object]]] = (
+            deque()
+        )
+
+    def submit(
+        self, work: Callable[[], Any], on_done: Callable[[Any], object], on_error: Callable[[BaseException], object]
+    ) -> None:
+        self.queue.append((work, on_done, on_error))
+
+    def run_work(self) -> Callable[[], object]:
+        """Do the next piece of work; its result is told when the returned call is made."""
+        work, on_done, on_error = self.queue.popleft()
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001 - a worker hands every error on
+            failure = error
+            return lambda: on_error(failure)
+        return lambda: on_done(result)
+
+    def run_next(self) -> None:
+        """Do the next piece of work and tell its result."""
+        self.run_work()()
+
+    def run_all(self) -> None:
+        """Until nothing is queued."""
+        while self.queue:
+            self.run_next()
+
+    def stop(self) -> Any:
+        """Not part of these tests."""
+        raise AssertionError("no test stops the worker")
+
+
+class Answers(list[Any]):
+    """Collects what a request is answered: one tuple per answer."""
+
+    def __call__(self, *answer: Any) -> None:
+        self.append(answer[0] if len(answer) == 1 else answer)
+
+
+class BookieBench:
+    """A bookie over the fakes, and its requests in short form. Each returns the list that its answers arrive in."""
+
+    def __init__(self, *, journal_count: int = 1, bounds: BookieBounds | None = None) -> None:
+        self.storage = FakeStorage()
+        self.journals = [FakeJournal() for _ in range(journal_count)]
+        self.journal = self.journals[0]
+        self.worker = ManualWorker()
+        self.mode = ModeSwitch()
+        self.exits: list[BaseException] = []
+        self.bookie = Bookie(
+            self.storage, self.journals, self.worker, self.mode, exit=self.exits.append, bounds=bounds or BookieBounds()
+        )
+
+    def add(
+        self,
+        entry_ids: int | Sequence[int],
+        *,
+        ledger_id: int = 7,
+        key: bytes = KEY,
+        payload: bytes = b"payload",
+        lac: int = -1,
+        recovery: bool = False,
+        high_priority: bool = False,
+    ) -> Answers:
+        ids = [entry_ids] if isinstance(entry_ids, int) else list(entry_ids)
+        bodies = [body_of(ledger_id, entry_id, payload, lac=lac) for entry_id in ids]
+        answers = Answers()
+        batch = AddBatch(ledger_id, key, ids, bodies, lac, recovery, high_priority, False, TOKEN)
+        self.bookie.add(batch, answers)
+        return answers
+
+    def read(self, *entry_ids: int, ledger_id: int = 7, with_lac: bool = False) -> Answers:
+        answers = Answers()
+        self.bookie.read(ReadBatch(ledger_id, list(entry_ids), TOKEN), answers, with_lac=with_lac)
+        return answers
+
+    def fence(self, entry_id: int = -1, *, ledger_id: int = 7, key: bytes | None = KEY) -> Answers:
+        answers = Answers()
+        self.bookie.fence_read(FenceRead(ledger_id, entry_id, key, False, TOKEN), answers)
+        return answers
+
+    def write_lac(self, lac: int, *, ledger_id: int = 7, key: bytes = KEY) -> Answers:
+        answers = Answers()
+        self.bookie.write_lac(WriteLac(ledger_id, lac, key, lac_packet(ledger_id, lac), TOKEN), answers)
+        return answers
+
+    def read_lac(self, *, ledger_id: int = 7) -> Answers:
+        answers = Answers()
+        self.bookie.read_lac(ReadLac(ledger_id, TOKEN), answers)
+        return answers
+
+    def settle(self) -> None:
+        """Run the worker and sync the journals until nothing waits."""
+        while self.worker.queue or any(journal.pending_bytes for journal in self.journals):
+            self.worker.run_all()
+            for journal in self.journals:
+                journal.sync()
