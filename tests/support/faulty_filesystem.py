@@ -1,0 +1,522 @@
+"""A file system in memory that loses, tears, fails and fills up as disks do, and always the same way for one seed.
+
+Each file has its bytes as a reader sees them (the page cache) and as they are on the disk; each directory its entries
+as seen and as stored. `sync` and `sync_dir` bring the second in line with the first; `crash` makes the second the only
+one. With a random generator `crash` also lets any subset of what was not synced survive: 512-byte sectors of file data,
+the new size, changes of names, in any order (a rename stays one change).
+
+Not thread-safe: the simulation has one thread.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+import errno as errno_codes
+import os
+import posixpath
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bookkeeper.errors import DirectoryInUse
+from bookkeeper.filesystem import DiskUsage, File, OpenMode
+
+SECTOR_SIZE = 512
+DISK_SIZE = 1 << 40
+"""What `usage` reports as the total where no quota is set."""
+
+
+class Op(enum.Enum):
+    """Kinds of operations that can be counted and made to fail."""
+
+    OPEN = "open"
+    CREATE = "create"
+    READ = "read"
+    WRITE = "write"
+    SYNC = "sync"
+    SYNC_DIR = "sync_dir"
+    TRUNCATE = "truncate"
+    RENAME = "rename"
+    LINK = "link"
+    UNLINK = "unlink"
+    MAKE_DIR = "make_dir"
+    LIST = "list"
+    CLOSE = "close"
+
+
+CHANGING = frozenset(
+    {Op.CREATE, Op.WRITE, Op.SYNC, Op.SYNC_DIR, Op.TRUNCATE, Op.RENAME, Op.LINK, Op.UNLINK, Op.MAKE_DIR}
+)
+"""Operations at which a power cut can make a difference."""
+
+
+class PowerCut(BaseException):
+    """The machine lost power at this operation. Not an Exception: no error handling of the code under test sees it."""
+
+
+@dataclass(eq=False)
+class _Inode:
+    data: bytearray = field(default_factory=bytearray)  # as read
+    durable: bytearray = field(default_factory=bytearray)  # as on the disk
+    dirty: list[tuple[int, int]] = field(default_factory=list)  # ranges of data not on the disk, oldest first
+    links: int = 0
+
+    def note_dirty(self, start: int, end: int) -> None:
+        if self.dirty and self.dirty[-1][1] == start:
+            start = self.dirty.pop()[0]
+        self.dirty.append((start, end))
+
+    def store(self) -> None:
+        data, durable = self.data, self.durable
+        size = len(data)
+        if len(durable) > size:
+            del durable[size:]
+        elif len(durable) < size:
+            durable.extend(bytes(size - len(durable)))
+        for start, end in self.dirty:
+            durable[start : min(end, size)] = data[start:end]
+        self.dirty.clear()
+
+    def store_some(self, rng: random.Random) -> None:
+        """Each unsynced sector reaches the disk or does not; so does the new size."""
+        data, durable = self.data, self.durable
+        if not self.dirty and len(data) == len(durable):
+            return
+        size = len(data) if rng.random() < 0.5 else len(durable)
+        if len(durable) < size:
+            durable.extend(bytes(size - len(durable)))
+        else:
+            del durable[size:]
+        share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+        for start, end in self.dirty:
+            end = min(end, size, len(data))
+            for sector in range(start // SECTOR_SIZE * SECTOR_SIZE, end, SECTOR_SIZE):
+                if rng.random() < share:
+                    low, high = max(sector, start), min(sector + SECTOR_SIZE, end)
+                    durable[low:high] = data[low:high]
+
+
+@dataclass(frozen=True)
+class _NameChange:
+    removed: str | None
+    added: str | None
+    node: _Inode | _Directory | None
+
+    def apply(self, names: dict[str, _Inode | _Directory]) -> None:
+        if self.removed is not None and (self.node is None or names.get(self.removed) is self.node):
+            names.pop(self.removed, None)
+        if self.added is not None and self.node is not None:
+            names[self.added] = self.node
+
+
+@dataclass(eq=False)
+class _Directory:
+    names: dict[str, _Inode | _Directory] = field(default_factory=dict)
+    durable: dict[str, _Inode | _Directory] = field(default_factory=dict)
+    changes: list[_NameChange] = field(default_factory=list)
+
+    def change(self, change: _NameChange) -> None:
+        change.apply(self.names)
+        self.changes.append(change)
+
+
+@dataclass
+class _PlannedFailure:
+    op: Op
+    countdown: int
+    errno: int
+    path: str | None
+    drop_dirty: bool
+
+
+class FaultyFile:
+    """An open file of a FaultyFileSystem."""
+
+    def __init__(self, fs: FaultyFileSystem, path: str, inode: _Inode, *, writable: bool) -> None:
+        self._fs = fs
+        self._inode = inode
+        self._boot = fs.boots
+        self._writable = writable
+        self._closed = False
+        self.path = path
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._closed
+
+    def _check(self, op: Op) -> None:
+        if self._closed:
+            raise OSError(errno_codes.EBADF, "the file is closed", self.path)
+        if self._boot != self._fs.boots:
+            raise OSError(errno_codes.EBADF, "the file was opened before the crash", self.path)
+        self._fs.enter(op, self.path)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """See File."""
+        self._check(Op.READ)
+        return bytes(self._inode.data[offset : offset + size])
+
+    def pread_nowait(self, size: int, offset: int) -> bytes | None:
+        """See File. None for everything while the file system's `nowait` is False."""
+        if not self._fs.nowait:
+            return None
+        data = self.pread(size, offset)
+        return data if len(data) == size else None
+
+    def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        """See File. Beyond the quota a part is written, then ENOSPC; a failure planned by `fail_nth` writes half."""
+        self._check_writable()
+        try:
+            self._check(Op.WRITE)
+        except OSError as error:
+            if error.errno != errno_codes.EBADF:
+                self._write(memoryview(data)[: len(data) // 2], offset)
+            raise
+        self._write(data, offset)
+
+    def _check_writable(self) -> None:
+        if not self._writable:
+            raise OSError(errno_codes.EBADF, "the file is open for reading only", self.path)
+
+    def _write(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        inode, fs = self._inode, self._fs
+        size = len(data)
+        end = offset + size
+        growth = end - len(inode.data)
+        if growth > 0:
+            room = growth if fs.quota_bytes is None else max(0, fs.quota_bytes - fs.used_bytes)
+            if room < growth:
+                fits = max(0, size - (growth - room))
+                if fits:
+                    self._write(memoryview(data)[:fits], offset)
+                raise OSError(errno_codes.ENOSPC, os.strerror(errno_codes.ENOSPC), self.path)
+            fs.used_bytes += growth
+            inode.data.extend(bytes(growth))
+        inode.data[offset:end] = data
+        if size:
+            inode.note_dirty(offset, end)
+
+    def sync(self) -> None:
+        """See File."""
+        try:
+            self._check(Op.SYNC)
+        except OSError:
+            if self._fs.last_failure_drops:
+                # The kernel marks the pages clean: readers still see them, no later sync stores them.
+                self._inode.dirty.clear()
+            raise
+        self._inode.store()
+
+    def size(self) -> int:
+        """See File."""
+        if self._closed or self._boot != self._fs.boots:
+            self._check(Op.READ)
+        return len(self._inode.data)
+
+    def truncate(self, size: int) -> None:
+        """See File."""
+        self._check_writable()
+        self._check(Op.TRUNCATE)
+        inode = self._inode
+        change = size - len(inode.data)
+        if change < 0:
+            inode.note_dirty(size, len(inode.data))
+            del inode.data[size:]
+        else:
+            self._fs.take_space(change, self.path)
+            inode.data.extend(bytes(change))
+            return
+        self._fs.used_bytes += change
+
+    def preallocate(self, offset: int, size: int) -> None:
+        """See File."""
+        self.pwrite(bytes(size), offset)
+
+    def close(self) -> None:
+        """See File."""
+        if not self._closed:
+            self._closed = True
+            if self._boot == self._fs.boots:
+                self._fs.enter(Op.CLOSE, self.path)
+
+
+class FaultyLock:
+    """A lock held in a FaultyFileSystem."""
+
+    def __init__(self, locks: dict[str, FaultyLock], path: str) -> None:
+        self._locks = locks
+        self._path = path
+
+    def release(self) -> None:
+        """See Lock."""
+        if self._locks.get(self._path) is self:
+            del self._locks[self._path]
+
+
+class FaultyFileSystem:
+    """See the module. `/` exists; everything else is made with `make_dirs`.
+
+    quota_bytes: writes beyond it fail with ENOSPC; None is no bound. May be changed at any time.
+    nowait: False makes pread_nowait answer None, as for data outside the page cache.
+    """
+
+    def __init__(self, quota_bytes: int | None = None) -> None:
+        self.quota_bytes = quota_bytes
+        self.used_bytes = 0
+        self.nowait = True
+        self.counts: Counter[Op] = Counter()
+        self.boots = 0
+        self.last_failure_drops = False
+        self._root = _Directory()
+        self._failures: list[_PlannedFailure] = []
+        self._locks: dict[str, FaultyLock] = {}
+        self._cut_countdown: int | None = None
+        self.on_operation: Callable[[Op, str], None] | None = None
+        """Called before each operation; for tests that look at the state between any two of them."""
+
+    # --- faults
+
+    def fail_nth(self, op: Op, n: int, errno: int, *, path: str | None = None, drop_dirty: bool = False) -> None:
+        """Make the n-th operation of this kind from now (1 = the next) fail once with `errno`.
+
+        path: count only operations whose path contains this. drop_dirty: a failed sync forgets the unsynced bytes, and
+        the next one succeeds without them (I-48).
+        """
+        self._failures.append(_PlannedFailure(op, n, errno, path, drop_dirty))
+
+    def cut_power_at(self, n: int) -> None:
+        """Make the n-th changing operation from now (1 = the next) and all after it raise PowerCut, until `crash`."""
+        self._cut_countdown = n
+
+    def enter(self, op: Op, path: str) -> None:
+        """Count an operation, and fail where that was planned."""
+        if self._cut_countdown is not None and (op in CHANGING or self._cut_countdown <= 0):
+            self._cut_countdown -= 1
+            if self._cut_countdown <= 0:
+                raise PowerCut(f"{op.value} {path}")
+        self.counts[op] += 1
+        if self.on_operation is not None:
+            self.on_operation(op, path)
+        if self._failures:
+            self._fail_if_planned(op, path)
+
+    def _fail_if_planned(self, op: Op, path: str) -> None:
+        for failure in self._failures:
+            if failure.op is op and (failure.path is None or failure.path in path):
+                failure.countdown -= 1
+                if failure.countdown == 0:
+                    self._failures.remove(failure)
+                    self.last_failure_drops = failure.drop_dirty
+                    raise OSError(failure.errno, os.strerror(failure.errno), path)
+
+    def crash(self, rng: random.Random | None = None) -> None:
+        """Cut the power and start the machine again: handles die, locks are free, planned failures are forgotten."""
+        self.boots += 1
+        self._cut_countdown = None
+        self._failures.clear()
+        self._locks.clear()
+        self.used_bytes = 0
+        self._crash_directory(self._root, rng, set())
+
+    def _crash_directory(self, directory: _Directory, rng: random.Random | None, seen: set[int]) -> None:
+        if rng is not None and directory.changes:
+            survivors = [change for change in directory.changes if rng.random() < 0.5]
+            rng.shuffle(survivors)
+            for change in survivors:
+                change.apply(directory.durable)
+        directory.changes.clear()
+        directory.names = dict(directory.durable)
+        for name in sorted(directory.names):
+            node = directory.names[name]
+            if isinstance(node, _Directory):
+                self._crash_directory(node, rng, seen)
+                continue
+            if id(node) in seen:
+                node.links += 1
+                continue
+            seen.add(id(node))
+            if rng is not None:
+                node.store_some(rng)
+            node.data = bytearray(node.durable)
+            node.dirty.clear()
+            node.links = 1
+            self.used_bytes += len(node.data)
+
+    def clone(self) -> FaultyFileSystem:
+        """An independent copy of the disk and the cache; without planned failures, hooks and locks."""
+        twin = FaultyFileSystem(self.quota_bytes)
+        twin.used_bytes = self.used_bytes
+        twin.nowait = self.nowait
+        twin._root = copy.deepcopy(self._root)
+        return twin
+
+    # --- for tests that look underneath
+
+    def contents(self, path: str) -> bytes:
+        """A file's bytes as a reader sees them."""
+        return bytes(self._inode(path).data)
+
+    def durable_contents(self, path: str) -> bytes:
+        """A file's bytes as they are on the disk, whether its name is durable or not."""
+        return bytes(self._inode(path).durable)
+
+    def poke(self, path: str, offset: int, data: bytes) -> None:
+        """Damage a file at rest: overwrite bytes on the disk and in the cache."""
+        inode = self._inode(path)
+        for image in (inode.data, inode.durable):
+            image[offset : offset + len(data)] = data
+
+    # --- FileSystem
+
+    def open(self, path: str, mode: OpenMode) -> FaultyFile:
+        """See FileSystem."""
+        if mode is OpenMode.CREATE_EXCLUSIVE:
+            self.enter(Op.CREATE, path)
+            directory, name = self._parent(path)
+            if name in directory.names:
+                raise _error(errno_codes.EEXIST, path)
+            inode = _Inode(links=1)
+            directory.change(_NameChange(None, name, inode))
+            return FaultyFile(self, path, inode, writable=True)
+        self.enter(Op.OPEN, path)
+        return FaultyFile(self, path, self._inode(path), writable=mode is OpenMode.UPDATE)
+
+    def listdir(self, path: str) -> list[str]:
+        """See FileSystem."""
+        self.enter(Op.LIST, path)
+        return sorted(self._directory(path).names)
+
+    def exists(self, path: str) -> bool:
+        """See FileSystem."""
+        return self._find(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        """See FileSystem."""
+        return isinstance(self._find(path), _Directory)
+
+    def make_dirs(self, path: str) -> None:
+        """See FileSystem."""
+        directory = self._root
+        for name in _split(path):
+            node = directory.names.get(name)
+            if node is None:
+                self.enter(Op.MAKE_DIR, path)
+                node = _Directory()
+                directory.names[name] = directory.durable[name] = node
+            if not isinstance(node, _Directory):
+                raise _error(errno_codes.ENOTDIR, path)
+            directory = node
+
+    def unlink(self, path: str) -> None:
+        """See FileSystem."""
+        self.enter(Op.UNLINK, path)
+        inode = self._inode(path)
+        directory, name = self._parent(path)
+        directory.change(_NameChange(name, None, None))
+        self._drop_link(inode)
+
+    def rename(self, source: str, target: str) -> None:
+        """See FileSystem. Files only."""
+        self.enter(Op.RENAME, source)
+        inode = self._inode(source)
+        source_dir, source_name = self._parent(source)
+        target_dir, target_name = self._parent(target)
+        replaced = target_dir.names.get(target_name)
+        if replaced is inode:
+            return
+        if isinstance(replaced, _Directory):
+            raise _error(errno_codes.EISDIR, target)
+        if source_dir is target_dir:
+            source_dir.change(_NameChange(source_name, target_name, inode))
+        else:
+            target_dir.change(_NameChange(None, target_name, inode))
+            source_dir.change(_NameChange(source_name, None, None))
+        if replaced is not None:
+            self._drop_link(replaced)
+
+    def link(self, source: str, target: str) -> None:
+        """See FileSystem."""
+        self.enter(Op.LINK, target)
+        inode = self._inode(source)
+        directory, name = self._parent(target)
+        if name in directory.names:
+            raise _error(errno_codes.EEXIST, target)
+        inode.links += 1
+        directory.change(_NameChange(None, name, inode))
+
+    def sync_dir(self, path: str) -> None:
+        """See FileSystem."""
+        self.enter(Op.SYNC_DIR, path)
+        directory = self._directory(path)
+        directory.changes.clear()
+        directory.durable = dict(directory.names)
+
+    def usage(self, path: str) -> DiskUsage:
+        """See FileSystem."""
+        self._directory(path)
+        total = DISK_SIZE if self.quota_bytes is None else self.quota_bytes
+        return DiskUsage(total=total, free=max(0, total - self.used_bytes))
+
+    def lock(self, path: str) -> FaultyLock:
+        """See FileSystem."""
+        if path in self._locks:
+            raise DirectoryInUse(f"{path} is locked by another process")
+        lock = self._locks[path] = FaultyLock(self._locks, path)
+        return lock
+
+    def sync_many(self, files: Sequence[File]) -> None:
+        """See FileSystem."""
+        for file in files:
+            file.sync()
+
+    # --- inside
+
+    def take_space(self, size: int, path: str) -> None:
+        """Count bytes as used, or fail with ENOSPC."""
+        if self.quota_bytes is not None and self.used_bytes + size > self.quota_bytes:
+            raise _error(errno_codes.ENOSPC, path)
+        self.used_bytes += size
+
+    def _drop_link(self, inode: _Inode) -> None:
+        inode.links -= 1
+        if inode.links == 0:
+            self.used_bytes -= len(inode.data)
+
+    def _find(self, path: str) -> _Inode | _Directory | None:
+        node: _Inode | _Directory | None = self._root
+        for name in _split(path):
+            if not isinstance(node, _Directory):
+                return None
+            node = node.names.get(name)
+        return node
+
+    def _inode(self, path: str) -> _Inode:
+        node = self._find(path)
+        if node is None:
+            raise _error(errno_codes.ENOENT, path)
+        if isinstance(node, _Directory):
+            raise _error(errno_codes.EISDIR, path)
+        return node
+
+    def _directory(self, path: str) -> _Directory:
+        node = self._find(path)
+        if node is None:
+            raise _error(errno_codes.ENOENT, path)
+        if not isinstance(node, _Directory):
+            raise _error(errno_codes.ENOTDIR, path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        head, name = posixpath.split(path)
+        return self._directory(head), name
+
+
+def _split(path: str) -> list[str]:
+    return [name for name in path.split("/") if name]
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
