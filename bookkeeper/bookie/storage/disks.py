@@ -1,0 +1,191 @@
+"""Which directories take new files, and when the bookie turns read-only (I-68).
+
+`decide` is pure; `DiskMonitor` asks the disks on a worker every so often and applies the verdict on the reactor.
+
+    usage > threshold, or less free than the reserve  ->  full: no new entry log, no new index file there
+    all ledger directories full (or any, as configured)  ->  read-only; fences, marks and the journal keep the reserve
+    all were full: writable again when the usage over all directories is below the low-water mark
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from twisted.logger import Logger
+
+from bookkeeper.filesystem import DiskUsage, FileSystem
+from bookkeeper.ports import Clock, Timer, Worker
+
+log = Logger()
+
+
+class LedgerDirectories:
+    """The directories of entry logs and of index files, and which of them are full.
+
+    Base directories as configured; files live in `<directory>/current`. Thread: any (one tuple is swapped at a time).
+    """
+
+    def __init__(self, ledger_dirs: Sequence[str], index_dirs: Sequence[str] = ()) -> None:
+        if not ledger_dirs:
+            raise ValueError("a bookie needs at least one ledger directory")
+        self.ledger_dirs = tuple(ledger_dirs)
+        self.index_dirs = tuple(index_dirs) or self.ledger_dirs
+        self._full: frozenset[str] = frozenset()
+
+    @property
+    def all_dirs(self) -> tuple[str, ...]:
+        """Ledger and index directories, each once."""
+        return tuple(dict.fromkeys((*self.ledger_dirs, *self.index_dirs)))
+
+    @property
+    def full(self) -> frozenset[str]:
+        """Directories that take no new files."""
+        return self._full
+
+    def set_full(self, directories: Iterable[str]) -> None:
+        """Replace the set of full directories."""
+        self._full = frozenset(directories)
+
+    def mark_full(self, directory: str) -> None:
+        """A write there found no space; the next verdict may lift it."""
+        self._full |= {directory}
+
+    def writable_ledger_dirs(self) -> list[str]:
+        """Ledger directories that are not full, in configured order."""
+        return [directory for directory in self.ledger_dirs if directory not in self._full]
+
+    def writable_index_dirs(self) -> list[str]:
+        """Index directories that are not full; all of them when every one is, since fences must be storable (I-22)."""
+        return [directory for directory in self.index_dirs if directory not in self._full] or list(self.index_dirs)
+
+
+def current(directory: str) -> str:
+    """Where the files of a configured directory are."""
+    return os.path.join(directory, "current")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSettings:
+    """Thresholds as used part of a disk, 0..1.
+
+    low_water_mark: over all ledger directories together, below which a bookie whose disks were all full writes again.
+    reserve_bytes: free space below which a directory is full whatever its size; kept for journal, marks and fences.
+    """
+
+    usage_threshold: float = 0.95
+    warn_threshold: float = 0.90
+    low_water_mark: float = 0.95
+    read_only_on_any_full: bool = True
+    reserve_bytes: int = 64 * 1024 * 1024
+    check_interval_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class DiskVerdict:
+    """full: takes no new files. warn: nearly full; compaction should pause. all_full_since: hysteresis of `decide`."""
+
+    full: frozenset[str] = frozenset()
+    warn: frozenset[str] = frozenset()
+    read_only: bool = False
+    was_all_full: bool = False
+
+
+def decide(
+    previous: DiskVerdict, usages: Mapping[str, DiskUsage], ledger_dirs: Sequence[str], settings: DiskSettings
+) -> DiskVerdict:
+    """What the usages mean, given what was decided before.
+
+    usages: of every ledger and index directory. An index directory that is full stops new index files only.
+    """
+    full = frozenset(
+        directory
+        for directory, usage in usages.items()
+        if _used(usage) > settings.usage_threshold or usage.free < settings.reserve_bytes
+    )
+    warn = frozenset(directory for directory, usage in usages.items() if _used(usage) > settings.warn_threshold)
+    ledgers_full = [directory in full for directory in ledger_dirs]
+    all_full = all(ledgers_full)
+    if not all_full and previous.was_all_full:
+        total = sum(usages[directory].total for directory in ledger_dirs)
+        free = sum(usages[directory].free for directory in ledger_dirs)
+        all_full = _used(DiskUsage(total=total, free=free)) >= settings.low_water_mark
+    read_only = all_full or (settings.read_only_on_any_full and any(ledgers_full))
+    return DiskVerdict(full, warn, read_only, all_full)
+
+
+def _used(usage: DiskUsage) -> float:
+    return 1.0 - usage.free / usage.total if usage.total > 0 else 1.0
+
+
+class DiskMonitor:
+    """Asks the disks every `check_interval_s` and on demand. Thread: reactor; the asking runs on `worker`.
+
+    on_change: called with a verdict that differs from the last one, after `directories` was updated.
+    on_failure: a disk that cannot even be asked (I-48); the monitor stops.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: LedgerDirectories,
+        settings: DiskSettings,
+        clock: Clock,
+        worker: Worker,
+        on_change: Callable[[DiskVerdict], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._fs = fs
+        self._directories = directories
+        self._settings = settings
+        self._clock = clock
+        self._worker = worker
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._timer: Timer | None = None
+        self._asking = False
+        self._stopped = False
+        self.verdict = DiskVerdict()
+
+    def start(self) -> None:
+        """Ask now and from then on."""
+        self.check_now()
+
+    def stop(self) -> None:
+        """Ask no more; a verdict under way is dropped."""
+        self._stopped = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+
+    def check_now(self) -> None:
+        """Ask unless an answer is awaited already (a write just found no space)."""
+        if self._asking or self._stopped:
+            return
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._asking = True
+        self._worker.submit(partial(measure, self._fs, self._directories.all_dirs), self._measured, self._failed)
+
+    def _measured(self, usages: dict[str, DiskUsage]) -> None:
+        self._asking = False
+        if self._stopped:
+            return
+        verdict = decide(self.verdict, usages, self._directories.ledger_dirs, self._settings)
+        self._directories.set_full(verdict.full)
+        self._timer = self._clock.callLater(self._settings.check_interval_s, self.check_now)
+        if verdict != self.verdict:
+            self.verdict = verdict
+            log.info("Full directories: {full}; read-only: {ro}", full=sorted(verdict.full), ro=verdict.read_only)
+            self._on_change(verdict)
+
+    def _failed(self, error: BaseException) -> None:
+        self._asking = False
+        self._stopped = True
+        self._on_failure(error)
+
+
+def measure(fs: FileSystem, directories: Iterable[str]) -> dict[str, DiskUsage]:
+    """Size and free space of the disk of each directory. Thread: a worker; may block. Raises OSError."""
+    return {directory: fs.usage(directory) for directory in directories}

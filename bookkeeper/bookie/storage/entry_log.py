@@ -1,0 +1,229 @@
+"""The entry logs of a bookie: append to the active one, roll it, find any of them.
+
+One log is active at a time; the next one goes to the next ledger directory that is not full. A log is only appended to
+by the process that created it. What a crash leaves behind: a log without a ledgers map, perhaps with a cut record at
+its end; both are legal in Apache's format (such a log is scanned), and nothing in the index points to unsynced bytes
+(I-58), or the journal still has the entries.
+
+Thread: `append`, `sync` and `roll` belong to the storage worker; `path_of` may be called from any.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from twisted.logger import Logger
+
+from bookkeeper.bookie.storage import entry_log_format as fmt
+from bookkeeper.bookie.storage.disks import LedgerDirectories, current
+from bookkeeper.bookie.storage.open_files import OpenFiles
+from bookkeeper.errors import NoWritableDisk, StorageError
+from bookkeeper.filesystem import File, FileSystem, OpenMode, replace_durable
+
+log = Logger()
+
+LAST_ID_NAME = "lastId"
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def is_no_space(error: OSError) -> bool:
+    """True for a full disk or quota: nothing is broken, but nothing more fits either."""
+    return error.errno in _NO_SPACE
+
+
+@dataclass(slots=True)
+class _ActiveLog:
+    log_id: int
+    directory: str
+    path: str
+    file: File
+    size: int = fmt.HEADER_SIZE
+    synced: bool = True
+    ledger_bytes: dict[int, int] = field(default_factory=dict)
+
+
+class EntryLogs:
+    """All entry logs in the ledger directories.
+
+    entry_log_bytes_max: the active log is rolled when the next block would exceed it.
+    """
+
+    def __init__(
+        self, fs: FileSystem, directories: LedgerDirectories, files: OpenFiles, *, entry_log_bytes_max: int
+    ) -> None:
+        self._fs = fs
+        self._directories = directories
+        self._files = files
+        self._size_max = min(entry_log_bytes_max, fmt.LOG_BYTES_MAX)
+        self._paths: dict[int, str] = {}
+        self._next_log_id = 0
+        self._next_directory = 0
+        self._active: _ActiveLog | None = None
+        self.rolled_count = 0
+        """Logs closed since the start; a checkpoint is due after each (as Apache)."""
+
+    def open(self) -> None:
+        """Find the logs there are. Raises StorageError when one id is in two directories, OSError."""
+        highest = -1
+        for directory in self._directories.ledger_dirs:
+            base = current(directory)
+            for name in self._fs.listdir(base):
+                log_id = fmt.parse_log_name(name)
+                if log_id is None:
+                    continue
+                path = os.path.join(base, name)
+                if log_id in self._paths:
+                    raise StorageError(
+                        f"{path} and {self._paths[log_id]} are two entry logs with one id; "
+                        "move the one that does not belong to this bookie away"
+                    )
+                self._paths[log_id] = path
+                highest = max(highest, log_id)
+            highest = max(highest, self._read_last_id(os.path.join(base, LAST_ID_NAME)))
+        # Log 0 is never written: with an id of at least 1 no single damaged byte turns a location into 0, "no entry".
+        self._next_log_id = max(highest + 1, 1)
+
+    def _read_last_id(self, path: str) -> int:
+        if not self._fs.exists(path):
+            return -1
+        file = self._fs.open(path, OpenMode.READ)
+        try:
+            text = file.pread(64, 0)
+        finally:
+            file.close()
+        try:
+            return int(text.decode("ascii").strip(), 16)
+        except ValueError:
+            # The names of the logs say the same; the file only adds logs that were deleted since.
+            log.error("{path} holds no entry log id but {text}; ignored", path=path, text=text)
+            return -1
+
+    def path_of(self, log_id: int) -> str | None:
+        """Where a log is, None when there is no such log."""
+        return self._paths.get(log_id)
+
+    @property
+    def log_ids(self) -> list[int]:
+        """Ids of all logs, ascending."""
+        return sorted(self._paths)
+
+    @property
+    def active_log_id(self) -> int | None:
+        """The log that is written to, None before the first write."""
+        return self._active.log_id if self._active is not None else None
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def append(self, parts: Sequence[bytes], size: int, ledger_sizes: Iterable[tuple[int, int]]) -> int:
+        """Write a block of records (`size` bytes, framed) and return its location: log id << 32 | offset.
+
+        Not durable before `sync`. ledger_sizes: (ledger id, bytes with the 4-byte sizes) for the map.
+        Tries every directory that is not full. Raises NoWritableDisk (nothing stored, try again later), OSError (fatal).
+        """
+        block = b"".join(parts)
+        while True:
+            active = self._active
+            if active is not None and active.size + size > self._size_max and active.size > fmt.HEADER_SIZE:
+                self.roll()
+                active = None
+            if active is None:
+                active = self._create()
+            try:
+                active.file.pwrite(block, active.size)
+            except OSError as error:
+                if not is_no_space(error):
+                    raise
+                self._directories.mark_full(active.directory)
+                self.roll()
+                continue
+            offset = active.size
+            active.size += size
+            active.synced = False
+            for ledger_id, ledger_size in ledger_sizes:
+                active.ledger_bytes[ledger_id] = active.ledger_bytes.get(ledger_id, 0) + ledger_size
+            return fmt.location(active.log_id, offset)
+
+    def sync(self) -> None:
+        """Make everything appended durable. Logs that were rolled are already. Raises OSError (fatal: I-48)."""
+        active = self._active
+        if active is not None and not active.synced:
+            active.file.sync()
+            active.synced = True
+
+    def roll(self) -> None:
+        """Close the active log: sync, ledgers map, sync, header, sync (I-61). The next append creates another.
+
+        A disk too full for the map leaves the log without one, which is legal.
+        """
+        active = self._active
+        if active is None:
+            return
+        file = active.file
+        # A block that found no space may have left a cut record behind, which a scan would run into.
+        if file.size() > active.size:
+            file.truncate(active.size)
+        file.sync()
+        try:
+            file.pwrite(fmt.encode_ledgers_map(active.ledger_bytes), active.size)
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            file.truncate(active.size)
+            file.sync()
+        else:
+            file.sync()
+            header = fmt.LogHeader(map_offset=active.size, ledger_count=len(active.ledger_bytes))
+            file.pwrite(fmt.encode_header(header), 0)
+            file.sync()
+        self._active = None
+        self.rolled_count += 1
+        self._files.release(active.path)
+        log.info("Closed entry log {path} with {size} bytes", path=active.path, size=active.size)
+
+    def _create(self) -> _ActiveLog:
+        log_id = self._next_log_id
+        if log_id > fmt.LOG_ID_MAX:
+            raise StorageError(f"entry log ids end at {fmt.LOG_ID_MAX:#x}")
+        self._next_log_id = log_id + 1
+        while True:
+            directory = self._choose_directory()
+            path = os.path.join(current(directory), fmt.log_name(log_id))
+            try:
+                file = self._create_file(path, log_id)
+            except OSError as error:
+                if not is_no_space(error):
+                    raise
+                self._directories.mark_full(directory)
+                continue
+            self._files.adopt(path, file)
+            self._paths[log_id] = path
+            self._active = _ActiveLog(log_id, directory, path, file)
+            log.info("Created entry log {path}", path=path)
+            return self._active
+
+    def _choose_directory(self) -> str:
+        """The next one, in turn, that is not full. Raises NoWritableDisk."""
+        writable = self._directories.writable_ledger_dirs()
+        if not writable:
+            raise NoWritableDisk(
+                f"no room for an entry log: {', '.join(self._directories.ledger_dirs)} are full; free space or add one"
+            )
+        self._next_directory += 1
+        return writable[self._next_directory % len(writable)]
+
+    def _create_file(self, path: str, log_id: int) -> File:
+        """A new log with its header, durable by name. On an error no file is left."""
+        replace_durable(self._fs, os.path.join(os.path.dirname(path), LAST_ID_NAME), b"%x\n" % log_id)
+        file = self._fs.open(path, OpenMode.CREATE_EXCLUSIVE)
+        try:
+            file.pwrite(fmt.encode_header(fmt.LogHeader()), 0)
+            file.sync()
+            self._fs.sync_dir(os.path.dirname(path))
+        except OSError:
+            file.close()
+            self._fs.unlink(path)
+            raise
+        return file

@@ -1,0 +1,129 @@
+"""The bytes of an entry log. Pure.
+
+    0       "BKLO" | version u32 | ledgers-map offset i64 (0 = none) | ledgers in the map i32 | zeros to 1024
+    1024    records: size i32, then `size` bytes, the entry body (ledger id i64, entry id i64, ...)
+    map     at the end, records of at most 10 000 ledgers:
+            size i32 = 20 + 16 n | -1 i64 | -2 i64 | n i32 | n x (ledger id i64, bytes i64: each body + 4)
+
+A location names a body: log id << 32 | offset of the body, which is 4 past its record. Location 0 = no entry.
+Source: Apache 4.18 DefaultEntryLogger, EntryLogManagerBase.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bookkeeper.errors import CorruptRecord, UnknownFormatVersion
+
+HEADER = struct.Struct(">4sIqi")
+HEADER_SIZE = 1024
+MAGIC = b"BKLO"
+VERSION = 1
+"""Version 0 (Apache up to 4.3) has no ledgers map; it is read, never written."""
+
+SIZE = struct.Struct(">i")
+RECORD_HEAD = struct.Struct(">iqq")
+"""Size of the body, ledger id, entry id: what is compared before a body is believed."""
+
+RECORD_SIZE_MIN = 16
+LOG_ID_MAX = (1 << 31) - 1
+LOG_BYTES_MAX = 1 << 30
+OFFSET_MASK = 0xFFFFFFFF
+
+MAP_LEDGER_ID = -1
+MAP_ENTRY_ID = -2
+MAP_BATCH_MAX = 10_000
+_MAP_HEAD = struct.Struct(">iqqi")
+_MAP_ITEM = struct.Struct(">qq")
+
+_LOG_NAME = re.compile(r"([0-9a-f]{1,8})\.log")
+
+
+@dataclass(frozen=True, slots=True)
+class LogHeader:
+    """What the first 1024 bytes say. map_offset 0: the log was not closed in order, scan it."""
+
+    version: int = VERSION
+    map_offset: int = 0
+    ledger_count: int = 0
+
+
+def log_name(log_id: int) -> str:
+    """File name of an entry log: lower-case hex."""
+    return f"{log_id:x}.log"
+
+
+def parse_log_name(name: str) -> int | None:
+    """Log id of a file name, None when it is not an entry log's."""
+    match = _LOG_NAME.fullmatch(name)
+    if match is None:
+        return None
+    log_id = int(match[1], 16)
+    return log_id if log_id <= LOG_ID_MAX else None
+
+
+def encode_header(header: LogHeader) -> bytes:
+    """All 1024 bytes."""
+    return HEADER.pack(MAGIC, header.version, header.map_offset, header.ledger_count).ljust(HEADER_SIZE, b"\0")
+
+
+def decode_header(data: bytes, path: str) -> LogHeader:
+    """Raises CorruptRecord (short, or not an entry log) or UnknownFormatVersion."""
+    if len(data) < HEADER.size:
+        raise CorruptRecord(path, 0, f"an entry log header has {HEADER_SIZE} bytes, the file {len(data)}")
+    magic, version, map_offset, ledger_count = HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise CorruptRecord(path, 0, f"an entry log starts with {MAGIC!r}, this file with {magic!r}")
+    if version > VERSION:
+        raise UnknownFormatVersion(f"{path} is an entry log of version {version}; this release reads up to {VERSION}")
+    if (map_offset and map_offset < HEADER_SIZE) or map_offset < 0 or ledger_count < 0:
+        raise CorruptRecord(path, 8, f"ledgers map of {ledger_count} ledgers at offset {map_offset}")
+    return LogHeader(version, map_offset, ledger_count)
+
+
+def location(log_id: int, body_offset: int) -> int:
+    """The index value of a body."""
+    return log_id << 32 | body_offset
+
+
+def split_location(value: int) -> tuple[int, int]:
+    """Log id and offset of the body."""
+    return value >> 32, value & OFFSET_MASK
+
+
+def encode_ledgers_map(ledger_bytes: Mapping[int, int]) -> bytes:
+    """The records of the map, in order of ledger id."""
+    parts: list[bytes] = []
+    ledger_ids = sorted(ledger_bytes)
+    for start in range(0, len(ledger_ids), MAP_BATCH_MAX):
+        batch = ledger_ids[start : start + MAP_BATCH_MAX]
+        size = _MAP_HEAD.size - SIZE.size + _MAP_ITEM.size * len(batch)
+        parts.append(_MAP_HEAD.pack(size, MAP_LEDGER_ID, MAP_ENTRY_ID, len(batch)))
+        parts.extend(_MAP_ITEM.pack(ledger_id, ledger_bytes[ledger_id]) for ledger_id in batch)
+    return b"".join(parts)
+
+
+def decode_ledgers_map(data: bytes, *, ledger_count: int, offset: int, path: str) -> dict[int, int]:
+    """Ledger id -> bytes from the end of a log. Raises CorruptRecord unless it holds exactly `ledger_count` (I-60).
+
+    offset: where `data` starts in the file, for messages.
+    """
+    found: dict[int, int] = {}
+    position = 0
+    while position < len(data) and len(found) < ledger_count:
+        if len(data) - position < _MAP_HEAD.size:
+            raise CorruptRecord(path, offset + position, "the ledgers map ends inside a batch head")
+        size, ledger_id, entry_id, count = _MAP_HEAD.unpack_from(data, position)
+        if (ledger_id, entry_id) != (MAP_LEDGER_ID, MAP_ENTRY_ID):
+            raise CorruptRecord(path, offset + position, f"ledger {ledger_id} entry {entry_id} inside the ledgers map")
+        body_end = position + SIZE.size + size
+        if count < 0 or size != _MAP_HEAD.size - SIZE.size + _MAP_ITEM.size * count or body_end > len(data):
+            raise CorruptRecord(path, offset + position, f"a map batch of {size} bytes for {count} ledgers")
+        found.update(_MAP_ITEM.iter_unpack(data[position + _MAP_HEAD.size : body_end]))
+        position = body_end
+    if len(found) != ledger_count:
+        raise CorruptRecord(path, offset, f"the ledgers map names {len(found)} ledgers, the header {ledger_count}")
+    return found

@@ -1,0 +1,135 @@
+"""Reading one ledger's index file: header, pages, the last entry. Blocking unless said otherwise.
+
+What a crash leaves behind: a file is born whole under a temporary name, so a `.idx` file with a damaged header is
+damage, never a crash's trace. A file may be shorter than its header says, or have zeros where locations were, in what
+was written after the last mark; the journal brings those entries back, and the first checkpoint after the replay writes
+them again. `strict` is False until then.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from dataclasses import dataclass
+
+from bookkeeper.bookie.storage import index_format as fmt
+from bookkeeper.bookie.storage.disks import LedgerDirectories, current
+from bookkeeper.bookie.storage.open_files import OpenFiles
+from bookkeeper.errors import CorruptRecord, StorageError
+from bookkeeper.filesystem import File, OpenMode
+
+TEMPORARY_SUFFIX = ".new"
+_WALK_PAGES = 128
+_WALK_WINDOWS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedIndex:
+    """What an index file says of its ledger, without the locations.
+
+    directory: the configured one it is in. slot_count: locations the file has, or durably had if that is more.
+    last_page, last_slots: the page with the highest entry, which had to be read (None without entries).
+    """
+
+    directory: str
+    header: fmt.IndexHeader
+    slot_count: int
+    last_entry_id: int
+    last_page: int | None
+    last_slots: array[int] | None
+
+
+def index_path(directory: str, ledger_id: int) -> str:
+    """Path of a ledger's index file in a configured directory."""
+    return os.path.join(current(directory), fmt.index_name(ledger_id))
+
+
+class IndexFiles:
+    """Index files by ledger id. Thread: any."""
+
+    def __init__(self, directories: LedgerDirectories, files: OpenFiles) -> None:
+        self._directories = directories
+        self._files = files
+        self.strict = False
+
+    def load(self, ledger_id: int) -> LoadedIndex | None:
+        """Header and last entry; None when no index directory has a file, which is certain.
+
+        Raises CorruptRecord, UnknownFormatVersion, StorageError (files in two directories), OSError.
+        """
+        found: LoadedIndex | None = None
+        for directory in self._directories.index_dirs:
+            path = index_path(directory, ledger_id)
+            try:
+                file = self._files.acquire(path, OpenMode.UPDATE)
+            except FileNotFoundError:
+                continue
+            try:
+                loaded = self._load_file(file, path, directory)
+            finally:
+                self._files.release(path)
+            if found is not None:
+                raise StorageError(
+                    f"ledger {ledger_id} has an index file in {found.directory} and one in {directory}; "
+                    "keep the one that belongs to this bookie"
+                )
+            found = loaded
+        return found
+
+    def _load_file(self, file: File, path: str, directory: str) -> LoadedIndex:
+        header = fmt.decode_header(file.pread(fmt.HEADER_SIZE, 0), path)
+        size = file.size()
+        in_file = max(0, size - fmt.HEADER_SIZE) // fmt.SLOT_SIZE
+        if in_file < header.slot_count and self.strict:
+            raise CorruptRecord(path, size, f"the file ends here, but it had {header.slot_count} locations once")
+        last_entry_id, last_page, last_slots = _find_last(file, path, in_file)
+        return LoadedIndex(directory, header, max(in_file, header.slot_count), last_entry_id, last_page, last_slots)
+
+    def read_page(self, directory: str, ledger_id: int, page: int, slot_count: int, *, wait: bool) -> array[int] | None:
+        """Locations of a page of a file with `slot_count` locations, without zeros at the end.
+
+        wait False: None when it is not in the page cache. Raises CorruptRecord when the file is too short, OSError.
+        """
+        path = index_path(directory, ledger_id)
+        slots = min(fmt.PAGE_SLOTS, slot_count - page * fmt.PAGE_SLOTS)
+        offset, size = fmt.slot_offset(page * fmt.PAGE_SLOTS), slots * fmt.SLOT_SIZE
+        file = self._files.acquire(path, OpenMode.UPDATE)
+        try:
+            data = file.pread(size, offset) if wait else file.pread_nowait(size, offset)
+        finally:
+            self._files.release(path)
+        if data is None:
+            return None
+        if len(data) < size:
+            if self.strict:
+                raise CorruptRecord(
+                    path, offset + len(data), f"the file ends here, but it had {slot_count} locations once"
+                )
+            data = data.ljust(size, b"\0")
+        return fmt.decode_slots(data)
+
+
+def _find_last(file: File, path: str, slot_count: int) -> tuple[int, int | None, array[int] | None]:
+    """Highest entry id with a location, with its page and that page's locations; -1 for none.
+
+    Looks from the end backwards; normally the last page has it. Gives up (StorageError) after 1 GiB of zeros.
+    """
+    end = slot_count
+    pages = 1
+    for _ in range(_WALK_WINDOWS_MAX):
+        if end <= 0:
+            return -1, None, None
+        first_page = max(0, (end - 1) // fmt.PAGE_SLOTS - pages + 1)
+        start = first_page * fmt.PAGE_SLOTS
+        data = file.pread((end - start) * fmt.SLOT_SIZE, fmt.slot_offset(start))
+        if len(data) < (end - start) * fmt.SLOT_SIZE:
+            raise CorruptRecord(path, fmt.slot_offset(start) + len(data), "short read of an index page")
+        used = -(-len(data.rstrip(b"\0")) // fmt.SLOT_SIZE)
+        if used:
+            last_entry_id = start + used - 1
+            page = last_entry_id // fmt.PAGE_SLOTS
+            page_data = data[(page * fmt.PAGE_SLOTS - start) * fmt.SLOT_SIZE : used * fmt.SLOT_SIZE]
+            return last_entry_id, page, fmt.decode_slots(page_data)
+        end = start
+        pages = _WALK_PAGES
+    raise StorageError(f"{path} has more than {_WALK_WINDOWS_MAX * _WALK_PAGES} empty pages at its end; check the file")

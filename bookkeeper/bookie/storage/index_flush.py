@@ -1,0 +1,200 @@
+"""Write what changed in memory to the index files and make it durable: the second half of a checkpoint.
+
+For some hundred ledgers at a time:
+    1. changed parts of pages, and for changed headers the second copy; new files whole, under a temporary name
+    2. sync all of them in one call
+    3. the first copy of changed headers, sync; rename new files
+and at the end sync every directory that got a new name, once. A power cut anywhere leaves each header intact in one
+copy and no `.idx` file that was not synced; what it loses is above the mark and comes back from the journal (I-53,
+I-54).
+
+Thread: storage worker. The entry logs must have been synced before (I-58).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bookkeeper.bookie.storage import index_format as fmt
+from bookkeeper.bookie.storage.disks import LedgerDirectories
+from bookkeeper.bookie.storage.entry_log import is_no_space
+from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, index_path
+from bookkeeper.bookie.storage.ledger_cache import LedgerCache
+from bookkeeper.bookie.storage.ledger_state import LedgerState
+from bookkeeper.bookie.storage.open_files import OpenFiles
+from bookkeeper.errors import NoWritableDisk
+from bookkeeper.filesystem import File, FileSystem, OpenMode
+
+BATCH_MAX = 512
+"""Files that are open, written and synced together."""
+
+
+@dataclass(slots=True)
+class _Change:
+    """What one index file lacks. slot_count: locations it will have, whole pages.  header: None when it stays."""
+
+    state: LedgerState
+    directory: str
+    path: str
+    is_new: bool
+    header: fmt.IndexHeader | None
+    header_version: int
+    pieces: list[tuple[int, bytes]]
+    slot_count: int
+    file: File | None = None
+
+
+class IndexFlusher:
+    """Writes dirty ledgers.
+
+    open_files_max: of the bookie; at most half of them are used here.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: LedgerDirectories,
+        files: OpenFiles,
+        cache: LedgerCache,
+        *,
+        open_files_max: int,
+    ) -> None:
+        self._fs = fs
+        self._directories = directories
+        self._files = files
+        self._cache = cache
+        self._batch = max(1, min(BATCH_MAX, open_files_max // 2))
+
+    def flush(self) -> int:
+        """Make everything dirty durable; return the number of files written.
+
+        Raises NoWritableDisk (full; what was not written stays dirty, try again later); anything else is fatal (I-48).
+        """
+        states = sorted(self._cache.take_dirty(), key=_by_directory)
+        named: set[str] = set()
+        for start in range(0, len(states), self._batch):
+            self._flush_batch(states[start : start + self._batch], named)
+        for directory in sorted(named):
+            self._fs.sync_dir(directory)
+        return len(states)
+
+    def _flush_batch(self, states: list[LedgerState], named: set[str]) -> None:
+        for state in states:
+            self._complete_pages(state)
+        changes = [self._collect(state) for state in states]
+        try:
+            for change in changes:
+                self._write(change)
+            self._fs.sync_many([_opened(change) for change in changes])
+            rewritten = [change for change in changes if change.header is not None and not change.is_new]
+            for change in rewritten:
+                _opened(change).pwrite(fmt.encode_copy(_header(change)), 0)
+            if rewritten:
+                self._fs.sync_many([_opened(change) for change in rewritten])
+        finally:
+            self._close(changes)
+        for change in changes:
+            if change.is_new:
+                self._fs.rename(change.path + TEMPORARY_SUFFIX, change.path)
+                named.add(os.path.dirname(change.path))
+            self._cache.written(
+                change.state,
+                directory=change.directory,
+                header_version=change.header_version,
+                slot_count=change.slot_count,
+            )
+
+    def _complete_pages(self, state: LedgerState) -> None:
+        """Bring in what the file has of pages that memory has only in part, so that gaps are not written as zeros."""
+        with self._cache.lock:
+            partial = [number for number, page in state.pages.items() if page.dirty and not page.complete]
+        for number in partial:
+            self._cache.load_page(state, number, wait=True)
+
+    def _collect(self, state: LedgerState) -> _Change:
+        with self._cache.lock:
+            pieces: list[tuple[int, bytes]] = []
+            highest = 0
+            for number, page in sorted(state.pages.items()):
+                if page.dirty:
+                    first = number * fmt.PAGE_SLOTS
+                    data = fmt.encode_slots(page.slots[page.dirty_low : page.dirty_high])
+                    pieces.append((fmt.slot_offset(first + page.dirty_low), data))
+                    highest = first + page.dirty_high
+            directory = state.directory or self._choose_directory(state.ledger_id)
+            pages = -(-highest // fmt.PAGE_SLOTS)
+            slot_count = max(state.slot_count, pages * fmt.PAGE_SLOTS)
+            header: fmt.IndexHeader | None = None
+            is_new = state.directory is None
+            if is_new or state.header_version != state.header_written or slot_count > state.slot_count:
+                header = fmt.IndexHeader(state.master_key or b"", state.fenced, state.explicit_lac, slot_count)
+            path = index_path(directory, state.ledger_id)
+            return _Change(state, directory, path, is_new, header, state.header_version, pieces, slot_count)
+
+    def _choose_directory(self, ledger_id: int) -> str:
+        writable = self._directories.writable_index_dirs()
+        return writable[ledger_id % len(writable)]
+
+    def _write(self, change: _Change) -> None:
+        try:
+            if change.is_new:
+                self._write_new(change)
+            else:
+                self._write_existing(change)
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            self._directories.mark_full(change.directory)
+            raise NoWritableDisk(f"no room for the index file {change.path}: {error}; free space there") from error
+
+    def _write_existing(self, change: _Change) -> None:
+        file = change.file = self._files.acquire(change.path, OpenMode.UPDATE)
+        size = fmt.padded_size(change.slot_count)
+        if file.size() < size:
+            file.truncate(size)
+        for offset, data in change.pieces:
+            file.pwrite(data, offset)
+        if change.header is not None:
+            file.pwrite(fmt.encode_copy(change.header), fmt.COPY_SIZE)
+
+    def _write_new(self, change: _Change) -> None:
+        file = change.file = self._create(change.path + TEMPORARY_SUFFIX)
+        file.pwrite(fmt.encode_header(_header(change)), 0)
+        for offset, data in change.pieces:
+            file.pwrite(data, offset)
+        file.truncate(fmt.padded_size(change.slot_count))
+
+    def _create(self, path: str) -> File:
+        while True:
+            try:
+                return self._fs.open(path, OpenMode.CREATE_EXCLUSIVE)
+            except FileNotFoundError:
+                self._fs.make_dirs(os.path.dirname(path))
+            except FileExistsError:  # of a checkpoint that a crash or a full disk ended
+                self._fs.unlink(path)
+
+    def _close(self, changes: Iterable[_Change]) -> None:
+        for change in changes:
+            if change.file is None:
+                continue
+            if change.is_new:
+                change.file.close()
+            else:
+                self._files.release(change.path)
+
+
+def _opened(change: _Change) -> File:
+    assert change.file is not None
+    return change.file
+
+
+def _header(change: _Change) -> fmt.IndexHeader:
+    assert change.header is not None
+    return change.header
+
+
+def _by_directory(state: LedgerState) -> tuple[int, int, int]:
+    """Neighbours on the disk next to each other."""
+    return state.ledger_id >> 8 & 0xFF, state.ledger_id & 0xFF, state.ledger_id

@@ -1,0 +1,274 @@
+"""Ledgers in memory: keys, fences, LACs and locations, all of them bounded unless a checkpoint still has to write them.
+
+    absent     ledgers that certainly have no index file (a few are remembered)
+    loaded     state in memory; evicted in order of use once clean and not in the write buffer
+    pages      evicted when clean, those of the least recently used ledgers first
+
+Unknown is never taken for "no": a ledger is absent only after every index directory said so, and whatever was read from
+a file while somebody changed the same thing in memory is read again.
+
+Thread: any; one lock, taken per batch. Only the reactor evicts ledgers (`trim`): a state it looked up stays valid.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import islice
+from threading import Lock
+
+from bookkeeper.bookie.storage.index_files import IndexFiles
+from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
+from bookkeeper.bookie.storage.ledger_state import PAGE_OVERHEAD_BYTES, IndexPage, LedgerState
+from bookkeeper.errors import StorageError
+
+ABSENT_MAX = 10_000
+_RELOADS_MAX = 100
+_TRIM_BATCH = 256
+
+
+class LedgerCache:
+    """States and pages of ledgers.
+
+    bytes_max: memory for clean and dirty pages; only clean ones can be evicted, `dirty_bytes` tells how far it is.
+    ledgers_max: clean ledgers kept.
+    """
+
+    def __init__(self, index_files: IndexFiles, *, bytes_max: int, ledgers_max: int) -> None:
+        self.lock = Lock()
+        self._index_files = index_files
+        self._bytes_max = bytes_max
+        self._ledgers_max = ledgers_max
+        self._states: OrderedDict[int, LedgerState] = OrderedDict()
+        self._absent: set[int] = set()
+        self._dirty: dict[int, LedgerState] = {}
+        self._epoch = 0  # changes when a ledger is created or evicted
+        self._no_room_below = 0  # an eviction that found nothing is not repeated before as many bytes are there
+        self._dirty_bytes = 0
+        self.page_bytes = 0
+        self.page_loads = 0
+        self.page_evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    # --- ledgers ------------------------------------------------------------------------------------------------------
+
+    def get(self, ledger_id: int) -> LedgerState | None:
+        """The state if it is in memory."""
+        state = self._states.get(ledger_id)
+        if state is not None:
+            with self.lock:
+                if ledger_id in self._states:
+                    self._states.move_to_end(ledger_id)
+        return state
+
+    def is_known(self, ledger_id: int) -> bool:
+        """True when `load` needs no disk."""
+        return ledger_id in self._states or ledger_id in self._absent
+
+    def load(self, ledger_id: int) -> LedgerState | None:
+        """The state, from the index file if need be (blocking); None when the ledger certainly is not there.
+
+        Raises StorageError when that cannot be told.
+        """
+        for _ in range(_RELOADS_MAX):
+            state = self.get(ledger_id)
+            if state is not None:
+                return state
+            if ledger_id in self._absent:
+                return None
+            epoch = self._epoch
+            try:
+                loaded = self._index_files.load(ledger_id)
+            except OSError as error:
+                raise StorageError(f"cannot read the index file of ledger {ledger_id}: {error}") from error
+            with self.lock:
+                if epoch != self._epoch:
+                    continue
+                if loaded is None:
+                    if len(self._absent) >= ABSENT_MAX:
+                        self._absent.clear()
+                    self._absent.add(ledger_id)
+                    return None
+                state = LedgerState(ledger_id)
+                state.master_key = loaded.header.master_key or None
+                state.fenced = loaded.header.fenced
+                state.explicit_lac = loaded.header.explicit_lac
+                state.last_entry_id = loaded.last_entry_id
+                state.directory = loaded.directory
+                state.slot_count = loaded.slot_count
+                self._states[ledger_id] = state
+                if loaded.last_page is not None and loaded.last_slots is not None:
+                    self._add_page(state, loaded.last_page, IndexPage(loaded.last_slots, complete=True))
+                if not loaded.header.whole:
+                    self._header_changed(state)
+                return state
+        raise StorageError(f"ledger {ledger_id} could not be loaded: other ledgers came and went {_RELOADS_MAX} times")
+
+    def create(self, ledger_id: int) -> LedgerState:
+        """The state; a new one, to be written at the next checkpoint, for a ledger that certainly is not there."""
+        state = self.load(ledger_id)
+        if state is not None:
+            return state
+        with self.lock:
+            state = self._states.get(ledger_id)
+            if state is None:
+                state = self._states[ledger_id] = LedgerState(ledger_id)
+                self._absent.discard(ledger_id)
+                self._epoch += 1
+                self._header_changed(state)
+            return state
+
+    def change_header(self, state: LedgerState, change: Callable[[LedgerState], None]) -> None:
+        """Apply a change of key, fence or LAC and have the next checkpoint write it."""
+        with self.lock:
+            change(state)
+            self._header_changed(state)
+
+    def _header_changed(self, state: LedgerState) -> None:
+        state.header_version += 1
+        self._dirty[state.ledger_id] = state
+
+    def trim(self, in_use: Callable[[int], bool]) -> None:
+        """Evict least recently used clean ledgers beyond the bound. Thread: reactor.
+
+        in_use: ledgers with entries in a write buffer; they stay, as do dirty ones.
+        """
+        if len(self._states) <= self._ledgers_max:
+            return
+        with self.lock:
+            # Those that must stay go to the end, so that each call looks at others.
+            for ledger_id in list(islice(self._states, _TRIM_BATCH)):
+                state = self._states[ledger_id]
+                if ledger_id in self._dirty or in_use(ledger_id):
+                    self._states.move_to_end(ledger_id)
+                    continue
+                for number in list(state.pages):
+                    self._drop_page(state, number)
+                del self._states[ledger_id]
+                self._epoch += 1
+                if len(self._states) <= self._ledgers_max:
+                    return
+
+    def ledger_ids(self) -> list[int]:
+        """Ledgers in memory."""
+        with self.lock:
+            return list(self._states)
+
+    # --- locations ----------------------------------------------------------------------------------------------------
+
+    def locations(self, state: LedgerState, entry_ids: Sequence[int]) -> list[int | None]:
+        """For each id its location, 0 for "no entry", None when `load_page` must come first."""
+        with self.lock:
+            return list(map(state.location, entry_ids))
+
+    def load_page(self, state: LedgerState, number: int, *, wait: bool) -> bool:
+        """Complete a page from the file. False when that needs a blocking read and `wait` is False.
+
+        Raises CorruptRecord, StorageError.
+        """
+        for _ in range(_RELOADS_MAX):
+            with self.lock:
+                page = state.pages.get(number)
+                directory, slot_count, generation = state.directory, state.slot_count, state.generation
+                if directory is None or number * PAGE_SLOTS >= slot_count or (page is not None and page.complete):
+                    return True
+            try:
+                slots = self._index_files.read_page(directory, state.ledger_id, number, slot_count, wait=wait)
+            except OSError as error:
+                raise StorageError(f"cannot read the index file of ledger {state.ledger_id}: {error}") from error
+            if slots is None:
+                return False
+            with self.lock:
+                if generation != state.generation:
+                    continue
+                if self._states.get(state.ledger_id) is not state:
+                    return True
+                page = state.pages.get(number)
+                if page is None:
+                    self._add_page(state, number, IndexPage(slots, complete=True))
+                else:
+                    before = page.size
+                    page.merge_file(slots)
+                    self.page_bytes += page.size - before
+                self.page_loads += 1
+                self._evict_pages(keep=state, keep_number=number)
+                return True
+        raise StorageError(f"page {number} of ledger {state.ledger_id} changed {_RELOADS_MAX} times while it was read")
+
+    def publish(self, runs: Sequence[tuple[int, Sequence[int], Sequence[int]]]) -> None:
+        """Record where entries are: (ledger id, entry ids ascending, locations). Thread: storage worker.
+
+        The ledgers are in a write buffer, hence loaded.
+        """
+        for ledger_id, entry_ids, locations in runs:
+            with self.lock:
+                state = self._states[ledger_id]
+                self.page_bytes += state.put(entry_ids, locations)
+                if entry_ids[-1] > state.last_entry_id:
+                    state.last_entry_id = entry_ids[-1]
+                self._dirty[ledger_id] = state
+                self._dirty_bytes += PAGE_OVERHEAD_BYTES + 8 * len(entry_ids)
+        with self.lock:
+            self._evict_pages()
+
+    def _add_page(self, state: LedgerState, number: int, page: IndexPage) -> None:
+        state.pages[number] = page
+        self.page_bytes += page.size
+
+    def _drop_page(self, state: LedgerState, number: int) -> None:
+        self.page_bytes -= state.pages.pop(number).size
+        state.generation += 1
+        self.page_evictions += 1
+
+    def _evict_pages(self, *, keep: LedgerState | None = None, keep_number: int = -1) -> None:
+        """Drop clean pages down to nine tenths of the bound; the one just loaded stays, or its reader would not end."""
+        if self.page_bytes <= max(self._bytes_max, self._no_room_below):
+            return
+        target = self._bytes_max * 9 // 10
+        for state in self._states.values():
+            for number in [n for n, page in state.pages.items() if not page.dirty]:
+                if state is keep and number == keep_number:
+                    continue
+                self._drop_page(state, number)
+                if self.page_bytes <= target:
+                    self._no_room_below = 0
+                    return
+        # Nearly everything is dirty: a checkpoint is due. Looking again at every batch would cost more than it gives.
+        self._no_room_below = self.page_bytes + self._bytes_max // 10
+
+    # --- checkpoint ---------------------------------------------------------------------------------------------------
+
+    @property
+    def dirty_ledger_count(self) -> int:
+        """Ledgers the next checkpoint has to write."""
+        return len(self._dirty)
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Memory of locations that no file has yet, about."""
+        return self._dirty_bytes
+
+    def take_dirty(self) -> list[LedgerState]:
+        """The ledgers a checkpoint has to write. They stay dirty until `written`. Thread: storage worker.
+
+        Locations change only on this thread; headers may change meanwhile, which keeps their ledgers dirty.
+        """
+        with self.lock:
+            self._dirty_bytes = 0
+            return list(self._dirty.values())
+
+    def written(self, state: LedgerState, *, directory: str, header_version: int, slot_count: int) -> None:
+        """The ledger's index file has all dirty locations and the header of `header_version`.
+
+        It need not be synced yet: from here on pages may be evicted and read again through the page cache.
+        """
+        with self.lock:
+            state.directory = directory
+            state.slot_count = max(state.slot_count, slot_count)
+            state.header_written = header_version
+            for page in state.pages.values():
+                page.dirty_low = page.dirty_high = 0
+            if not state.dirty:
+                self._dirty.pop(state.ledger_id, None)

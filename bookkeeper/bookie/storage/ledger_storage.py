@@ -1,0 +1,437 @@
+"""Where an entry is: write buffer, its snapshots, index, entry log.
+
+    reactor         add, read, rotate, keys and fences: memory, or what the page cache gives without waiting
+    storage worker  flush_snapshot, checkpoint
+    read worker     read_cold, load_cold
+
+Nothing here is durable by itself: the journal is, until a checkpoint. Order of a read: active buffer, snapshots, index.
+A flush publishes locations before it drops the snapshot, so an entry is always found in one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from twisted.logger import Logger
+
+from bookkeeper.bookie.storage.disks import LedgerDirectories, current
+from bookkeeper.bookie.storage.entry_log import EntryLogs
+from bookkeeper.bookie.storage.index_files import IndexFiles
+from bookkeeper.bookie.storage.index_flush import IndexFlusher
+from bookkeeper.bookie.storage.index_format import (
+    EXPLICIT_LAC_SIZE_MAX,
+    EXPLICIT_LAC_SIZE_MIN,
+    KEY_SIZE_MAX,
+    PAGE_SLOTS,
+)
+from bookkeeper.bookie.storage.ledger_cache import LedgerCache
+from bookkeeper.bookie.storage.ledger_state import LedgerState
+from bookkeeper.bookie.storage.log_reads import LogReader, Results
+from bookkeeper.bookie.storage.memtable import Memtable
+from bookkeeper.bookie.storage.memtable_flush import MemtableFlush
+from bookkeeper.bookie.storage.offline import list_ledger_ids
+from bookkeeper.bookie.storage.open_files import OpenFiles
+from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, LEDGER_ID_MAX, StorageSettings
+from bookkeeper.errors import InvalidArgument, NoWritableDisk, StorageError
+from bookkeeper.filesystem import FileSystem
+from bookkeeper.model import LAST_ENTRY, Status
+
+log = Logger()
+
+SNAPSHOTS_MAX = 2
+"""Full write buffers that wait for the disk. When both exist and the active one is full too, adds are pushed back."""
+
+_LAC_OF_PACKET = slice(8, 16)
+
+
+@dataclass(slots=True)
+class StorageCounters:
+    """Sums since the start, for metrics."""
+
+    entries_flushed: int = 0
+    flushes: int = 0
+    checkpoints: int = 0
+    index_files_written: int = 0
+    cold_reads: int = 0
+
+
+class LedgerStorage:
+    """Entries, keys, fences and explicit LACs of all ledgers of a bookie."""
+
+    def __init__(self, fs: FileSystem, directories: LedgerDirectories, settings: StorageSettings) -> None:
+        self.counters = StorageCounters()
+        self.added_bytes = 0
+        """Bytes of all entries added since the start; what the journal grew by, about."""
+        self.failure: BaseException | None = None
+        """The first failed write or sync. From then on nothing is written or denied any more (I-48)."""
+        self._fs = fs
+        self._directories = directories
+        self._settings = settings
+        self._files = OpenFiles(fs, settings.open_files_max)
+        self._logs = EntryLogs(fs, directories, self._files, entry_log_bytes_max=settings.entry_log_bytes_max)
+        self._index_files = IndexFiles(directories, self._files)
+        self._cache = LedgerCache(
+            self._index_files, bytes_max=settings.index_cache_bytes_max, ledgers_max=settings.ledger_states_max
+        )
+        self._flush = MemtableFlush(self._logs, self._cache, block_bytes=settings.block_bytes)
+        self._index_flusher = IndexFlusher(
+            fs, directories, self._files, self._cache, open_files_max=settings.open_files_max
+        )
+        self._warm_reader = LogReader(self._logs, self._files, wait=False)
+        self._cold_reader = LogReader(self._logs, self._files, wait=True)
+        self._active = Memtable()
+        self._snapshots: tuple[Memtable, ...] = ()
+        self._tables_lock = Lock()
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Create missing `current` directories and find the entry logs; opens no index file.
+
+        Blocking, before the reactor serves. Raises StorageError, OSError.
+        """
+        for directory in self._directories.all_dirs:
+            self._fs.make_dirs(current(directory))
+        self._logs.open()
+
+    def replay_finished(self) -> None:
+        """The journal was replayed and a checkpoint followed: a file shorter than it once was is damage from now on."""
+        self._index_files.strict = True
+
+    def close(self) -> None:
+        """Close all files; flushes nothing. No worker may be in a call."""
+        self._files.close()
+
+    # --- adding -------------------------------------------------------------------------------------------------------
+
+    def all_new(self, ledger_id: int, entry_ids: Sequence[int]) -> bool:
+        """True when certainly none of the entries is held: all are above the last one. Raises StorageError."""
+        state = self._state(ledger_id)
+        return state is None or min(entry_ids) > state.last_entry_id
+
+    def add(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> None:
+        """Store entries, visible to reads at once, durable by the journal only. Thread: reactor.
+
+        An entry that is held already is replaced: duplicates are sorted out before (I-69).
+        Raises InvalidArgument (ids out of range) or StorageError; nothing was added then.
+        """
+        self._check_usable()
+        highest = max(entry_ids)
+        if not 0 <= ledger_id <= LEDGER_ID_MAX or min(entry_ids) < 0 or highest > ENTRY_ID_MAX:
+            raise InvalidArgument(
+                f"ledger {ledger_id}, entries {min(entry_ids)} to {highest}: ledger ids go from 0 to {LEDGER_ID_MAX}, "
+                f"entry ids from 0 to {ENTRY_ID_MAX}"
+            )
+        state = self._writable_state(ledger_id)
+        self._active.add(ledger_id, entry_ids, bodies)
+        if highest > state.last_entry_id:
+            state.last_entry_id = highest
+        self.added_bytes += sum(map(len, bodies))
+
+    @property
+    def is_full(self) -> bool:
+        """True when `add` must not be called: the buffer is at its bound and both snapshots wait for the disk."""
+        return self._active.size >= self._settings.memtable_bytes_max and len(self._snapshots) >= SNAPSHOTS_MAX
+
+    @property
+    def should_flush(self) -> bool:
+        """True when the buffer is at its bound and can be rotated."""
+        return self._active.size >= self._settings.memtable_bytes_max and len(self._snapshots) < SNAPSHOTS_MAX
+
+    @property
+    def snapshot_count(self) -> int:
+        """Snapshots that wait to be written to the entry log."""
+        return len(self._snapshots)
+
+    @property
+    def can_rotate(self) -> bool:
+        """True when a snapshot slot is free."""
+        return len(self._snapshots) < SNAPSHOTS_MAX
+
+    def rotate(self) -> bool:
+        """Make the buffer a snapshot and start an empty one. False when it is empty or no slot is free. Reactor."""
+        if not self._active or not self.can_rotate:
+            return False
+        with self._tables_lock:
+            self._snapshots = (*self._snapshots, self._active)
+            self._active = Memtable()
+        return True
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status | None]:
+        """One result per id: the body, NO_LEDGER, NO_ENTRY (both certain: I-31) or IO_ERROR. Thread: reactor.
+
+        None where the disk must be waited for: `read_cold` does. LAST_ENTRY means the last one held.
+        """
+        entries = self._active.entries(ledger_id)
+        if entries is not None:
+            bodies: Results = list(map(entries.get, entry_ids))
+            if None not in bodies:
+                return bodies
+        if not self._cache.is_known(ledger_id):
+            return [None] * len(entry_ids)
+        return self._look_up(ledger_id, entry_ids, wait=False)
+
+    def read_cold(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status]:
+        """As `read`, with blocking reads; no None, and nothing is raised for damaged files. Thread: read worker."""
+        self.counters.cold_reads += len(entry_ids)
+        results = self._look_up(ledger_id, entry_ids, wait=True)
+        return [Status.IO_ERROR if result is None else result for result in results]
+
+    def _look_up(self, ledger_id: int, entry_ids: Sequence[int], *, wait: bool) -> Results:
+        try:
+            state = self._cache.load(ledger_id)
+        except StorageError as error:
+            log.error("Cannot read ledger {ledger_id}: {error}", ledger_id=ledger_id, error=error)
+            return [Status.IO_ERROR] * len(entry_ids)
+        if state is None:
+            return [Status.NO_LEDGER if self.failure is None else Status.IO_ERROR] * len(entry_ids)
+        if LAST_ENTRY in entry_ids:
+            last = state.last_entry_id
+            if last < 0 and len(entry_ids) == 1:
+                return [Status.NO_ENTRY if self.failure is None else Status.IO_ERROR]
+            entry_ids = [last if entry_id == LAST_ENTRY else entry_id for entry_id in entry_ids]
+        results: Results = [None] * len(entry_ids)
+        missing = self._read_memory(ledger_id, entry_ids, results)
+        if missing:
+            self._read_disk(state, entry_ids, missing, results, wait=wait)
+        return results
+
+    def _read_memory(self, ledger_id: int, entry_ids: Sequence[int], results: Results) -> Sequence[int]:
+        """Fill in what the buffers hold; return the places of the rest."""
+        with self._tables_lock:
+            tables = (self._active, *reversed(self._snapshots))
+        missing: Sequence[int] = range(len(entry_ids))
+        for table in tables:
+            entries = table.entries(ledger_id)
+            if entries is None:
+                continue
+            for index in missing:
+                results[index] = entries.get(entry_ids[index])
+            missing = [index for index in missing if results[index] is None]
+        return missing
+
+    def _read_disk(
+        self, state: LedgerState, entry_ids: Sequence[int], missing: Sequence[int], results: Results, *, wait: bool
+    ) -> None:
+        """Fill in `missing` from index and entry log. Without `wait` some may stay None."""
+        wanted_ids = [entry_ids[index] for index in missing]
+        locations = self._cache.locations(state, wanted_ids)
+        unsure = {
+            entry_id // PAGE_SLOTS for entry_id, location in zip(wanted_ids, locations, strict=True) if location is None
+        }
+        failed: set[int] = set()
+        for number in sorted(unsure):
+            try:
+                self._cache.load_page(state, number, wait=wait)
+            except StorageError as error:
+                log.error("Cannot look up entries of ledger {id}: {error}", id=state.ledger_id, error=error)
+                failed.add(number)
+                continue
+            # Looked up page by page: with a small cache the next page may evict this one.
+            places = [place for place, entry_id in enumerate(wanted_ids) if entry_id // PAGE_SLOTS == number]
+            found = self._cache.locations(state, [wanted_ids[place] for place in places])
+            for place, location in zip(places, found, strict=True):
+                locations[place] = location
+        located: list[tuple[int, int, int]] = []
+        for index, entry_id, location in zip(missing, wanted_ids, locations, strict=True):
+            if location:
+                located.append((location, entry_id, index))
+            elif entry_id // PAGE_SLOTS in failed:
+                results[index] = Status.IO_ERROR
+            elif location == 0:
+                results[index] = Status.NO_ENTRY if self.failure is None else Status.IO_ERROR
+        if located:
+            reader = self._cold_reader if wait else self._warm_reader
+            reader.read(state.ledger_id, located, results)
+
+    # --- ledgers ------------------------------------------------------------------------------------------------------
+
+    def is_loaded(self, ledger_id: int) -> bool:
+        """True when the calls below need no disk."""
+        return self._cache.is_known(ledger_id)
+
+    def load_cold(self, ledger_id: int) -> None:
+        """Bring the ledger's state into memory. Raises StorageError. Thread: read worker."""
+        self._cache.load(ledger_id)
+
+    def exists(self, ledger_id: int) -> bool:
+        """True when the ledger was ever written, fenced or given a key here. Raises StorageError."""
+        return self._state(ledger_id) is not None
+
+    def last_entry_id(self, ledger_id: int) -> int | None:
+        """The highest entry id held; None for no entries or no ledger. Raises StorageError."""
+        state = self._state(ledger_id)
+        return state.last_entry_id if state is not None and state.last_entry_id >= 0 else None
+
+    def master_key(self, ledger_id: int) -> bytes | None:
+        """The ledger's key; None when none was recorded. Raises StorageError."""
+        state = self._state(ledger_id)
+        return state.master_key if state is not None else None
+
+    def set_master_key(self, ledger_id: int, key: bytes) -> None:
+        """Record the key, creating the ledger; the same key again changes nothing.
+
+        Raises InvalidArgument (size), StorageError (another key is recorded: the first one stays, I-73).
+        """
+        if not 0 < len(key) <= KEY_SIZE_MAX:
+            raise InvalidArgument(f"a master key of {len(key)} bytes; it has 1 to {KEY_SIZE_MAX}")
+        state = self._writable_state(ledger_id)
+        if state.master_key == key:
+            return
+        if state.master_key is not None:
+            raise StorageError(f"ledger {ledger_id} has another master key; the first one is kept")
+
+        def change(state: LedgerState) -> None:
+            state.master_key = key
+
+        self._cache.change_header(state, change)
+
+    def is_fenced(self, ledger_id: int) -> bool:
+        """True once a fence was set. Raises StorageError rather than guess."""
+        state = self._state(ledger_id)
+        return state is not None and state.fenced
+
+    def set_fenced(self, ledger_id: int) -> bool:
+        """Set the fence, for ever (I-24), creating the ledger (I-22); True when it was not set before."""
+        state = self._writable_state(ledger_id)
+        if state.fenced:
+            return False
+
+        def change(state: LedgerState) -> None:
+            state.fenced = True
+
+        self._cache.change_header(state, change)
+        return True
+
+    def explicit_lac(self, ledger_id: int) -> bytes | None:
+        """The explicit LAC packet with the highest LAC so far. Raises StorageError."""
+        state = self._state(ledger_id)
+        return state.explicit_lac if state is not None else None
+
+    def set_explicit_lac(self, ledger_id: int, packet: bytes) -> None:
+        """Record a packet (ledger id, LAC, digest), creating the ledger; one with a lower LAC changes nothing (I-07).
+
+        Raises InvalidArgument for a size no digest type has, StorageError.
+        """
+        if not EXPLICIT_LAC_SIZE_MIN <= len(packet) <= EXPLICIT_LAC_SIZE_MAX:
+            raise InvalidArgument(f"an explicit LAC packet of {len(packet)} bytes for ledger {ledger_id}")
+        state = self._writable_state(ledger_id)
+        if state.explicit_lac is not None and _lac(state.explicit_lac) >= _lac(packet):
+            return
+
+        def change(state: LedgerState) -> None:
+            state.explicit_lac = packet
+
+        self._cache.change_header(state, change)
+
+    def _state(self, ledger_id: int) -> LedgerState | None:
+        return self._cache.load(ledger_id)
+
+    def _writable_state(self, ledger_id: int) -> LedgerState:
+        """The state, new if need be. Reactor only: here is where ledgers no longer used are evicted."""
+        self._check_usable()
+        if not 0 <= ledger_id <= LEDGER_ID_MAX:
+            raise InvalidArgument(f"ledger id {ledger_id} is not between 0 and {LEDGER_ID_MAX}")
+        self._cache.trim(self._in_tables)
+        return self._cache.create(ledger_id)
+
+    def _in_tables(self, ledger_id: int) -> bool:
+        return ledger_id in self._active or any(ledger_id in table for table in self._snapshots)
+
+    def _check_usable(self) -> None:
+        if self.failure is not None:
+            raise StorageError(f"the storage failed and takes nothing more: {self.failure}") from self.failure
+
+    # --- flush and checkpoint -----------------------------------------------------------------------------------------
+
+    def flush_snapshot(self) -> int:
+        """Write the oldest snapshot to the entry log (no sync) and drop it; return its entries, 0 when there is none.
+
+        Raises NoWritableDisk: the snapshot stays, try again once there is room. Any other error is fatal (I-48): it is
+        kept in `failure`. Thread: storage worker.
+        """
+        self._check_usable()
+        snapshots = self._snapshots
+        if not snapshots:
+            return 0
+        with _Fatal(self):
+            count = self._flush.write(snapshots[0])
+        with self._tables_lock:
+            self._snapshots = self._snapshots[1:]
+        self.counters.entries_flushed += count
+        self.counters.flushes += 1
+        return count
+
+    def checkpoint(self) -> None:
+        """Make everything that was rotated before, and all keys, fences and LACs set before, durable in the files.
+
+        Order: snapshots to the entry log, sync of the logs, then index files and their directories (I-58). What may be
+        forgotten afterwards is what the journal had synced before the rotation (I-54). Thread: storage worker.
+        Raises as `flush_snapshot`.
+        """
+        while self._snapshots:
+            self.flush_snapshot()
+        with _Fatal(self):
+            self._logs.sync()
+            self.counters.index_files_written += self._index_flusher.flush()
+        self.counters.checkpoints += 1
+
+    @property
+    def is_dirty(self) -> bool:
+        """True when a checkpoint would write something."""
+        return bool(self._active) or bool(self._snapshots) or self._cache.dirty_ledger_count > 0
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        """True when half of the index cache is dirty: it could not be bounded for long."""
+        return self._cache.dirty_bytes > self._settings.index_cache_bytes_max // 2
+
+    @property
+    def rolled_log_count(self) -> int:
+        """Entry logs closed since the start."""
+        return self._logs.rolled_count
+
+    @property
+    def memory_bytes(self) -> int:
+        """What buffers and locations take, about."""
+        return self._active.size + sum(table.size for table in self._snapshots) + self._cache.page_bytes
+
+    @property
+    def open_file_count(self) -> int:
+        """Descriptors held."""
+        return len(self._files)
+
+    @property
+    def ledger_state_count(self) -> int:
+        """Ledgers whose state is in memory."""
+        return len(self._cache)
+
+    def ledger_ids(self) -> Iterator[int]:
+        """All ledgers here, each once, in no order. Lists directories; thread: a worker. Raises OSError."""
+        in_memory = set(self._cache.ledger_ids())
+        yield from in_memory
+        for ledger_id in list_ledger_ids(self._fs, self._directories.index_dirs):
+            if ledger_id not in in_memory:
+                yield ledger_id
+
+
+class _Fatal:
+    """Remember the first error that is not merely a full disk."""
+
+    def __init__(self, storage: LedgerStorage) -> None:
+        self._storage = storage
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, NoWritableDisk) and self._storage.failure is None:
+            self._storage.failure = error
+
+
+def _lac(packet: bytes) -> int:
+    return int.from_bytes(packet[_LAC_OF_PACKET], "big", signed=True)

@@ -1,0 +1,172 @@
+"""Bodies out of entry logs, many at a time through one window.
+
+Entries of one ledger lie together (a flush sorts them), so a batch of reads costs one read of the disk, or none when
+the last window still covers it. Every body is checked against the ids asked for before it is handed out, and nothing
+that goes wrong here ever means "no such entry" (I-31).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twisted.logger import Logger
+
+from bookkeeper.bookie.storage.entry_log import EntryLogs
+from bookkeeper.bookie.storage.entry_log_format import (
+    HEADER_SIZE,
+    LOG_BYTES_MAX,
+    OFFSET_MASK,
+    RECORD_HEAD,
+    RECORD_SIZE_MIN,
+    SIZE,
+)
+from bookkeeper.bookie.storage.open_files import OpenFiles
+from bookkeeper.filesystem import File, OpenMode
+from bookkeeper.model import Status
+
+log = Logger()
+
+WINDOW_SIZE_MAX = 1024 * 1024
+READ_AHEAD_SIZE = 64 * 1024
+GAP_SIZE_MAX = 32 * 1024
+"""Locations further apart than this are read separately."""
+HEAD_SIZE = RECORD_HEAD.size
+TAIL_SIZE = 4096
+"""Guess for the last entry of a window, whose size is not known before it is read."""
+
+
+Located = tuple[int, int, int]
+"""Location, entry id, place in the caller's results."""
+
+Results = list[bytes | Status | None]
+
+
+class LogReader:
+    """Reads for one thread; keeps its last window (at most WINDOW_SIZE_MAX bytes and one entry).
+
+    wait: False reads only what the page cache holds (the reactor), True blocks (the read worker).
+    """
+
+    def __init__(self, logs: EntryLogs, files: OpenFiles, *, wait: bool) -> None:
+        self._logs = logs
+        self._files = files
+        self._wait = wait
+        self._log_id = -1
+        self._start = 0
+        self._data = b""
+
+    def read(self, ledger_id: int, wanted: Sequence[Located], results: Results) -> None:
+        """Fill `results` at the places of `wanted`: a body, IO_ERROR, or None where only a blocking read can tell."""
+        ordered = sorted(wanted)
+        position, count = 0, len(ordered)
+        while position < count:
+            log_id = ordered[position][0] >> 32
+            end = position + 1
+            while end < count and ordered[end][0] >> 32 == log_id:
+                end += 1
+            self._read_log(log_id, ledger_id, ordered[position:end], results)
+            position = end
+
+    def _read_log(self, log_id: int, ledger_id: int, ordered: list[Located], results: Results) -> None:
+        path = self._logs.path_of(log_id)
+        if path is None:
+            log.error(
+                "Ledger {ledger_id} points to entry log {log_id:x}, which is missing",
+                ledger_id=ledger_id,
+                log_id=log_id,
+            )
+            self._fail(ordered, results)
+            return
+        try:
+            file = self._files.acquire(path, OpenMode.READ)
+        except OSError as error:
+            log.error("Cannot open entry log {path}: {error}", path=path, error=error)
+            self._fail(ordered, results)
+            return
+        try:
+            if log_id != self._log_id:
+                self._log_id, self._start, self._data = log_id, 0, b""
+            self._read_bodies(file, path, ledger_id, ordered, results)
+        except OSError as error:
+            log.error("Cannot read entry log {path}: {error}", path=path, error=error)
+            for _, _, index in ordered:
+                if results[index] is None:
+                    results[index] = Status.IO_ERROR
+        finally:
+            self._files.release(path)
+
+    def _fail(self, ordered: list[Located], results: Results) -> None:
+        for _, _, index in ordered:
+            results[index] = Status.IO_ERROR
+
+    def _read_bodies(self, file: File, path: str, ledger_id: int, ordered: list[Located], results: Results) -> None:
+        """All entries of one log, ascending by location. What stays None needs a blocking read."""
+        for position, (location, entry_id, index) in enumerate(ordered):
+            offset = (location & OFFSET_MASK) - SIZE.size
+            at = offset - self._start
+            if at < 0 or at + HEAD_SIZE > len(self._data):
+                size = _span(ordered, position)
+                if not self._fill(file, offset, size):
+                    return
+                at = 0
+            problem = self._check_head(at, offset, ledger_id, entry_id)
+            if problem is None:
+                (size,) = SIZE.unpack_from(self._data, at)
+                end = at + SIZE.size + size
+                if end > len(self._data):
+                    if offset + SIZE.size + size > file.size():
+                        problem = f"a body of {size} bytes reaches beyond the end"
+                    elif not self._fill(file, offset, max(SIZE.size + size, _span(ordered, position))):
+                        return
+                    else:
+                        at, end = 0, SIZE.size + size
+                        problem = None if end <= len(self._data) else "short read"
+            if problem is None:
+                results[index] = self._data[at + SIZE.size : end]
+            else:
+                log.error(
+                    "{path} at {offset}, ledger {ledger_id} entry {entry_id}: {problem}",
+                    path=path, offset=offset, ledger_id=ledger_id, entry_id=entry_id, problem=problem,
+                )  # fmt: skip
+                results[index] = Status.IO_ERROR
+
+    def _check_head(self, at: int, offset: int, ledger_id: int, entry_id: int) -> str | None:
+        """What is wrong with the record at `at` of the window, None when it is the one wanted."""
+        if offset < HEADER_SIZE:
+            return "the index points into the header"
+        if at + HEAD_SIZE > len(self._data):
+            return "the index points beyond the end"
+        size, found_ledger_id, found_entry_id = RECORD_HEAD.unpack_from(self._data, at)
+        if found_ledger_id != ledger_id or found_entry_id != entry_id:
+            return f"found ledger {found_ledger_id} entry {found_entry_id}"
+        if not RECORD_SIZE_MIN <= size < LOG_BYTES_MAX:
+            return f"a body of {size} bytes"
+        return None
+
+    def _fill(self, file: File, offset: int, size: int) -> bool:
+        """Move the window to `offset`; it is short only at the end. False when that needs a blocking read."""
+        follows = self._start < offset <= self._start + len(self._data)
+        self._start, self._data = offset, b""
+        left = file.size() - offset
+        if left <= 0 or offset < 0:
+            return True
+        sizes = [min(size, left)]
+        if follows and size < READ_AHEAD_SIZE:
+            sizes.insert(0, min(READ_AHEAD_SIZE, left))
+        for wanted in sizes:
+            data = file.pread(wanted, offset) if self._wait else file.pread_nowait(wanted, offset)
+            if data is not None:
+                self._data = data
+                return True
+        return False
+
+
+def _span(ordered: list[Located], position: int) -> int:
+    """Bytes from an entry to the end of those that follow it closely, with a guess for the last one's size."""
+    first = previous = ordered[position][0]
+    for following in range(position + 1, len(ordered)):
+        location = ordered[following][0]
+        if location - previous > GAP_SIZE_MAX or location - first > WINDOW_SIZE_MAX:
+            break
+        previous = location
+    return previous - first + TAIL_SIZE

@@ -1,0 +1,74 @@
+"""A memtable snapshot into the entry log: blocks of about 1 MiB, one write each, then the locations into the cache.
+
+Thread: storage worker. Nothing is synced here; the checkpoint does that before it writes the index (I-58).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from itertools import accumulate, chain
+
+from bookkeeper.bookie.storage.entry_log import EntryLogs
+from bookkeeper.bookie.storage.entry_log_format import SIZE
+from bookkeeper.bookie.storage.ledger_cache import LedgerCache
+from bookkeeper.bookie.storage.memtable import Memtable
+
+_RUNS_MAX = 1000
+"""Ledgers in one block; bounds what is published at once."""
+
+
+class MemtableFlush:
+    """Writes one snapshot after another."""
+
+    def __init__(self, logs: EntryLogs, cache: LedgerCache, *, block_bytes: int) -> None:
+        self._logs = logs
+        self._cache = cache
+        self._block_bytes = block_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._runs: list[tuple[int, list[int], list[int], int]] = []
+
+    def write(self, table: Memtable) -> int:
+        """Write all of `table`, by ledger and entry, and return the number of entries.
+
+        Entries are readable from the log, and in the index cache, once this returns; on NoWritableDisk some may be, the
+        rest is still to be written and writing all again is harmless.
+        """
+        self._clear()
+        for ledger_id, entry_ids, bodies in table.runs():
+            sizes = list(map(len, bodies))
+            # ends[i]: bytes of records 0..i of this run
+            ends = list(accumulate(size + SIZE.size for size in sizes))
+            first, count = 0, len(bodies)
+            while first < count:
+                before = ends[first - 1] if first else 0
+                room = self._block_bytes - self._size
+                last = max(bisect_right(ends, before + room, first), first + 1)
+                self._take(ledger_id, entry_ids[first:last], bodies[first:last], sizes[first:last])
+                first = last
+                if self._size >= self._block_bytes or first < count or len(self._runs) >= _RUNS_MAX:
+                    self._write_block()
+        self._write_block()
+        return table.entry_count
+
+    def _take(self, ledger_id: int, entry_ids: list[int], bodies: list[bytes], sizes: list[int]) -> None:
+        self._parts.extend(chain.from_iterable(zip(map(SIZE.pack, sizes), bodies, strict=True)))
+        starts = accumulate(sizes[:-1], lambda at, size: at + size + SIZE.size, initial=self._size + SIZE.size)
+        self._runs.append((ledger_id, entry_ids, list(starts), sum(sizes) + SIZE.size * len(sizes)))
+        self._size += sum(sizes) + SIZE.size * len(sizes)
+
+    def _write_block(self) -> None:
+        if not self._runs:
+            return
+        base = self._logs.append(self._parts, self._size, [(run[0], run[3]) for run in self._runs])
+        self._cache.publish(
+            [
+                (ledger_id, entry_ids, array("q", [base + start for start in starts]))
+                for ledger_id, entry_ids, starts, _ in self._runs
+            ]
+        )
+        self._clear()
+
+    def _clear(self) -> None:
+        self._parts, self._runs, self._size = [], [], 0
