@@ -16,11 +16,12 @@ it came from. Importing this package reads no file and no environment.
 
 from bookkeeper.config.client import ClientSettings, Placement
 from bookkeeper.config.keys import Key, keys_of
-from bookkeeper.config.load import Ignored, Loaded, Origin, Source, load_client, load_server
+from bookkeeper.config.load import ConfText, Ignored, Loaded, Origin, Source, load_client, load_server
 from bookkeeper.config.server import ServerSettings
 
 __all__ = [
     "ClientSettings",
+    "ConfText",
     "Ignored",
     "Key",
     "Loaded",

@@ -84,6 +84,14 @@ class Loaded(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True)
+class ConfText:
+    """The text of a .conf file that was read already, and its name for messages."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Given:
     name: str
     text: str
@@ -91,25 +99,25 @@ class _Given:
 
 
 def load_server(
-    path: Path | None = None,
+    conf: Path | ConfText | None = None,
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Loaded[ServerSettings]:
     """Return a bookie's settings.
 
-    path: a .conf file, or None for none. overrides: from the command line. environ: the process's own by default.
+    conf: a .conf file, or None for none. overrides: from the command line. environ: the process's own by default.
     Raises ConfigurationError, listing all faults.
     """
-    return _load(ServerSettings, path, overrides or {}, os.environ if environ is None else environ)
+    return _load(ServerSettings, conf, overrides or {}, os.environ if environ is None else environ)
 
 
 def load_client(
-    path: Path | None = None,
+    conf: Path | ConfText | None = None,
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Loaded[ClientSettings]:
     """Return a client's settings; otherwise as `load_server`. One file may serve both: each reads its own keys."""
-    return _load(ClientSettings, path, overrides or {}, os.environ if environ is None else environ)
+    return _load(ClientSettings, conf, overrides or {}, os.environ if environ is None else environ)
 
 
 @cache
@@ -125,11 +133,13 @@ def unknown_key(name: str) -> str:
     return f"unknown key {name!r}" + (f"; did you mean {by_folded[near[0]]}?" if near else "")
 
 
-def _load(cls: type[S], path: Path | None, overrides: Mapping[str, str], environ: Mapping[str, str]) -> Loaded[S]:
+def _load(
+    cls: type[S], conf: Path | ConfText | None, overrides: Mapping[str, str], environ: Mapping[str, str]
+) -> Loaded[S]:
     faults: list[str] = []
     ignored: dict[str, Ignored] = {}
     best: dict[str, _Given] = {}
-    for given in (*_from_file(path, faults), *_from_environment(environ), *_from_command_line(overrides)):
+    for given in (*_from_conf(conf, faults), *_from_environment(environ), *_from_command_line(overrides)):
         reason = _disposition(given, faults)
         if reason is not None:
             ignored[given.name] = Ignored(given.name, reason, given.origin)
@@ -160,25 +170,29 @@ def _row(key: Key, given: _Given | None) -> Row:
     return Row(key, HIDDEN if key.secret and text else text, DEFAULT_ORIGIN if given is None else given.origin)
 
 
-def _from_file(path: Path | None, faults: list[str]) -> Iterator[_Given]:
-    if path is None:
-        return
+def _read(path: Path, faults: list[str]) -> ConfText | None:
     try:
         with path.open("rb") as file:
             data = file.read(FILE_SIZE_MAX + 1)
-        if len(data) > FILE_SIZE_MAX:
-            faults.append(f"{path}: larger than {FILE_SIZE_MAX} bytes, which no configuration is")
-            return
-        properties, bad = parse_properties(data.decode("utf-8"))
+        if len(data) <= FILE_SIZE_MAX:
+            return ConfText(str(path), data.decode("utf-8"))
+        faults.append(f"{path}: larger than {FILE_SIZE_MAX} bytes, which no configuration is")
     except OSError as error:
         faults.append(f"{path}: cannot be read: {error.strerror}")
-        return
     except UnicodeDecodeError as error:
         faults.append(f"{path}: not UTF-8 text (byte {error.start})")
+    return None
+
+
+def _from_conf(conf: Path | ConfText | None, faults: list[str]) -> Iterator[_Given]:
+    if isinstance(conf, Path):
+        conf = _read(conf, faults)
+    if conf is None:
         return
-    faults.extend(f"{path}:{line.line}: {line.why}" for line in bad)
+    properties, bad = parse_properties(conf.text)
+    faults.extend(f"{conf.name}:{line.line}: {line.why}" for line in bad)
     for found in properties:
-        yield _Given(found.name, found.value, Origin(Source.FILE, f"{path}:{found.line}"))
+        yield _Given(found.name, found.value, Origin(Source.FILE, f"{conf.name}:{found.line}"))
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:

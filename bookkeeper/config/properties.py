@@ -18,8 +18,10 @@ FILE_SIZE_MAX = 1024 * 1024
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|u|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 # A key ends at the first unescaped '=', ':' or blank; one '=' or ':' with blanks around it separates.
-_PAIR = re.compile(r"((?:\\.|[^\\=:\s])+)(?:\s*[=:]\s*|\s+)(.*)", re.DOTALL)
-_BARE = re.compile(r"(?:\\.|[^\\=:\s])+", re.DOTALL)
+_PAIR = re.compile(r"((?:\\.|[^\\=: \t\f])+)(?:[ \t\f]*[=:][ \t\f]*|[ \t\f]+)(.*)", re.DOTALL)
+_BARE = re.compile(r"(?:\\.|[^\\=: \t\f])+", re.DOTALL)
+_LINE_END = re.compile(r"\r\n|\n|\r")  # str.splitlines knows more of them than Java does
+_BLANKS = " \t\f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,8 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
     joined: list[tuple[int, str]] = []
     pending: list[str] = []
     first = 0
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line = raw.strip() if not pending else raw.lstrip().rstrip()
+    for number, raw in enumerate(_LINE_END.split(text), start=1):
+        line = raw.strip(_BLANKS)
         if not pending:
             if not line or line[0] in "#!":
                 continue
@@ -87,7 +89,7 @@ def parse_properties(text: str) -> tuple[list[Property], list[BadLine]]:
             bad.append(BadLine(number, f"{name!r} has no value: want key=value"))
             continue
         try:
-            found.append(Property(_unescape(pair[1]), _unescape(pair[2].strip()), number))
+            found.append(Property(_unescape(pair[1]), _unescape(pair[2].strip(_BLANKS)), number))
         except ValueError as error:
             bad.append(BadLine(number, str(error)))
     return found, bad

@@ -1,0 +1,373 @@
+"""Who may import whom: reads every import statement of the packages and holds the picture of the tables below.
+
+Method: parse each module with `ast`; an import inside a function counts as well (it hides a direction, it does not
+change it), one under `if TYPE_CHECKING` counts too, except for the rules about what is loaded at run time. Areas are
+the packages and top modules; a new package is one line in DIRECTIONS.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("bookkeeper", "journalmgr", "hedwig")
+
+# What everything may import: values, errors and the seams.
+_BASE = frozenset({"bookkeeper.model", "bookkeeper.errors", "bookkeeper.ports"})
+# What every driver may import besides.
+_DRIVER = _BASE | {"bookkeeper.config", "bookkeeper.metrics", "bookkeeper.logs"}
+# What a service built on ledgers may import.
+_SERVICE = _DRIVER | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.runtime", "bookkeeper"}
+
+ANY = frozenset({"*"})
+
+# Area -> areas it may import. An area is the longest name of this table that a module's name begins with.
+DIRECTIONS: dict[str, frozenset[str]] = {
+    "bookkeeper": frozenset({"bookkeeper.client", "bookkeeper.model", "bookkeeper.errors"}),  # public names
+    "bookkeeper.model": frozenset({"bookkeeper.errors"}),
+    "bookkeeper.errors": frozenset({"bookkeeper.model"}),
+    "bookkeeper.ports": _BASE,
+    "bookkeeper.config": _BASE,
+    "bookkeeper.metrics": _BASE,
+    "bookkeeper.logs": _BASE,
+    "bookkeeper.filesystem": _BASE,
+    "bookkeeper.runtime": _DRIVER,
+    "bookkeeper.blocking": frozenset({"bookkeeper.client"}),
+    "bookkeeper.embedded": _BASE,
+    "bookkeeper.wire": _BASE | {"bookkeeper.wire.proto"},
+    "bookkeeper.protocol": _BASE | {"bookkeeper.wire"},
+    "bookkeeper.metadata": _DRIVER | {"bookkeeper.wire.proto", "bookkeeper.runtime"},
+    "bookkeeper.client": _DRIVER
+    | {"bookkeeper.protocol", "bookkeeper.wire", "bookkeeper.metadata", "bookkeeper.runtime"},
+    "bookkeeper.bookie": _DRIVER
+    | {
+        "bookkeeper.wire",
+        "bookkeeper.metadata",
+        "bookkeeper.filesystem",
+        "bookkeeper.runtime",
+        "bookkeeper.protocol.connection",
+        "bookkeeper.admin",
+    },
+    "bookkeeper.replication": _DRIVER
+    | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.runtime"},
+    "bookkeeper.admin": _DRIVER | {"bookkeeper.metadata", "bookkeeper.client"},
+    # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
+    "bookkeeper.spark": _DRIVER | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie"},
+    "bookkeeper.cli": ANY,
+    "bookkeeper.wire.proto": frozenset(),
+    "bookkeeper.protocol.connection": _BASE | {"bookkeeper.wire"},
+    "journalmgr": _SERVICE,
+    "journalmgr.cli": _SERVICE | {"journalmgr", "bookkeeper.cli"},
+    "journalmgr.spark": _SERVICE | {"journalmgr"},
+    "hedwig": _SERVICE,
+    "hedwig.cli": _SERVICE | {"hedwig", "bookkeeper.cli"},
+    "hedwig.spark": _SERVICE | {"hedwig"},
+}
+
+# Outside package -> the modules that may import it (a name covers what is below it).
+RESERVED: dict[str, tuple[str, ...]] = {
+    "kazoo": ("bookkeeper.metadata.session",),
+    "pyspark": ("bookkeeper.spark", "journalmgr.spark", "hedwig.spark"),
+    "pyarrow": ("bookkeeper.spark", "journalmgr.spark", "hedwig.spark"),
+    "google.protobuf": ("bookkeeper.wire", "bookkeeper.metadata", "hedwig.wire", "hedwig.hub.metadata", "hedwig.proto"),
+    "twisted.internet.reactor": (
+        "bookkeeper.bookie.server",
+        "bookkeeper.cli",
+        "bookkeeper.client.blocking",
+        "hedwig.hub.server",
+        "hedwig.cli",
+        "journalmgr.cli",
+    ),
+    "grpc_tools": (),
+}
+
+# Generated protobuf modules -> only beside a codec.
+GENERATED_USERS = ("bookkeeper.wire", "bookkeeper.metadata", "hedwig.wire", "hedwig.hub.metadata", "hedwig.proto")
+
+# Pure modules: no I/O, clock, thread, logging or randomness. A name covers what is below it.
+PURE = (
+    "bookkeeper.model",
+    "bookkeeper.errors",
+    "bookkeeper.ports",
+    "bookkeeper.wire",
+    "bookkeeper.protocol",
+    "bookkeeper.metadata.codec",
+    "bookkeeper.metadata.layout",
+    "bookkeeper.metadata.paths",
+    "bookkeeper.metadata.uri",
+    "bookkeeper.bookie.journal.format",
+    "bookkeeper.bookie.journal.group_commit",
+    "bookkeeper.bookie.storage.entry_log_format",
+    "bookkeeper.bookie.storage.index_format",
+    "bookkeeper.bookie.storage.memtable",
+    "bookkeeper.bookie.storage.garbage",
+    "bookkeeper.client.placement",
+    "bookkeeper.replication.audit",
+    "journalmgr.segment",
+    "hedwig.model",
+    "hedwig.errors",
+    "hedwig.wire",
+    "hedwig.protocol",
+)
+IMPURE_IMPORTS = frozenset(
+    {
+        *("asyncio", "concurrent", "multiprocessing", "queue", "select", "selectors", "signal", "subprocess"),
+        *("sched", "threading", "twisted", "kazoo", "datetime", "time", "zoneinfo", "random", "secrets", "uuid"),
+        *("fcntl", "io", "mmap", "os", "pathlib", "shutil", "sqlite3", "sys", "tempfile"),
+        *("http", "requests", "socket", "ssl", "urllib", "logging", "prometheus_client"),
+    }
+)
+# Values and types without effects, which a pure module may take from an impure package.
+HARMLESS_IN_PURE = frozenset({"random.Random", "sys.byteorder", "sys.maxsize"})
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported name.
+
+    `from a.b import c` has package "a.b" and target "a.b.c"; `import a.b` has "a.b" twice; `import a` has a target for
+    each attribute the module takes from it ("a.x", "a.y"), or "a" if it takes none.
+    """
+
+    module: str
+    line: int
+    package: str
+    target: str
+    type_checking_only: bool
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line} imports {self.target}"
+
+
+def _module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _is_type_checking(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+
+
+def imports_of(module: str, source: str) -> Iterator[Import]:
+    """All imports of a module's source text."""
+
+    tree = ast.parse(source, filename=module)
+    taken: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            taken.setdefault(node.value.id, set()).add(node.attr)
+
+    def walk(node: ast.AST, *, typing_only: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    attributes = taken.get(alias.asname or alias.name, ()) if "." not in alias.name else ()
+                    for target in [f"{alias.name}.{name}" for name in sorted(attributes)] or [alias.name]:
+                        yield Import(module, child.lineno, alias.name, target, typing_only)
+            elif isinstance(child, ast.ImportFrom):
+                package = child.module or ""
+                for alias in child.names:
+                    yield Import(module, child.lineno, package, f"{package}.{alias.name}", typing_only)
+            elif isinstance(child, ast.If) and _is_type_checking(child):
+                for statement in child.body:
+                    yield from walk(ast.Module([statement], []), typing_only=True)
+                for statement in child.orelse:
+                    yield from walk(ast.Module([statement], []), typing_only=typing_only)
+            else:
+                yield from walk(child, typing_only=typing_only)
+
+    yield from walk(tree, typing_only=False)
+
+
+@cache
+def _modules() -> dict[str, tuple[Import, ...]]:
+    found: dict[str, tuple[Import, ...]] = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = _module_name(path)
+            found[name] = tuple(imports_of(name, path.read_text()))
+    return found
+
+
+def _below(name: str, tops: tuple[str, ...] | frozenset[str]) -> bool:
+    return any(name == top or name.startswith(f"{top}.") for top in tops)
+
+
+def _area(name: str) -> str | None:
+    """The longest name of DIRECTIONS that covers a module; a package's own name covers only its __init__."""
+    parts = name.split(".")
+    for size in range(len(parts), 0, -1):
+        area = ".".join(parts[:size])
+        if area in DIRECTIONS and (area != "bookkeeper" or name == "bookkeeper"):
+            return area
+    return None
+
+
+def _target_area(imported: Import) -> str | None:
+    # `from bookkeeper import errors` names a module; `from bookkeeper.errors import X` does not.
+    return _area(imported.target) if imported.package in PACKAGES else _area(imported.target) or _area(imported.package)
+
+
+def wrong_directions(module: str, imports: tuple[Import, ...]) -> list[str]:
+    """Imports of our own packages that the table does not allow."""
+    area = _area(module)
+    if area is None:
+        return [f"{module} belongs to no area: add its package to DIRECTIONS"]
+    allowed = DIRECTIONS[area]
+    if allowed == ANY:
+        return []
+    wrong = []
+    for imported in imports:
+        if imported.target.split(".")[0] not in PACKAGES:
+            continue
+        target = _target_area(imported) or imported.package
+        # The name "bookkeeper" allows the package's public names, not all that is below it.
+        if target != area and target not in allowed and not _below(target, allowed - {"bookkeeper"}):
+            wrong.append(f"{imported} (area {area} may not import {target})")
+    return wrong
+
+
+def wrongly_reserved(module: str, imports: tuple[Import, ...]) -> list[str]:
+    """Imports of outside packages that are reserved for other modules."""
+    return [
+        f"{imported} (only {', '.join(users) or 'nobody'} may)"
+        for imported in imports
+        for package, users in RESERVED.items()
+        if _below(imported.target, (package,)) and not _below(module, users) and "_pb2" not in module
+    ]
+
+
+def impurities(imports: tuple[Import, ...]) -> list[str]:
+    """Imports that a pure module must not have."""
+    return [
+        str(imported)
+        for imported in imports
+        if imported.target.split(".")[0] in IMPURE_IMPORTS
+        and imported.target not in HARMLESS_IN_PURE
+        and not imported.type_checking_only
+    ]
+
+
+def test_packages_import_only_in_the_allowed_directions() -> None:
+    wrong = [line for module, imports in _modules().items() for line in wrong_directions(module, imports)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_reserved_packages_are_imported_only_where_they_belong() -> None:
+    wrong = [line for module, imports in _modules().items() for line in wrongly_reserved(module, imports)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_generated_protobuf_is_used_only_beside_a_codec() -> None:
+    wrong = [
+        str(imported)
+        for module, imports in _modules().items()
+        for imported in imports
+        if "_pb2" in imported.target and not _below(module, GENERATED_USERS)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pure_modules_import_nothing_impure() -> None:
+    wrong = [
+        line
+        for module, imports in _modules().items()
+        if _below(module, PURE) and not module.endswith("_pb2")
+        for line in impurities(imports)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nobody_imports_the_command_line() -> None:
+    wrong = [
+        str(imported)
+        for module, imports in _modules().items()
+        for imported in imports
+        if _below(imported.target, ("bookkeeper.cli",))
+        and not _below(module, ("bookkeeper.cli", "journalmgr.cli", "hedwig.cli"))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_package_initialisers_hold_names_and_no_code() -> None:
+    wrong = []
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("__init__.py")):
+            for node in ast.parse(path.read_text()).body:
+                is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+                is_plain = isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign)
+                # A module-level __getattr__ (PEP 562) is how names are offered without importing what they need.
+                is_lazy = isinstance(node, ast.FunctionDef) and node.name in {"__getattr__", "__dir__"}
+                if not (is_docstring or is_plain or is_lazy or _is_type_checking(node)):
+                    wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_importing_a_package_loads_no_reactor(package: str) -> None:
+    program = f"import sys, {package}; sys.exit('twisted.internet.reactor' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr or f"import {package} loads twisted.internet.reactor"
+
+
+# --- the rules themselves bite -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("bookkeeper.bookie.endpoint", "from bookkeeper.client.writer import WriteHandle"),
+        ("bookkeeper.client.writer", "from bookkeeper.bookie import bookie"),
+        ("bookkeeper.wire.v2", "import bookkeeper.protocol.adds"),
+        ("bookkeeper.bookie.bookie", "from bookkeeper.protocol.adds import AddWindow"),
+        ("bookkeeper.metadata.zookeeper", "def f():\n    from bookkeeper.bookie.identity import Cookie"),
+        ("bookkeeper.client.client", "from bookkeeper import cli"),
+        ("journalmgr.journal", "import bookkeeper.bookie.journal.format"),
+        ("hedwig.hub.topics", "from journalmgr import segment"),
+        ("bookkeeper.newcomer.thing", "import struct"),
+    ],
+)
+def test_a_wrong_direction_is_found(module: str, source: str) -> None:
+    assert wrong_directions(module, tuple(imports_of(module, source)))
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("bookkeeper.metadata.zookeeper", "import kazoo.client"),
+        ("bookkeeper.client.client", "from twisted.internet import reactor"),
+        ("bookkeeper.cli_like.main", "from pyspark.sql import SparkSession"),
+        ("bookkeeper.bookie.fencing", "from google.protobuf import message"),
+    ],
+)
+def test_a_reserved_package_is_found(module: str, source: str) -> None:
+    assert wrongly_reserved(module, tuple(imports_of(module, source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time",
+        "from os import path",
+        "import random\nrandom.random()",
+        "from random import randint",
+        "from twisted.logger import Logger",
+    ],
+)
+def test_an_impurity_is_found(source: str) -> None:
+    assert impurities(tuple(imports_of("bookkeeper.wire.v2", source)))
+
+
+def test_a_generator_that_was_passed_in_is_no_impurity() -> None:
+    assert not impurities(tuple(imports_of("bookkeeper.wire.v2", "import random\ndef f(rng: random.Random): ...\n")))
+
+
+def test_a_type_that_only_the_checker_sees_is_no_impurity() -> None:
+    source = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from twisted.internet.defer import Deferred\n"
+    assert not impurities(tuple(imports_of("bookkeeper.ports", source)))
