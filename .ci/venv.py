@@ -199,7 +199,7 @@ def install(extras: set[str], digest: str) -> None:
     names = ",".join(sorted(extras))
     say(f"installing the project with {names} (the first time, some minutes)")
     # --use-pep517: builds without needing setuptools or wheel inside the environment; pyspark is a source package.
-    pip = [VENV / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
+    pip: list[str | Path] = [VENV / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
     run([*pip, "install", "--quiet", "--use-pep517", "--editable", f"{ROOT}[{names}]"], cwd=ROOT)
     STAMP.write_text(json.dumps({"project": digest, "extras": sorted(extras)}) + "\n")
 
