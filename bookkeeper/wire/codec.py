@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from bookkeeper.errors import RemoteProtocolError
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT, Status
-from bookkeeper.wire import v2
+from bookkeeper.wire import v2, v2_server
 from bookkeeper.wire.framing import LENGTH_SIZE, ChunkBuffer
 from bookkeeper.wire.messages import (
     AddBatch,
@@ -71,7 +71,7 @@ class ServerCodec:
             if self.version != 2:
                 position = self._receive_v3(chunk, requests)
             if self.version == 2:
-                position = v2.decode_requests(chunk, position, self._frame_size_max, requests)
+                position = v2_server.decode_requests(chunk, position, self._frame_size_max, requests)
             self._buffer.keep(chunk, position)
         except RemoteProtocolError as error:
             self.error = error
@@ -83,9 +83,9 @@ class ServerCodec:
             return 0
         position, parses = 0, chunk[LENGTH_SIZE] > v2.VERSION
         if parses:
-            from bookkeeper.wire import v3
+            from bookkeeper.wire import v3_server
 
-            position, parses = v3.decode_requests(chunk, 0, self._frame_size_max, requests)
+            position, parses = v3_server.decode_requests(chunk, 0, self._frame_size_max, requests)
             if position:
                 self.version = 3
         if not parses:
@@ -95,10 +95,10 @@ class ServerCodec:
     def add_replies(self, batch: AddBatch, status: Status) -> bytes:
         """The answers to all adds of a batch, joined."""
         if type(batch.token) is bytes:
-            return v2.add_replies(batch, status)
-        from bookkeeper.wire import v3
+            return v2_server.add_replies(batch, status)
+        from bookkeeper.wire import v3_server
 
-        return v3.add_replies(batch, status)
+        return v3_server.add_replies(batch, status)
 
     def read_replies(
         self, batch: ReadBatch, results: Sequence[bytes | Status], max_lac: int | None = None
@@ -109,10 +109,10 @@ class ServerCodec:
         for it.
         """
         if type(batch.token) is bytes:
-            return v2.read_replies(batch, results)
-        from bookkeeper.wire import v3
+            return v2_server.read_replies(batch, results)
+        from bookkeeper.wire import v3_server
 
-        return v3.read_replies(batch, results, max_lac)
+        return v3_server.read_replies(batch, results, max_lac)
 
     def reply(
         self,
@@ -145,16 +145,16 @@ class ServerCodec:
         if type(request.token) is bytes:
             match request:
                 case FenceRead():
-                    return v2.read_reply(request, status, body)
+                    return v2_server.read_reply(request, status, body)
                 case BatchRead():
-                    return v2.batch_read_reply(request, status, bodies)
+                    return v2_server.batch_read_reply(request, status, bodies)
                 case Malformed():
-                    return v2.refusal(request)
+                    return v2_server.refusal(request)
                 case Auth():
-                    return v2.auth_reply(status, plugin, payload)
-        from bookkeeper.wire import v3
+                    return v2_server.auth_reply(status, plugin, payload)
+        from bookkeeper.wire import v3_server
 
-        answer = v3.Answer(
+        answer = v3_server.Answer(
             body=body,
             max_lac=max_lac,
             lac_update_ms=lac_update_ms,
@@ -166,7 +166,7 @@ class ServerCodec:
             payload=payload,
             availability=availability,
         )
-        return v3.reply(request, status, answer)
+        return v3_server.reply(request, status, answer)
 
 
 class RequestEncoder(Protocol):

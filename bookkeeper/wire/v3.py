@@ -1,52 +1,36 @@
-"""Protocol v3: one protobuf Request or Response per frame. The only importer of BookkeeperProtocol_pb2.
+"""Protocol v3: one protobuf Request or Response per frame; the numbers for both sides, and the client's side.
 
-Loading this module loads protobuf (about 25 ms and 5 MB), so `codec` does it at the first v3 frame.
+Loading this module loads protobuf (about 25 ms and 5 MB), so `codec` does it at the first v3 frame. Single frames go
+through protobuf; runs of adds, reads and their answers repeat a pattern of bytes that protobuf wrote (see `runs`).
 
-Sources: field tables of the reference, 2; Apache 4.18 *ProcessorV3 for the shape of answers.
+Sources: field tables of the reference, 2; Apache 4.18 PerChannelBookieClient and *Completion for what answers mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bookkeeper.errors import RemoteProtocolError
-from bookkeeper.model import ENTRY_HEADER_SIZE, MASTER_KEY_SIZE, Status
-from bookkeeper.wire.digest import LAC_HEADER_SIZE, ids_of, lac_of
+from bookkeeper.model import MASTER_KEY_SIZE, Status
 from bookkeeper.wire.framing import LENGTH, LENGTH_SIZE, bad_length
 from bookkeeper.wire.messages import (
     AddAcks,
-    AddBatch,
     AddFailed,
-    Auth,
     AuthReply,
-    BookieInfo,
     BookieInfoReply,
-    FenceRead,
-    ForceLedger,
     GenericFailure,
-    ListEntries,
-    LongPollRead,
-    Malformed,
     Operation,
-    ReadBatch,
     ReadBodies,
     ReadFailed,
-    ReadLac,
     ReadLacReply,
-    Request,
     Response,
-    StartTls,
-    WriteLac,
     WriteLacReply,
-    append_request,
     append_response,
 )
 from bookkeeper.wire.proto import BookkeeperProtocol_pb2 as pb
+from bookkeeper.wire.runs import FramePattern, same_head, varint_size
 from bookkeeper.wire.v2 import check_key, too_large
 
 VERSION = 3
@@ -64,9 +48,9 @@ CODE_OF_STATUS = {
     Status.TOO_MANY_REQUESTS: pb.ETOOMANYREQUESTS,
     Status.UNKNOWN_LEDGER_STATE: pb.EUNKNOWNLEDGERSTATE,
 }
-_STATUS_OF_CODE = {code: status for status, code in CODE_OF_STATUS.items()}
+STATUS_OF_CODE = {code: status for status, code in CODE_OF_STATUS.items()}
 
-_OPERATIONS = {
+OPERATIONS = {
     pb.ADD_ENTRY: Operation.ADD,
     pb.READ_ENTRY: Operation.READ,
     pb.AUTH: Operation.AUTH,
@@ -79,201 +63,117 @@ _OPERATIONS = {
     pb.BATCH_READ_ENTRY: Operation.BATCH_READ,
 }
 
-# The inner message that each operation needs.
-_REQUEST_FIELDS = {
-    Operation.ADD: "addRequest",
-    Operation.READ: "readRequest",
-    Operation.AUTH: "authRequest",
-    Operation.READ_LAC: "readLacRequest",
-    Operation.WRITE_LAC: "writeLacRequest",
-    Operation.BOOKIE_INFO: "getBookieInfoRequest",
-    Operation.START_TLS: "startTLSRequest",
-    Operation.FORCE: "forceLedgerRequest",
-    Operation.LIST_ENTRIES: "getListOfEntriesOfLedgerRequest",
-}
-
 HIGH_PRIORITY = 100
 """What a high-priority request puts into its header; above 0 is high."""
 
-_DEFERRED_SYNC = 0x1
+_ADD_FLAG_SIZE = 3
+"""Bytes of AddRequest.flag: a two-byte tag and a number."""
+
+_FENCE_TAIL_SIZE = 2 + MASTER_KEY_SIZE + 3
+"""Bytes after the entry id of a fencing read: tag, size and bytes of the key, flag."""
 
 _ADD_OVERHEAD = 128
 """Bound of what a framed add has beyond its body: lengths, header, three ids, key, flags (at most 96)."""
 
 
-# --- server: requests -----------------------------------------------------------------------------------------------
+def framed(message: pb.Request | pb.Response) -> bytes:
+    """The frame of a message, with what it holds of unknown fields."""
+    data = message.SerializePartialToString()
+    return LENGTH.pack(len(data)) + data
 
 
-def decode_requests(data: bytes, position: int, frame_size_max: int, requests: list[Request]) -> tuple[int, bool]:
-    """Append the requests of all whole frames from `position` on.
-
-    Returns where the first frame starts that is incomplete (True) or no v3 request (False).
-    Raises RemoteProtocolError at a length out of bounds; what came before it is in `requests`.
-    """
-    end = len(data)
-    while end - position >= LENGTH_SIZE:
-        length = LENGTH.unpack_from(data, position)[0]
-        if not 0 < length <= frame_size_max:
-            raise bad_length(length, frame_size_max)
-        stop = position + LENGTH_SIZE + length
-        if stop > end:
-            break
-        request = decode_request(data[position + LENGTH_SIZE : stop])
-        if request is None:
-            return position, False
-        append_request(requests, request)
-        position = stop
-    return position, True
-
-
-def decode_request(frame: bytes) -> Request | None:
-    """The request in a frame; None when it is not a v3 request at all."""
-    try:
-        message = pb.Request.FromString(frame)
-    except DecodeError:
-        return None
-    if not message.IsInitialized():
-        return _refuse_unknown_numbers(message)
+def _request(operation: pb.OperationType, request_id: int, *, high_priority: bool = False) -> pb.Request:
+    message = pb.Request()
     header = message.header
-    operation = _OPERATIONS.get(header.operation, Operation.UNKNOWN)
-    if header.version != pb.VERSION_THREE:
-        return _refusal(message, operation, Status.BAD_VERSION, f"protocol version {header.version} in a v3 header")
-    field = _REQUEST_FIELDS.get(operation)
-    if field is None:
-        return _refusal(message, operation, Status.BAD_REQUEST, f"operation {header.operation} is not served on v3")
-    if not message.HasField(field):
-        return _refusal(message, operation, Status.BAD_REQUEST, f"{operation.value} without its {field}")
-    match operation:
-        case Operation.ADD:
-            return _decode_add(message)
-        case Operation.READ:
-            return _decode_read(message)
-        case Operation.WRITE_LAC:
-            return _decode_write_lac(message)
-        case Operation.AUTH:
-            return Auth(message.authRequest.authPluginName, message.authRequest.payload, header)
-        case Operation.START_TLS:
-            return StartTls(header)
-        case Operation.BOOKIE_INFO:
-            wanted = message.getBookieInfoRequest.requested
-            flags = pb.GetBookieInfoRequest
-            return BookieInfo(wanted & flags.FREE_DISK_SPACE != 0, wanted & flags.TOTAL_DISK_CAPACITY != 0, header)
-        case _:
-            return _decode_ledger_request(message, operation)
+    header.version, header.operation, header.txnId = pb.VERSION_THREE, operation, request_id
+    if high_priority:
+        header.priority = HIGH_PRIORITY
+    return message
 
 
-def _decode_add(message: pb.Request) -> Request:
-    add, header = message.addRequest, message.header
-    ledger_id, entry_id, body = add.ledgerId, add.entryId, add.body
-    if len(body) < ENTRY_HEADER_SIZE:
-        return _refusal(message, Operation.ADD, Status.BAD_REQUEST, f"body of {len(body)} bytes is below 32")
-    if ledger_id < 0 or entry_id < 0:
-        return _refusal(message, Operation.ADD, Status.BAD_REQUEST, "negative id")
-    if ids_of(body) != (ledger_id, entry_id):
-        found = "ledger {} entry {}".format(*ids_of(body))
-        return _refusal(message, Operation.ADD, Status.BAD_REQUEST, f"the body is of {found}")
-    if len(add.masterKey) != MASTER_KEY_SIZE:
-        return _refusal(message, Operation.ADD, Status.BAD_REQUEST, f"master key of {len(add.masterKey)} bytes")
-    return AddBatch(
-        ledger_id,
-        add.masterKey,
-        [entry_id],
-        [body],
-        max(-1, lac_of(body)),
-        add.flag == pb.AddRequest.RECOVERY_ADD and add.HasField("flag"),
-        header.priority > 0,
-        add.writeFlags & _DEFERRED_SYNC != 0,
-        [header.txnId],
+def _response(operation: pb.OperationType, request_id: int, code: pb.StatusCode) -> pb.Response:
+    message = pb.Response(status=code)
+    header = message.header
+    header.version, header.operation, header.txnId = pb.VERSION_THREE, operation, request_id
+    return message
+
+
+def add_frame(
+    request_id: int,
+    ledger_id: int,
+    entry_id: int,
+    master_key: bytes,
+    body: bytes,
+    *,
+    recovery: bool = False,
+    high_priority: bool = False,
+) -> bytes:
+    """The frame of one add."""
+    message = _request(pb.ADD_ENTRY, request_id, high_priority=high_priority)
+    add = message.addRequest
+    add.ledgerId, add.entryId, add.masterKey, add.body = ledger_id, entry_id, master_key, body
+    if recovery:
+        add.flag = pb.AddRequest.RECOVERY_ADD
+    return framed(message)
+
+
+def add_tail_size(body_size: int) -> int:
+    """Bytes between entry id and body of an add: tag, size and bytes of the key, tag and size of the body."""
+    return 2 + MASTER_KEY_SIZE + 1 + varint_size(body_size)
+
+
+def read_frame(
+    request_id: int, ledger_id: int, entry_id: int, fence_key: bytes | None = None, *, high_priority: bool = False
+) -> bytes:
+    """The frame of one read; it fences when a key is given."""
+    message = _request(pb.READ_ENTRY, request_id, high_priority=high_priority)
+    read = message.readRequest
+    read.ledgerId, read.entryId = ledger_id, entry_id
+    if fence_key is not None:
+        read.masterKey, read.flag = fence_key, pb.ReadRequest.FENCE_LEDGER
+    return framed(message)
+
+
+def add_answer_frame(request_id: int, code: pb.StatusCode, ledger_id: int, entry_id: int) -> bytes:
+    """The frame of the answer to one add."""
+    message = _response(pb.ADD_ENTRY, request_id, code)
+    add = message.addResponse
+    add.status, add.ledgerId, add.entryId = code, ledger_id, entry_id
+    return framed(message)
+
+
+def read_answer_frame(
+    request_id: int, code: pb.StatusCode, ledger_id: int, entry_id: int, body: bytes | None, max_lac: int | None
+) -> bytes:
+    """The frame of the answer to one read."""
+    message = _response(pb.READ_ENTRY, request_id, code)
+    read = message.readResponse
+    read.status, read.ledgerId, read.entryId = code, ledger_id, entry_id
+    if body is not None:
+        read.body = body
+    if max_lac is not None:
+        read.maxLAC = max_lac
+    return framed(message)
+
+
+def read_answer_pattern(
+    frame: bytes, request_id: int, entry_id: int, body_size: int, max_lac: int | None
+) -> FramePattern:
+    """The pattern of `read_answer_frame` with a body."""
+    return FramePattern(
+        frame,
+        request_id,
+        entry_id,
+        tail_size=1 + varint_size(body_size),  # tag and size of the body
+        body_size=body_size,
+        end_size=0 if max_lac is None else 1 + varint_size(max_lac),
     )
 
 
-def _decode_read(message: pb.Request) -> Request:
-    read, header = message.readRequest, message.header
-    ledger_id, entry_id = read.ledgerId, read.entryId
-    if ledger_id < 0 or entry_id < -1:
-        return _refusal(message, Operation.READ, Status.BAD_REQUEST, "negative id")
-    flag = read.flag if read.HasField("flag") else 0
-    if flag == pb.ReadRequest.FENCE_LEDGER:
-        key = read.masterKey if len(read.masterKey) == MASTER_KEY_SIZE else None
-        return FenceRead(ledger_id, entry_id, key, header.priority > 0, header)
-    if read.HasField("previousLAC"):
-        timeout_ms = read.timeOut if read.HasField("timeOut") else None
-        piggyback = flag == pb.ReadRequest.ENTRY_PIGGYBACK
-        return LongPollRead(ledger_id, entry_id, read.previousLAC, timeout_ms, piggyback, header)
-    return ReadBatch(ledger_id, [entry_id], [header.txnId])
-
-
-def _decode_write_lac(message: pb.Request) -> Request:
-    write = message.writeLacRequest
-    ledger_id, lac, body = write.ledgerId, write.lac, write.body
-    problem = ""
-    if ledger_id < 0:
-        problem = "negative id"
-    elif len(body) < LAC_HEADER_SIZE:
-        problem = f"packet of {len(body)} bytes is below {LAC_HEADER_SIZE}"
-    elif ids_of(body) != (ledger_id, lac):
-        problem = "the packet is of ledger {} LAC {}".format(*ids_of(body))
-    elif len(write.masterKey) != MASTER_KEY_SIZE:
-        problem = f"master key of {len(write.masterKey)} bytes"
-    if problem:
-        return _refusal(message, Operation.WRITE_LAC, Status.BAD_REQUEST, problem)
-    return WriteLac(ledger_id, lac, write.masterKey, body, message.header)
-
-
-def _decode_ledger_request(message: pb.Request, operation: Operation) -> Request:
-    """The requests that carry a ledger id and nothing else."""
-    ledger_id: int = getattr(message, _REQUEST_FIELDS[operation]).ledgerId
-    if ledger_id < 0:
-        return _refusal(message, operation, Status.BAD_REQUEST, "negative id")
-    if operation is Operation.READ_LAC:
-        return ReadLac(ledger_id, message.header)
-    if operation is Operation.FORCE:
-        return ForceLedger(ledger_id, message.header)
-    return ListEntries(ledger_id, message.header)
-
-
-def _refuse_unknown_numbers(message: pb.Request) -> Malformed | None:
-    """A request that lacks nothing but a version or operation whose number we do not know; None for anything else."""
-    missing = set(_missing(message))
-    numbers = {"header.version": 1, "header.operation": 2}
-    if not missing <= set(numbers):
-        return None
-    unknown: Iterable[Any] = UnknownFieldSet(message.header)  # type: ignore[assignment]  # the stub lacks __iter__
-    present = {field.field_number: field.data for field in unknown}
-    if not all(numbers[name] in present for name in missing):
-        return None
-    if "header.version" in missing:
-        return _refusal(message, Operation.UNKNOWN, Status.BAD_VERSION, f"protocol version {present[1]} in a v3 header")
-    return _refusal(message, Operation.UNKNOWN, Status.BAD_REQUEST, f"operation number {present[2]} is unknown")
-
-
-def _missing(message: Message) -> list[str]:
+def missing_fields(message: Message) -> list[str]:
     """Paths of the required fields that are not set, or whose enum number is unknown."""
     missing: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]  # the stub lacks it
     return missing
-
-
-def _refusal(message: pb.Request, operation: Operation, status: Status, reason: str) -> Malformed:
-    """The token is the whole answer: header copied, with the ids where the answer has a place for them."""
-    code = CODE_OF_STATUS[status]
-    answer = pb.Response(status=code)
-    answer.header.CopyFrom(message.header)
-    ledger_id = entry_id = -1
-    if operation is Operation.ADD and message.HasField("addRequest"):
-        ledger_id, entry_id = message.addRequest.ledgerId, message.addRequest.entryId
-        add = answer.addResponse
-        add.status, add.ledgerId, add.entryId = code, ledger_id, entry_id
-    elif operation is Operation.READ and message.HasField("readRequest"):
-        ledger_id, entry_id = message.readRequest.ledgerId, message.readRequest.entryId
-        read = answer.readResponse
-        read.status, read.ledgerId, read.entryId = code, ledger_id, entry_id
-    elif operation is Operation.WRITE_LAC and message.HasField("writeLacRequest"):
-        ledger_id = message.writeLacRequest.ledgerId
-        answer.writeLacResponse.status, answer.writeLacResponse.ledgerId = code, ledger_id
-    elif operation is Operation.READ_LAC and message.HasField("readLacRequest"):
-        ledger_id = message.readLacRequest.ledgerId
-        answer.readLacResponse.status, answer.readLacResponse.ledgerId = code, ledger_id
-    return Malformed(operation, status, ledger_id, entry_id, reason, answer)
 
 
 def decode_auth_message(data: bytes) -> tuple[str, bytes]:
@@ -290,124 +190,6 @@ def decode_auth_message(data: bytes) -> tuple[str, bytes]:
 def encode_auth_message(plugin: str, payload: bytes) -> bytes:
     """An AuthMessage."""
     return pb.AuthMessage(authPluginName=plugin, payload=payload).SerializeToString()
-
-
-# --- server: answers ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What an answer may carry beside its status."""
-
-    body: bytes | None = None
-    max_lac: int | None = None
-    lac_update_ms: int | None = None
-    explicit_lac: bytes | None = None
-    last_entry: bytes | None = None
-    total_bytes: int | None = None
-    free_bytes: int | None = None
-    plugin: str = ""
-    payload: bytes = b""
-    availability: bytes | None = None
-
-
-def _framed(message: pb.Request | pb.Response) -> bytes:
-    data = message.SerializePartialToString()
-    return LENGTH.pack(len(data)) + data
-
-
-def add_replies(batch: AddBatch, status: Status) -> bytes:
-    """All answers to a batch of adds, joined."""
-    assert isinstance(batch.token, list)
-    code = CODE_OF_STATUS[status]
-    answer = pb.Response(status=code)
-    answer.header.version, answer.header.operation = pb.VERSION_THREE, pb.ADD_ENTRY
-    answer.addResponse.status, answer.addResponse.ledgerId = code, batch.ledger_id
-    parts = []
-    for txn_id, entry_id in zip(batch.token, batch.entry_ids, strict=True):
-        answer.header.txnId = txn_id
-        answer.addResponse.entryId = entry_id
-        data = answer.SerializeToString()
-        parts.append(LENGTH.pack(len(data)))
-        parts.append(data)
-    return b"".join(parts)
-
-
-def read_replies(batch: ReadBatch, results: Sequence[bytes | Status], max_lac: int | None) -> list[bytes]:
-    """The answers to a batch of reads as parts to send one after the other."""
-    assert isinstance(batch.token, list)
-    parts = []
-    for txn_id, entry_id, result in zip(batch.token, batch.entry_ids, results, strict=True):
-        answer = pb.Response()
-        answer.header.version, answer.header.operation, answer.header.txnId = pb.VERSION_THREE, pb.READ_ENTRY, txn_id
-        read = answer.readResponse
-        read.ledgerId, read.entryId = batch.ledger_id, entry_id
-        if isinstance(result, Status):
-            answer.status = read.status = CODE_OF_STATUS[result]
-        else:
-            answer.status = read.status = pb.EOK
-            read.body = result
-            if max_lac is not None:
-                read.maxLAC = max_lac
-        parts.append(_framed(answer))
-    return parts
-
-
-def reply(request: Request, status: Status, answer: Answer) -> bytes:
-    """The answer to any request but the two batches."""
-    if isinstance(request, Malformed):
-        assert isinstance(request.token, pb.Response)
-        return _framed(request.token)
-    header = request.token
-    assert isinstance(header, pb.BKPacketHeader)
-    code = CODE_OF_STATUS[status]
-    response = pb.Response(status=code)
-    if isinstance(request, Auth):
-        response.header.CopyFrom(header)
-    else:
-        response.header.version, response.header.operation = pb.VERSION_THREE, header.operation
-        response.header.txnId = header.txnId
-    _fill(response, request, code, answer)
-    return _framed(response)
-
-
-def _fill(response: pb.Response, request: Request, code: pb.StatusCode, answer: Answer) -> None:
-    """Set the inner message of `response`."""
-    match request:
-        case FenceRead() | LongPollRead():
-            read = response.readResponse
-            read.status, read.ledgerId, read.entryId = code, request.ledger_id, request.entry_id
-            if code == pb.EOK:
-                _set(read, body=answer.body, maxLAC=answer.max_lac, lacUpdateTimestamp=answer.lac_update_ms)
-        case ReadLac():
-            lac = response.readLacResponse
-            lac.status, lac.ledgerId = code, request.ledger_id
-            _set(lac, lacBody=answer.explicit_lac, lastEntryBody=answer.last_entry)
-        case WriteLac():
-            response.writeLacResponse.status, response.writeLacResponse.ledgerId = code, request.ledger_id
-        case ForceLedger():
-            response.forceLedgerResponse.status, response.forceLedgerResponse.ledgerId = code, request.ledger_id
-        case BookieInfo():
-            info = response.getBookieInfoResponse
-            info.status = code
-            _set(info, totalDiskCapacity=answer.total_bytes, freeDiskSpace=answer.free_bytes)
-        case ListEntries():
-            entries = response.getListOfEntriesOfLedgerResponse
-            entries.status, entries.ledgerId = code, request.ledger_id
-            _set(entries, availabilityOfEntriesOfLedger=answer.availability)
-        case Auth() if code == pb.EOK:
-            response.authResponse.authPluginName, response.authResponse.payload = answer.plugin, answer.payload
-        case StartTls() if code == pb.EOK:
-            response.startTLSResponse.SetInParent()
-        case _:
-            pass  # a refused handshake has no inner message
-
-
-def _set(message: object, **fields: bytes | int | None) -> None:
-    """Set the fields that are known."""
-    for name, value in fields.items():
-        if value is not None:
-            setattr(message, name, value)
 
 
 # --- client: requests -----------------------------------------------------------------------------------------------
@@ -443,92 +225,82 @@ class RequestEncoder:
         """One frame per entry; the same frame goes to every bookie of its write set."""
         check_key(master_key)
         first = self._take(len(entry_ids))
-        message = _request(pb.ADD_ENTRY, high_priority)
-        header, add = message.header, message.addRequest
-        add.ledgerId, add.masterKey = ledger_id, master_key
-        if recovery:
-            add.flag = pb.AddRequest.RECOVERY_ADD
+        run: FramePattern | None = None
         frames = []
-        for txn_id, (entry_id, body) in enumerate(zip(entry_ids, bodies, strict=True), first):
-            if len(body) > self.body_size_max:
-                raise too_large(ledger_id, len(body), self.body_size_max)
-            header.txnId = txn_id
-            add.entryId = entry_id
-            add.body = body
-            data = message.SerializeToString()
-            frames.append(LENGTH.pack(len(data)) + data)
+        for request_id, (entry_id, body) in enumerate(zip(entry_ids, bodies, strict=True), first):
+            size = len(body)
+            if run is None or not run.fits(request_id, entry_id, size):
+                if size > self.body_size_max:
+                    raise too_large(ledger_id, size, self.body_size_max)
+                frame = add_frame(
+                    request_id, ledger_id, entry_id, master_key, body, recovery=recovery, high_priority=high_priority
+                )
+                run = FramePattern(
+                    frame,
+                    request_id,
+                    entry_id,
+                    tail_size=add_tail_size(size),
+                    body_size=size,
+                    end_size=_ADD_FLAG_SIZE if recovery else 0,
+                )
+            frames.append(run.before_body(request_id, entry_id) + body + run.end)
         return first, frames
 
     def encode_reads(
         self, ledger_id: int, entry_ids: Sequence[int], *, high_priority: bool = False
     ) -> tuple[int, bytes]:
         """Plain reads, joined; entry -1 reads the last entry the bookie holds."""
-        return self._encode_reads(_request(pb.READ_ENTRY, high_priority), ledger_id, entry_ids)
+        return self._encode_reads(ledger_id, entry_ids, None, high_priority=high_priority)
 
     def encode_fence_reads(
         self, ledger_id: int, entry_ids: Sequence[int], master_key: bytes, *, high_priority: bool = False
     ) -> tuple[int, bytes]:
         """Reads that fence the ledger first, joined."""
         check_key(master_key)
-        message = _request(pb.READ_ENTRY, high_priority)
-        message.readRequest.masterKey = master_key
-        message.readRequest.flag = pb.ReadRequest.FENCE_LEDGER
-        return self._encode_reads(message, ledger_id, entry_ids)
+        return self._encode_reads(ledger_id, entry_ids, master_key, high_priority=high_priority)
 
-    def _encode_reads(self, message: pb.Request, ledger_id: int, entry_ids: Sequence[int]) -> tuple[int, bytes]:
+    def _encode_reads(
+        self, ledger_id: int, entry_ids: Sequence[int], fence_key: bytes | None, *, high_priority: bool
+    ) -> tuple[int, bytes]:
         first = self._take(len(entry_ids))
-        header, read = message.header, message.readRequest
-        read.ledgerId = ledger_id
-        parts = []
-        for txn_id, entry_id in enumerate(entry_ids, first):
-            header.txnId = txn_id
-            read.entryId = entry_id
-            data = message.SerializeToString()
-            parts.append(LENGTH.pack(len(data)))
-            parts.append(data)
-        return first, b"".join(parts)
+        tail_size = 0 if fence_key is None else _FENCE_TAIL_SIZE
+        run: FramePattern | None = None
+        frames = []
+        for request_id, entry_id in enumerate(entry_ids, first):
+            if run is None or not run.fits(request_id, entry_id, 0):
+                frame = read_frame(request_id, ledger_id, entry_id, fence_key, high_priority=high_priority)
+                run = FramePattern(frame, request_id, entry_id, tail_size=tail_size)
+            frames.append(run.before_body(request_id, entry_id))
+        return first, b"".join(frames)
 
     def encode_auth(self, plugin: str, payload: bytes) -> tuple[int, bytes]:
         """One step of the authentication plugin's handshake."""
-        message = _request(pb.AUTH)
+        message = _request(pb.AUTH, self._take())
         message.authRequest.authPluginName, message.authRequest.payload = plugin, payload
-        return self._single(message)
+        return message.header.txnId, framed(message)
 
     def encode_read_lac(self, ledger_id: int) -> tuple[int, bytes]:
         """Ask for the explicit LAC and the last entry."""
-        message = _request(pb.READ_LAC)
+        message = _request(pb.READ_LAC, self._take())
         message.readLacRequest.ledgerId = ledger_id
-        return self._single(message)
+        return message.header.txnId, framed(message)
 
     def encode_write_lac(self, ledger_id: int, lac: int, master_key: bytes, body: bytes) -> tuple[int, bytes]:
         """Store an explicit LAC; body: the packet of `Digest.package_lac`."""
         check_key(master_key)
-        message = _request(pb.WRITE_LAC)
+        message = _request(pb.WRITE_LAC, self._take())
         write = message.writeLacRequest
         write.ledgerId, write.lac, write.masterKey, write.body = ledger_id, lac, master_key, body
-        return self._single(message)
+        return message.header.txnId, framed(message)
 
     def encode_bookie_info(self, *, free: bool = True, total: bool = True) -> tuple[int, bytes]:
         """Ask for disk space in bytes."""
         flags = pb.GetBookieInfoRequest
-        message = _request(pb.GET_BOOKIE_INFO)
+        message = _request(pb.GET_BOOKIE_INFO, self._take())
         message.getBookieInfoRequest.requested = (flags.FREE_DISK_SPACE if free else 0) | (
             flags.TOTAL_DISK_CAPACITY if total else 0
         )
-        return self._single(message)
-
-    def _single(self, message: pb.Request) -> tuple[int, bytes]:
-        txn_id = self._take()
-        message.header.txnId = txn_id
-        return txn_id, _framed(message)
-
-
-def _request(operation: pb.OperationType, high_priority: bool = False) -> pb.Request:
-    message = pb.Request()
-    message.header.version, message.header.operation = pb.VERSION_THREE, operation
-    if high_priority:
-        message.header.priority = HIGH_PRIORITY
-    return message
+        return message.header.txnId, framed(message)
 
 
 # --- client: answers ------------------------------------------------------------------------------------------------
@@ -547,9 +319,50 @@ def decode_responses(data: bytes, position: int, frame_size_max: int, responses:
         stop = position + LENGTH_SIZE + length
         if stop > end:
             break
-        append_response(responses, decode_response(data[position + LENGTH_SIZE : stop]))
+        response = decode_response(data[position + LENGTH_SIZE : stop])
+        run = _run_after(data, position, stop, response)
+        append_response(responses, response)
         position = stop
+        if run is not None:
+            position += _read_run(data, position, run, responses[-1])
     return position
+
+
+def _run_after(data: bytes, start: int, stop: int, response: Response) -> FramePattern | None:
+    """The pattern of the frame data[start:stop] when it is a success and the next frame seems to repeat it.
+
+    The proof that the frame is what protobuf writes comes last, because it costs as much as decoding.
+    """
+    if not same_head(data, start, stop) or type(response) not in (AddAcks, ReadBodies):
+        return None
+    assert isinstance(response, AddAcks | ReadBodies)
+    assert response.request_ids is not None
+    frame, ledger_id = data[start:stop], response.ledger_id
+    request_id, entry_id = response.request_ids[0], response.entry_ids[0]
+    if isinstance(response, AddAcks):
+        run = FramePattern(frame, request_id, entry_id)
+        if not run.continues(data, stop):
+            return None
+        expected = add_answer_frame(request_id, pb.EOK, ledger_id, entry_id)
+    else:
+        body, max_lac = response.bodies[0], response.max_lac
+        run = read_answer_pattern(frame, request_id, entry_id, len(body), max_lac)
+        if not run.continues(data, stop):
+            return None
+        expected = read_answer_frame(request_id, pb.EOK, ledger_id, entry_id, body, max_lac)
+    return run if frame == expected else None
+
+
+def _read_run(data: bytes, position: int, run: FramePattern, batch: Response) -> int:
+    """Add to `batch` the frames at `position` that repeat the pattern; return their bytes."""
+    assert isinstance(batch, AddAcks | ReadBodies)
+    assert batch.request_ids is not None
+    request_ids, entry_ids, bodies = run.read(data, position)
+    batch.request_ids += request_ids
+    batch.entry_ids += entry_ids
+    if isinstance(batch, ReadBodies):
+        batch.bodies += bodies
+    return len(entry_ids) * run.size
 
 
 def decode_response(frame: bytes) -> Response:
@@ -561,12 +374,12 @@ def decode_response(frame: bytes) -> Response:
             f"answer of {len(frame)} bytes is no v3 response: not a bookie that speaks v3"
         ) from error
     if not message.IsInitialized():
-        if _missing(message) != ["status"]:
-            raise RemoteProtocolError(f"v3 response lacks {', '.join(_missing(message))}")
+        if missing_fields(message) != ["status"]:
+            raise RemoteProtocolError(f"v3 response lacks {', '.join(missing_fields(message))}")
         message.status = pb.EIO  # a status number we do not know is no verdict
     header = message.header
-    operation, txn_id = _OPERATIONS.get(header.operation, Operation.UNKNOWN), header.txnId
-    outer = _STATUS_OF_CODE[message.status]
+    operation, txn_id = OPERATIONS.get(header.operation, Operation.UNKNOWN), header.txnId
+    outer = STATUS_OF_CODE[message.status]
     match operation:
         case Operation.ADD if message.HasField("addResponse"):
             add = message.addResponse
@@ -598,7 +411,7 @@ def decode_response(frame: bytes) -> Response:
 
 def _status(outer: Status, inner: pb.StatusCode) -> Status:
     """The inner status counts only when the outer one is OK."""
-    return _STATUS_OF_CODE[inner] if outer is Status.OK else outer
+    return STATUS_OF_CODE[inner] if outer is Status.OK else outer
 
 
 def _decode_read_response(read: pb.ReadResponse, outer: Status, txn_id: int) -> Response:

@@ -1,0 +1,402 @@
+"""Protocol v3, the bookie's side: protobuf Requests in, Responses out. Numbers and the client's side are in `v3`.
+
+Sources: field tables of the reference, 2; Apache 4.18 *ProcessorV3 for the shape of answers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from bookkeeper.model import ENTRY_HEADER_SIZE, MASTER_KEY_SIZE, Status
+from bookkeeper.wire.digest import LAC_HEADER_SIZE, ids_of, lac_of
+from bookkeeper.wire.framing import LENGTH, LENGTH_SIZE, bad_length
+from bookkeeper.wire.messages import (
+    AddBatch,
+    Auth,
+    BookieInfo,
+    FenceRead,
+    ForceLedger,
+    ListEntries,
+    LongPollRead,
+    Malformed,
+    Operation,
+    ReadBatch,
+    ReadLac,
+    Request,
+    StartTls,
+    WriteLac,
+    append_request,
+)
+from bookkeeper.wire.proto import BookkeeperProtocol_pb2 as pb
+from bookkeeper.wire.runs import FramePattern, same_head
+from bookkeeper.wire.v3 import (
+    CODE_OF_STATUS,
+    OPERATIONS,
+    add_answer_frame,
+    add_frame,
+    add_tail_size,
+    framed,
+    missing_fields,
+    read_answer_frame,
+    read_answer_pattern,
+    read_frame,
+)
+
+# The inner message that each operation needs.
+_REQUEST_FIELDS = {
+    Operation.ADD: "addRequest",
+    Operation.READ: "readRequest",
+    Operation.AUTH: "authRequest",
+    Operation.READ_LAC: "readLacRequest",
+    Operation.WRITE_LAC: "writeLacRequest",
+    Operation.BOOKIE_INFO: "getBookieInfoRequest",
+    Operation.START_TLS: "startTLSRequest",
+    Operation.FORCE: "forceLedgerRequest",
+    Operation.LIST_ENTRIES: "getListOfEntriesOfLedgerRequest",
+}
+
+_DEFERRED_SYNC = 0x1
+
+_BODY_HEAD = struct.Struct(">qqq")  # ledger, entry, LAC
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+def decode_requests(data: bytes, position: int, frame_size_max: int, requests: list[Request]) -> tuple[int, bool]:
+    """Append the requests of all whole frames from `position` on.
+
+    Returns where the first frame starts that is incomplete (True) or no v3 request (False).
+    Raises RemoteProtocolError at a length out of bounds; what came before it is in `requests`.
+    """
+    end = len(data)
+    while end - position >= LENGTH_SIZE:
+        length = LENGTH.unpack_from(data, position)[0]
+        if not 0 < length <= frame_size_max:
+            raise bad_length(length, frame_size_max)
+        stop = position + LENGTH_SIZE + length
+        if stop > end:
+            break
+        request = decode_request(data[position + LENGTH_SIZE : stop])
+        if request is None:
+            return position, False
+        run = _run_after(data, position, stop, request)
+        append_request(requests, request)
+        position = stop
+        if run is not None:
+            position += _read_run(data, position, run, requests[-1])
+    return position, True
+
+
+def _run_after(data: bytes, start: int, stop: int, request: Request) -> FramePattern | None:
+    """The pattern of the frame data[start:stop] when it is a plain add or read and the next frame seems to repeat it.
+
+    The proof that the frame is what protobuf writes comes last, because it costs as much as decoding.
+    """
+    if not same_head(data, start, stop):
+        return None
+    if type(request) is AddBatch and not (request.recovery or request.high_priority or request.deferred_sync):
+        request_id, entry_id, body = _first(request.token), request.entry_ids[0], request.bodies[0]
+        size = len(body)
+        if not data.startswith(body[:8], 2 * stop - start - size):  # another ledger
+            return None
+        frame = data[start:stop]
+        run = FramePattern(frame, request_id, entry_id, tail_size=add_tail_size(size), body_size=size)
+        expected = add_frame(request_id, request.ledger_id, entry_id, request.master_key, body)
+    elif type(request) is ReadBatch and request.entry_ids[0] >= 0:
+        request_id, entry_id = _first(request.token), request.entry_ids[0]
+        frame = data[start:stop]
+        run = FramePattern(frame, request_id, entry_id)
+        if not run.continues(data, stop):
+            return None
+        expected = read_frame(request_id, request.ledger_id, entry_id)
+    else:
+        return None
+    return run if frame == expected else None
+
+
+def _first(token: object) -> int:
+    assert isinstance(token, list)
+    request_id: int = token[0]
+    return request_id
+
+
+def _read_run(data: bytes, position: int, run: FramePattern, batch: Request) -> int:
+    """Add to `batch` the frames at `position` that repeat the pattern; return their bytes.
+
+    Stops at an add whose body is of another ledger or entry than it says: decode_request refuses it.
+    """
+    assert isinstance(batch, AddBatch | ReadBatch)
+    assert isinstance(batch.token, list)
+    request_ids, entry_ids, bodies = run.read(data, position)
+    if isinstance(batch, AddBatch):
+        heads = [_BODY_HEAD.unpack_from(body) for body in bodies]
+        for index, (ledger_id, entry_id, _) in enumerate(heads):
+            if entry_id != entry_ids[index] or ledger_id != batch.ledger_id:
+                del request_ids[index:], entry_ids[index:], bodies[index:], heads[index:]
+                break
+        batch.last_confirmed = max([batch.last_confirmed, *[lac for _, _, lac in heads]])
+        batch.bodies += bodies
+    batch.entry_ids += entry_ids
+    batch.token += request_ids
+    return len(entry_ids) * run.size
+
+
+def decode_request(frame: bytes) -> Request | None:
+    """The request in a frame; None when it is not a v3 request at all."""
+    try:
+        message = pb.Request.FromString(frame)
+    except DecodeError:
+        return None
+    if not message.IsInitialized():
+        return _refuse_unknown_numbers(message)
+    header = message.header
+    operation = OPERATIONS.get(header.operation, Operation.UNKNOWN)
+    if header.version != pb.VERSION_THREE:
+        return _refusal(message, operation, Status.BAD_VERSION, f"protocol version {header.version} in a v3 header")
+    field = _REQUEST_FIELDS.get(operation)
+    if field is None:
+        return _refusal(message, operation, Status.BAD_REQUEST, f"operation {header.operation} is not served on v3")
+    if not message.HasField(field):
+        return _refusal(message, operation, Status.BAD_REQUEST, f"{operation.value} without its {field}")
+    match operation:
+        case Operation.ADD:
+            return _decode_add(message)
+        case Operation.READ:
+            return _decode_read(message)
+        case Operation.WRITE_LAC:
+            return _decode_write_lac(message)
+        case Operation.AUTH:
+            return Auth(message.authRequest.authPluginName, message.authRequest.payload, header)
+        case Operation.START_TLS:
+            return StartTls(header)
+        case Operation.BOOKIE_INFO:
+            wanted = message.getBookieInfoRequest.requested
+            flags = pb.GetBookieInfoRequest
+            return BookieInfo(wanted & flags.FREE_DISK_SPACE != 0, wanted & flags.TOTAL_DISK_CAPACITY != 0, header)
+        case _:
+            return _decode_ledger_request(message, operation)
+
+
+def _decode_add(message: pb.Request) -> Request:
+    add, header = message.addRequest, message.header
+    ledger_id, entry_id, body = add.ledgerId, add.entryId, add.body
+    if len(body) < ENTRY_HEADER_SIZE:
+        return _refusal(message, Operation.ADD, Status.BAD_REQUEST, f"body of {len(body)} bytes is below 32")
+    if ledger_id < 0 or entry_id < 0:
+        return _refusal(message, Operation.ADD, Status.BAD_REQUEST, "negative id")
+    if ids_of(body) != (ledger_id, entry_id):
+        found = "ledger {} entry {}".format(*ids_of(body))
+        return _refusal(message, Operation.ADD, Status.BAD_REQUEST, f"the body is of {found}")
+    if len(add.masterKey) != MASTER_KEY_SIZE:
+        return _refusal(message, Operation.ADD, Status.BAD_REQUEST, f"master key of {len(add.masterKey)} bytes")
+    return AddBatch(
+        ledger_id,
+        add.masterKey,
+        [entry_id],
+        [body],
+        max(-1, lac_of(body)),
+        add.flag == pb.AddRequest.RECOVERY_ADD and add.HasField("flag"),
+        header.priority > 0,
+        add.writeFlags & _DEFERRED_SYNC != 0,
+        [header.txnId],
+    )
+
+
+def _decode_read(message: pb.Request) -> Request:
+    read, header = message.readRequest, message.header
+    ledger_id, entry_id = read.ledgerId, read.entryId
+    if ledger_id < 0 or entry_id < -1:
+        return _refusal(message, Operation.READ, Status.BAD_REQUEST, "negative id")
+    flag = read.flag if read.HasField("flag") else 0
+    if flag == pb.ReadRequest.FENCE_LEDGER:
+        key = read.masterKey if len(read.masterKey) == MASTER_KEY_SIZE else None
+        return FenceRead(ledger_id, entry_id, key, header.priority > 0, header)
+    if read.HasField("previousLAC"):
+        timeout_ms = read.timeOut if read.HasField("timeOut") else None
+        piggyback = flag == pb.ReadRequest.ENTRY_PIGGYBACK
+        return LongPollRead(ledger_id, entry_id, read.previousLAC, timeout_ms, piggyback, header)
+    return ReadBatch(ledger_id, [entry_id], [header.txnId])
+
+
+def _decode_write_lac(message: pb.Request) -> Request:
+    write = message.writeLacRequest
+    ledger_id, lac, body = write.ledgerId, write.lac, write.body
+    problem = ""
+    if ledger_id < 0:
+        problem = "negative id"
+    elif len(body) < LAC_HEADER_SIZE:
+        problem = f"packet of {len(body)} bytes is below {LAC_HEADER_SIZE}"
+    elif ids_of(body) != (ledger_id, lac):
+        problem = "the packet is of ledger {} LAC {}".format(*ids_of(body))
+    elif len(write.masterKey) != MASTER_KEY_SIZE:
+        problem = f"master key of {len(write.masterKey)} bytes"
+    if problem:
+        return _refusal(message, Operation.WRITE_LAC, Status.BAD_REQUEST, problem)
+    return WriteLac(ledger_id, lac, write.masterKey, body, message.header)
+
+
+def _decode_ledger_request(message: pb.Request, operation: Operation) -> Request:
+    """The requests that carry a ledger id and nothing else."""
+    ledger_id: int = getattr(message, _REQUEST_FIELDS[operation]).ledgerId
+    if ledger_id < 0:
+        return _refusal(message, operation, Status.BAD_REQUEST, "negative id")
+    if operation is Operation.READ_LAC:
+        return ReadLac(ledger_id, message.header)
+    if operation is Operation.FORCE:
+        return ForceLedger(ledger_id, message.header)
+    return ListEntries(ledger_id, message.header)
+
+
+def _refuse_unknown_numbers(message: pb.Request) -> Malformed | None:
+    """A request that lacks nothing but a version or operation whose number we do not know; None for anything else."""
+    missing = set(missing_fields(message))
+    numbers = {"header.version": 1, "header.operation": 2}
+    if not missing <= set(numbers):
+        return None
+    unknown: Iterable[Any] = UnknownFieldSet(message.header)  # type: ignore[assignment]  # the stub lacks __iter__
+    present = {field.field_number: field.data for field in unknown}
+    if not all(numbers[name] in present for name in missing):
+        return None
+    if "header.version" in missing:
+        return _refusal(message, Operation.UNKNOWN, Status.BAD_VERSION, f"protocol version {present[1]} in a v3 header")
+    return _refusal(message, Operation.UNKNOWN, Status.BAD_REQUEST, f"operation number {present[2]} is unknown")
+
+
+def _refusal(message: pb.Request, operation: Operation, status: Status, reason: str) -> Malformed:
+    """The token is the whole answer: header copied, with the ids where the answer has a place for them."""
+    code = CODE_OF_STATUS[status]
+    answer = pb.Response(status=code)
+    answer.header.CopyFrom(message.header)
+    ledger_id = entry_id = -1
+    if operation is Operation.ADD and message.HasField("addRequest"):
+        ledger_id, entry_id = message.addRequest.ledgerId, message.addRequest.entryId
+        add = answer.addResponse
+        add.status, add.ledgerId, add.entryId = code, ledger_id, entry_id
+    elif operation is Operation.READ and message.HasField("readRequest"):
+        ledger_id, entry_id = message.readRequest.ledgerId, message.readRequest.entryId
+        read = answer.readResponse
+        read.status, read.ledgerId, read.entryId = code, ledger_id, entry_id
+    elif operation is Operation.WRITE_LAC and message.HasField("writeLacRequest"):
+        ledger_id = message.writeLacRequest.ledgerId
+        answer.writeLacResponse.status, answer.writeLacResponse.ledgerId = code, ledger_id
+    elif operation is Operation.READ_LAC and message.HasField("readLacRequest"):
+        ledger_id = message.readLacRequest.ledgerId
+        answer.readLacResponse.status, answer.readLacResponse.ledgerId = code, ledger_id
+    return Malformed(operation, status, ledger_id, entry_id, reason, answer)
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an answer may carry beside its status."""
+
+    body: bytes | None = None
+    max_lac: int | None = None
+    lac_update_ms: int | None = None
+    explicit_lac: bytes | None = None
+    last_entry: bytes | None = None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    plugin: str = ""
+    payload: bytes = b""
+    availability: bytes | None = None
+
+
+def add_replies(batch: AddBatch, status: Status) -> bytes:
+    """All answers to a batch of adds, joined."""
+    assert isinstance(batch.token, list)
+    code = CODE_OF_STATUS[status]
+    run: FramePattern | None = None
+    frames = []
+    for request_id, entry_id in zip(batch.token, batch.entry_ids, strict=True):
+        if run is None or not run.fits(request_id, entry_id, 0):
+            run = FramePattern(add_answer_frame(request_id, code, batch.ledger_id, entry_id), request_id, entry_id)
+        frames.append(run.before_body(request_id, entry_id))
+    return b"".join(frames)
+
+
+def read_replies(batch: ReadBatch, results: Sequence[bytes | Status], max_lac: int | None) -> list[bytes]:
+    """The answers to a batch of reads as parts to send one after the other."""
+    assert isinstance(batch.token, list)
+    run: FramePattern | None = None
+    parts = []
+    for request_id, entry_id, result in zip(batch.token, batch.entry_ids, results, strict=True):
+        if isinstance(result, Status):
+            code = CODE_OF_STATUS[result]
+            parts.append(read_answer_frame(request_id, code, batch.ledger_id, entry_id, None, None))
+            continue
+        size = len(result)
+        if run is None or not run.fits(request_id, entry_id, size):
+            frame = read_answer_frame(request_id, pb.EOK, batch.ledger_id, entry_id, result, max_lac)
+            run = read_answer_pattern(frame, request_id, entry_id, size, max_lac)
+        parts.append(run.before_body(request_id, entry_id))
+        parts.append(result)
+        if run.end:
+            parts.append(run.end)
+    return parts
+
+
+def reply(request: Request, status: Status, answer: Answer) -> bytes:
+    """The answer to any request but the two batches."""
+    if isinstance(request, Malformed):
+        assert isinstance(request.token, pb.Response)
+        return framed(request.token)
+    header = request.token
+    assert isinstance(header, pb.BKPacketHeader)
+    code = CODE_OF_STATUS[status]
+    response = pb.Response(status=code)
+    if isinstance(request, Auth):
+        response.header.CopyFrom(header)
+    else:
+        response.header.version, response.header.operation = pb.VERSION_THREE, header.operation
+        response.header.txnId = header.txnId
+    _fill(response, request, code, answer)
+    return framed(response)
+
+
+def _fill(response: pb.Response, request: Request, code: pb.StatusCode, answer: Answer) -> None:
+    """Set the inner message of `response`."""
+    match request:
+        case FenceRead() | LongPollRead():
+            read = response.readResponse
+            read.status, read.ledgerId, read.entryId = code, request.ledger_id, request.entry_id
+            if code == pb.EOK:
+                _set(read, body=answer.body, maxLAC=answer.max_lac, lacUpdateTimestamp=answer.lac_update_ms)
+        case ReadLac():
+            lac = response.readLacResponse
+            lac.status, lac.ledgerId = code, request.ledger_id
+            _set(lac, lacBody=answer.explicit_lac, lastEntryBody=answer.last_entry)
+        case WriteLac():
+            response.writeLacResponse.status, response.writeLacResponse.ledgerId = code, request.ledger_id
+        case ForceLedger():
+            response.forceLedgerResponse.status, response.forceLedgerResponse.ledgerId = code, request.ledger_id
+        case BookieInfo():
+            info = response.getBookieInfoResponse
+            info.status = code
+            _set(info, totalDiskCapacity=answer.total_bytes, freeDiskSpace=answer.free_bytes)
+        case ListEntries():
+            entries = response.getListOfEntriesOfLedgerResponse
+            entries.status, entries.ledgerId = code, request.ledger_id
+            _set(entries, availabilityOfEntriesOfLedger=answer.availability)
+        case Auth() if code == pb.EOK:
+            response.authResponse.authPluginName, response.authResponse.payload = answer.plugin, answer.payload
+        case StartTls() if code == pb.EOK:
+            response.startTLSResponse.SetInParent()
+        case _:
+            pass  # a refused handshake has no inner message
+
+
+def _set(message: object, **fields: bytes | int | None) -> None:
+    """Set the fields that are known."""
+    for name, value in fields.items():
+        if value is not None:
+            setattr(message, name, value)
