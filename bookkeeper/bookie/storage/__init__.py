@@ -13,5 +13,5 @@ Files, all Apache's (either bookie starts on the other's directories), below `<d
 Threads: the reactor adds and reads, the storage worker flushes and checkpoints, the read worker reads what is not in
 the page cache. What they share is guarded by one lock, taken per batch.
 
-What is assumed of disks: bookkeeper.filesystem. What each crash leaves behind stands beside the code that copes with it.
+What is assumed of disks: bookkeeper.filesystem. What a crash leaves behind is said beside the code that copes.
 """

@@ -121,7 +121,7 @@ class EntryLogs:
         """Write a block of records (`size` bytes, framed) and return its location: log id << 32 | offset.
 
         Not durable before `sync`. ledger_sizes: (ledger id, bytes with the 4-byte sizes) for the map.
-        Tries every directory that is not full. Raises NoWritableDisk (nothing stored, try again later), OSError (fatal).
+        Tries every directory that is not full. Raises NoWritableDisk (nothing stored, try again), OSError (fatal).
         """
         block = b"".join(parts)
         while True:

@@ -373,6 +373,7 @@ class LedgerStorage:
         forgotten afterwards is what the journal had synced before the rotation (I-54). Thread: storage worker.
         Raises as `flush_snapshot`.
         """
+        self._check_usable()
         while self._snapshots:
             self.flush_snapshot()
         with _Fatal(self):

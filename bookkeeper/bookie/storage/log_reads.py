@@ -109,6 +109,7 @@ class LogReader:
                 if not self._fill(file, offset, size):
                     return
                 at = 0
+            end = at
             problem = self._check_head(at, offset, ledger_id, entry_id)
             if problem is None:
                 (size,) = SIZE.unpack_from(self._data, at)
