@@ -1,0 +1,630 @@
+"""Entries on their way to their write sets: acknowledged in order, once Qa members of the committed ensemble hold them.
+
+No object exists per entry. The state of entry e is slot e mod capacity of three rings: the ensemble indexes whose
+positive answer is missing (one bit each, so that a repeated answer counts once), those given up, and the payload size.
+
+        tail            head             next
+    ------|###############|****************|------> entry ids
+          acknowledged,   not acknowledged
+          answers missing
+
+A change of the ensemble holds acknowledgements back from `begin_change` to `end_change`; then every entry that was not
+acknowledged is judged again under the new ensemble, also those that were complete but queued (I-05).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bookkeeper.errors import (
+    AddFailed,
+    BookKeeperError,
+    DuplicateEntry,
+    InvalidArgument,
+    LedgerFencedOff,
+    UnauthorizedAccess,
+)
+from bookkeeper.model import BookieId, EntryId, Status, check_quorum
+from bookkeeper.protocol.schedule import write_set
+
+CHANGES_MAX_DEFAULT = 2**31 - 1
+"""Ensemble changes that one window makes (maxNumEnsembleChanges)."""
+
+
+class Decision(enum.Enum):
+    """What the driver does about a failed answer."""
+
+    IGNORED = "from a bookie no longer at that index, or the window has failed already"
+    NOTED = "the bookie may be replaced later (delayEnsembleChange), nothing to do now"
+    CHANGE = "begin an ensemble change"
+    MERGED = "a change is running; it, or the one after it, takes care of this bookie"
+    FATAL = "the window has failed: see `error`, and call `fail`"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequest:
+    """A change to make: a fragment from `first_entry_id` on in which the failed indexes hold other bookies."""
+
+    first_entry_id: EntryId
+    failed: dict[int, BookieId]
+    ensemble: tuple[BookieId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeResult:
+    """The end of a change.
+
+    resend: entry ids, ascending, to send to the new bookie of each replaced index.
+    acknowledged: entries that were complete all the time and may be acknowledged now.
+    further: other bookies failed meanwhile; begin another change.
+    """
+
+    resend: dict[int, list[int]]
+    acknowledged: range
+    further: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """Entries that one bookie did not answer in time."""
+
+    index: int
+    bookie_id: BookieId
+    entry_ids: list[int]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Entries first..last sent at one moment to the ensemble indexes in `indexes` (bits)."""
+
+    first: int
+    last: int
+    sent_at: float
+    indexes: int
+
+
+class AddWindow:
+    """The unacknowledged and unanswered adds of one ledger. Events in, decisions out; owns no connection and no clock.
+
+    Bounds: at most `entries_max` entries and `bytes_max` payload bytes (one entry may exceed it alone) until all Qw
+    bookies answered or were given up (I-14). Entry ids are given out by `push`; or the caller chooses them with
+    `push_ids` (a window is used in one way only), where gaps are held back and must span less than the ring.
+
+    frozen_lac: recovery; the LAC to stamp on every entry, whatever is acknowledged meanwhile (I-38).
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger_id: int,
+        ensemble: Sequence[BookieId],
+        write_quorum: int,
+        ack_quorum: int,
+        entries_max: int,
+        bytes_max: int,
+        next_entry_id: int = 0,
+        length: int = 0,
+        frozen_lac: int | None = None,
+        delay_ensemble_change: bool = False,
+        response_timeout_s: float | None = None,
+        quorum_timeout_s: float | None = None,
+        changes_max: int = CHANGES_MAX_DEFAULT,
+    ) -> None:
+        ensemble_size = len(ensemble)
+        check_quorum(ensemble_size, write_quorum, ack_quorum)
+        if entries_max < 1 or bytes_max < 1:
+            raise InvalidArgument(
+                f"a window of {entries_max} entries and {bytes_max} bytes holds nothing; give at least 1"
+            )
+        self._ledger_id = ledger_id
+        self._ensemble = _distinct(ensemble)
+        self._spare = write_quorum - ack_quorum  # answers an entry may lack and still be complete
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._frozen_lac = frozen_lac
+        self._delayed = delay_ensemble_change
+        self._response_timeout_s = response_timeout_s
+        self._quorum_timeout_s = quorum_timeout_s
+        self._changes_left = changes_max
+
+        capacity = 1 << (entries_max - 1).bit_length()
+        self._slot_mask = capacity - 1
+        # A free slot lacks more answers than any entry may, at indexes that do not exist: it is never complete.
+        self._free = ((1 << (write_quorum + 1)) - 1) << ensemble_size
+        self._free_slots = [self._free] * capacity
+        one_turn = [
+            sum(1 << index for index in write_set(start, ensemble_size, write_quorum)) for start in range(ensemble_size)
+        ]
+        # write_set_bits[e % E : e % E + n]: the write sets of n entries from e on.
+        self._write_set_bits = one_turn * (capacity // ensemble_size + 2)
+        self._waits = self._free_slots.copy()  # bits without a positive answer
+        self._lost = [0] * capacity  # those of them that are not expected any more
+        self._sizes = [0] * capacity
+
+        # 0 <= tail <= head <= next <= tail + capacity; head - 1 = last acknowledged, next - 1 = LAP.
+        # Slots outside [tail, next) are free; inside, only ids not pushed yet (`push_ids`) are.
+        self._tail = self._head = self._next = next_entry_id
+        self._lost_until = next_entry_id  # no entry at or above it has a bit in _lost
+        # acknowledged_length <= pushed_length; 0 <= occupied_entries <= next - tail
+        self._acknowledged_length = self._pushed_length = length
+        self._occupied_entries = self._occupied_bytes = 0
+
+        self._failed: dict[int, BookieId] = {}  # subset of enumerate(ensemble): to be replaced
+        self._abandoned = 0  # bits of the indexes that get nothing any more (I-28a)
+        self._changing = False
+        self._error: BookKeeperError | None = None  # set once; nothing is acknowledged after that (I-08)
+        self._outstanding_taken = False
+        # Both by time of sending. A batch leaves when nothing of it is wanted any more: the ring bounds their number.
+        self._sent: deque[_Batch] = deque()
+        self._pushed: deque[_Batch] = deque()
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    @property
+    def ensemble(self) -> tuple[BookieId, ...]:
+        """The bookies that entries go to now."""
+        return self._ensemble
+
+    @property
+    def last_acknowledged(self) -> EntryId:
+        """Everything up to here was acknowledged."""
+        return EntryId(self._head - 1)
+
+    @property
+    def lac(self) -> EntryId:
+        """The LAC to stamp on entries sent now (I-07, I-38)."""
+        return EntryId(self._head - 1 if self._frozen_lac is None else self._frozen_lac)
+
+    @property
+    def last_pushed(self) -> EntryId:
+        """The highest entry id ever pushed."""
+        return EntryId(self._next - 1)
+
+    @property
+    def acknowledged_length(self) -> int:
+        """Payload bytes of the acknowledged entries: the length to close with (I-12)."""
+        return self._acknowledged_length
+
+    @property
+    def pushed_length(self) -> int:
+        """Payload bytes of all entries pushed: the length before the next one."""
+        return self._pushed_length
+
+    @property
+    def unacknowledged_count(self) -> int:
+        """Ids from the first unacknowledged to the last pushed, gaps of `push_ids` included."""
+        return self._next - self._head
+
+    @property
+    def occupied_entries(self) -> int:
+        """Entries that some bookie may still answer, or that are not acknowledged."""
+        return self._occupied_entries
+
+    @property
+    def occupied_bytes(self) -> int:
+        """Their payload bytes."""
+        return self._occupied_bytes
+
+    @property
+    def changing(self) -> bool:
+        """True between `begin_change` and its end."""
+        return self._changing
+
+    @property
+    def failed(self) -> Mapping[int, BookieId]:
+        """Indexes whose bookie failed and has not been replaced."""
+        return MappingProxyType(self._failed)
+
+    @property
+    def abandoned(self) -> frozenset[int]:
+        """Indexes that get nothing any more."""
+        return frozenset(_indexes(self._abandoned))
+
+    @property
+    def error(self) -> BookKeeperError | None:
+        """Why the window failed for good; None while it works."""
+        return self._error
+
+    @property
+    def stuck(self) -> EntryId | None:
+        """The first entry that too many bookies gave up on ever to reach Qa, unless they are replaced."""
+        for entry_id in range(self._head, min(self._next, self._lost_until)):
+            slot = entry_id & self._slot_mask
+            if (self._waits[slot] & self._lost[slot]).bit_count() > self._spare:
+                return EntryId(entry_id)
+        return None
+
+    # --- pushing ----------------------------------------------------------------------------------------------------
+
+    def accepts(self, sizes: Sequence[int]) -> int:
+        """How many of the leading entries of these sizes fit now; an empty window always takes one."""
+        if self._error is not None:
+            return 0
+        room_entries = self._entries_max - self._occupied_entries
+        room_bytes = self._bytes_max - self._occupied_bytes
+        if len(sizes) <= room_entries and sum(sizes) <= room_bytes:
+            return len(sizes)
+        if not self._occupied_entries:
+            room_bytes = max(room_bytes, sizes[0])
+        count = 0
+        for size in sizes[:room_entries]:
+            room_bytes -= size
+            if room_bytes < 0:
+                break
+            count += 1
+        return count
+
+    def push(self, sizes: Sequence[int], now: float) -> EntryId:
+        """Take entries of these payload sizes (as many as `accepts` said) and return the id of the first (I-03)."""
+        first = self._next
+        count = len(sizes)
+        assert count <= self.accepts(sizes), "push without asking accepts"
+        if not count:
+            return EntryId(first)
+        residue = first % len(self._ensemble)
+        self._put(self._waits, first, self._write_set_bits[residue : residue + count])
+        self._put(self._sizes, first, list(sizes))
+        self._next = first + count
+        self._count_in(count, sum(sizes))
+        self._note_sent(first, first + count - 1, now)
+        if self._abandoned:
+            self._give_up(range(first, first + count), self._abandoned)
+        return EntryId(first)
+
+    def accepts_ids(self, entry_ids: Sequence[int], sizes: Sequence[int]) -> int:
+        """How many of these leading entries fit now. An id too far above the oldest entry has to wait for the gap."""
+        until = self._tail + len(self._waits)
+        fitting = 0
+        for entry_id in entry_ids:
+            if entry_id >= until:
+                break
+            fitting += 1
+        return self.accepts(sizes[:fitting]) if fitting else 0
+
+    def push_ids(self, entry_ids: Sequence[int], sizes: Sequence[int], now: float) -> None:
+        """Take entries whose ids the caller chose. Acknowledgements still go by consecutive ids, gaps hold them back.
+
+        Raises DuplicateEntry for an id used before, InvalidArgument for a negative one; nothing is taken then.
+        """
+        assert len(entry_ids) <= self.accepts_ids(entry_ids, sizes), "push_ids without asking accepts_ids"
+        waits, mask, ensemble_size = self._waits, self._slot_mask, len(self._ensemble)
+        seen: set[int] = set()
+        for entry_id in entry_ids:
+            if entry_id < 0:
+                raise InvalidArgument(f"ledger {self._ledger_id}: entry id {entry_id} is negative; ids start at 0")
+            pushed = entry_id < self._next and waits[entry_id & mask] != self._free
+            if entry_id < self._head or pushed or entry_id in seen:
+                raise DuplicateEntry(
+                    f"ledger {self._ledger_id}: entry id {entry_id} was used already; choose one above "
+                    f"{self._head - 1} that was not added yet",
+                    ledger_id=self._ledger_id,
+                    entry_id=entry_id,
+                )
+            seen.add(entry_id)
+        for entry_id, size in zip(entry_ids, sizes, strict=True):
+            waits[entry_id & mask] = self._write_set_bits[entry_id % ensemble_size]
+            self._sizes[entry_id & mask] = size
+            self._note_sent(entry_id, entry_id, now)
+        if entry_ids:
+            self._next = max(self._next, max(entry_ids) + 1)
+        self._count_in(len(entry_ids), sum(sizes))
+        if self._abandoned:
+            self._give_up(entry_ids, self._abandoned)
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def on_responses(self, index: int, bookie_id: BookieId, entry_ids: Sequence[int]) -> range:
+        """`bookie_id` at ensemble index `index` stored these entries; return what is acknowledged by it, in order.
+
+        Answers of a bookie that is no longer at that index do not count (I-05), nor do repeated ones, nor ids that are
+        not in the window any more.
+        """
+        if self._error is not None or self._ensemble[index] != bookie_id:
+            return range(self._head, self._head)
+        waits, mask, tail, until = self._waits, self._slot_mask, self._tail, self._next
+        bit = 1 << index
+        for entry_id in entry_ids:
+            if tail <= entry_id < until:
+                slot = entry_id & mask
+                missing = waits[slot]
+                if missing & bit:
+                    waits[slot] = missing ^ bit
+        return self._advance()
+
+    def on_failure(
+        self, index: int, bookie_id: BookieId, status: Status | None, entry_ids: Sequence[int] | None
+    ) -> Decision:
+        """`bookie_id` at `index` did not store these entries, or did not say so.
+
+        status: None when the bookie is unavailable or too late. entry_ids: None for everything outstanding there.
+        """
+        if self._error is not None or self._ensemble[index] != bookie_id:
+            return Decision.IGNORED
+        if status is Status.FENCED or status is Status.UNAUTHORIZED:
+            self._error = self._verdict(bookie_id, status)
+            return Decision.FATAL
+        bit = 1 << index
+        self._give_up(range(self._tail, self._next) if entry_ids is None else entry_ids, bit)
+        self._release()
+        if self._abandoned & bit:
+            return Decision.NOTED
+        self._failed[index] = bookie_id
+        if self._changing:
+            return Decision.MERGED
+        if self._delayed and status is not Status.READ_ONLY and self.stuck is None:
+            return Decision.NOTED
+        if not self._changes_left:
+            self._error = AddFailed(
+                f"ledger {self._ledger_id}: bookie {bookie_id} failed and the limit of ensemble changes is reached; "
+                "write on in a new ledger",
+                ledger_id=self._ledger_id,
+            )
+            return Decision.FATAL
+        return Decision.CHANGE
+
+    def fail(self, error: BookKeeperError) -> Sequence[int]:
+        """End the window for good (I-08): return the ids that will never be acknowledged; a second call returns none.
+
+        The outcome of those adds is open (I-41). The first error stays in `error`.
+        """
+        self._error = self._error or error
+        if self._outstanding_taken:
+            return ()
+        self._outstanding_taken = True
+        outstanding = range(self._head, self._next)
+        gaps = any(self._waits[entry_id & self._slot_mask] == self._free for entry_id in outstanding)
+        self._occupied_entries = self._occupied_bytes = 0
+        self._sent.clear()
+        self._pushed.clear()
+        if not gaps:
+            return outstanding
+        return [entry_id for entry_id in outstanding if self._waits[entry_id & self._slot_mask] != self._free]
+
+    # --- ensemble changes -------------------------------------------------------------------------------------------
+
+    def begin_change(self) -> ChangeRequest:
+        """Hold acknowledgements back and say what to replace; the new fragment starts at LAC + 1 (I-09).
+
+        `failed` may grow until the change is committed: re-read it before each compare-and-set.
+        """
+        assert self._failed, "no ensemble change is due"
+        assert not self._changing, "an ensemble change is running already"
+        assert self._error is None, "the window has failed"
+        self._changing = True
+        self._changes_left -= 1
+        return ChangeRequest(EntryId(self._head), dict(self._failed), self._ensemble)
+
+    def end_change(self, ensemble: Sequence[BookieId], now: float) -> ChangeResult:
+        """The last fragment's ensemble, as committed, is `ensemble`: judge all unacknowledged entries under it (I-05).
+
+        Every index whose bookie differs starts again without answers, whoever replaced it. After an error it does
+        nothing but end the change.
+        """
+        assert self._changing, "no ensemble change is running"
+        assert len(ensemble) == len(self._ensemble), "the ensemble size is fixed (I-01)"
+        if self._error is not None:
+            return ChangeResult({}, self._resume(), further=False)
+        replaced = [index for index, bookie_id in enumerate(ensemble) if bookie_id != self._ensemble[index]]
+        replaced_bits = sum(1 << index for index in replaced)
+        self._ensemble = _distinct(ensemble)
+        self._failed = {index: old for index, old in self._failed.items() if ensemble[index] == old}
+        self._abandoned &= ~replaced_bits
+        # What was acknowledged stays in the old fragment: nobody answers for it at a replaced index any more.
+        self._give_up(range(self._tail, self._head), replaced_bits)
+        resend = self._expect_again(replaced)
+        self._note_sent_again(replaced_bits, now)
+        return ChangeResult(resend, self._resume(), further=bool(self._failed))
+
+    def abandon(self, indexes: Iterable[int]) -> range:
+        """Go on without these indexes (I-28a): they get nothing any more and nothing is expected from them.
+
+        Ends a running change. Returns what is acknowledged by that; if `stuck` is not None now, the entries cannot all
+        reach Qa and the caller has to give up.
+        """
+        bits = 0
+        for index in indexes:
+            bits |= 1 << index
+            self._failed.pop(index, None)
+        self._abandoned |= bits
+        self._give_up(range(self._tail, self._next), bits)
+        return self._resume()
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """When `overdue` or `quorum_overdue` should be called next; None while nothing is timed."""
+        deadlines = []
+        self._forget_answered()
+        if self._sent and self._response_timeout_s is not None:
+            deadlines.append(self._sent[0].sent_at + self._response_timeout_s)
+        if self._pushed and self._quorum_timeout_s is not None:
+            deadlines.append(self._pushed[0].sent_at + self._quorum_timeout_s)
+        return min(deadlines, default=None)
+
+    def overdue(self, now: float) -> list[Overdue]:
+        """Who has not answered what within the response timeout; each entry and bookie is reported once."""
+        if self._response_timeout_s is None:
+            return []
+        late: dict[int, list[int]] = {}
+        while self._sent and self._sent[0].sent_at + self._response_timeout_s <= now:
+            batch = self._sent.popleft()
+            for entry_id in range(max(batch.first, self._tail), batch.last + 1):
+                slot = entry_id & self._slot_mask
+                for index in _indexes(self._waits[slot] & ~self._lost[slot] & batch.indexes):
+                    late.setdefault(index, []).append(entry_id)
+        return [Overdue(index, self._ensemble[index], sorted(entry_ids)) for index, entry_ids in sorted(late.items())]
+
+    def quorum_overdue(self, now: float) -> EntryId | None:
+        """The entry pushed longest ago that misses the quorum timeout; None if there is none.
+
+        Complete entries behind a gap of `push_ids` wait for their caller and do not count.
+        """
+        if self._quorum_timeout_s is None:
+            return None
+        while self._pushed and self._pushed[0].sent_at + self._quorum_timeout_s <= now:
+            batch = self._pushed[0]
+            for entry_id in range(max(batch.first, self._head), batch.last + 1):
+                incomplete = self._waits[entry_id & self._slot_mask].bit_count() > self._spare
+                if incomplete or self._changing:
+                    return EntryId(entry_id)
+            self._pushed.popleft()
+        return None
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> range:
+        """Move head over complete entries and tail over those that nobody owes an answer for."""
+        head = old = self._head
+        waits, mask, until, spare = self._waits, self._slot_mask, self._next, self._spare
+        if not self._changing:
+            if spare:
+                while head < until and waits[head & mask].bit_count() <= spare:
+                    head += 1
+            else:
+                while head < until and not waits[head & mask]:
+                    head += 1
+            if head != old:
+                self._acknowledged_length += self._sum_sizes(old, head)
+                self._head = head
+        if self._tail < head:
+            self._release()
+        return range(old, head)
+
+    def _release(self) -> None:
+        """Free the slots of acknowledged entries that all Qw answered or gave up (I-14)."""
+        tail = old = self._tail
+        waits, lost, mask, head = self._waits, self._lost, self._slot_mask, self._head
+        while tail < head:
+            missing = waits[tail & mask]
+            if missing and missing & ~lost[tail & mask]:
+                break
+            tail += 1
+        if tail == old:
+            return
+        self._occupied_entries -= tail - old
+        self._occupied_bytes -= self._sum_sizes(old, tail)
+        self._put(waits, old, self._free_slots[: tail - old])
+        if old < self._lost_until:
+            self._put(lost, old, [0] * (tail - old))
+        self._tail = tail
+
+    def _resume(self) -> range:
+        """End a change; acknowledge what it held back, unless the window failed meanwhile."""
+        self._changing = False
+        return self._advance() if self._error is None else range(self._head, self._head)
+
+    def _give_up(self, entry_ids: Iterable[int], bits: int) -> None:
+        """Expect no answer from the indexes in `bits` for those of the entries that they have not answered."""
+        for entry_id in entry_ids:
+            if self._tail <= entry_id < self._next:
+                slot = entry_id & self._slot_mask
+                gone = self._waits[slot] & bits
+                if gone:
+                    self._lost[slot] |= gone
+                    self._lost_until = max(self._lost_until, entry_id + 1)
+
+    def _expect_again(self, replaced: Sequence[int]) -> dict[int, list[int]]:
+        """Forget the answers of the replaced indexes for all unacknowledged entries; return what to send where."""
+        resend: dict[int, list[int]] = {}
+        ensemble_size = len(self._ensemble)
+        for entry_id in range(self._head, self._next):
+            slot = entry_id & self._slot_mask
+            if self._waits[slot] == self._free:
+                continue
+            members = self._write_set_bits[entry_id % ensemble_size]
+            for index in replaced:
+                if members >> index & 1:
+                    self._waits[slot] |= 1 << index
+                    self._lost[slot] &= ~(1 << index)
+                    resend.setdefault(index, []).append(entry_id)
+        return resend
+
+    def _count_in(self, count: int, size: int) -> None:
+        self._occupied_entries += count
+        self._occupied_bytes += size
+        self._pushed_length += size
+
+    def _note_sent(self, first: int, last: int, now: float) -> None:
+        """Remember the moment for the timeouts; one batch per push."""
+        if self._response_timeout_s is None and self._quorum_timeout_s is None:
+            return
+        self._forget_answered()
+        everyone = (1 << len(self._ensemble)) - 1
+        if self._response_timeout_s is not None:
+            self._sent.append(_Batch(first, last, now, everyone & ~self._abandoned))
+        if self._quorum_timeout_s is not None:
+            self._pushed.append(_Batch(first, last, now, everyone))
+
+    def _note_sent_again(self, indexes: int, now: float) -> None:
+        """The unacknowledged entries go to new bookies at these indexes: their time starts anew."""
+        for batch in self._sent:
+            batch.indexes &= ~indexes
+        first: int | None = None
+        for entry_id in range(self._head, self._next + 1):
+            pushed = entry_id < self._next and self._waits[entry_id & self._slot_mask] != self._free
+            if pushed and first is None:
+                first = entry_id
+            elif not pushed and first is not None:
+                if self._response_timeout_s is not None:
+                    self._sent.append(_Batch(first, entry_id - 1, now, indexes))
+                if self._quorum_timeout_s is not None:
+                    self._pushed.append(_Batch(first, entry_id - 1, now, indexes))
+                first = None
+
+    def _forget_answered(self) -> None:
+        while self._sent and self._sent[0].last < self._tail:
+            self._sent.popleft()
+        while self._pushed and self._pushed[0].last < self._head:
+            self._pushed.popleft()
+
+    def _verdict(self, bookie_id: BookieId, status: Status) -> BookKeeperError:
+        if status is Status.FENCED:
+            return LedgerFencedOff(
+                f"bookie {bookie_id} says that ledger {self._ledger_id} was taken over by another client; the outcome "
+                "of the pending adds is open, write on in a new ledger",
+                ledger_id=self._ledger_id,
+            )
+        return UnauthorizedAccess(
+            f"bookie {bookie_id} refuses the password of ledger {self._ledger_id}, or the connection is not "
+            "authenticated; give the writer's password",
+            bookie_id=bookie_id,
+            ledger_id=self._ledger_id,
+        )
+
+    def _put(self, ring: list[int], first: int, values: list[int]) -> None:
+        """ring[first ...] = values, around the end of the ring."""
+        start = first & self._slot_mask
+        end = start + len(values)
+        if end <= len(ring):
+            ring[start:end] = values
+        else:
+            cut = len(ring) - start
+            ring[start:] = values[:cut]
+            ring[: end - len(ring)] = values[cut:]
+
+    def _sum_sizes(self, first: int, until: int) -> int:
+        start = first & self._slot_mask
+        end = start + until - first
+        sizes = self._sizes
+        if end <= len(sizes):
+            return sum(sizes[start:end])
+        return sum(sizes[start:]) + sum(sizes[: end - len(sizes)])
+
+
+def _distinct(ensemble: Sequence[BookieId]) -> tuple[BookieId, ...]:
+    assert len(set(ensemble)) == len(ensemble), f"a bookie twice in the ensemble {ensemble} (I-10)"
+    return tuple(ensemble)
+
+
+def _indexes(bits: int) -> list[int]:
+    """The positions of the set bits, ascending."""
+    found = []
+    while bits:
+        lowest = bits & -bits
+        found.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return found

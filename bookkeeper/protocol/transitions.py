@@ -1,0 +1,172 @@
+"""The changes a client makes to a ledger's metadata, each a pure function of what was just read and what is wanted.
+
+A compare-and-set loop reads (value, version), calls one of these, writes the result at that version, and on a conflict
+reads and calls again (I-15). Nothing the caller remembers is copied over what was read, except its own intent (I-11,
+I-39).
+
+    from          start_recovery   change_ensemble    close_by_writer               close_by_recovery
+    OPEN          -> IN_RECOVERY   new last fragment  -> CLOSED                     refused
+    IN_RECOVERY   no update        refused (fenced)   refused (fenced)              -> CLOSED with the private fragments
+    CLOSED        no update        refused (closed)   same end: no update,          no update: adopt it
+                                                      other end: refused (closed)
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.errors import BookKeeperError, InvalidMetadata, LedgerClosed, LedgerFencedOff, RecoveryFailed
+from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
+
+
+class NoUpdate(enum.Enum):
+    """Nothing needs to be written: the current metadata already says what was wanted, or settles the matter."""
+
+    NO_UPDATE = "no update"
+
+
+NO_UPDATE = NoUpdate.NO_UPDATE
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The change must not be made, now or later; `error` says why."""
+
+    error: BookKeeperError
+
+
+@dataclass(frozen=True, slots=True)
+class Reselect:
+    """Somebody else brought a chosen bookie into the ensemble: choose again, without `taken` (I-10)."""
+
+    taken: frozenset[BookieId]
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """One ensemble index: the bookie that failed there and the one chosen instead."""
+
+    failed: BookieId
+    chosen: BookieId
+
+
+Change = LedgerMetadata | NoUpdate | Refused
+
+
+def start_recovery(current: LedgerMetadata) -> LedgerMetadata | NoUpdate:
+    """OPEN -> IN_RECOVERY. With no update the caller looks at the state: IN_RECOVERY goes on, CLOSED is done (I-21)."""
+    if current.state is LedgerState.OPEN:
+        return current.in_recovery()
+    return NO_UPDATE
+
+
+def change_ensemble(
+    current: LedgerMetadata,
+    *,
+    ledger_id: int,
+    first_entry_id: EntryId,
+    replacements: Mapping[int, Replacement],
+) -> Change | Reselect:
+    """The writer's new fragment from `first_entry_id` (its LAC + 1) on (I-09).
+
+    Only indexes that still hold their failed bookie are replaced; those that re-replication changed in the meantime are
+    left as they are. With no update (all of them changed already, or an earlier attempt of ours did go through) the
+    writer adopts the ensemble of `current.last_fragment`.
+    """
+    refused = _refuse_writer(current, ledger_id, "an ensemble change")
+    if refused is not None:
+        return refused
+    last = current.last_fragment
+    if last.first_entry_id > first_entry_id:
+        return Refused(
+            LedgerFencedOff(
+                f"ledger {ledger_id}: the last fragment starts at entry {last.first_entry_id}, above this writer's "
+                f"next unacknowledged entry {first_entry_id}: another writer uses the ledger; open a new one",
+                ledger_id=ledger_id,
+                entry_id=first_entry_id,
+            )
+        )
+    wanted = {index: one.chosen for index, one in replacements.items() if last.ensemble[index] == one.failed}
+    if not wanted:
+        return NO_UPDATE
+    taken = frozenset(wanted.values()) & frozenset(last.ensemble)
+    if taken or len(set(wanted.values())) < len(wanted):
+        return Reselect(taken)
+    ensemble = list(last.ensemble)
+    for index, chosen in wanted.items():
+        ensemble[index] = chosen
+    return current.with_fragment(first_entry_id, ensemble)
+
+
+def close_by_writer(current: LedgerMetadata, *, ledger_id: int, last_entry_id: EntryId, length: int) -> Change:
+    """The writer's close at its LAC and acknowledged length, on the ensembles just read (I-12).
+
+    Differs from Apache: a ledger IN_RECOVERY is not closed over the recoverer's head. Apache's writer does that, and
+    the recoverer may already have found entries beyond this writer's LAC.
+    """
+    if current.is_closed and current.last_entry_id == last_entry_id and current.length == length:
+        return NO_UPDATE
+    refused = _refuse_writer(current, ledger_id, f"closing at entry {last_entry_id} with length {length}")
+    if refused is not None:
+        return refused
+    return current.closed(last_entry_id, length)
+
+
+def close_by_recovery(
+    current: LedgerMetadata,
+    *,
+    ledger_id: int,
+    last_entry_id: EntryId,
+    length: int,
+    fragments: Sequence[Fragment],
+) -> Change:
+    """The recoverer's close: state, end, length and its private fragments in one write (I-36, I-39).
+
+    fragments: ascending; one that starts above `last_entry_id` holds no entry and is left out. With no update another
+    recoverer (or the writer) closed the ledger first: its end is the end.
+    """
+    if current.is_closed:
+        return NO_UPDATE
+    if current.state is not LedgerState.IN_RECOVERY:
+        return Refused(
+            RecoveryFailed(
+                f"ledger {ledger_id} went back to {current.state.name} during its recovery; recover it again",
+                ledger_id=ledger_id,
+            )
+        )
+    changed = current
+    try:
+        for fragment in fragments:
+            if fragment.first_entry_id <= last_entry_id:
+                changed = changed.with_fragment(fragment.first_entry_id, fragment.ensemble)
+    except InvalidMetadata as error:
+        # Keys only grow (I-17): a fragment below the last one means that the metadata is no longer what was recovered.
+        return Refused(
+            RecoveryFailed(
+                f"ledger {ledger_id} changed during its recovery ({error}); recover it again", ledger_id=ledger_id
+            )
+        )
+    return changed.closed(last_entry_id, length)
+
+
+def _refuse_writer(current: LedgerMetadata, ledger_id: int, what: str) -> Refused | None:
+    """A writer stops at the first sight of a state that is not OPEN (I-11)."""
+    if current.state is LedgerState.OPEN:
+        return None
+    if current.state is LedgerState.IN_RECOVERY:
+        return Refused(
+            LedgerFencedOff(
+                f"ledger {ledger_id} is being recovered by another client ({what} refused); what was acknowledged is "
+                "kept, write on in a new ledger",
+                ledger_id=ledger_id,
+            )
+        )
+    return Refused(
+        LedgerClosed(
+            f"ledger {ledger_id} was closed by another client at entry {current.last_entry_id} with length "
+            f"{current.length} ({what} refused); write on in a new ledger",
+            ledger_id=ledger_id,
+        )
+    )
