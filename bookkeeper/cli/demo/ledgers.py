@@ -47,7 +47,8 @@ def run() -> None:
             print(
                 f"Written: {written.entries:,} entries, {written.size / 1e6:.1f} MB in {written.seconds:.1f} s "
                 f"({written.entries / written.seconds:,.0f} entries/s, "
-                f"{written.size / written.seconds / 1e6:.1f} MB/s), {len(written.ledgers)} ledgers, E=3 Qw=2 Qa=2, every acknowledgement after two fsyncs"
+                f"{written.size / written.seconds / 1e6:.1f} MB/s), {len(written.ledgers)} ledgers, "
+                "E=3 Qw=2 Qa=2, every acknowledgement after two fsyncs"
             )
             print(f"Killed:  bookie {written.killed} with SIGKILL after {written.killed_at:,} acknowledged entries")
             changed = _verify(client, written)
