@@ -63,5 +63,5 @@ conf: venv-dev  ## regenerate conf/bk_server.conf from the settings tables
 	$(BIN)/python -m bookkeeper.config.render > conf/bk_server.conf
 
 clean:  ## remove the virtual environment, caches and build results
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv.lock build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find bookkeeper journalmgr hedwig tests .ci -name __pycache__ -type d -prune -exec rm -rf {} +

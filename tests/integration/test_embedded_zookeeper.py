@@ -1,5 +1,6 @@
 """The embedded ZooKeeper: a real server that starts, serves, restarts with its data, and dies with its launcher."""
 
+import importlib.machinery
 import os
 import select
 import signal
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+import bookkeeper.embedded.zookeeper as zookeeper_module
 from bookkeeper.embedded.process import free_port
-from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailable, four_letter_word
+from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailable, find_jars, four_letter_word
 
 DEADLINE_S = 20.0
 
@@ -114,6 +116,29 @@ def test_a_server_that_cannot_start_shows_its_log_and_is_gone(tmp_path: Path) ->
     assert str(server.log_path) in str(failure.value)
     assert "version-2" in str(failure.value)
     assert not server.running
+
+
+def test_a_server_that_does_not_serve_in_time_is_killed(tmp_path: Path) -> None:
+    server = EmbeddedZooKeeper(data_dir=tmp_path, start_timeout_s=0.0)
+    with pytest.raises(ZooKeeperUnavailable, match="did not serve within 0 s"):
+        server.start()
+    assert not server.running
+
+
+def test_without_the_jars_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(zookeeper_module, "find_spec", lambda name: None)
+    with pytest.raises(ZooKeeperUnavailable, match=r"pip install 'pybookkeeper\[spark\]'"):
+        EmbeddedZooKeeper(data_dir=tmp_path).start()
+
+
+def test_a_missing_jar_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "jars").mkdir()
+    for name in ("zookeeper-3.9.5", "zookeeper-jute-3.9.5", "slf4j-api-2.0.17", "metrics-core-4.2.37"):
+        (tmp_path / "jars" / f"{name}.jar").touch()
+    spec = importlib.machinery.ModuleSpec("pyspark", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(zookeeper_module, "find_spec", lambda name: spec)
+    with pytest.raises(ZooKeeperUnavailable, match=r"lacks snappy-java-\*\.jar"):
+        find_jars()
 
 
 def test_the_shared_server_serves(zookeeper: EmbeddedZooKeeper, ledgers_root: str) -> None:
