@@ -1,0 +1,43 @@
+"""Show and check settings: every effective value with its origin; every fault of a conf file at once.
+
+examples:
+  bookkeeper config show                            a bookie's settings with all defaults
+  bookkeeper config show --conf bk_server.conf      ... as this file and the environment make them
+  bookkeeper config show --client --json
+  bookkeeper config check --conf bk_server.conf     exit code 1 and the list of faults when something is wrong
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from bookkeeper.cli.connection import parse_settings
+from bookkeeper.cli.output import EXIT_OK, note, print_json, print_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `bookkeeper config`."""
+    parser.add_argument("action", choices=["show", "check"])
+    parser.add_argument("--conf", metavar="FILE", help="conf file (default: none, only the defaults)")
+    parser.add_argument("--client", action="store_true", help="the client's settings instead of the bookie's")
+    parser.add_argument("-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting")
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Load, and print what came out. Raises ConfigurationError listing all faults."""
+    from bookkeeper.config import load_client, load_server
+
+    load = load_client if args.client else load_server
+    loaded = load(args.conf, parse_settings(args.defines))
+    for ignored in loaded.ignored:
+        note(f"{ignored.name} ({ignored.origin.place}) is known but has no effect here: {ignored.reason}")
+    if args.action == "check":
+        note("No faults.")
+        return EXIT_OK
+    rows = [(row.key.name, row.text, row.origin.place) for row in loaded.rows]
+    if args.json:
+        print_json([{"key": key, "value": value, "origin": origin} for key, value, origin in rows])
+    else:
+        print_table(("key", "value", "origin"), rows)
+    return EXIT_OK

@@ -1,0 +1,255 @@
+"""Shell commands that read a bookie's files, ours or Apache's; no server needs to run and nothing is changed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import struct
+import sys
+from collections.abc import Iterator
+
+from bookkeeper.bookie.identity import DirectoryKind
+from bookkeeper.bookie.journal import format as journal_format
+from bookkeeper.bookie.journal.mark import mark_name, read_marks
+from bookkeeper.bookie.journal.replay import list_journals, scan_file
+from bookkeeper.bookie.storage import offline
+from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, log_name, parse_log_name, split_location
+from bookkeeper.bookie.storage.index_format import index_name
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note, print_json, print_table
+from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
+from bookkeeper.cli.shell.local import current_directories
+from bookkeeper.filesystem import RealFileSystem
+from bookkeeper.model import ENTRY_HEADER_SIZE
+
+_BODY_HEAD = struct.Struct(">qqqq")
+
+
+def _print_body(body: bytes, where: str, *, payload_too: bool) -> None:
+    if len(body) < ENTRY_HEADER_SIZE:
+        print(f"{where} {len(body)} bytes: {body.hex()}")
+        return
+    ledger_id, entry_id, lac, length = _BODY_HEAD.unpack_from(body)
+    print(f"{where} ledger {ledger_id} entry {entry_id} lac {lac} length {length} size {len(body)}")
+    if payload_too:
+        print(f"  digest and payload: {body[ENTRY_HEADER_SIZE:].hex()}")
+
+
+# --- lastmark -------------------------------------------------------------------------------------------------------
+
+
+def _lastmark(args: argparse.Namespace) -> int:
+    settings = server_settings(args)
+    directories = current_directories(settings, DirectoryKind.LEDGER)
+    rows = []
+    for index, journal in enumerate(settings.journal_directories):
+        mark = read_marks(RealFileSystem(), directories, mark_name(index, len(settings.journal_directories)))
+        rows.append((str(journal), mark.journal_id, journal_format.file_name(mark.journal_id), mark.offset))
+    header = ("journal directory", "journal id", "file", "offset")
+    if args.json:
+        print_json([dict(zip(("directory", "journal_id", "file", "offset"), row, strict=True)) for row in rows])
+    else:
+        print_table(header, rows)
+    return EXIT_OK
+
+
+# --- readjournal ----------------------------------------------------------------------------------------------------
+
+
+class _Printer:
+    """Prints what replay would apply."""
+
+    def __init__(self, *, payload_too: bool) -> None:
+        self._payload_too = payload_too
+        self.records = 0
+
+    def entries(self, ledger_id: int, entry_ids: list[int], bodies: list[bytes]) -> None:
+        del ledger_id
+        self.records += len(entry_ids)
+        for body in bodies:
+            _print_body(body, "entry:", payload_too=self._payload_too)
+
+    def master_key(self, ledger_id: int, key: bytes) -> None:
+        self.records += 1
+        print(f"master key: ledger {ledger_id} key {key.hex() if self._payload_too else '(-m shows it)'}")
+
+    def fence(self, ledger_id: int) -> None:
+        self.records += 1
+        print(f"fence: ledger {ledger_id}")
+
+    def explicit_lac(self, ledger_id: int, packet: bytes) -> None:
+        self.records += 1
+        print(f"explicit lac: ledger {ledger_id} packet {packet.hex()}")
+
+
+def _readjournal_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", "-msg", "--msg", action="store_true", help="print keys, digests and payloads too")
+    parser.add_argument("-d", "-dir", "--dir", metavar="DIR", help="journal directory (default: the conf file's first)")
+    parser.add_argument("journal", nargs="?", metavar="FILE|ID",
+                        help="a path, a file name or a hexadecimal journal id (default: every file)")  # fmt: skip
+
+
+def _readjournal(args: argparse.Namespace) -> int:
+    fs = RealFileSystem()
+    if args.journal and os.path.sep in args.journal:
+        directory, name = os.path.split(args.journal)
+    else:
+        directory, name = args.dir or "", args.journal or ""
+        directory = directory or current_directories(server_settings(args), DirectoryKind.JOURNAL)[0]
+        if fs.is_dir(os.path.join(directory, "current")):
+            directory = os.path.join(directory, "current")
+    ids = [_journal_id(name)] if name else list_journals(fs, directory)
+    if not ids:
+        raise CommandFailed(f"{directory} holds no journal file")
+    for journal_id in ids:
+        printer = _Printer(payload_too=args.msg)
+        scan = scan_file(fs, directory, journal_id, 0, printer)
+        kind = "group commits with checksums" if scan.ours else "records without checksums"
+        end = f", ends in a torn group: {scan.torn}" if scan.torn else ""
+        note(
+            f"{journal_format.file_name(journal_id)}: format {scan.version}, {kind}, {printer.records:,} records, "
+            f"{scan.end:,} bytes{end}"
+        )
+    return EXIT_OK
+
+
+def _journal_id(name: str) -> int:
+    journal_id = journal_format.journal_id_of(name)
+    if journal_id is not None:
+        return journal_id
+    try:
+        return int(name, 16)
+    except ValueError:
+        raise CommandFailed(f"{name!r} is no journal file name and no hexadecimal journal id", EXIT_USAGE) from None
+
+
+# --- readlog, readlogmetadata ---------------------------------------------------------------------------------------
+
+
+def _log_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", metavar="FILE|ID", help="a path, a file name or an entry log id (decimal)")
+
+
+def _readlog_arguments(parser: argparse.ArgumentParser) -> None:
+    _log_arguments(parser)
+    parser.add_argument("-m", "-msg", "--msg", action="store_true", help="print digests and payloads too")
+    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, metavar="ID", help="only this ledger")
+    parser.add_argument("-e", "-entryid", "--entryid", type=int, metavar="ID", help="only this entry")
+    parser.add_argument("-sp", "-startpos", "--startpos", type=int, default=HEADER_SIZE, metavar="OFFSET",
+                        help="where a record begins (default: %(default)s)")  # fmt: skip
+    parser.add_argument("-ep", "-endpos", "--endpos", type=int, metavar="OFFSET", help="stop there")
+
+
+def _find_log(args: argparse.Namespace) -> tuple[int, str]:
+    """(log id, path) of the log that the arguments name."""
+    name: str = args.log
+    if os.path.sep in name or os.path.exists(name):
+        log_id = parse_log_name(os.path.basename(name))
+        return (0 if log_id is None else log_id), name
+    log_id = parse_log_name(name)
+    if log_id is None:
+        try:
+            log_id = int(name)
+        except ValueError:
+            raise CommandFailed(f"{name!r} is no entry log file name and no entry log id", EXIT_USAGE) from None
+    directories = current_directories(server_settings(args), DirectoryKind.LEDGER)
+    for directory in directories:
+        path = os.path.join(directory, log_name(log_id))
+        if os.path.exists(path):
+            return log_id, path
+    raise CommandFailed(f"no entry log {log_name(log_id)} in {', '.join(directories)}")
+
+
+def _readlog(args: argparse.Namespace) -> int:
+    log_id, path = _find_log(args)
+    wanted_body = args.msg
+    count = 0
+    for record in offline.iter_records(RealFileSystem(), path, log_id=log_id, start=args.startpos):
+        if args.endpos is not None and record.offset >= args.endpos:
+            break
+        if args.ledgerid not in (None, record.ledger_id) or args.entryid not in (None, record.entry_id):
+            continue
+        count += 1
+        _print_body(record.body or b"", f"{record.offset}:", payload_too=wanted_body)
+    note(f"{path}: {count:,} entries")
+    return EXIT_OK
+
+
+def _readlogmetadata(args: argparse.Namespace) -> int:
+    _, path = _find_log(args)
+    fs = RealFileSystem()
+    header = offline.read_log_header(fs, path)
+    ledgers = offline.read_ledgers_map(fs, path)
+    source = "ledgers map"
+    if ledgers is None:
+        ledgers, source = offline.scan_ledgers(fs, path), "scan: the log has no ledgers map"
+    if args.json:
+        print_json({"path": path, "version": header.version, "source": source, "ledgers": ledgers})
+    else:
+        print_table(("ledger", "bytes"), sorted(ledgers.items()))
+    note(f"{path}: version {header.version}, {len(ledgers):,} ledgers, {sum(ledgers.values()):,} bytes ({source})")
+    return EXIT_OK
+
+
+# --- ledger, listfilesondisc ----------------------------------------------------------------------------------------
+
+
+def _ledger_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", "-meta", "--meta", action="store_true", help="the header only")
+    parser.add_argument("ledger_id", type=int, metavar="LEDGER")
+
+
+def _ledger(args: argparse.Namespace) -> int:
+    fs = RealFileSystem()
+    directories = current_directories(server_settings(args), DirectoryKind.INDEX)
+    paths = [os.path.join(directory, index_name(args.ledger_id)) for directory in directories]
+    path = next((path for path in paths if fs.exists(path)), None)
+    if path is None:
+        raise CommandFailed(f"ledger {args.ledger_id} has no index file: looked for {', '.join(paths)}")
+    header = offline.read_index_header(fs, path)
+    lac = header.explicit_lac.hex() if header.explicit_lac else "none"
+    print(f"{path}: version {header.version}, fenced {'yes' if header.fenced else 'no'}, explicit lac {lac}")
+    if args.meta:
+        return EXIT_OK
+    for entry_id, location in offline.iter_index(fs, path):
+        log_id, offset = split_location(location)
+        print(f"entry {entry_id}: (log {log_id}, {log_name(log_id)}, pos {offset})")
+    return EXIT_OK
+
+
+def _list_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-txn", "--txn", action="store_true", help="journal files")
+    parser.add_argument("-log", "--log", action="store_true", help="entry logs")
+    parser.add_argument("-idx", "--idx", action="store_true", help="index files")
+
+
+def _files(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    settings, fs = server_settings(args), RealFileSystem()
+    everything = not (args.txn or args.log or args.idx)
+    if args.txn or everything:
+        for directory in current_directories(settings, DirectoryKind.JOURNAL):
+            if fs.is_dir(directory):
+                for journal_id in list_journals(fs, directory):
+                    yield "journal", os.path.join(directory, journal_format.file_name(journal_id))
+    if args.log or everything:
+        for _, path in offline.list_entry_logs(fs, list(map(str, settings.ledger_directories))):
+            yield "entry log", path
+    if args.idx or everything:
+        for _, path in offline.list_index_files(fs, list(map(str, settings.index_directories))):
+            yield "index", path
+
+
+def _listfilesondisc(args: argparse.Namespace) -> int:
+    count = 0
+    for kind, path in _files(args):
+        count += 1
+        sys.stdout.write(f"{kind:<9}  {path}\n")
+    note(f"{count:,} files")
+    return EXIT_OK
+
+
+LASTMARK = ShellCommand("print the journal position up to which everything is stored", no_arguments, _lastmark)
+READJOURNAL = ShellCommand("print the records of journal files", _readjournal_arguments, _readjournal)
+READLOG = ShellCommand("print the entries of an entry log", _readlog_arguments, _readlog)
+READLOGMETADATA = ShellCommand("print which ledgers an entry log holds", _log_arguments, _readlogmetadata)
+LEDGER = ShellCommand("print a ledger's index file", _ledger_arguments, _ledger)
+LISTFILESONDISC = ShellCommand("list a bookie's files", _list_arguments, _listfilesondisc)
