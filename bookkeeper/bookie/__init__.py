@@ -2,7 +2,7 @@
 
     server.py      composition root: settings, replay, storage, listener, registration
     endpoint.py    connections: bytes in and out, back-pressure          dispatch.py   request -> Bookie call -> answer
-    bookie.py      add, read, fence, LAC; owns the order of durability   seams.py      what it needs of storage and journal
+    bookie.py      add, read, fence, LAC; owns the order of durability   seams.py      what it needs of both
     fencing.py     master key and fence of each ledger                   mode.py       writable or read-only
     identity.py    cookies: these directories belong to this bookie      duplicates.py the same entry once more
     journal/       write-ahead log, group commit, replay, last mark
