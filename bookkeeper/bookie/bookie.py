@@ -26,12 +26,14 @@ from bookkeeper.bookie.fencing import FenceState, KeyCheck, LedgerAccess
 from bookkeeper.bookie.gates import LedgerGates, Waiting
 from bookkeeper.bookie.journal.format import explicit_lac_record, fence_record, master_key_record
 from bookkeeper.bookie.known_lac import EXPLICIT_LAC_SIZE_MIN, KnownLacs, lac_of_packet
+from bookkeeper.bookie.meters import BookieMeters
 from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.reads import EntryReads, Results
 from bookkeeper.bookie.seams import EntryJournal, EntryStorage
 from bookkeeper.errors import InvalidArgument, JournalFull, StorageError
+from bookkeeper.metrics import Metrics
 from bookkeeper.model import LAST_ENTRY, Status
-from bookkeeper.ports import Worker
+from bookkeeper.ports import Clock, Worker
 from bookkeeper.wire.messages import AddBatch, FenceRead, ReadBatch, ReadLac, WriteLac
 
 log = Logger()
@@ -60,20 +62,6 @@ class BookieBounds:
     ledgers_max: int = 65_536
 
 
-@dataclass(slots=True)
-class BookieCounters:
-    """Entries since the start, for metrics and for the checks of conservation in tests."""
-
-    added: int = 0
-    """Acknowledged."""
-    added_bytes: int = 0
-    adds_refused: int = 0
-    read: int = 0
-    """Asked for."""
-    fences: int = 0
-    """Ledgers newly fenced."""
-
-
 class Bookie:
     """One bookie's decisions. Thread: reactor; cold reads run on `read_worker`.
 
@@ -91,17 +79,20 @@ class Bookie:
         journals: Sequence[EntryJournal],
         read_worker: Worker,
         mode: ModeSwitch,
+        clock: Clock,
         *,
         exit: Callable[[BaseException], None],
         bounds: BookieBounds = BookieBounds(),
         after_add: Callable[[], None] | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.mode = mode
-        self.counters = BookieCounters()
         self.on_idle: Callable[[], None] | None = None
         """Called once after `stop`, when the last request in flight is answered."""
         self._storage = storage
         self._journals = tuple(journals)
+        self._clock = clock
+        self._meters = BookieMeters(metrics or Metrics())
         self._exit = exit
         self._bounds = bounds
         self._after_add = after_add
@@ -175,7 +166,7 @@ class Bookie:
         except JournalFull:
             refuse(Status.TOO_MANY_REQUESTS)
         except InvalidArgument as error:
-            log.warn("Refused a request: {error}", error=error)  # noqa: G010 - twisted's logger
+            log.warn("Refused a request: {error}", error=error)
             refuse(Status.BAD_REQUEST)
         except (StorageError, OSError) as error:
             log.error("A request failed in the storage: {error}", error=error)
@@ -222,19 +213,26 @@ class Bookie:
         if not self._accepting:
             return
         self._in_flight += 1
+        begun_s = self._clock.seconds()
         refuse = partial(self._refuse_add, batch, reply)
-        run = partial(self._apply_add, batch, reply, refuse, None)
+        run = partial(self._apply_add, batch, begun_s, reply, refuse, None)
         if not self._gates.is_shut(batch.ledger_id) and self._storage.is_loaded(batch.ledger_id):
             self._decide(run, refuse)
         else:
             self._decide_loaded(batch.ledger_id, sum(map(len, batch.bodies)), run, refuse)
 
     def _refuse_add(self, batch: AddBatch, reply: Callable[[Status], None], status: Status) -> None:
-        self.counters.adds_refused += len(batch.entry_ids)
+        if status is Status.READ_ONLY or status is Status.TOO_MANY_REQUESTS:
+            self._meters.adds_rejected.add(len(batch.entry_ids))
         self._answer(reply, status)
 
     def _apply_add(
-        self, batch: AddBatch, reply: Callable[[Status], None], refuse: Refuse, stored: Results | None
+        self,
+        batch: AddBatch,
+        begun_s: float,
+        reply: Callable[[Status], None],
+        refuse: Refuse,
+        stored: Results | None,
     ) -> None:
         """Check, publish and queue, in this turn. stored: what the disk holds under the ids, where it was asked."""
         ledger_id = batch.ledger_id
@@ -249,7 +247,7 @@ class Bookie:
             if stored is None:
                 found = self._storage.read(ledger_id, entry_ids)
                 if None in found:
-                    self._fetch_stored(batch, reply, refuse)
+                    self._fetch_stored(batch, begun_s, reply, refuse)
                     return
                 stored = found  # type: ignore[assignment] # no None is left
             assert stored is not None
@@ -265,7 +263,9 @@ class Bookie:
         self._lacs.raise_to(ledger_id, batch.last_confirmed)
         # Entries that were held already are journaled again: their first record may be unsynced, or was never queued.
         records, size = _framed(batch.bodies)
-        self._append(ledger_id, batch.master_key, records, size, partial(self._add_durable, batch, size, reply))
+        self._append(
+            ledger_id, batch.master_key, records, size, partial(self._add_durable, batch, begun_s, size, reply)
+        )
         if self._after_add is not None:
             self._after_add()
 
@@ -279,7 +279,7 @@ class Bookie:
             return Status.FENCED
         return Status.TOO_MANY_REQUESTS if self._storage.is_full else Status.OK
 
-    def _fetch_stored(self, batch: AddBatch, reply: Callable[[Status], None], refuse: Refuse) -> None:
+    def _fetch_stored(self, batch: AddBatch, begun_s: float, reply: Callable[[Status], None], refuse: Refuse) -> None:
         """Some ids may be held already and only the disk knows: ask it, then decide the whole batch afresh (I-25).
 
         Adds of the ledger queue meanwhile, so what the disk said still holds when the batch is decided.
@@ -287,7 +287,7 @@ class Bookie:
         size = sum(map(len, batch.bodies))
 
         def resume(stored: Results) -> None:
-            self._decide(partial(self._apply_add, batch, reply, refuse, stored), refuse)
+            self._decide(partial(self._apply_add, batch, begun_s, reply, refuse, stored), refuse)
 
         self._gates.fetch(
             batch.ledger_id,
@@ -307,9 +307,11 @@ class Bookie:
             )
         refuse(Status.BAD_REQUEST if differing else Status.IO_ERROR)
 
-    def _add_durable(self, batch: AddBatch, size: int, reply: Callable[[Status], None]) -> None:
-        self.counters.added += len(batch.entry_ids)
-        self.counters.added_bytes += size
+    def _add_durable(self, batch: AddBatch, begun_s: float, size: int, reply: Callable[[Status], None]) -> None:
+        meters = self._meters
+        cell = meters.recovery_adds if batch.recovery else meters.adds
+        cell.observe((self._clock.seconds() - begun_s) * 1000, len(batch.entry_ids))
+        meters.write_bytes.add(size)
         self._answer(reply, Status.OK)
 
     # --- fences -------------------------------------------------------------------------------------------------------
@@ -337,12 +339,15 @@ class Bookie:
             if self._storage.master_key(ledger_id) is None:
                 self._storage.set_master_key(ledger_id, key)
             self._access.fence_appended(ledger_id)
-            self.counters.fences += 1
             log.info("Fenced ledger {ledger_id}", ledger_id=ledger_id)
-        self.counters.read += 1
+        begun_s = self._clock.seconds()
+
+        def answer(result: bytes | Status) -> None:
+            self._meters.fences.observe((self._clock.seconds() - begun_s) * 1000)
+            self._answer(reply, result)
 
         def on_results(results: Results) -> None:
-            self._access.when_durable(ledger_id, partial(self._answer, reply, results[0]))
+            self._access.when_durable(ledger_id, partial(answer, results[0]))
 
         self._reads.read(ledger_id, [request.entry_id], on_results)
 
@@ -357,17 +362,22 @@ class Bookie:
             return
         self._in_flight += 1
         entry_ids = batch.entry_ids
-        self.counters.read += len(entry_ids)
+        begun_s = self._clock.seconds()
 
         def refuse(status: Status) -> None:
-            self._answer(reply, [status] * len(entry_ids), None)
+            answer([status] * len(entry_ids))
+
+        def answer(results: Results, lac: int | None = None) -> None:
+            self._meters.reads.observe((self._clock.seconds() - begun_s) * 1000, len(results))
+            if results[0] is Status.TOO_MANY_REQUESTS:
+                self._meters.reads_rejected.add(len(results))
+            self._answer(reply, results, lac)
 
         if with_lac:
-            on_results = partial(self._answer, reply)
-            run = partial(self._reads.read_with_lac, batch.ledger_id, entry_ids, on_results)
+            run = partial(self._reads.read_with_lac, batch.ledger_id, entry_ids, answer)
             self._decide_loaded(batch.ledger_id, 0, run, refuse)
             return
-        run = partial(self._reads.read, batch.ledger_id, entry_ids, lambda results: self._answer(reply, results, None))
+        run = partial(self._reads.read, batch.ledger_id, entry_ids, answer)
         if entry_ids[0] == LAST_ENTRY:
             self._decide_loaded(batch.ledger_id, 0, run, refuse)
         else:

@@ -20,8 +20,10 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.dispatch import Dispatcher
+from bookkeeper.bookie.meters import ConnectionMeters
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.logs import LogLimit
+from bookkeeper.metrics import Metrics
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT
 from bookkeeper.ports import Clock, Timer, Transport
 from bookkeeper.wire.codec import ServerCodec
@@ -57,20 +59,6 @@ class ConnectionBounds:
     partial_bytes_max: int = 256 * 1024 * 1024
 
 
-@dataclass(slots=True)
-class ConnectionCounters:
-    """Sums since the start."""
-
-    accepted: int = 0
-    refused: int = 0
-    """Above connections_max."""
-    protocol_errors: int = 0
-    stalled: int = 0
-    """Closed because they did not take their answers."""
-    writes: int = 0
-    """Calls of a transport's write."""
-
-
 class BookieService:
     """All connections of a bookie. Thread: reactor.
 
@@ -85,13 +73,14 @@ class BookieService:
         bounds: ConnectionBounds = ConnectionBounds(),
         *,
         frame_size_max: int = FRAME_SIZE_MAX_DEFAULT,
+        metrics: Metrics | None = None,
     ) -> None:
         self.bookie = bookie
         self.clock = clock
         self.usage = usage
         self.bounds = bounds
         self.frame_size_max = frame_size_max
-        self.counters = ConnectionCounters()
+        self.meters = ConnectionMeters(metrics or Metrics())
         self.log_limit = LogLimit(clock)
         self.partial_bytes = 0
         self._connections: dict[Connection, None] = {}
@@ -113,9 +102,7 @@ class BookieService:
     def admit(self, connection: Connection) -> bool:
         """Count a connection that is up; False when there are too many already."""
         if self._stopping or len(self._connections) >= self.bounds.connections_max:
-            self.counters.refused += 1
             return False
-        self.counters.accepted += 1
         self._connections[connection] = None
         return True
 
@@ -129,6 +116,12 @@ class BookieService:
         self._stopping = True
         for connection in list(self._connections):
             connection.stop_reading()
+
+    def abort(self) -> None:
+        """Close all connections at once; nothing more is sent (I-48)."""
+        self._stopping = True
+        for connection in list(self._connections):
+            connection.abort()
 
     def close(self) -> None:
         """Send what is left and close all connections."""
@@ -230,7 +223,7 @@ class Connection:
         self._count_partial()
         error = self._codec.error
         if error is not None:
-            self._service.counters.protocol_errors += 1
+            self._service.meters.protocol_errors.add()
             self._warn("protocol error", "Closing the connection from {peer}: {error}", error=error)
             self._finishing = True
         self.pump()
@@ -325,6 +318,7 @@ class Connection:
         if self._inbox:
             if not self._paused:
                 self._paused = True
+                self._service.meters.reading_paused.add()
                 transport.pauseProducing()
         elif self._paused and not self._stopped:
             self._paused = False
@@ -375,7 +369,8 @@ class Connection:
         parts, size = self._outbox, self._outbox_bytes
         self._outbox, self._outbox_bytes = [], 0
         self._handed_bytes = size
-        self._service.counters.writes += 1
+        self._service.meters.writes.add()
+        self._service.meters.write_bytes.add(size)
         if len(parts) == 1:
             transport.write(parts[0])
         else:
@@ -407,6 +402,12 @@ class Connection:
         if self._stall_timer is None:
             self._stall_timer = self._service.clock.callLater(self._bounds.stall_timeout_s, self._check_stall)
 
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._outbox, self._outbox_bytes = [], 0
+            self._transport.abortConnection()
+
     def _check_stall(self) -> None:
         self._stall_timer = None
         if not self._blocked or self._transport is None:
@@ -415,7 +416,6 @@ class Connection:
         if left > 0:
             self._stall_timer = self._service.clock.callLater(left, self._check_stall)
             return
-        self._service.counters.stalled += 1
         self._warn(
             "stalled",
             "Closing the connection from {peer}: it took no answers for {seconds:g} s while {size} bytes waited",
@@ -426,4 +426,4 @@ class Connection:
 
     def _warn(self, subject: str, template: str, **fields: object) -> None:
         if self._service.log_limit.admits(subject):
-            log.warn(template, peer=self._peer, **fields)  # noqa: G010 - twisted's logger
+            log.warn(template, peer=self._peer, **fields)

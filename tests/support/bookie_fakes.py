@@ -11,9 +11,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from twisted.internet.task import Clock
+
 from bookkeeper.bookie.bookie import Bookie, BookieBounds
 from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.errors import JournalFull
+from bookkeeper.metrics import Metrics
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch, FenceRead, ReadBatch, ReadLac, WriteLac
 
@@ -203,8 +206,17 @@ class BookieBench:
         self.worker = ManualWorker()
         self.mode = ModeSwitch()
         self.exits: list[BaseException] = []
+        self.clock = Clock()
+        self.metrics = Metrics()
         self.bookie = Bookie(
-            self.storage, self.journals, self.worker, self.mode, exit=self.exits.append, bounds=bounds or BookieBounds()
+            self.storage,
+            self.journals,
+            self.worker,
+            self.mode,
+            self.clock,
+            exit=self.exits.append,
+            bounds=bounds or BookieBounds(),
+            metrics=self.metrics,
         )
 
     def add(

@@ -38,7 +38,7 @@ def test_a_batch_is_answered_once() -> None:
     answers = bench.add(range(100))
     bench.settle()
     assert answers == [Status.OK]
-    assert bench.bookie.counters.added == 100
+    assert bench.metrics.value("bookie_BOOKIE_ADD_ENTRY") == 100
     assert bench.bookie.in_flight == 0
 
 

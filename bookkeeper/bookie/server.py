@@ -1,0 +1,478 @@
+"""The bookie process put together: settings in, a registered and serving bookie, an exit code out.
+
+    reserve port -> metadata store -> locks -> cookies -> replay, flush, mark -> journals -> listen -> register ->
+    READY=1
+
+A bookie that is registered serves; one that may lack acknowledged data never gets there. SIGTERM and SIGINT:
+unregister, take no more, answer what is in flight, checkpoint, exit 0. A failed write or sync: stop answering at once,
+exit 5 (I-48). While the metadata store is unreachable a running bookie goes on serving; registration is renewed by the
+store's client.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import random
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.bookie import startup
+from bookkeeper.bookie.addresses import PortReservation, cannot_listen, interface_address
+from bookkeeper.bookie.bookie import Bookie, BookieBounds
+from bookkeeper.bookie.endpoint import BookieService, ConnectionBounds
+from bookkeeper.bookie.identity import (
+    DirectoryKind,
+    Verdict,
+    advertised_host,
+    bookie_id_of,
+    directories_of,
+    establish,
+    expected_cookie,
+    lock_directories,
+    other_ids,
+)
+from bookkeeper.bookie.journal.writer import Journal, JournalSettings
+from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
+from bookkeeper.bookie.notify import notify
+from bookkeeper.bookie.storage.checkpoint import Checkpointer
+from bookkeeper.bookie.storage.disks import DiskMonitor, DiskSettings, DiskVerdict, LedgerDirectories, current, measure
+from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
+from bookkeeper.bookie.storage.settings import StorageSettings
+from bookkeeper.config import ServerSettings
+from bookkeeper.errors import (
+    AlreadyRegistered,
+    BookKeeperError,
+    ConfigurationError,
+    MetadataError,
+    StorageError,
+)
+from bookkeeper.filesystem import DiskUsage, FileSystem, Lock, RealFileSystem
+from bookkeeper.metadata.store import MetadataSettings, MetadataStore, RegistrationEvent
+from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint, LogMark
+from bookkeeper.ports import Listener, Worker
+from bookkeeper.runtime import ThreadWorker, TwistedNetwork
+
+T = TypeVar("T")
+log = Logger()
+
+STOP_TIMEOUT_S = 20.0
+"""How long requests in flight and the last checkpoint may take after SIGTERM; the journal has everything anyway."""
+
+FAREWELL_TIMEOUT_S = 1.0
+"""How long a failed bookie may take to end its session, so that clients need not wait for it to expire."""
+
+
+class ExitCode(enum.IntEnum):
+    """BookKeeper's exit codes of a server."""
+
+    OK = 0
+    BAD_CONFIGURATION = 1
+    SERVER_ERROR = 2
+    SESSION_EXPIRED = 3
+    REGISTRATION_FAILED = 4
+    BOOKIE_ERROR = 5
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """Which exit code tells of `error` at start."""
+    if isinstance(error, ConfigurationError):
+        return ExitCode.BAD_CONFIGURATION
+    if isinstance(error, AlreadyRegistered):
+        return ExitCode.REGISTRATION_FAILED
+    if isinstance(error, StorageError | OSError):
+        return ExitCode.BOOKIE_ERROR
+    return ExitCode.SERVER_ERROR
+
+
+def on_worker(worker: Worker, work: Callable[[], T]) -> Deferred[T]:
+    """Run `work` on the worker's thread; fires on the reactor."""
+    done: Deferred[T] = Deferred()
+    worker.submit(work, done.callback, lambda error: done.errback(Failure(error)))
+    return done
+
+
+class BookieServer:
+    """One bookie process. Thread: reactor.
+
+    reactor: a Twisted reactor that the caller runs; `run` stops it at the end.
+    journal_was_off: the configuration says that an Apache bookie ran here without a synced journal.
+    """
+
+    def __init__(self, settings: ServerSettings, reactor: Any, *, journal_was_off: bool = False) -> None:
+        self._settings = settings
+        self._reactor = reactor
+        self._journal_was_off = journal_was_off
+        self._fs: FileSystem = RealFileSystem()
+        self._mode = ModeSwitch()
+        self._exit_code: ExitCode | None = None
+        self._stopping: Deferred[None] | None = None
+        self._directories = LedgerDirectories(
+            [str(path) for path in settings.ledger_directories], [str(path) for path in settings.index_directories]
+        )
+        self._journal_dirs = [str(path) for path in settings.journal_directories]
+        self._locks: list[Lock] = []
+        self._workers: list[Worker] = []
+        self._port: PortReservation | None = None
+        self._store: MetadataStore | None = None
+        self._storage: LedgerStorage | None = None
+        self._journals: list[Journal] = []
+        self._checkpointer: Checkpointer | None = None
+        self._disks: DiskMonitor | None = None
+        self._bookie: Bookie | None = None
+        self._service: BookieService | None = None
+        self._listener: Listener | None = None
+        self._http: Any = None
+        self._registered = False
+        self.bookie_id = BookieId("")
+
+    @property
+    def exit_code(self) -> int:
+        """What the process should exit with, once the reactor has stopped."""
+        return int(ExitCode.OK if self._exit_code is None else self._exit_code)
+
+    def start(self) -> None:
+        """Begin; to be called when the reactor runs. SIGTERM and SIGINT stop the reactor, which stops the bookie."""
+        self._reactor.addSystemEventTrigger("before", "shutdown", self._stop)
+        started = Deferred.fromCoroutine(self._start())
+        started.addErrback(self._start_failed)
+
+    def _start_failed(self, failure: Failure) -> None:
+        if self._stopping is not None:
+            return  # told to stop while starting; what was under way fails, and nobody cares
+        error = failure.value
+        known = isinstance(error, BookKeeperError | OSError)
+        log.failure("The bookie did not start", failure=None if known else failure) if not known else log.critical(
+            "The bookie did not start: {error}", error=error
+        )
+        self._exit_code = exit_code_of(error)
+        self._reactor.stop()
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        settings = self._settings
+        address = interface_address(settings.listening_interface)
+        host = advertised_host(settings, address)
+        listen_host = address if settings.listening_interface is not None else ""
+        self._port = PortReservation(listen_host, settings.bookie_port)
+        self.bookie_id = bookie_id_of(settings, host, self._port.port)
+        log.info("Starting bookie {bookie_id}", bookie_id=self.bookie_id)
+        self._store = await self._connect()
+        instance_id = await self._store.admin.instance_id()
+        expected = expected_cookie(settings, self.bookie_id, instance_id)
+        kinds = directories_of(expected)
+        self._locks = lock_directories(self._fs, kinds)
+        verdict = await establish(
+            self._fs,
+            self._store.cookies,
+            expected,
+            other_ids(settings, self.bookie_id, address, self._port.port),
+            expansion_allowed=settings.allow_storage_expansion,
+        )
+        if verdict is Verdict.NEW:
+            log.info("New bookie: its cookie is in the metadata store and in every directory")
+        journal_dirs = [path for path, kind in kinds.items() if kind is DirectoryKind.JOURNAL]
+        assert journal_dirs == self._journal_dirs
+        await self._start_storage()
+        await self._listen(listen_host)
+        await self._register(host)
+        log.info(
+            "Bookie {bookie_id} serves on port {port}, {mode}",
+            bookie_id=self.bookie_id,
+            port=self._port.port,
+            mode=self._mode.mode.value,
+        )
+        self._notify("READY=1")
+
+    async def _connect(self) -> MetadataStore:
+        from bookkeeper.metadata.zookeeper import connect  # kazoo costs 0.1 s; not before the port is known to be free
+
+        settings = self._settings
+        return await connect(
+            settings.metadata_service_uri,
+            clock=self._reactor,
+            call_from_thread=self._reactor.callFromThread,
+            random=random.Random(),
+            settings=MetadataSettings(
+                session_timeout_s=settings.zk_session_timeout_s,
+                operation_timeout_s=settings.zk_session_timeout_s * 1.5,
+                registration_wait_s=settings.zk_session_timeout_s + 3.0,
+                secure=settings.zk_enable_security,
+                digest_auth=settings.zk_digest_auth,
+            ),
+        )
+
+    def _worker(self, name: str) -> Worker:
+        worker = ThreadWorker(self._reactor, name)
+        self._workers.append(worker)
+        return worker
+
+    async def _start_storage(self) -> None:
+        settings, fs = self._settings, self._fs
+        storage_worker, read_worker = self._worker("storage"), self._worker("read")
+        storage = self._storage = LedgerStorage(fs, self._directories, _storage_settings(settings))
+        ledger_dirs = self._directories.ledger_dirs
+        startup.check_unsynced_leftovers(fs, ledger_dirs, journal_was_off=self._journal_was_off)
+        ends = await on_worker(storage_worker, partial(startup.recover, fs, storage, self._journal_dirs, ledger_dirs))
+        await self._start_journals(ends)
+        mark_dirs = [current(directory) for directory in ledger_dirs]
+        self._disks = DiskMonitor(
+            fs,
+            self._directories,
+            _disk_settings(settings),
+            self._reactor,
+            read_worker,
+            self._on_disks,
+            self._fail,
+        )
+        self._checkpointer = Checkpointer(
+            storage,
+            self._journals,
+            partial(startup.persist_marks, fs, mark_dirs),
+            storage_worker,
+            self._reactor,
+            _storage_settings(settings),
+            on_failure=self._fail,
+            on_disks_full=self._disks.check_now,
+        )
+        if settings.force_read_only:
+            self._mode.forbid(ReadOnlyReason.CONFIGURED)
+        self._disks.start()
+        await on_worker(read_worker, lambda: None)  # the monitor's first look is done: we know whether we are read-only
+        self._bookie = Bookie(
+            storage,
+            self._journals,
+            read_worker,
+            self._mode,
+            exit=self._exit_failed,
+            bounds=_bookie_bounds(settings),
+            after_add=self._checkpointer.after_add,
+        )
+        self._checkpointer.start()
+
+    async def _start_journals(self, ends: Sequence[LogMark]) -> None:
+        settings = self._settings
+        journal_settings = JournalSettings(
+            file_size_max=settings.journal_file_size_max,
+            preallocation_size=settings.journal_preallocate_bytes,
+            backups_max=settings.journal_backups_max,
+            pending_bytes_max=settings.journal_queue_bytes_max,
+            recycle=settings.journal_reuse_files,
+        )
+        for index, (directory, end) in enumerate(zip(self._journal_dirs, ends, strict=True)):
+            worker = self._worker(f"journal-{index}")
+            journal = Journal(self._fs, current(directory), worker, self._reactor, journal_settings, index=index)
+            journal.on_failed = self._fail
+            self._journals.append(journal)
+            await journal.start(end)
+
+    async def _listen(self, host: str) -> None:
+        settings, port = self._settings, self._port
+        assert self._bookie is not None
+        assert port is not None
+        self._service = BookieService(
+            self._bookie,
+            self._reactor,
+            self._usage,
+            ConnectionBounds(
+                unsent_bytes_max=settings.unsent_reply_bytes_max, unsent_bytes_low=settings.unsent_reply_bytes_low
+            ),
+            frame_size_max=settings.frame_size_max,
+        )
+        try:
+            self._listener = await TwistedNetwork(self._reactor).listen(host, port.port, self._service.accept)
+        except OSError as error:
+            raise ConfigurationError(cannot_listen(host, port.port, error)) from error
+        port.release()
+
+    async def _register(self, host: str) -> None:
+        assert self._store is not None
+        assert self._port is not None
+        endpoints = [Endpoint("bookie", host, self._port.port, "bookie-rpc")]
+        self._info = BookieServiceInfo(tuple(endpoints))
+        registration = self._store.registration
+        await registration.register(self.bookie_id, self._info, self._mode.mode)
+        self._registered = True
+        registration.watch(self._on_registration)
+        self._mode.on_change = self._on_mode
+
+    # --- while it runs ------------------------------------------------------------------------------------------------
+
+    def _usage(self) -> DiskUsage:
+        """Sum over the disks of the ledger directories, each file system once."""
+        usages = measure(self._fs, self._directories.ledger_dirs)
+        devices = {os.stat(directory).st_dev: usage for directory, usage in usages.items()}
+        return DiskUsage(
+            total=sum(usage.total for usage in devices.values()), free=sum(usage.free for usage in devices.values())
+        )
+
+    def _on_disks(self, verdict: DiskVerdict) -> None:
+        settings = self._settings
+        try:
+            free = max(usage.free for usage in measure(self._fs, self._directories.ledger_dirs).values())
+        except OSError as error:
+            self._fail(error)
+            return
+        self._mode.priority_writes_allowed = free >= settings.high_priority_free_bytes_min
+        if not verdict.read_only:
+            self._mode.allow(ReadOnlyReason.DISK_FULL)
+        elif settings.read_only_mode_enabled:
+            self._mode.forbid(ReadOnlyReason.DISK_FULL)
+        else:
+            log.critical("The disks are full and readOnlyModeEnabled=false: stopping")
+            self._exit_code = ExitCode.BOOKIE_ERROR
+            self._reactor.stop()
+
+    def _on_mode(self, mode: BookieMode) -> None:
+        log.info("The bookie is {mode} now", mode=mode.value)
+        assert self._store is not None
+        changed = self._store.registration.register(self.bookie_id, self._info, mode)
+        changed.addErrback(self._registration_lagging)
+
+    def _registration_lagging(self, failure: Failure) -> None:
+        failure.trap(MetadataError)
+        log.error(
+            "The registration could not follow the change of mode: {error}. Adds are refused or taken all the same.",
+            error=failure.value,
+        )
+
+    def _on_registration(self, event: RegistrationEvent, error: MetadataError | None) -> None:
+        if event is RegistrationEvent.LOST:
+            log.warn("The metadata session is lost, and the registration with it; the bookie goes on serving")
+        elif event is RegistrationEvent.RENEWED:
+            log.info("Registered again")
+        elif self._stopping is None:
+            log.critical("The registration is lost for good: {error}", error=error)
+            self._exit_code = ExitCode.REGISTRATION_FAILED
+            self._reactor.stop()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._bookie is not None:
+            self._bookie.fail(error)
+        else:
+            log.critical("The bookie fails: {error}", error=error)
+            self._exit_failed(error)
+
+    def _exit_failed(self, error: BaseException) -> None:
+        """End the process without another write to any file; only the metadata session gets a moment to end."""
+        self._exit_code = ExitCode.BOOKIE_ERROR
+        if self._service is not None:
+            self._service.abort()
+        self._reactor.callLater(FAREWELL_TIMEOUT_S, _exit_now)
+        if self._store is not None:
+            self._store.close().addBoth(lambda _: _exit_now())
+
+    # --- stop ---------------------------------------------------------------------------------------------------------
+
+    def _stop(self) -> Deferred[None]:
+        if self._bookie is not None and self._bookie.failure is not None:
+            return Deferred()  # `_exit_failed` ends the process
+        if self._stopping is None:
+            self._stopping = Deferred.fromCoroutine(self._stop_orderly())
+            self._stopping.addErrback(self._stop_failed)
+        return self._stopping
+
+    def _stop_failed(self, failure: Failure) -> None:
+        log.failure("The bookie did not stop cleanly; the next start replays its journal", failure=failure)
+        if self._exit_code is None:
+            self._exit_code = ExitCode.BOOKIE_ERROR
+
+    async def _stop_orderly(self) -> None:
+        log.info("Stopping")
+        self._notify("STOPPING=1")
+        deadline = self._reactor.callLater(STOP_TIMEOUT_S, self._stop_overdue)
+        if self._registered and self._store is not None:
+            try:
+                await self._store.registration.unregister(self.bookie_id)
+            except MetadataError as error:
+                log.warn("Could not unregister: {error}", error=error)
+        if self._listener is not None:
+            await self._listener.stop()
+        if self._service is not None:
+            self._service.stop()
+        await self._drain()
+        if self._service is not None:
+            self._service.close()
+        if self._disks is not None:
+            self._disks.stop()
+        if self._checkpointer is not None:
+            await self._checkpointer.stop()
+        for journal in self._journals:
+            await journal.stop()
+        for worker in self._workers:
+            await worker.stop()
+        if self._storage is not None:
+            self._storage.close()
+        if self._store is not None:
+            await self._store.close()
+        for lock in self._locks:
+            lock.release()
+        deadline.cancel()
+        log.info("Stopped")
+
+    async def _drain(self) -> None:
+        """Wait until everything taken is answered."""
+        if self._bookie is None:
+            return
+        idle: Deferred[None] = Deferred()
+        self._bookie.on_idle = partial(idle.callback, None)
+        self._bookie.stop()
+        await idle
+
+    def _stop_overdue(self) -> None:
+        log.critical(
+            "The bookie did not stop within {seconds:g} s; ending it. The next start replays its journal",
+            seconds=STOP_TIMEOUT_S,
+        )
+        self._exit_code = ExitCode.BOOKIE_ERROR
+        _exit_now()
+
+    def _notify(self, state: str) -> None:
+        try:
+            notify(state)
+        except OSError as error:
+            log.warn(
+                "Nobody listens on NOTIFY_SOCKET={address}: {error}",
+                address=os.environ.get("NOTIFY_SOCKET"),
+                error=error,
+            )
+
+
+def _exit_now() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ExitCode.BOOKIE_ERROR)
+
+
+def _storage_settings(settings: ServerSettings) -> StorageSettings:
+    return StorageSettings(
+        memtable_bytes_max=settings.memtable_bytes_max,
+        index_cache_bytes_max=settings.index_cache_bytes_max,
+        open_files_max=settings.open_index_files_max,
+        entry_log_bytes_max=min(settings.entry_log_size_max, StorageSettings().entry_log_bytes_max),
+        flush_interval_s=settings.flush_interval_s,
+    )
+
+
+def _disk_settings(settings: ServerSettings) -> DiskSettings:
+    return DiskSettings(
+        usage_threshold=settings.disk_usage_threshold,
+        warn_threshold=settings.disk_usage_warn_threshold,
+        low_water_mark=settings.disk_usage_low_water,
+        read_only_on_any_full=settings.read_only_on_any_disk_full,
+        check_interval_s=settings.disk_check_interval_s,
+    )
+
+
+def _bookie_bounds(settings: ServerSettings) -> BookieBounds:
+    return BookieBounds(
+        journal_bytes_max=settings.journal_queue_bytes_max // 2,
+        cold_reads_max=settings.reads_in_progress_max,
+    )
