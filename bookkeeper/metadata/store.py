@@ -99,7 +99,7 @@ class LedgerStore(Protocol):
     """Ledger metadata by ledger id."""
 
     def prepare(self) -> Deferred[Layout]:
-        """Read the cluster's ledger layout, or choose it where the cluster has none yet. The others call it for themselves.
+        """Read the cluster's ledger layout, or choose it where there is none yet. The other calls do so by themselves.
 
         Raises LayoutMismatch when the layout is not the one asked for, NotInitialised where there is no cluster.
         """
@@ -115,9 +115,7 @@ class LedgerStore(Protocol):
     def read(self, ledger_id: LedgerId) -> Deferred[Versioned[LedgerMetadata]]:
         """The ledger's metadata. Raises NoSuchLedger, MetadataCorrupt, MetadataTooNew."""
 
-    def write(
-        self, ledger_id: LedgerId, metadata: LedgerMetadata, version: int
-    ) -> Deferred[Versioned[LedgerMetadata]]:
+    def write(self, ledger_id: LedgerId, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
         """Replace the metadata that had `version`. Raises VersionConflict, NoSuchLedger."""
 
     def delete(self, ledger_id: LedgerId, version: int) -> Deferred[None]:

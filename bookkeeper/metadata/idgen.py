@@ -1,0 +1,129 @@
+"""Ledger ids that nobody else gets: sequential znodes. Source: reference, 4.5.
+
+    flat                  R/ID-nnnnnnnnnn
+    legacy, hierarchical  R/idgen/ID-nnnnnnnnnn
+    long scheme           R/idgen-long/HOB-hhhhhhhhhh/ID-nnnnnnnnnn    id = h << 32 | n; h is 1 at first
+
+The hierarchical layout goes over to the long scheme once R/idgen-long exists, or when the short numbers are used up.
+ZooKeeper counts in 32 bits: after 2147483647 come negative numbers.
+"""
+
+from __future__ import annotations
+
+import re
+
+from twisted.python.failure import Failure
+
+from bookkeeper.errors import MetadataCorrupt, MetadataError
+from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.paths import SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
+from bookkeeper.metadata.tree import Access, NodeAbsent, NodeChanged, NodeNotEmpty, Tree
+from bookkeeper.model import LedgerId
+
+HIGH_ORDER_DIRECTORIES_KEPT = 3
+_FIRST_HIGH_ORDER = 1
+_HIGH_ORDER_NAME = re.compile(r"HOB-(\d{10})", re.ASCII)
+_SEQUENCE_SUFFIX = re.compile(r"ID-(-?\d{10,11})", re.ASCII)
+
+
+class LedgerIds:
+    """Generates ledger ids for one layout."""
+
+    def __init__(self, tree: Tree, root: str) -> None:
+        self._tree = tree
+        self._root = root
+        self._long_scheme: bool | None = None  # None: not yet looked
+        self._high_order: int | None = None  # of the directory used last
+
+    async def generate(self, errand: Errand, kind: LayoutKind) -> LedgerId:
+        """A ledger id that this and every other client has never been given."""
+        if kind is LayoutKind.FLAT:
+            return self._short_only(await self._next(errand, self._root), kind)
+        if kind is LayoutKind.LEGACY_HIERARCHICAL:
+            return self._short_only(await self._next_below_idgen(errand), kind)
+        if kind is LayoutKind.LONG_HIERARCHICAL:
+            return await self._generate_long(errand)
+        if self._long_scheme is None:
+            self._long_scheme = await errand.stat(self._long_path) is not None
+        if not self._long_scheme:
+            number = await self._next_below_idgen(errand)
+            if 0 <= number < SHORT_ID_LIMIT:
+                return LedgerId(number)
+            self._long_scheme = True
+        return await self._generate_long(errand)
+
+    @property
+    def _long_path(self) -> str:
+        return f"{self._root}/idgen-long"
+
+    def _short_only(self, number: int, kind: LayoutKind) -> LedgerId:
+        if number < 0:
+            raise MetadataError(
+                f"the ledger ids of the {kind.name} layout under {self._root} are used up (number {number}); "
+                "create ledgers with ids of your own, or a cluster of the hierarchical layout"
+            )
+        return LedgerId(number)
+
+    async def _next_below_idgen(self, errand: Errand) -> int:
+        directory = f"{self._root}/idgen"
+        try:
+            return await self._next(errand, directory)
+        except NodeAbsent:
+            await errand.ensure(directory)
+            return await self._next(errand, directory)
+
+    async def _next(self, errand: Errand, directory: str) -> int:
+        path = await errand.create_sequential(f"{directory}/{SEQUENTIAL_PREFIX}")
+        found = _SEQUENCE_SUFFIX.fullmatch(path.rpartition("/")[2])
+        if found is None:
+            raise MetadataCorrupt(f"{path} does not end in a sequence number")
+        self._tree.delete(path, 0).addErrback(_left_to_the_session)
+        return int(found[1])
+
+    async def _generate_long(self, errand: Errand) -> LedgerId:
+        while True:
+            if self._high_order is None:
+                self._high_order = await self._newest_high_order(errand)
+            high_order = self._high_order
+            try:
+                number = await self._next(errand, self._high_order_path(high_order))
+            except NodeAbsent:
+                # Others went on and removed the directory, or none was made yet.
+                self._high_order = None
+                continue
+            if 0 <= number < SHORT_ID_LIMIT:
+                return LedgerId(high_order << 32 | number)
+            await self._make_high_order(errand, high_order + 1)
+            self._high_order = None
+
+    async def _newest_high_order(self, errand: Errand) -> int:
+        try:
+            numbers = await self._high_orders(errand)
+        except NodeAbsent:
+            await errand.ensure(self._long_path)
+            numbers = []
+        if not numbers:
+            await self._make_high_order(errand, _FIRST_HIGH_ORDER)
+            return _FIRST_HIGH_ORDER
+        return numbers[-1]
+
+    async def _make_high_order(self, errand: Errand, number: int) -> None:
+        await errand.ensure(self._high_order_path(number), access=Access.OPEN)
+        for old in (await self._high_orders(errand))[:-HIGH_ORDER_DIRECTORIES_KEPT]:
+            try:
+                await errand.delete(self._high_order_path(old), 0)
+            except (NodeAbsent, NodeNotEmpty, NodeChanged):
+                continue  # somebody else removed it, or still has a number in it; the next one to come here tries again
+
+    async def _high_orders(self, errand: Errand) -> list[int]:
+        names = await errand.children(self._long_path)
+        return sorted(int(found[1]) for found in map(_HIGH_ORDER_NAME.fullmatch, names) if found)
+
+    def _high_order_path(self, number: int) -> str:
+        return f"{self._long_path}/HOB-{number:010d}"
+
+
+def _left_to_the_session(failure: Failure) -> None:
+    """The number was used, only its node could not be removed: it is ephemeral and goes with the session."""
+    failure.trap(MetadataError)  # type: ignore[no-untyped-call]

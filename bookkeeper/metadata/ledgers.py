@@ -1,0 +1,215 @@
+"""Ledger metadata in a tree of znodes. The seam is `store.LedgerStore`. Source: reference, 4.4, 5.4, 5.5."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.errors import (
+    LedgerExists,
+    MetadataCorrupt,
+    MetadataError,
+    MetadataOutcomeUnknown,
+    NoSuchLedger,
+    VersionConflict,
+)
+from bookkeeper.metadata.codec import check_representable, format_ledger, parse_ledger
+from bookkeeper.metadata.idgen import LedgerIds
+from bookkeeper.metadata.layout import Layout, LayoutKind
+from bookkeeper.metadata.ledger_watch import LedgerWatch, WatchRefresher
+from bookkeeper.metadata.listing import walk_ledgers
+from bookkeeper.metadata.outcome import Errand, Owned
+from bookkeeper.metadata.paths import ledger_path
+from bookkeeper.metadata.store import LedgerListener, MetadataSettings, Watch
+from bookkeeper.metadata.stored_layout import StoredLayout
+from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, Stat, Tree
+from bookkeeper.model import LedgerId, LedgerMetadata, Versioned
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from bookkeeper.ports import Clock
+
+CREATOR_TOKEN_LIMIT = 2**63 - 1
+"""Creator tokens are below this."""
+
+_TIDIED = frozenset({LayoutKind.HIERARCHICAL, LayoutKind.LONG_HIERARCHICAL})
+
+
+class ZnodeLedgers:
+    """The LedgerStore over a Tree."""
+
+    def __init__(
+        self, tree: Tree, root: str, layout: StoredLayout, clock: Clock, random: Random, settings: MetadataSettings
+    ) -> None:
+        self._tree = tree
+        self._root = root
+        self._layout = layout
+        self._clock = clock
+        self._random = random
+        self._settings = settings
+        self._ids = LedgerIds(tree, root)
+        self._refresher = WatchRefresher(tree, clock, settings)
+
+    def prepare(self) -> Deferred[Layout]:
+        """See LedgerStore."""
+        return Deferred.fromCoroutine(self._layout.current(self._errand("read the ledger layout")))
+
+    def create(
+        self, metadata: LedgerMetadata, ledger_id: LedgerId | None = None
+    ) -> Deferred[tuple[LedgerId, Versioned[LedgerMetadata]]]:
+        """See LedgerStore."""
+        return Deferred.fromCoroutine(self._create(metadata, ledger_id))
+
+    def read(self, ledger_id: LedgerId) -> Deferred[Versioned[LedgerMetadata]]:
+        """See LedgerStore."""
+        return Deferred.fromCoroutine(self._read(ledger_id))
+
+    def write(self, ledger_id: LedgerId, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
+        """See LedgerStore."""
+        return Deferred.fromCoroutine(self._write(ledger_id, metadata, version))
+
+    def delete(self, ledger_id: LedgerId, version: int) -> Deferred[None]:
+        """See LedgerStore."""
+        return Deferred.fromCoroutine(self._delete(ledger_id, version))
+
+    def watch(
+        self,
+        ledger_id: LedgerId,
+        on_change: LedgerListener,
+        *,
+        after_version: int = -1,
+        on_error: Callable[[MetadataError], object] | None = None,
+    ) -> Watch:
+        """See LedgerStore."""
+        return LedgerWatch(self._refresher, self._path_of, ledger_id, on_change, after_version, on_error)
+
+    async def ids(self) -> AsyncIterator[list[LedgerId]]:
+        """See LedgerStore."""
+
+        def new_errand() -> Errand:
+            return self._errand("list the ledgers")
+
+        layout = await self._layout.current(new_errand())
+        async for batch in walk_ledgers(new_errand, self._root, layout.kind):
+            yield batch
+
+    def close(self) -> None:
+        """Stop refreshing watches."""
+        self._refresher.stop()
+
+    # --- one ledger ------------------------------------------------------------------------------------------------
+
+    async def _create(
+        self, metadata: LedgerMetadata, ledger_id: LedgerId | None
+    ) -> tuple[LedgerId, Versioned[LedgerMetadata]]:
+        check_representable(metadata)
+        token = self._random.randrange(CREATOR_TOKEN_LIMIT) if metadata.format_version >= 3 else None
+        metadata = dataclasses.replace(metadata, creator_token=token)
+        data = format_ledger(metadata)
+        errand = self._errand("create a ledger" if ledger_id is None else f"create ledger {ledger_id}")
+        kind = (await self._layout.current(errand)).kind
+        while True:
+            new_id = await self._ids.generate(errand, kind) if ledger_id is None else ledger_id
+            path = self._root + ledger_path(kind, new_id)
+            try:
+                await self._create_leaf(errand, path, data, _is_ours(path, data, token, chosen=ledger_id is not None))
+            except NodeExists as error:
+                if ledger_id is not None:
+                    raise LedgerExists(f"ledger {ledger_id} exists already ({path})") from error
+                errand.check_time(f"every id that was generated is taken already, at last {new_id}")
+                continue
+            return new_id, Versioned(_as_stored(metadata, data, path), 0)
+
+    async def _create_leaf(self, errand: Errand, path: str, data: bytes, is_ours: Owned) -> None:
+        while True:
+            try:
+                await errand.create(path, data, is_ours)
+                return
+            except NodeAbsent:
+                # The directories are missing, or were tidied away by somebody who deleted their last ledger.
+                errand.check_time(f"the directories of {path} vanish as fast as they are made")
+                await errand.ensure_all(path.rpartition("/")[0])
+
+    async def _read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata]:
+        errand = self._errand(f"read the metadata of ledger {ledger_id}")
+        path = await self._path_of(ledger_id, errand)
+        found = await errand.read_surely(path)
+        if found is None:
+            raise NoSuchLedger(f"there is no ledger {ledger_id} ({path})")
+        data, stat = found
+        return Versioned(parse_ledger(data, path), stat.version)
+
+    async def _write(self, ledger_id: LedgerId, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
+        check_representable(metadata)
+        errand = self._errand(f"write the metadata of ledger {ledger_id}")
+        path = await self._path_of(ledger_id, errand)
+        data = format_ledger(metadata)
+        try:
+            stat = await errand.write(path, data, version)
+        except NodeAbsent as error:
+            raise NoSuchLedger(f"there is no ledger {ledger_id} any more ({path})") from error
+        except NodeChanged as error:
+            raise VersionConflict(f"ledger {ledger_id} is not at version {version}: {error}") from error
+        return Versioned(_as_stored(metadata, data, path), stat.version)
+
+    async def _delete(self, ledger_id: LedgerId, version: int) -> None:
+        errand = self._errand(f"delete ledger {ledger_id}")
+        kind = (await self._layout.current(errand)).kind
+        path = self._root + ledger_path(kind, ledger_id)
+        try:
+            await errand.delete(path, version)
+        except NodeAbsent:
+            return
+        except NodeChanged as error:
+            raise VersionConflict(f"ledger {ledger_id} is not at version {version}: {error}") from error
+        if kind in _TIDIED:
+            await self._tidy(path.rpartition("/")[0])
+
+    async def _tidy(self, directory: str) -> None:
+        """Remove directories that became empty, upwards; one attempt each, for nothing depends on it."""
+        while directory != self._root:
+            try:
+                await self._tree.delete(directory, 0)
+            except MetadataError:
+                return  # usually NodeNotEmpty
+            directory = directory.rpartition("/")[0]
+
+    async def _path_of(self, ledger_id: LedgerId, errand: Errand | None = None) -> str:
+        layout = await self._layout.current(errand or self._errand(f"find ledger {ledger_id}"))
+        return self._root + ledger_path(layout.kind, ledger_id)
+
+    def _errand(self, purpose: str) -> Errand:
+        return Errand(self._tree, self._clock, self._settings, purpose)
+
+
+def _as_stored(metadata: LedgerMetadata, data: bytes, path: str) -> LedgerMetadata:
+    """What a reader will see; version 1 says less than we were given."""
+    return parse_ledger(data, path) if metadata.format_version == 1 else metadata
+
+
+def _is_ours(path: str, data: bytes, token: int | None, *, chosen: bool) -> Owned:
+    """How to know our own ledger after a lost answer."""
+
+    def by_token(found: bytes, _stat: Stat) -> bool:
+        try:
+            return parse_ledger(found, path).creator_token == token
+        except MetadataCorrupt:
+            return False
+
+    def by_content(found: bytes, stat: Stat) -> bool:
+        if found != data or stat.version != 0:
+            return False
+        if chosen:
+            # No token before version 3: another client may have chosen the same id and written the same bytes, and
+            # then both would think the ledger theirs.
+            raise MetadataOutcomeUnknown(
+                f"the answer to creating {path} was lost; it exists with the same content, but this metadata format "
+                "cannot tell who created it"
+            )
+        return True
+
+    return by_content if token is None else by_token

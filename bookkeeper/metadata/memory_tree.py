@@ -1,0 +1,260 @@
+"""The znodes of a simulated ZooKeeper: one leader's tree, followers that lag behind it, and sessions.
+
+    writes -> leader tree -> log of transactions -> every follower, each in order, some later than others
+    reads  <- the tree of the session's own server, leader or follower
+
+A watch lives in the tree it was set on and fires when that tree changes: what a lagging follower has not applied, its
+watchers have not missed. Pure data; time and faults are `memory_session`'s.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bookkeeper.metadata.tree import (
+    Create,
+    NodeAbsent,
+    NodeChanged,
+    NodeExists,
+    NodeKind,
+    NodeNotEmpty,
+    Stat,
+    Step,
+)
+
+SEQUENCE_MASK = 2**32 - 1
+
+FiredWatch = Callable[[], object]
+"""A watch as set on a tree: called once. Equal ones are set once."""
+
+
+@dataclass(slots=True)
+class _Node:
+    data: bytes
+    creation_id: int
+    owner: int
+    version: int = 0
+    sequence: int = 0  # children ever created; ZooKeeper's cversion, a signed 32-bit number
+    children: dict[str, None] = field(default_factory=dict)
+
+    def stat(self) -> Stat:
+        return Stat(self.version, self.creation_id, self.owner, len(self.children))
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One transaction: nodes to make (data, owner), to write (data) or to remove (None)."""
+
+    number: int
+    made: tuple[tuple[str, bytes, int], ...] = ()
+    written: tuple[tuple[str, bytes], ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+def parent_of(path: str) -> str:
+    """The parent's path; `/` for a child of the root."""
+    return path.rpartition("/")[0] or "/"
+
+
+class TreeCopy:
+    """One server's copy of all znodes, with the watches set on it."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0)}
+        self.applied = 0
+        self.behind: deque[_Change] = deque()
+        self._data_watches: dict[str, list[FiredWatch]] = {}
+        self._child_watches: dict[str, list[FiredWatch]] = {}
+
+    def read(self, path: str, watch: FiredWatch | None) -> tuple[bytes, Stat]:
+        """Data and stat of a node. Raises NodeAbsent."""
+        node = self._node(path)
+        self._arm(self._data_watches, path, watch)
+        return node.data, node.stat()
+
+    def stat(self, path: str, watch: FiredWatch | None) -> Stat | None:
+        """Stat of a node, or None."""
+        node = self.nodes.get(path)
+        self._arm(self._data_watches, path, watch)
+        return None if node is None else node.stat()
+
+    def children(self, path: str, watch: FiredWatch | None) -> list[str]:
+        """Names of a node's children. Raises NodeAbsent."""
+        node = self._node(path)
+        self._arm(self._child_watches, path, watch)
+        return list(node.children)
+
+    def apply(self, change: _Change) -> list[FiredWatch]:
+        """Make one change; the watches that it fires, in order."""
+        fired: list[FiredWatch] = []
+        for path, data, owner in change.made:
+            parent = self.nodes[parent_of(path)]
+            parent.children[path.rpartition("/")[2]] = None
+            parent.sequence = (parent.sequence + 1) & SEQUENCE_MASK
+            self.nodes[path] = _Node(data, change.number, owner)
+            fired += self._data_watches.pop(path, [])
+            fired += self._child_watches.pop(parent_of(path), [])
+        for path, data in change.written:
+            node = self.nodes[path]
+            node.data = data
+            node.version += 1
+            fired += self._data_watches.pop(path, [])
+        for path in change.removed:
+            del self.nodes[path]
+            self.nodes[parent_of(path)].children.pop(path.rpartition("/")[2])
+            fired += self._data_watches.pop(path, [])
+            fired += self._child_watches.pop(path, [])
+            fired += self._child_watches.pop(parent_of(path), [])
+        self.applied = change.number
+        return fired
+
+    def catch_up(self, number: int) -> list[FiredWatch]:
+        """Apply what is waiting up to transaction `number`; the watches that this fires."""
+        fired: list[FiredWatch] = []
+        while self.behind and self.behind[0].number <= number:
+            fired += self.apply(self.behind.popleft())
+        return fired
+
+    def copy(self) -> TreeCopy:
+        """A copy of the nodes, without watches."""
+        twin = TreeCopy()
+        twin.nodes = {
+            path: _Node(node.data, node.creation_id, node.owner, node.version, node.sequence, dict(node.children))
+            for path, node in self.nodes.items()
+        }
+        twin.applied = self.applied
+        return twin
+
+    def _node(self, path: str) -> _Node:
+        node = self.nodes.get(path)
+        if node is None:
+            raise NodeAbsent(path)
+        return node
+
+    @staticmethod
+    def _arm(watches: dict[str, list[FiredWatch]], path: str, watch: FiredWatch | None) -> None:
+        if watch is not None:
+            listeners = watches.setdefault(path, [])
+            if watch not in listeners:
+                listeners.append(watch)
+
+
+class Znodes:
+    """The leader: decides every change, and passes it to the followers."""
+
+    def __init__(self) -> None:
+        self.leader = TreeCopy()
+        self.followers: list[TreeCopy] = []
+        self.on_change: list[Callable[[], object]] = []
+        self._owned: dict[int, dict[str, None]] = {}
+
+    def add_follower(self) -> TreeCopy:
+        """A new server that is up to date now."""
+        follower = self.leader.copy()
+        self.followers.append(follower)
+        return follower
+
+    def remove_follower(self, follower: TreeCopy) -> None:
+        """The server is no longer needed."""
+        self.followers = [other for other in self.followers if other is not follower]
+
+    def catch_up(self, follower: TreeCopy, number: int) -> None:
+        """Bring a follower up to transaction `number` and tell its watchers."""
+        self._tell(follower.catch_up(number))
+
+    def create(self, path: str, data: bytes, kind: NodeKind, session_id: int) -> str:
+        """Make a node; its path."""
+        parent = self.leader.nodes.get(parent_of(path))
+        if parent is None or parent.owner:
+            raise NodeAbsent(f"{parent_of(path)} (parent of {path})")
+        if kind is NodeKind.EPHEMERAL_SEQUENTIAL:
+            number = parent.sequence if parent.sequence < 2**31 else parent.sequence - 2**32
+            path += f"{number:010d}"
+        if path in self.leader.nodes:
+            raise NodeExists(path)
+        owner = 0 if kind is NodeKind.PERSISTENT else session_id
+        if owner:
+            self._owned.setdefault(owner, {})[path] = None
+        self._commit(made=((path, data, owner),))
+        return path
+
+    def write(self, path: str, data: bytes, version: int) -> Stat:
+        """Replace a node's data."""
+        self._check(path, version)
+        self._commit(written=((path, data),))
+        return self.leader.nodes[path].stat()
+
+    def delete(self, path: str, version: int) -> None:
+        """Remove a node without children."""
+        node = self._check(path, version)
+        if node.children:
+            raise NodeNotEmpty(path)
+        if node.owner:
+            self._owned[node.owner].pop(path)
+        self._commit(removed=(path,))
+
+    def transact(self, steps: Sequence[Step]) -> None:
+        """All steps or none."""
+        trial = {path: len(node.children) for path, node in self.leader.nodes.items()}
+        for step in steps:
+            parent = parent_of(step.path)
+            if isinstance(step, Create):
+                if step.path in trial:
+                    raise NodeExists(step.path)
+                if parent not in trial:
+                    raise NodeAbsent(parent)
+                trial[step.path] = 0
+                trial[parent] += 1
+            else:
+                self._check(step.path, step.version)
+                if trial[step.path]:
+                    raise NodeNotEmpty(step.path)
+                del trial[step.path]
+                trial[parent] -= 1
+        for step in steps:
+            if isinstance(step, Create):
+                self._commit(made=((step.path, step.data, 0),))
+            else:
+                self._commit(removed=(step.path,))
+
+    def end_session(self, session_id: int) -> None:
+        """Remove what the session owns."""
+        paths = tuple(self._owned.pop(session_id, {}))
+        if paths:
+            self._commit(removed=paths)
+
+    def set_sequence(self, path: str, value: int) -> None:
+        """Let the next sequential child of `path` have this number: how tests come near an overflow."""
+        for copy in (self.leader, *self.followers):
+            copy.nodes[path].sequence = value & SEQUENCE_MASK
+
+    def _check(self, path: str, version: int) -> _Node:
+        node = self.leader.nodes.get(path)
+        if node is None:
+            raise NodeAbsent(path)
+        # -1 would be "any version" to a real server; nothing of ours may send it (I-15).
+        assert version >= 0, f"unconditional change of {path}"
+        if node.version != version:
+            raise NodeChanged(f"{path} has version {node.version}, not {version}")
+        return node
+
+    def _commit(
+        self,
+        made: tuple[tuple[str, bytes, int], ...] = (),
+        written: tuple[tuple[str, bytes], ...] = (),
+        removed: tuple[str, ...] = (),
+    ) -> None:
+        change = _Change(self.leader.applied + 1, made, written, removed)
+        fired = self.leader.apply(change)
+        for follower in self.followers:
+            follower.behind.append(change)
+        self._tell(fired)
+        for listener in list(self.on_change):
+            listener()
+
+    @staticmethod
+    def _tell(fired: list[FiredWatch]) -> None:
+        for watch in fired:
+            watch()

@@ -1,0 +1,510 @@
+"""A session with a real ZooKeeper; the only user of kazoo.
+
+    reactor thread                                  kazoo's connection thread
+    call -> waiting queue -> in flight -> kazoo ->  sends, receives, reconnects, expires
+    Deferred, watches, states  <- inbox  <--------  answer, watch event, state: in the order they happened
+
+kazoo's handler is replaced by one that runs callbacks where they arise, so answers, watch events and states keep the
+order of the wire; a callback only puts an item into the inbox, and one `call_from_thread` empties it for many items.
+
+A connection that goes takes every call with it: a change in flight is OutcomeOpen, a read, or what was not sent yet, is
+NotAttempted. A session that the server ended is told as LOST; kazoo makes the next one.
+
+Thread: reactor, except where a method says otherwise.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kazoo import exceptions
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent, ZnodeStat
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+from twisted.internet import defer
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.errors import AccessDenied, ConfigurationError, MetadataCorrupt, MetadataError, MetadataUnavailable
+from bookkeeper.metadata.store import MetadataSettings, StoreState, Watch
+from bookkeeper.metadata.tree import (
+    Access,
+    Create,
+    NodeAbsent,
+    NodeChanged,
+    NodeExists,
+    NodeKind,
+    NodeNotEmpty,
+    NotAttempted,
+    OutcomeOpen,
+    Stat,
+    Step,
+    WatchListener,
+)
+from bookkeeper.metadata.watches import Listeners, WatchBook, WatchKind
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Clock, Timer
+
+log = Logger()
+
+# kazoo's own reconnecting, on its own thread. Without a maximum number of tries: who waits has a deadline of his own.
+_RECONNECT_FIRST_S = 0.05
+_RECONNECT_MAX_S = 1.0
+
+_STORE_STATES = {
+    KazooState.CONNECTED: StoreState.CONNECTED,
+    KazooState.SUSPENDED: StoreState.SUSPENDED,
+    KazooState.LOST: StoreState.LOST,
+}
+
+# What ZooKeeper says no with; everything else that kazoo raises is a lost connection, or a fault of ours.
+_REFUSALS: tuple[tuple[type[Exception], type[MetadataError]], ...] = (
+    (exceptions.NoNodeError, NodeAbsent),
+    (exceptions.NodeExistsError, NodeExists),
+    (exceptions.BadVersionError, NodeChanged),
+    (exceptions.NotEmptyError, NodeNotEmpty),
+    (exceptions.NoAuthError, AccessDenied),
+    (exceptions.AuthFailedError, AccessDenied),
+    (exceptions.InvalidACLError, AccessDenied),
+    (exceptions.NoChildrenForEphemeralsError, NodeAbsent),
+    (exceptions.MarshallingError, MetadataCorrupt),
+)
+_CONNECTION_GONE = (
+    exceptions.ConnectionLoss,
+    exceptions.ConnectionClosedError,
+    exceptions.SessionExpiredError,
+    exceptions.SessionMovedError,
+    exceptions.OperationTimeoutError,
+    exceptions.NotReadOnlyCallError,
+    exceptions.SystemZookeeperError,
+)
+
+
+class _Call:
+    """One operation: waiting, in flight, or done."""
+
+    __slots__ = ("deadline_s", "done", "is_change", "name", "path", "start")
+
+    def __init__(self, name: str, path: str, start: Callable[[KazooClient], Any], *, is_change: bool) -> None:
+        self.name = name
+        self.path = path
+        self.start = start
+        self.is_change = is_change
+        self.done: Deferred[Any] = Deferred()
+        self.deadline_s = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.path}"
+
+    def connection_gone(self, why: str) -> MetadataUnavailable:
+        """What is known of a call that was in flight."""
+        return OutcomeOpen(f"{self}: {why}") if self.is_change else NotAttempted(f"{self}: {why}")
+
+
+class _Callbacks(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is untyped
+    """Runs kazoo's callbacks at once, on the thread that has them, instead of on two threads without common order."""
+
+    def start(self) -> None:
+        """No threads to start; a handler that does not run makes kazoo call back directly."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    def dispatch_callback(self, callback: Any) -> None:
+        callback.func(*callback.args)
+
+
+class _ServerWatch:
+    """A watch as kazoo sees it. Equal ones are set once, so a path needs one however many listen."""
+
+    __slots__ = ("_kind", "_path", "_put")
+
+    def __init__(self, put: Callable[[Callable[[], None]], None], kind: WatchKind, path: str, fire: Any) -> None:
+        self._kind = kind
+        self._path = path
+        self._put: Callable[[], None] = lambda: put(lambda: fire(kind, path))
+
+    def __call__(self, event: WatchedEvent) -> None:
+        # NONE is kazoo's way to say that the connection went; the state says so too, to all watches at once.
+        if event.type != EventType.NONE:
+            self._put()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ServerWatch) and (self._kind, self._path) == (other._kind, other._path)
+
+    def __hash__(self) -> int:
+        return hash((self._kind, self._path))
+
+
+class ZooKeeperSession:
+    """A Tree of a real ZooKeeper.
+
+    servers: "host:port,host:port". call_from_thread: the reactor's; may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        clock: Clock,
+        call_from_thread: Callable[[Callable[[], object]], object],
+        settings: MetadataSettings,
+    ) -> None:
+        if settings.secure and settings.digest_auth is None:
+            raise ConfigurationError(
+                "zkEnableSecurity needs credentials: without them ZooKeeper cannot tell who the creator is; "
+                "give them as user:password"
+            )
+        self._servers = servers
+        self._clock = clock
+        self._call_from_thread = call_from_thread
+        self._settings = settings
+        self._access = {
+            Access.DEFAULT: CREATOR_ALL_ACL if settings.secure else OPEN_ACL_UNSAFE,
+            Access.OPEN: OPEN_ACL_UNSAFE,
+        }
+        self._states: Listeners[[StoreState]] = Listeners()
+        self._book = WatchBook()
+        self._waiting: deque[_Call] = deque()
+        self._in_flight: dict[_Call, None] = {}  # in the order they were sent
+        self._timer: Timer | None = None
+        self._inbox: deque[Callable[[], None]] = deque()  # appended by any thread, emptied by the reactor's
+        self._inbox_lock = threading.Lock()
+        self._inbox_announced = False
+        self._ended: MetadataError | None = None  # why no new session will be made
+        self.state = StoreState.SUSPENDED
+        self.session_id = 0
+        self._client = self._new_client(None)
+
+    @property
+    def description(self) -> str:
+        """The servers, for messages."""
+        return f"ZooKeeper at {self._servers}"
+
+    @property
+    def session_key(self) -> tuple[int, bytes] | None:
+        """Id and password of the session, as ZooKeeper clients take them to continue it elsewhere."""
+        key: tuple[int, bytes] | None = self._client.client_id
+        return key
+
+    def start(self) -> None:
+        """Begin to connect. Never blocks."""
+        self._client.start_async()
+
+    def watch_state(self, on_change: Callable[[StoreState], object]) -> Watch:
+        """Hear of every change of `state`."""
+        return self._states.add(on_change)
+
+    # --- operations ------------------------------------------------------------------------------------------------
+
+    def create(
+        self, path: str, data: bytes, kind: NodeKind = NodeKind.PERSISTENT, access: Access = Access.DEFAULT
+    ) -> Deferred[str]:
+        """Make a node; its path."""
+        acl = self._access[access]
+        ephemeral = kind is not NodeKind.PERSISTENT
+        sequence = kind is NodeKind.EPHEMERAL_SEQUENTIAL
+        return self._submit(
+            "create",
+            path,
+            lambda client: client.create_async(path, data, acl=acl, ephemeral=ephemeral, sequence=sequence),
+            is_change=True,
+        )
+
+    def read(self, path: str, watch: WatchListener | None = None) -> Deferred[tuple[bytes, Stat]]:
+        """Data and stat."""
+        server_watch = self._server_watch(WatchKind.NODE, path, watch)
+        reading = self._submit("read", path, lambda client: client.get_async(path, watch=server_watch), is_change=False)
+        return self._watched(path, watch, reading).addCallback(lambda found: (found[0], _stat(found[1])))
+
+    def stat(self, path: str, watch: WatchListener | None = None) -> Deferred[Stat | None]:
+        """Stat, or None."""
+        server_watch = self._server_watch(WatchKind.NODE, path, watch)
+        looking = self._submit(
+            "stat", path, lambda client: client.exists_async(path, watch=server_watch), is_change=False
+        )
+        return self._watched(path, watch, looking).addCallback(lambda found: None if found is None else _stat(found))
+
+    def children(self, path: str, watch: WatchListener | None = None) -> Deferred[list[str]]:
+        """Names of the children."""
+        server_watch = self._server_watch(WatchKind.CHILDREN, path, watch)
+        listing = self._submit(
+            "children", path, lambda client: client.get_children_async(path, watch=server_watch), is_change=False
+        )
+        return self._watched(path, watch, listing)
+
+    def write(self, path: str, data: bytes, version: int) -> Deferred[Stat]:
+        """Replace the data that has `version`."""
+        assert version >= 0, f"unconditional change of {path}"  # -1 is "any version" to ZooKeeper (I-15)
+        writing = self._submit("write", path, lambda client: client.set_async(path, data, version), is_change=True)
+        return writing.addCallback(_stat)
+
+    def delete(self, path: str, version: int) -> Deferred[None]:
+        """Remove the node that has `version`."""
+        assert version >= 0, f"unconditional removal of {path}"
+        removing = self._submit("delete", path, lambda client: client.delete_async(path, version), is_change=True)
+        return removing.addCallback(lambda _: None)
+
+    def transact(self, steps: Sequence[Step]) -> Deferred[None]:
+        """All steps or none."""
+
+        def start(client: KazooClient) -> Any:
+            transaction = client.transaction()
+            for step in steps:
+                if isinstance(step, Create):
+                    transaction.create(step.path, step.data, acl=self._access[Access.DEFAULT])
+                else:
+                    transaction.delete(step.path, step.version)
+            return transaction.commit_async()
+
+        path = steps[0].path if steps else "/"
+        return self._submit("transaction on", path, start, is_change=True).addCallback(_check_results, steps)
+
+    def sync(self) -> Deferred[None]:
+        """Later reads see everything written before."""
+        # The path of a sync decides nothing; the root is always there.
+        syncing = self._submit("sync", "/", lambda client: client.sync_async("/"), is_change=False)
+        return syncing.addCallback(lambda _: None)
+
+    def forget(self, path: str, watch: WatchListener) -> None:
+        """Do not fire this watch."""
+        self._book.forget(path, watch)
+
+    def close(self) -> Deferred[None]:
+        """End the session and kazoo's thread."""
+        if self.state is StoreState.CLOSED:
+            return defer.succeed(None)
+        self.state = StoreState.CLOSED
+        self._book.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        error = MetadataUnavailable(f"the connection to {self.description} was closed")
+        calls = [*self._in_flight, *self._waiting]
+        self._in_flight.clear()
+        self._waiting.clear()
+        for call in calls:
+            _fail(call, error)
+        self._states.tell(StoreState.CLOSED)
+        return self._stop(self._client)
+
+    # --- calls -----------------------------------------------------------------------------------------------------
+
+    def _submit(self, name: str, path: str, start: Callable[[KazooClient], Any], *, is_change: bool) -> Deferred[Any]:
+        call = _Call(name, path, start, is_change=is_change)
+        if self.state is StoreState.CLOSED:
+            return defer.fail(MetadataUnavailable(f"{call}: the connection to {self.description} was closed"))
+        if self._ended is not None:
+            return defer.fail(self._ended)
+        if self.state is not StoreState.CONNECTED:
+            return defer.fail(NotAttempted(f"{call}: not connected to {self.description}"))
+        if not self._waiting and len(self._in_flight) < self._settings.operations_in_flight_max:
+            self._send(call)
+        elif len(self._waiting) < self._settings.operations_waiting_max:
+            self._waiting.append(call)
+        else:
+            return defer.fail(
+                MetadataUnavailable(
+                    f"{call}: {self._settings.operations_waiting_max} operations wait for {self.description} already; "
+                    "wait for some of them before asking for more"
+                )
+            )
+        return call.done
+
+    def _send(self, call: _Call) -> None:
+        call.deadline_s = self._clock.seconds() + self._settings.session_timeout_s
+        self._in_flight[call] = None
+        if self._timer is None:
+            self._timer = self._clock.callLater(self._settings.session_timeout_s, self._on_timer)
+        # kazoo appends to a queue and writes a byte into a socket pair: with the bound on what is in flight it never
+        # blocks. The link calls back on kazoo's thread, or here when the call ended at once.
+        call.start(self._client).rawlink(lambda result: self._put(lambda: self._on_result(call, result)))
+
+    def _send_waiting(self) -> None:
+        while (
+            self._waiting
+            and self.state is StoreState.CONNECTED
+            and len(self._in_flight) < self._settings.operations_in_flight_max
+        ):
+            call = self._waiting.popleft()
+            if not call.done.called:
+                self._send(call)
+
+    def _on_result(self, call: _Call, result: Any) -> None:
+        if call not in self._in_flight:
+            return  # given up when its time was up, or when the connection went
+        del self._in_flight[call]
+        error = result.exception
+        if error is None:
+            if not call.done.called:
+                call.done.callback(result.value)
+        else:
+            _fail(call, _translate(error, call))
+        self._send_waiting()
+
+    def _on_timer(self) -> None:
+        """Give up calls whose time is up. The oldest is first, and all have the same time."""
+        self._timer = None
+        now_s = self._clock.seconds()
+        while self._in_flight:
+            call = next(iter(self._in_flight))
+            if call.deadline_s > now_s:
+                self._timer = self._clock.callLater(call.deadline_s - now_s, self._on_timer)
+                return
+            del self._in_flight[call]
+            _fail(call, call.connection_gone(f"no answer within {self._settings.session_timeout_s:g} s"))
+        self._send_waiting()
+
+    def _server_watch(self, kind: WatchKind, path: str, watch: WatchListener | None) -> _ServerWatch | None:
+        if watch is None:
+            return None
+        self._book.add(kind, path, watch)
+        return _ServerWatch(self._put, kind, path, self._book.fire)
+
+    def _watched(self, path: str, watch: WatchListener | None, reading: Deferred[Any]) -> Deferred[Any]:
+        if watch is None:
+            return reading
+
+        def failed(failure: Failure) -> Failure:
+            self._book.forget(path, watch)
+            return failure
+
+        return reading.addErrback(failed)
+
+    # --- states ----------------------------------------------------------------------------------------------------
+
+    def _on_state(self, client: KazooClient, kazoo_state: str, session_id: int, why_closed: str | None) -> None:
+        if client is not self._client or self.state is StoreState.CLOSED:
+            return
+        state = _STORE_STATES[kazoo_state]
+        self.state = state
+        if state is StoreState.CONNECTED:
+            self.session_id = session_id
+            log.info("Connected to {servers}, session 0x{session:x}", servers=self.description, session=session_id)
+            self._states.tell(state)
+            self._send_waiting()
+            return
+        log.info("{servers}: {state}", servers=self.description, state=state.value)
+        self._fail_calls(why_closed or f"connection to {self.description} {state.value}")
+        self._states.tell(state)
+        self._book.lose_all()
+        if why_closed is not None:
+            self._replace_client(client, why_closed)
+
+    def _fail_calls(self, why: str) -> None:
+        in_flight, waiting = list(self._in_flight), list(self._waiting)
+        self._in_flight.clear()
+        self._waiting.clear()
+        for call in in_flight:
+            _fail(call, call.connection_gone(why))
+        for call in waiting:
+            _fail(call, NotAttempted(f"{call}: {why}"))
+
+    def _replace_client(self, client: KazooClient, why: str) -> None:
+        """kazoo's connection thread has ended. After bad credentials that is final, else another client goes on."""
+        if client.client_state == KeeperState.AUTH_FAILED or why == KeeperState.AUTH_FAILED:
+            self._ended = AccessDenied(f"{self.description} refused the credentials of zkDigestAuth")
+            return
+        log.error("The ZooKeeper client ended by itself ({why}); starting another", why=why)
+        self._client = self._new_client(None)
+        self._clock.callLater(_RECONNECT_MAX_S, self._start_replacement, self._client)
+        self._stop(client)
+
+    def _start_replacement(self, client: KazooClient) -> None:
+        if client is self._client and self.state is not StoreState.CLOSED:
+            client.start_async()
+
+    def _new_client(self, client_id: tuple[int, bytes] | None) -> KazooClient:
+        settings = self._settings
+        client = KazooClient(
+            hosts=self._servers,
+            timeout=settings.session_timeout_s,
+            client_id=client_id,
+            handler=_Callbacks(),
+            auth_data=[("digest", settings.digest_auth)] if settings.digest_auth is not None else None,
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=_RECONNECT_FIRST_S, max_delay=_RECONNECT_MAX_S, ignore_expire=True
+            ),
+        )
+
+        def on_state(kazoo_state: str) -> None:
+            # kazoo's thread, and the only moment when the session id is sure to belong to this state.
+            session_id = client.client_id[0] if client.client_id is not None else 0
+            keeper_state = client.client_state
+            ended = keeper_state if keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED) else None
+            self._put(lambda: self._on_state(client, kazoo_state, session_id, ended))
+
+        client.add_listener(on_state)
+        return client
+
+    def _stop(self, client: KazooClient) -> Deferred[None]:
+        """Stop a client on a thread of its own: that waits for kazoo's thread, and for the server's last answer."""
+        stopped: Deferred[None] = Deferred()
+
+        def stop() -> None:
+            try:
+                client.stop()
+                client.close()
+            except Exception:  # noqa: BLE001 - the session is given up either way; the server expires it
+                log.failure("Stopping the ZooKeeper client failed")
+            self._call_from_thread(lambda: stopped.callback(None))
+
+        threading.Thread(target=stop, name="zookeeper-stop", daemon=True).start()
+        return stopped
+
+    # --- threads ---------------------------------------------------------------------------------------------------
+
+    def _put(self, item: Callable[[], None]) -> None:
+        """Have `item` run on the reactor thread, after those put before it. Thread: any."""
+        with self._inbox_lock:
+            self._inbox.append(item)
+            if self._inbox_announced:
+                return
+            self._inbox_announced = True
+        self._call_from_thread(self._empty_inbox)
+
+    def _empty_inbox(self) -> None:
+        with self._inbox_lock:
+            items = list(self._inbox)
+            self._inbox.clear()
+            self._inbox_announced = False
+        for item in items:
+            item()
+
+
+def _stat(found: ZnodeStat) -> Stat:
+    return Stat(found.version, found.czxid, found.ephemeralOwner, found.numChildren)
+
+
+def _fail(call: _Call, error: MetadataError) -> None:
+    if not call.done.called:
+        call.done.errback(error)
+
+
+def _translate(error: Exception, call: _Call) -> MetadataError:
+    for refusal, meaning in _REFUSALS:
+        if isinstance(error, refusal):
+            translated = meaning(f"{call}: {type(error).__name__}")
+            translated.__cause__ = error
+            return translated
+    if isinstance(error, _CONNECTION_GONE):
+        return call.connection_gone(type(error).__name__)
+    unexpected = MetadataError(f"{call}: {type(error).__name__}: {error}")
+    unexpected.__cause__ = error
+    return unexpected
+
+
+def _check_results(results: Sequence[object], steps: Sequence[Step]) -> None:
+    """A refused transaction answers with an error per step; only the refused step's is its own."""
+    errors = [(step, result) for step, result in zip(steps, results, strict=True) if isinstance(result, Exception)]
+    for step, error in errors:
+        if not isinstance(error, exceptions.RolledBackError | exceptions.RuntimeInconsistency):
+            raise _translate(error, _Call("transaction on", step.path, lambda _: None, is_change=True))
+    if errors:
+        raise MetadataError(f"transaction on {steps[0].path}: {errors[0][1]!r}")

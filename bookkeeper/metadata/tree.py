@@ -1,0 +1,156 @@
+"""A tree of znodes as one session sees it: the seam under the metadata store.
+
+`session.ZooKeeperSession` is the real one, `memory.MemorySession` the simulated one. A Tree does one attempt of one
+operation and says what became of it; retrying, and finding out what became of a lost write, is `outcome.Outcomes`.
+
+Order: operations of one session take effect, and are answered, in the order of the calls. A watch fires once, at the
+first change after the read that set it, or with LOST when the connection went (then it has to be set anew).
+
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from bookkeeper.errors import MetadataError, MetadataUnavailable
+from bookkeeper.metadata.store import StoreState, Watch
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+
+class NodeAbsent(MetadataError):
+    """No znode at the path (for a create: at its parent's path)."""
+
+
+class NodeExists(MetadataError):
+    """There is a znode at the path."""
+
+
+class NodeChanged(MetadataError):
+    """The znode has another version than the one named."""
+
+
+class NodeNotEmpty(MetadataError):
+    """The znode has children."""
+
+
+class NotAttempted(MetadataUnavailable):
+    """The operation certainly did not happen: it was not sent, or it was a read."""
+
+
+class OutcomeOpen(MetadataUnavailable):
+    """A change was sent and its answer was lost; it may have happened, or may yet."""
+
+
+class TreeEvent(enum.Enum):
+    """Why a watch fired."""
+
+    CHANGED = "changed"  # created, deleted, new data, or children came or went
+    LOST = "lost"  # the connection went; the watch is no longer set
+
+
+WatchListener = Callable[[TreeEvent], object]
+
+
+class NodeKind(enum.Enum):
+    """How a znode is created."""
+
+    PERSISTENT = "persistent"
+    EPHEMERAL = "ephemeral"  # goes with the session
+    EPHEMERAL_SEQUENTIAL = "ephemeral sequential"  # and its name gains ten digits
+
+
+class Access(enum.Enum):
+    """Who may do what with a new znode. Source: reference, 4.9."""
+
+    DEFAULT = "default"  # creator: all, where security is on; else open
+    OPEN = "open"  # world: all
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What the store says of a znode.
+
+    creation_id: number of the transaction that made it, rising over the whole tree: a re-created node has a new one.
+    owner: session id of an ephemeral node, 0 for a persistent one.
+    """
+
+    version: int
+    creation_id: int
+    owner: int
+    children_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Part of a transaction: make a persistent node."""
+
+    path: str
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Part of a transaction: remove the node that has `version`."""
+
+    path: str
+    version: int
+
+
+Step = Create | Delete
+
+
+class Tree(Protocol):
+    """One session's znodes. Every failure is one of the errors above, AccessDenied or MetadataUnavailable."""
+
+    @property
+    def state(self) -> StoreState:
+        """What the connection is worth right now."""
+
+    @property
+    def session_id(self) -> int:
+        """Number of the present session; another after each loss. 0 before the first."""
+
+    @property
+    def description(self) -> str:
+        """The servers, for messages."""
+
+    def watch_state(self, on_change: Callable[[StoreState], object]) -> Watch:
+        """Hear of every change of `state`; LOST before the CONNECTED of the next session."""
+
+    def create(
+        self, path: str, data: bytes, kind: NodeKind = NodeKind.PERSISTENT, access: Access = Access.DEFAULT
+    ) -> Deferred[str]:
+        """Make a node; its path. Raises NodeExists, NodeAbsent (no parent)."""
+
+    def read(self, path: str, watch: WatchListener | None = None) -> Deferred[tuple[bytes, Stat]]:
+        """Data and stat. Raises NodeAbsent (then no watch is set)."""
+
+    def stat(self, path: str, watch: WatchListener | None = None) -> Deferred[Stat | None]:
+        """Stat, or None where there is no node; the watch is set either way."""
+
+    def children(self, path: str, watch: WatchListener | None = None) -> Deferred[list[str]]:
+        """Names, in no order. Raises NodeAbsent (then no watch is set)."""
+
+    def write(self, path: str, data: bytes, version: int) -> Deferred[Stat]:
+        """Replace the data that has `version`. Raises NodeAbsent, NodeChanged."""
+
+    def delete(self, path: str, version: int) -> Deferred[None]:
+        """Remove the node that has `version`. Raises NodeAbsent, NodeChanged, NodeNotEmpty."""
+
+    def transact(self, steps: Sequence[Step]) -> Deferred[None]:
+        """All steps or none. Raises the first failed step's error."""
+
+    def sync(self) -> Deferred[None]:
+        """Fires once later reads see all that was written before the call."""
+
+    def forget(self, path: str, watch: WatchListener) -> None:
+        """Do not fire this watch of `path`. Harmless when it is not set."""
+
+    def close(self) -> Deferred[None]:
+        """End the session. Never fails."""

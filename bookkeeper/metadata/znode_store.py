@@ -1,0 +1,68 @@
+"""The MetadataStore over a Tree: where its parts are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.metadata.admin import ZnodeAdmin
+from bookkeeper.metadata.bookies import ZnodeBookies
+from bookkeeper.metadata.cookies import ZnodeCookies
+from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.ledgers import ZnodeLedgers
+from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.registration import ZnodeRegistration
+from bookkeeper.metadata.store import MetadataSettings, StoreState, Watch
+from bookkeeper.metadata.stored_layout import StoredLayout
+from bookkeeper.metadata.tree import Tree
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from bookkeeper.ports import Clock
+
+
+class ZnodeStore:
+    """All metadata of the cluster under `root`.
+
+    kind: the layout that the configuration asks for; None takes the stored one.
+    """
+
+    def __init__(
+        self, tree: Tree, root: str, kind: LayoutKind | None, clock: Clock, random: Random, settings: MetadataSettings
+    ) -> None:
+        layout = StoredLayout(root, kind)
+        self._tree = tree
+        self._root = root
+        self._clock = clock
+        self._settings = settings
+        self.ledgers = ZnodeLedgers(tree, root, layout, clock, random, settings)
+        self.bookies = ZnodeBookies(tree, root, clock, settings)
+        self.registration = ZnodeRegistration(tree, root, clock, settings)
+        self.cookies = ZnodeCookies(tree, root, clock, settings)
+        self.admin = ZnodeAdmin(tree, root, layout, clock, random, settings)
+
+    @property
+    def state(self) -> StoreState:
+        """What the connection is worth right now."""
+        return self._tree.state
+
+    @property
+    def description(self) -> str:
+        """Servers and root."""
+        return f"{self._tree.description}{self._root}"
+
+    def watch_state(self, on_change: Callable[[StoreState], object]) -> Watch:
+        """See MetadataStore."""
+        return self._tree.watch_state(on_change)
+
+    def sync(self) -> Deferred[None]:
+        """See MetadataStore."""
+        return Deferred.fromCoroutine(Errand(self._tree, self._clock, self._settings, "sync").sync())
+
+    def close(self) -> Deferred[None]:
+        """See MetadataStore."""
+        self.ledgers.close()
+        return self._tree.close()
