@@ -240,13 +240,15 @@ class RangeRead(Generic[V]):
         return entry_ids
 
     def error(self) -> LedgerError | None:
-        """Why the first entry that is not present failed, with all answers; None while it is pending, or without one."""
+        """Why the first entry that is not present failed, with all answers; None while it is pending."""
         place = self._taken + self._present_run()
         if place == self._count or self._outcomes[place] == _PENDING:
             return None
         entry_id = self._first + place
         answers = self._answers.get(entry_id, {})
-        named = {bookie: answer.value if isinstance(answer, Status) else answer for bookie, answer in answers.items()}
+        named: dict[str, object] = {}
+        for bookie_id, answer in answers.items():
+            named[bookie_id] = answer.value if isinstance(answer, Status) else answer
         what = f"ledger {self._ledger_id}, entry {entry_id}"
         if self._outcomes[place] == _ABSENT:
             message = f"{what}: enough bookies deny having it; it was never written, or their data is lost"

@@ -4,7 +4,7 @@
     START       start()                           MARKING
     MARKING     the metadata: IN_RECOVERY         FENCING all E bookies of the last fragment as just read (I-21)
                               CLOSED              FINISHED: somebody closed it already
-    FENCING     answers that cover the ensemble   READING from max(LAC told, first entry of the last fragment - 1) + 1 (I-32)
+    FENCING     answers that cover the ensemble   READING after the highest LAC told, or the fragment before (I-32)
                 coverage impossible               ABORTED (I-28)
     READING     bodies, in order                  READING: write each back to Qa of its write set; the next batch
                 an entry that is ABSENT, and all  CLOSING, or MEASURING when nothing was found and the length of the
@@ -478,7 +478,7 @@ class Recovery:
         return [Read(self._read.start(now))]
 
     def _measured(self, read: RangeRead[Recovered]) -> list[Action]:
-        """An entry that cannot be read now must not keep the ledger open: its end is certain, only its length is not."""
+        """The length, or the best guess: the end is certain, and an unreadable entry must not keep the ledger open."""
         found = read.take()
         return self._close(found[0].length if found else self._told[2])
 
