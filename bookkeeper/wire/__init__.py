@@ -4,10 +4,10 @@
     messages.py   requests, responses and batches, the same for both protocol versions
     v2.py         binary packets: one fast loop per chunk, one slow path for everything unusual
     v2_server.py  the bookie's side of v2: requests in, answers out
-    v3.py         protobuf packets, imported at the first v3 frame; with v3_server the only users of BookkeeperProtocol_pb2
+    v3.py         protobuf packets; it and v3_server alone import BookkeeperProtocol_pb2, and only at the first v3 frame
     v3_server.py  the bookie's side of v3
     runs.py       v3 frames that differ in two bytes and the body only
-    codec.py      ServerCodec (finds out which version a client speaks) and client_codec
+    codec.py      ServerCodec (finds out which version a client speaks); the client's encoders and decoders
     status.py     status <-> error of the client
     digest.py     the envelope of an entry: ids, LAC, length, digest; keys
     proto/        .proto sources and the modules generated from them by `make proto`

@@ -6,7 +6,7 @@ A protobuf varint puts a number's low seven bits into its first byte. So while t
 their higher bits and the body keeps its size, all frames of one kind, ledger and key are the same bytes but for those
 two bytes and the body. One frame in 128 or so goes through protobuf, and its bytes are the pattern for those that
 follow it: no varint is written or read here, and nothing is known of the message but where its ids stand. Measured with
-128-byte entries: adds are written in 0.7 and read in 0.15 of the time that protobuf takes, their answers in 0.5 and 0.15.
+128-byte entries: adds are written in 0.7 and read in 0.15 of the time that protobuf takes, answers in 0.5 and 0.15.
 
 A pattern is cut from a frame that protobuf wrote, or (when reading) that is byte for byte what protobuf would have
 written from the fields we know. A frame that repeats the pattern is then canonical as well, so both ways through a

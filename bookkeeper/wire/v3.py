@@ -373,9 +373,10 @@ def decode_response(frame: bytes) -> Response:
         raise RemoteProtocolError(
             f"answer of {len(frame)} bytes is no v3 response: not a bookie that speaks v3"
         ) from error
-    if not message.IsInitialized():
-        if missing_fields(message) != ["status"]:
-            raise RemoteProtocolError(f"v3 response lacks {', '.join(missing_fields(message))}")
+    missing = [] if message.IsInitialized() else missing_fields(message)
+    if any(name.rpartition(".")[2] != "status" for name in missing):
+        raise RemoteProtocolError(f"v3 response lacks {', '.join(missing)}")
+    if missing and (message.status == pb.EOK or not message.HasField("status")):
         message.status = pb.EIO  # a status number we do not know is no verdict
     header = message.header
     operation, txn_id = OPERATIONS.get(header.operation, Operation.UNKNOWN), header.txnId

@@ -1,0 +1,49 @@
+"""Frames out of chunks: limits before buffering, and never more than one frame held."""
+
+from __future__ import annotations
+
+import pytest
+
+from bookkeeper.errors import RemoteProtocolError
+from bookkeeper.wire.framing import ChunkBuffer
+
+LIMIT = 100
+
+
+def test_whole_chunks_pass_through_uncopied() -> None:
+    buffer = ChunkBuffer(LIMIT)
+    chunk = b"\0\0\0\1a"
+    assert buffer.feed(chunk) is chunk
+    buffer.keep(chunk, len(chunk))
+    assert buffer.buffered == 0
+
+
+def test_a_partial_length_waits_for_four_bytes() -> None:
+    buffer = ChunkBuffer(LIMIT)
+    buffer.keep(b"xx\0\0", 2)
+    assert buffer.feed(b"\0") == b""
+    assert buffer.feed(b"\5") == b"\0\0\0\5"
+
+
+def test_a_large_frame_comes_out_when_its_last_byte_is_there() -> None:
+    buffer = ChunkBuffer(LIMIT)
+    buffer.keep(b"\0\0\0\x0a", 0)
+    assert buffer.feed(b"12345") == b""
+    assert buffer.feed(b"6789") == b""
+    assert buffer.buffered == 13
+    assert buffer.feed(b"0next") == b"\0\0\0\x0a1234567890next"
+    assert buffer.buffered == 0
+
+
+@pytest.mark.parametrize("length", [0, -1, LIMIT + 1, 0x7FFFFFFF, -0x80000000])
+def test_a_length_out_of_bounds_is_refused_and_nothing_is_kept(length: int) -> None:
+    buffer = ChunkBuffer(LIMIT)
+    with pytest.raises(RemoteProtocolError, match=str(length)):
+        buffer.keep(length.to_bytes(4, "big", signed=True) + b"x" * 50, 0)
+    assert buffer.buffered == 0
+
+
+def test_the_limit_itself_is_allowed() -> None:
+    buffer = ChunkBuffer(LIMIT)
+    buffer.keep(LIMIT.to_bytes(4, "big"), 0)
+    assert buffer.feed(b"x" * LIMIT) == LIMIT.to_bytes(4, "big") + b"x" * LIMIT
