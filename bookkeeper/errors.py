@@ -205,6 +205,13 @@ class AddFailed(LedgerError):
     code = -12
 
 
+class WindowFull(LedgerError):
+    """The window of unanswered adds is at its bound; nothing was taken. Wait until there is room (I-14)."""
+
+    code = -105
+    retriable = True
+
+
 class LedgerClosed(LedgerError):
     """The ledger or the handle is closed; it takes no more entries."""
 

@@ -1,0 +1,283 @@
+"""Entries of one ledger on their way to the bookies: packaged, encoded and sent in batches, acknowledged as ranges.
+
+Drives `protocol.adds.AddWindow`: turns its decisions into frames, timers and ensemble changes, and the bookies' answers
+into its events. One encoded frame serves all replicas of an entry. Nothing is allocated per entry but its body and
+frame.
+
+Thread: reactor. Kept for a resend: the frames of unacknowledged entries, bounded by the window.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import compress, cycle
+from typing import TYPE_CHECKING
+
+from bookkeeper.client.ensemble_change import commit_new_ensemble
+from bookkeeper.errors import AddFailed, AddQuorumTimedOut, BookieUnavailable, BookKeeperError
+from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Status, Versioned
+from bookkeeper.protocol.adds import AddWindow, Decision
+from bookkeeper.protocol.schedule import holds
+
+if TYPE_CHECKING:
+    from bookkeeper.client.connection import BookieChannel
+    from bookkeeper.client.context import ClientContext
+    from bookkeeper.ports import Timer
+    from bookkeeper.wire.digest import Digest
+
+
+class AddPipeline:
+    """The unacknowledged adds of one write handle.
+
+    on_acknowledged: entry ids, ascending, once each (I-06). on_failed: the end; nothing is acknowledged after it
+    (I-08).
+    on_room: the window or a full connection has room again (called often).
+    """
+
+    def __init__(
+        self,
+        context: ClientContext,
+        ledger_id: LedgerId,
+        metadata: Versioned[LedgerMetadata],
+        digest: Digest,
+        master_key: bytes,
+        *,
+        on_acknowledged: Callable[[range], None],
+        on_failed: Callable[[BookKeeperError], None],
+        on_room: Callable[[], None],
+    ) -> None:
+        settings = context.settings
+        self.metadata = metadata
+        self.answers: dict[str, object] = {}  # the last bad answer of each bookie, for messages
+        self.stamped_lac = -1  # the LAC in the last entries sent
+        self._context, self._ledger_id, self._digest, self._master_key = context, ledger_id, digest, master_key
+        self._on_acknowledged, self._on_failed, self._on_room = on_acknowledged, on_failed, on_room
+        self._add_timeout_s = settings.add_timeout_s
+        self.window = AddWindow(
+            ledger_id=ledger_id,
+            ensemble=metadata.value.last_fragment.ensemble,
+            write_quorum=metadata.value.write_quorum,
+            ack_quorum=metadata.value.ack_quorum,
+            entries_max=settings.window_entries_max,
+            bytes_max=settings.window_bytes_max,
+            response_timeout_s=settings.add_timeout_s if settings.add_timeout_s > 0 else None,
+            quorum_timeout_s=settings.add_quorum_timeout_s if settings.add_quorum_timeout_s > 0 else None,
+            changes_max=settings.ensemble_changes_max,
+        )
+        self._write_quorum = metadata.value.write_quorum
+        self._channels: list[BookieChannel] = []
+        self._index_of: dict[BookieId, int] = {}
+        self._unacknowledged: deque[tuple[int, Sequence[int], list[bytes]]] = deque()  # greatest id, ids, frames
+        self._timer: Timer | None = None
+        self._failed = False
+        self._adopt_ensemble()
+
+    def _adopt_ensemble(self) -> None:
+        ensemble = self.window.ensemble
+        self._channels = [self._context.channel(bookie_id) for bookie_id in ensemble]
+        self._index_of = {bookie_id: index for index, bookie_id in enumerate(ensemble)}
+
+    @property
+    def full_channel(self) -> BookieChannel | None:
+        """A member's connection that takes nothing new for now."""
+        for channel in self._channels:
+            if channel.full:
+                return channel
+        return None
+
+    # --- out
+
+    def send(self, payloads: Sequence[bytes]) -> None:
+        """Give the next entry ids to these payloads, as many as the window accepts, and send them."""
+        window = self.window
+        length_before, lac = window.pushed_length, window.lac
+        first = window.push(list(map(len, payloads)), self._context.clock.seconds())
+        bodies, _ = self._digest.package(self._ledger_id, first, lac, length_before, payloads)
+        self._send_bodies(range(first, first + len(bodies)), bodies, lac)
+
+    def send_ids(self, entry_ids: Sequence[int], payloads: Sequence[bytes]) -> None:
+        """The same with ids the caller chose. Raises DuplicateEntry; nothing was taken then."""
+        window = self.window
+        length, lac = window.pushed_length, window.lac
+        window.push_ids(entry_ids, list(map(len, payloads)), self._context.clock.seconds())
+        lengths = []
+        for payload in payloads:
+            length += len(payload)
+            lengths.append(length)
+        bodies = self._digest.package_entries(self._ledger_id, entry_ids, lac, lengths, payloads)
+        self._send_bodies(entry_ids, bodies, lac)
+
+    def _send_bodies(self, entry_ids: Sequence[int], bodies: list[bytes], lac: int) -> None:
+        _, frames = self._context.encoder.encode_adds(self._ledger_id, self._master_key, entry_ids, bodies)
+        self.stamped_lac = lac
+        self._unacknowledged.append(
+            (entry_ids[-1] if isinstance(entry_ids, range) else max(entry_ids), entry_ids, frames)
+        )
+        ensemble_size = len(self._channels)
+        failed = self.window.failed
+        size = sum(map(len, frames))
+        for index, channel in enumerate(self._channels):
+            if index in failed:
+                continue  # its replacement gets them when the ensemble change ends
+            if ensemble_size == self._write_quorum:
+                channel.send_adds(self, self._ledger_id, frames, size)
+            else:
+                mine = self._frames_of(index, entry_ids, frames)
+                if mine:
+                    channel.send_adds(self, self._ledger_id, mine, sum(map(len, mine)))
+        if self._timer is None:
+            self._watch_deadlines()
+
+    def _frames_of(self, index: int, entry_ids: Sequence[int], frames: list[bytes]) -> list[bytes]:
+        """The frames whose write set contains `index`."""
+        size, quorum = len(self._channels), self._write_quorum
+        if isinstance(entry_ids, range):  # the pattern repeats every E entries
+            first = entry_ids.start
+            pattern = [holds(index, entry_id, size, quorum) for entry_id in range(first, first + size)]
+            return list(compress(frames, cycle(pattern)))
+        return [f for e, f in zip(entry_ids, frames, strict=True) if holds(index, e, size, quorum)]
+
+    # --- answers
+
+    def on_add_acks(self, bookie_id: BookieId, entry_ids: list[int]) -> None:
+        """The bookie stored these entries."""
+        index = self._index_of.get(bookie_id)
+        if index is None:
+            return
+        acknowledged = self.window.on_responses(index, bookie_id, entry_ids)
+        if acknowledged:
+            self._complete(acknowledged)
+        self._on_room()
+
+    def on_add_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:
+        """The bookie refused an entry."""
+        self.answers[bookie_id] = status.value
+        if status not in (Status.FENCED, Status.UNAUTHORIZED):
+            self._context.directory.quarantine(bookie_id)
+        self._on_failure(bookie_id, status, [entry_id])
+
+    def on_bookie_lost(self, bookie_id: BookieId, error: BookieUnavailable) -> None:
+        """Nothing is known of the adds the bookie has not answered."""
+        if self.window.occupied_entries:
+            self.answers[bookie_id] = error
+            self._on_failure(bookie_id, None, None)
+
+    def _on_failure(self, bookie_id: BookieId, status: Status | None, entry_ids: Sequence[int] | None) -> None:
+        index = self._index_of.get(bookie_id)
+        if index is None or self._failed:
+            return
+        decision = self.window.on_failure(index, bookie_id, status, entry_ids)
+        if decision is Decision.CHANGE:
+            self._context.spawn(self._change_or_fail(), f"ensemble change of ledger {self._ledger_id}")
+        elif decision is Decision.FATAL and self.window.error is not None:
+            self.fail(self.window.error)
+        self._on_room()
+
+    def _complete(self, acknowledged: range) -> None:
+        last = acknowledged[-1]
+        unacknowledged = self._unacknowledged
+        while unacknowledged and unacknowledged[0][0] <= last:
+            unacknowledged.popleft()
+        self._on_acknowledged(acknowledged)
+
+    # --- ensemble change
+
+    async def _change_or_fail(self) -> None:
+        try:
+            await self._change_ensemble()
+        except BookKeeperError as error:
+            self.fail(error)
+        except Exception as error:  # a mistake of ours must not leave the pending adds waiting for ever
+            self.fail(AddFailed(f"ledger {self._ledger_id}: {error!r}", ledger_id=self._ledger_id))
+            raise
+
+    async def _change_ensemble(self) -> None:
+        """Replace failed members until none is left; acknowledgements are held meanwhile (I-09)."""
+        request = self.window.begin_change()
+        while True:
+            await self._context.directory.ready()
+            committed = await commit_new_ensemble(
+                self._context,
+                self._ledger_id,
+                self.metadata,
+                first_entry_id=request.first_entry_id,
+                failed=lambda: self.window.failed,
+                answers=self.answers,
+            )
+            if self._failed:
+                return
+            self.metadata = committed
+            result = self.window.end_change(committed.value.last_fragment.ensemble, self._context.clock.seconds())
+            self._adopt_ensemble()
+            for index, entry_ids in result.resend.items():
+                self._resend(index, entry_ids)
+            if result.acknowledged:
+                self._complete(result.acknowledged)
+            self._on_room()
+            # The callbacks above, or a refusal on the way out, may have ended the window or begun the next change.
+            if self.failed or self.window.changing or not self.window.failed:
+                return
+            request = self.window.begin_change()
+
+    def _resend(self, index: int, entry_ids: list[int]) -> None:
+        wanted = set(entry_ids)
+        frames = [
+            frame
+            for _, ids, batch in self._unacknowledged
+            for entry_id, frame in zip(ids, batch, strict=True)
+            if entry_id in wanted
+        ]
+        if frames:
+            self._channels[index].send_adds(self, self._ledger_id, frames, sum(map(len, frames)))
+
+    # --- time
+
+    def _watch_deadlines(self) -> None:
+        deadline = self.window.next_deadline()
+        if deadline is not None and not self._failed:
+            delay_s = max(0.0, deadline - self._context.clock.seconds())
+            self._timer = self._context.clock.callLater(delay_s, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        now = self._context.clock.seconds()
+        for late in self.window.overdue(now):
+            self.answers[late.bookie_id] = f"no answer within {self._add_timeout_s:g} s"
+            self._context.directory.quarantine(late.bookie_id)
+            self._on_failure(late.bookie_id, None, late.entry_ids)
+            self._context.channel(late.bookie_id).check_silence(self._add_timeout_s)
+        entry_id = self.window.quorum_overdue(now)
+        if entry_id is not None and not self._failed:
+            self.fail(
+                AddQuorumTimedOut(
+                    f"ledger {self._ledger_id} entry {entry_id}: fewer than {self.metadata.value.ack_quorum} bookies "
+                    f"stored it within {self._context.settings.add_quorum_timeout_s:g} s; whether it is in the ledger "
+                    "is decided when the ledger is recovered",
+                    ledger_id=self._ledger_id,
+                    entry_id=entry_id,
+                    answers=self.answers,
+                )
+            )
+        if self._timer is None:
+            self._watch_deadlines()
+
+    # --- the end
+
+    @property
+    def failed(self) -> bool:
+        """Nothing is sent or acknowledged any more."""
+        return self._failed
+
+    def fail(self, error: BookKeeperError) -> None:
+        """End for good: pending adds fail with `error`, their outcome is open (I-08, I-41). Later calls do nothing."""
+        if self._failed:
+            return
+        self._failed = True
+        self.window.fail(error)
+        self._unacknowledged.clear()
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+        self._context.channels.forget_writer(self._ledger_id)
+        self._on_failed(error)

@@ -1,0 +1,145 @@
+"""Who is available, where, and through which connection.
+
+`BookieDirectory` follows the registrations and keeps the quarantine: a bookie that failed is chosen for new ensembles
+only when there are not enough others, until its time is over or it registers anew. `BookieChannels` holds one
+`BookieChannel` per bookie and protocol version, and closes connections that were idle for long. Both are bounded by
+the number of bookies the cluster ever had.
+
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred, succeed
+
+from bookkeeper.client.connection import BookieChannel
+from bookkeeper.errors import ClientClosed
+from bookkeeper.model import AvailableBookies, BookieId
+
+if TYPE_CHECKING:
+    from bookkeeper.metadata.store import BookieWatch, Watch
+    from bookkeeper.ports import Clock, Timer
+
+
+class BookieDirectory:
+    """The registered bookies, kept current by a watch, and those in quarantine."""
+
+    def __init__(self, source: BookieWatch, clock: Clock, *, quarantine_s: float) -> None:
+        self._source, self._clock, self._quarantine_s = source, clock, quarantine_s
+        self._known: AvailableBookies | None = None
+        self._watch: Watch | None = None
+        self._waiting: list[Deferred[None]] = []
+        self._quarantined: dict[BookieId, tuple[float, int | None]] = {}  # until when, epoch at the failure
+        self._closed = False
+
+    def ready(self) -> Deferred[None]:
+        """Fires once the registrations have been told for the first time."""
+        if self._known is not None:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred(self._waiting.remove)
+        self._waiting.append(waiting)
+        if self._watch is None:
+            self._watch = self._source.watch(self._on_change)
+        return waiting
+
+    def _on_change(self, bookies: AvailableBookies) -> None:
+        self._known = bookies
+        waiting, self._waiting = self._waiting, []
+        for deferred in waiting:
+            deferred.callback(None)
+
+    @property
+    def writable(self) -> frozenset[BookieId]:
+        """Bookies that take new ledgers."""
+        return frozenset(self._known.writable) if self._known is not None else frozenset()
+
+    @property
+    def current(self) -> AvailableBookies:
+        """As last told."""
+        return self._known if self._known is not None else AvailableBookies({}, {})
+
+    def is_registered(self, bookie_id: BookieId) -> bool:
+        """In either mode, as last told."""
+        return bookie_id in self.current.writable or bookie_id in self.current.read_only
+
+    def epoch(self, bookie_id: BookieId) -> int | None:
+        """Number of its newest registration; None when it has none."""
+        return self._source.epoch(bookie_id)
+
+    def address_of(self, bookie_id: BookieId) -> tuple[str, int] | None:
+        """Where it listens: as registered, else what its id says (ids were host:port before 4.12); None if neither."""
+        for bookies in (self.current.writable, self.current.read_only):
+            info = bookies.get(bookie_id)
+            if info is not None and (address := info.address()) is not None:
+                return address
+        host, colon, port = bookie_id.rpartition(":")
+        return (host, int(port)) if colon and host and port.isascii() and port.isdigit() else None
+
+    def quarantine(self, bookie_id: BookieId) -> None:
+        """It failed: avoid it for a while."""
+        self._quarantined[bookie_id] = (self._clock.seconds() + self._quarantine_s, self.epoch(bookie_id))
+
+    @property
+    def quarantined(self) -> frozenset[BookieId]:
+        """Bookies to avoid now."""
+        now = self._clock.seconds()
+        for bookie_id, (until, epoch) in list(self._quarantined.items()):
+            if until <= now or self.epoch(bookie_id) not in (epoch, None):
+                del self._quarantined[bookie_id]
+        return frozenset(self._quarantined)
+
+    def close(self) -> None:
+        """Watch no longer."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        waiting, self._waiting = self._waiting, []
+        for deferred in waiting:
+            deferred.errback(ClientClosed("the client was closed while it waited for the list of bookies"))
+
+
+class BookieChannels:
+    """All channels of one client. `make` builds one for a bookie and protocol version."""
+
+    def __init__(self, make: Callable[[BookieId, int], BookieChannel], clock: Clock, *, idle_s: float) -> None:
+        self._make, self._clock, self._idle_s = make, clock, idle_s
+        self._channels: dict[tuple[BookieId, int, bool], BookieChannel] = {}
+        self._sweep: Timer | None = None
+
+    def get(self, bookie_id: BookieId, version: int, *, apart: bool = False) -> BookieChannel:
+        """The channel; made at first need, connected when something is sent.
+
+        apart: a second one, for the recovery of a ledger that this very client wrote.
+        """
+        channel = self._channels.get((bookie_id, version, apart))
+        if channel is None:
+            channel = self._channels[(bookie_id, version, apart)] = self._make(bookie_id, version)
+            if self._sweep is None:
+                self._sweep = self._clock.callLater(self._idle_s / 2, self._close_idle)
+        return channel
+
+    def forget_writer(self, ledger_id: int) -> None:
+        """A write handle is finished: no channel reports to it any more."""
+        for channel in self._channels.values():
+            channel.forget_writer(ledger_id)
+
+    @property
+    def write_count(self) -> int:
+        """Transport writes of all channels so far."""
+        return sum(channel.write_count for channel in self._channels.values())
+
+    def _close_idle(self) -> None:
+        self._sweep = self._clock.callLater(self._idle_s / 2, self._close_idle)
+        for channel in self._channels.values():
+            if channel.idle and self._clock.seconds() - channel.last_used_s >= self._idle_s:
+                channel.disconnect()
+
+    def close(self) -> None:
+        """End all connections; everything outstanding fails as unknown."""
+        if self._sweep is not None and self._sweep.active():
+            self._sweep.cancel()
+        for channel in list(self._channels.values()):
+            channel.close()

@@ -1,0 +1,386 @@
+"""The ledger client: create, open, delete and list ledgers. Deferred-native; the other two faces stand on it.
+
+Runs on whatever clock, network, metadata store and random generator it is given, so the simulator runs this very
+code. Thread: reactor.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from bookkeeper.client.advanced_writer import AdvancedWriteHandle
+from bookkeeper.client.context import ClientContext
+from bookkeeper.client.placement import RackOf, choose_ensemble, one_rack
+from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.recovery import LedgerRecovery
+from bookkeeper.client.view import LedgerView
+from bookkeeper.client.writer import WriteHandle
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import (
+    BookieUnavailable,
+    InvalidArgument,
+    NotSupportedByBookie,
+    VersionConflict,
+    WrongDigestType,
+    WrongPassword,
+)
+from bookkeeper.model import (
+    AvailableBookies,
+    BookieId,
+    DigestType,
+    EntryId,
+    Fragment,
+    LedgerId,
+    LedgerMetadata,
+    LedgerState,
+    Status,
+    Versioned,
+)
+from bookkeeper.wire.digest import digest_of, master_key
+from bookkeeper.wire.messages import BookieInfoReply
+
+if TYPE_CHECKING:
+    from bookkeeper.metadata.store import MetadataStore
+    from bookkeeper.ports import Clock, Network
+
+DELETE_ATTEMPTS_MAX = 16
+"""Compare-and-deletes that may lose against other changes before the caller hears of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BookieInfo:
+    """Disk space of one bookie, in bytes."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+class LedgerClient:
+    """One client of one cluster. Close it: it holds connections and watches.
+
+    rack_of: where a bookie stands, for placement. now_ms: wall clock for the creation time of ledgers, None: not
+    stored.
+    owns_store: close the metadata store with the client.
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        network: Network,
+        clock: Clock,
+        rng: random.Random,
+        settings: ClientSettings | None = None,
+        *,
+        rack_of: RackOf = one_rack,
+        now_ms: Callable[[], int] | None = None,
+        owns_store: bool = False,
+    ) -> None:
+        self.settings = settings if settings is not None else ClientSettings()
+        self.store = store
+        self._owns_store = owns_store
+        self._context = ClientContext(store, network, clock, rng, self.settings, rack_of=rack_of, now_ms=now_ms)
+        self._recoveries: dict[LedgerId, list[Deferred[Versioned[LedgerMetadata]]]] = {}
+
+    # --- writing
+
+    def create(
+        self,
+        *,
+        ensemble: int = 3,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        digest: DigestType | None = None,
+        password: bytes | None = None,
+        custom: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+        metadata_version: int | None = None,
+    ) -> Deferred[WriteHandle]:
+        """Create a ledger on `ensemble` bookies, `write_quorum` copies of each entry, acknowledged by `ack_quorum`.
+
+        digest, password, metadata_version: the settings' unless given. Fails with InvalidArgument for quorums that
+        cannot work (I-01), NotEnoughBookies, LedgerExists for a chosen id that is taken.
+        """
+        return Deferred.fromCoroutine(
+            self._create(
+                WriteHandle, ensemble, write_quorum, ack_quorum, digest, password, custom, ledger_id, metadata_version
+            )
+        )
+
+    def create_advanced(
+        self,
+        *,
+        ensemble: int = 3,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        digest: DigestType | None = None,
+        password: bytes | None = None,
+        custom: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+        metadata_version: int | None = None,
+    ) -> Deferred[AdvancedWriteHandle]:
+        """The same for a ledger whose entry ids the caller chooses."""
+        return Deferred.fromCoroutine(
+            self._create(
+                AdvancedWriteHandle,
+                ensemble,
+                write_quorum,
+                ack_quorum,
+                digest,
+                password,
+                custom,
+                ledger_id,
+                metadata_version,
+            )
+        )
+
+    async def _create(
+        self,
+        kind: Callable[..., Any],
+        ensemble: int,
+        write_quorum: int,
+        ack_quorum: int,
+        digest: DigestType | None,
+        password: bytes | None,
+        custom: Mapping[str, bytes] | None,
+        ledger_id: int | None,
+        metadata_version: int | None,
+    ) -> Any:
+        context = self._context
+        context.check_open()
+        digest = digest or self.settings.digest_type
+        password = self.settings.password if password is None else password
+        version = self.settings.metadata_format_version if metadata_version is None else metadata_version
+        _check_create(ensemble, write_quorum, ack_quorum, custom, ledger_id, version)
+        await context.directory.ready()
+        bookies = choose_ensemble(
+            ensemble_size=ensemble,
+            write_quorum=write_quorum,
+            candidates=context.directory.writable,
+            quarantined=context.directory.quarantined,
+            rack_of=context.rack_of,
+            rng=context.rng,
+        )
+        metadata = LedgerMetadata(
+            ensemble,
+            write_quorum,
+            ack_quorum,
+            (Fragment(EntryId(0), bookies),),
+            digest_type=digest if version > 1 else None,
+            password=password if version > 1 else None,
+            custom=custom or {},
+            ctime_ms=context.now_ms() if context.now_ms is not None and self.settings.store_creation_time else None,
+            format_version=version,
+        )
+        chosen_id = None if ledger_id is None else LedgerId(ledger_id)
+        created_id, created = await context.store.ledgers.create(metadata, chosen_id)
+        context.check_open()
+        return kind(context, created_id, created, digest_of(digest, password), master_key(password))
+
+    # --- reading
+
+    def open(
+        self, ledger_id: int, password: bytes | None = None, digest: DigestType | None = None
+    ) -> Deferred[ReadHandle]:
+        """Open a ledger for reading all of it. Unless it is closed its writer is stopped and its end fixed (recovery).
+
+        Fails with NoSuchLedger, WrongPassword, WrongDigestType, RecoveryFailed.
+        """
+        return Deferred.fromCoroutine(self._open(ledger_id, password, digest, recover=True))
+
+    def open_without_recovery(
+        self, ledger_id: int, password: bytes | None = None, digest: DigestType | None = None
+    ) -> Deferred[ReadHandle]:
+        """Open a ledger that may still be written, without disturbing its writer (I-43)."""
+        return Deferred.fromCoroutine(self._open(ledger_id, password, digest, recover=False))
+
+    def open_as_administrator(self, ledger_id: int, *, recover: bool) -> Deferred[ReadHandle]:
+        """Open with the digest type and password that the metadata names."""
+        return Deferred.fromCoroutine(self._open_as_administrator(ledger_id, recover=recover))
+
+    async def _open_as_administrator(self, ledger_id: int, *, recover: bool) -> ReadHandle:
+        metadata = await self._read_metadata(ledger_id)
+        return await self._open(ledger_id, metadata.value.password, None, recover=recover)
+
+    async def _open(
+        self, ledger_id: int, password: bytes | None, digest_type: DigestType | None, *, recover: bool
+    ) -> ReadHandle:
+        password = self.settings.password if password is None else password
+        metadata = await self._read_metadata(ledger_id)
+        digest = digest_of(self._check_access(ledger_id, metadata.value, password, digest_type), password)
+        if recover and metadata.value.state is not LedgerState.CLOSED:
+            metadata = await self._recover(LedgerId(ledger_id), metadata, digest, master_key(password))
+        handle = ReadHandle(self._context, LedgerView(LedgerId(ledger_id), metadata), digest)
+        if not handle.closed:
+            await self._context.directory.ready()
+            handle.watch_metadata()
+            try:
+                await handle.read_last_confirmed()
+            except BaseException:
+                await handle.close()
+                raise
+        else:
+            await self._context.directory.ready()
+        return handle
+
+    async def _read_metadata(self, ledger_id: int) -> Versioned[LedgerMetadata]:
+        self._context.check_open()
+        if ledger_id < 0:
+            raise InvalidArgument(f"ledger id {ledger_id} is negative; ids start at 0")
+        return await self.store.ledgers.read(LedgerId(ledger_id))
+
+    def _check_access(
+        self, ledger_id: int, metadata: LedgerMetadata, password: bytes, digest_type: DigestType | None
+    ) -> DigestType:
+        """The digest type to use; metadata older than 4.2 names neither password nor type: the caller's word counts."""
+        if metadata.digest_type is None:
+            return digest_type or self.settings.digest_type
+        if metadata.password != password:
+            raise WrongPassword(
+                f"ledger {ledger_id}: the password is not the one it was created with", ledger_id=ledger_id
+            )
+        if digest_type is None or digest_type is metadata.digest_type or self.settings.enable_digest_autodetection:
+            return metadata.digest_type
+        raise WrongDigestType(
+            f"ledger {ledger_id} was created with digest type {metadata.digest_type.name}, not {digest_type.name}",
+            ledger_id=ledger_id,
+        )
+
+    async def _recover(
+        self, ledger_id: LedgerId, metadata: Versioned[LedgerMetadata], digest: Any, key: bytes
+    ) -> Versioned[LedgerMetadata]:
+        """Recover, or join the recovery of this ledger that this client runs already."""
+        waiting: Deferred[Versioned[LedgerMetadata]] = Deferred(lambda _: None)
+        joined = self._recoveries.setdefault(ledger_id, [])
+        joined.append(waiting)
+        if len(joined) == 1:
+            recovery = LedgerRecovery(self._context, ledger_id, metadata, digest, key)
+
+            def tell(result: Versioned[LedgerMetadata] | Failure) -> None:
+                for deferred in self._recoveries.pop(ledger_id):
+                    if not deferred.called:
+                        deferred.callback(result)
+
+            recovery.start().addBoth(tell)
+        return await waiting
+
+    # --- the rest
+
+    def metadata(self, ledger_id: int) -> Deferred[LedgerMetadata]:
+        """The ledger's metadata now. Fails with NoSuchLedger."""
+        return Deferred.fromCoroutine(self._metadata(ledger_id))
+
+    async def _metadata(self, ledger_id: int) -> LedgerMetadata:
+        return (await self._read_metadata(ledger_id)).value
+
+    def delete(self, ledger_id: int) -> Deferred[None]:
+        """Delete a ledger, whatever its state; bookies drop its entries later. Fails with NoSuchLedger."""
+        return Deferred.fromCoroutine(self._delete(ledger_id))
+
+    async def _delete(self, ledger_id: int) -> None:
+        for attempt in range(1, DELETE_ATTEMPTS_MAX + 1):
+            metadata = await self._read_metadata(ledger_id)
+            try:
+                await self.store.ledgers.delete(LedgerId(ledger_id), metadata.version)
+            except VersionConflict:
+                if attempt == DELETE_ATTEMPTS_MAX:
+                    raise
+            else:
+                return
+
+    def ids(self) -> AsyncIterator[list[LedgerId]]:
+        """Ids of all ledgers, ascending, in batches."""
+        self._context.check_open()
+        return self.store.ledgers.ids()
+
+    def available_bookies(self) -> Deferred[AvailableBookies]:
+        """The registered bookies, read now."""
+        self._context.check_open()
+        return self.store.bookies.current()
+
+    def bookie_info(self, bookie_id: str) -> Deferred[BookieInfo]:
+        """Disk space of one bookie. Fails with NotSupportedByBookie where it has no v3, BookieUnavailable."""
+        return Deferred.fromCoroutine(self._bookie_info(BookieId(bookie_id)))
+
+    async def _bookie_info(self, bookie_id: BookieId) -> BookieInfo:
+        context = self._context
+        context.check_open()
+        await context.directory.ready()
+        channel = context.v3_channel(bookie_id)
+        answered: Deferred[object] = Deferred(lambda _: None)
+        channel.call(
+            context.v3_encoder.encode_bookie_info(),
+            self.settings.info_timeout_s,
+            lambda reply: None if answered.called else answered.callback(reply),
+            lambda error: None if answered.called else answered.errback(error),
+        )
+        try:
+            reply = await answered
+        except BookieUnavailable as error:
+            if channel.refused:
+                raise NotSupportedByBookie(f"bookie {bookie_id} does not speak protocol v3") from error
+            raise
+        if not isinstance(reply, BookieInfoReply) or reply.status is not Status.OK:
+            status = getattr(reply, "status", None)
+            raise NotSupportedByBookie(
+                f"bookie {bookie_id} does not tell its disk space: {status.value if status else reply}"
+            )
+        return BookieInfo(reply.total_bytes or 0, reply.free_bytes or 0)
+
+    @property
+    def write_count(self) -> int:
+        """Transport writes of all connections so far, for the figures of `perf`."""
+        return self._context.channels.write_count
+
+    def close(self) -> Deferred[None]:
+        """End all connections; pending operations fail with ClientClosed. Ledgers being written stay OPEN."""
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        self._context.close()
+        if self._owns_store:
+            self._owns_store = False
+            await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _check_create(
+    ensemble: int,
+    write_quorum: int,
+    ack_quorum: int,
+    custom: Mapping[str, bytes] | None,
+    ledger_id: int | None,
+    metadata_version: int,
+) -> None:
+    """Refuse what can never work, before anything is asked of anybody."""
+    if not ensemble >= write_quorum >= ack_quorum >= 1:
+        raise InvalidArgument(
+            f"ensemble {ensemble}, write quorum {write_quorum}, ack quorum {ack_quorum}: "
+            "need ensemble >= write quorum >= ack quorum >= 1"
+        )
+    if ledger_id is not None and not 0 <= ledger_id < 2**63:
+        raise InvalidArgument(f"ledger id {ledger_id} is not in 0..{2**63 - 1}")
+    if metadata_version not in (1, 2, 3):
+        raise InvalidArgument(f"metadata version {metadata_version} is not 1, 2 or 3")
+    if metadata_version == 1 and ack_quorum != write_quorum:
+        raise InvalidArgument(
+            f"metadata version 1 has no ack quorum: it must equal the write quorum {write_quorum}, not {ack_quorum}"
+        )
+    if metadata_version == 1 and custom:
+        raise InvalidArgument("metadata version 1 has no place for custom metadata; use version 3")
+
+
+__all__ = ["BookieInfo", "LedgerClient"]

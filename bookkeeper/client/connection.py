@@ -1,0 +1,498 @@
+"""Everything between the client and one bookie in one protocol version: requests out, answers routed to who asked.
+
+Thread: reactor. A `BookieChannel` lives as long as the client; its TCP connection (`_Link`) comes and goes. It
+connects when something is sent, never by itself. After a failure it refuses at once until a back-off has passed or
+the bookie has registered anew, so that a dead bookie costs its callers nothing but the first wait.
+
+When the connection ends, everything outstanding is *unknown* (never "no"): adds are told per handle, reads per request.
+A request that gets no answer in time is told as timed out; a connection that was silent all that time is given up.
+
+Bounds: unanswered adds `connection_bytes_max` (beyond it the channel is `full`, and handles stop accepting entries),
+READS_MAX reads, CALLS_MAX calls; what waits to be sent is part of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.client.flushing import FLUSH_BYTES, FLUSH_ENTRIES, TurnFlush
+from bookkeeper.errors import (
+    BookieUnavailable,
+    BookKeeperError,
+    ClientClosed,
+    ConnectFailed,
+    ConnectionLost,
+    RequestTimedOut,
+)
+from bookkeeper.model import BookieId, Status
+from bookkeeper.protocol.connection import (
+    AddsInFlight,
+    CallsInFlight,
+    Handshake,
+    PendingCall,
+    PendingRead,
+    ReadsInFlight,
+)
+from bookkeeper.wire import messages
+from bookkeeper.wire.codec import RequestEncoder, response_decoder
+
+if TYPE_CHECKING:
+    from bookkeeper.client.bookies import BookieDirectory
+    from bookkeeper.config import ClientSettings
+    from bookkeeper.ports import Clock, Network, Timer, Transport
+
+log = Logger()
+
+READS_MAX = 50_000
+"""Entries asked for and not answered, per connection."""
+
+CALLS_MAX = 10_000
+"""LAC reads and writes and the like not answered, per connection."""
+
+
+class AddOwner(Protocol):
+    """Who writes a ledger through a channel."""
+
+    def on_add_acks(self, bookie_id: BookieId, entry_ids: list[int]) -> None:
+        """The bookie stored these entries."""
+
+    def on_add_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:
+        """The bookie refused an entry."""
+
+    def on_bookie_lost(self, bookie_id: BookieId, error: BookieUnavailable) -> None:
+        """The connection ended: nothing is known of any add the bookie has not answered."""
+
+
+class ReadOwner(Protocol):
+    """Who reads entries through a channel."""
+
+    def on_bodies(self, bookie_id: BookieId, entry_ids: list[int], bodies: list[bytes], max_lac: int | None) -> None:
+        """Entries as the bookie holds them, digests unchecked. max_lac: the bookie's LAC, where v3 tells it."""
+
+    def on_read_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:
+        """The bookie's verdict on one entry, not OK."""
+
+    def on_read_unknown(self, bookie_id: BookieId, entry_ids: list[int], error: BookieUnavailable) -> None:
+        """No verdict: no connection, lost, or timed out."""
+
+
+class BookieChannel:
+    """One bookie in one protocol version."""
+
+    def __init__(
+        self,
+        bookie_id: BookieId,
+        encoder: RequestEncoder,
+        *,
+        directory: BookieDirectory,
+        network: Network,
+        clock: Clock,
+        settings: ClientSettings,
+        flush: TurnFlush,
+    ) -> None:
+        self.bookie_id = bookie_id
+        self.encoder = encoder
+        self.write_count = 0  # transport writes, for the figures of `perf`
+        self.connect_count = 0
+        self._directory, self._network, self._clock, self._settings = directory, network, clock, settings
+        self._turn = flush
+        self._reads: ReadsInFlight[ReadOwner] = ReadsInFlight(entries_max=READS_MAX)
+        self._adds: AddsInFlight[AddOwner] = AddsInFlight()
+        self._calls = CallsInFlight(calls_max=CALLS_MAX)
+        self._link: _Link | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = self._out_entries = 0
+        self._marked = False
+        self._timer: Timer | None = None
+        self._room_waiters: list[Callable[[], None]] = []
+        self._retry_at = 0.0
+        self._retry_delay_s = settings.reconnect_delay_min_s
+        self._failure: BookieUnavailable | None = None
+        self._failure_epoch: int | None = None
+        self._answered = False  # ever, in this version
+        self._refused = False  # connected, asked, and closed on without one answer
+        self._closed = False
+        self.last_used_s = clock.seconds()
+
+    # --- requests
+
+    @property
+    def full(self) -> bool:
+        """So many unanswered bytes that handles should accept nothing new for this bookie."""
+        return self._adds.bytes >= self._settings.connection_bytes_max
+
+    @property
+    def refused(self) -> bool:
+        """The bookie seems not to speak this protocol version (until it registers anew)."""
+        return self._refused and self._directory.epoch(self.bookie_id) == self._failure_epoch
+
+    def on_room(self, call: Callable[[], None]) -> None:
+        """Call once when the channel is no longer full."""
+        self._room_waiters.append(call)
+
+    def send_adds(self, owner: AddOwner, ledger_id: int, frames: Sequence[bytes], size: int) -> None:
+        """Send encoded adds, one frame per entry; `size`: their bytes together."""
+        self._adds.on_sent(ledger_id, owner, count=len(frames), size=size)
+        self._send(frames, size, len(frames))
+
+    def forget_writer(self, ledger_id: int) -> None:
+        """The handle is finished."""
+        self._adds.forget(ledger_id)
+
+    def read(
+        self,
+        owner: ReadOwner,
+        ledger_id: int,
+        entry_ids: Sequence[int],
+        *,
+        fence_key: bytes | None = None,
+        high_priority: bool = False,
+    ) -> None:
+        """Ask for entries (-1: the last one). With `fence_key` the ledger is fenced first, for every entry."""
+        if len(entry_ids) > self._reads.room:
+            error = BookieUnavailable(
+                f"{READS_MAX} reads are outstanding at bookie {self.bookie_id}: wait for some of them",
+                bookie_id=self.bookie_id,
+            )
+            self._clock.callLater(0, owner.on_read_unknown, self.bookie_id, list(entry_ids), error)
+            return
+        deadline = self._clock.seconds() + self._settings.read_timeout_s
+        read = PendingRead(owner, ledger_id, entry_ids, fence_key, high_priority, deadline)
+        self._send_reads(read, self._reads.submit(read))
+        self._watch_deadlines()
+
+    def call(
+        self,
+        request: tuple[int, bytes],
+        timeout_s: float,
+        on_reply: Callable[[Any], None],
+        on_unknown: Callable[[Exception], None],
+    ) -> None:
+        """Send an encoded request that is answered by its id. One of the callbacks follows, never in this call."""
+        request_id, frame = request
+        if not self._calls.room:
+            error = BookieUnavailable(f"{CALLS_MAX} calls are outstanding", bookie_id=self.bookie_id)
+            self._clock.callLater(0, on_unknown, error)
+            return
+        self._calls.submit(request_id, PendingCall(on_reply, on_unknown, self._clock.seconds() + timeout_s))
+        self._send((frame,), len(frame), 1)
+        self._watch_deadlines()
+
+    def _send_reads(self, read: PendingRead[ReadOwner], entry_ids: Sequence[int]) -> None:
+        if not entry_ids:
+            return
+        if read.fence_key is None:
+            _, frames = self.encoder.encode_reads(read.ledger_id, entry_ids, high_priority=read.high_priority)
+        else:
+            _, frames = self.encoder.encode_fence_reads(
+                read.ledger_id, entry_ids, read.fence_key, high_priority=read.high_priority
+            )
+        self._send((frames,), len(frames), len(entry_ids))
+
+    # --- the way out
+
+    def _send(self, parts: Sequence[bytes], size: int, entries: int) -> None:
+        self._out += parts
+        self._out_bytes += size
+        self._out_entries += entries
+        self.last_used_s = self._clock.seconds()
+        if (self._out_bytes >= FLUSH_BYTES or self._out_entries >= FLUSH_ENTRIES) and self._can_write:
+            self._write_out()
+        elif not self._marked:
+            self._marked = True
+            self._turn.mark_connection(self._flush)
+
+    @property
+    def _can_write(self) -> bool:
+        link = self._link
+        return link is not None and link.handshake.ready and not link.paused
+
+    def _flush(self) -> None:
+        """End of the turn: write, or connect first, or refuse."""
+        self._marked = False
+        if self._can_write:
+            self._write_out()
+        elif self._link is None and self._out:
+            self._connect()
+
+    def _write_out(self) -> None:
+        if self._out and self._link is not None:
+            parts, self._out = self._out, []
+            self._out_bytes = self._out_entries = 0
+            self.write_count += 1
+            self._link.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _connect(self) -> None:
+        epoch = self._directory.epoch(self.bookie_id)
+        if self._closed:
+            self._lose(ClientClosed("the client is closed"))
+            return
+        if self._failure is not None and self._clock.seconds() < self._retry_at and epoch == self._failure_epoch:
+            self._lose(self._failure)
+            return
+        address = self._directory.address_of(self.bookie_id)
+        if address is None:
+            self._on_unreachable(
+                ConnectFailed(
+                    f"bookie {self.bookie_id} is not registered and its id is no host:port; is it running?",
+                    bookie_id=self.bookie_id,
+                )
+            )
+            return
+        link = self._link = _Link(self)
+        self.connect_count += 1
+        connecting: Deferred[None] = self._network.connect(*address, link, timeout_s=self._settings.connect_timeout_s)
+        connecting.addErrback(self._on_connect_failed, link)
+
+    def _on_connect_failed(self, failure: Failure, link: _Link) -> None:
+        if self._link is link:
+            self._link = None
+            self._on_unreachable(ConnectFailed(f"bookie {self.bookie_id}: {failure.value}", bookie_id=self.bookie_id))
+
+    def _on_unreachable(self, error: BookieUnavailable) -> None:
+        self._failure = error
+        self._failure_epoch = self._directory.epoch(self.bookie_id)
+        self._retry_at = self._clock.seconds() + self._retry_delay_s
+        self._retry_delay_s = min(self._settings.reconnect_delay_max_s, self._retry_delay_s * 2)
+        self._directory.quarantine(self.bookie_id)
+        self._lose(error)
+
+    def _lose(self, error: BookKeeperError) -> None:
+        """Tell everyone that nothing is known of what is outstanding."""
+        self._out.clear()
+        self._out_bytes = self._out_entries = 0
+        unavailable = (
+            error
+            if isinstance(error, BookieUnavailable)
+            else BookieUnavailable(f"bookie {self.bookie_id}: {error}", bookie_id=self.bookie_id)
+        )
+        reads, writers, calls = self._reads.on_ended(), self._adds.on_ended(), self._calls.on_ended()
+        for writer in writers:
+            writer.on_bookie_lost(self.bookie_id, unavailable)
+        for read, entry_ids in reads:
+            read.owner.on_read_unknown(self.bookie_id, entry_ids, unavailable)
+        for call in calls:
+            call.on_unknown(unavailable)
+        self._wake_room_waiters()
+
+    def _wake_room_waiters(self) -> None:
+        if self._room_waiters and not self.full:
+            waiters, self._room_waiters = self._room_waiters, []
+            for call in waiters:
+                call()
+
+    # --- the link's events
+
+    def on_ready(self, link: _Link) -> None:
+        """Requests may leave."""
+        if self._link is link:
+            self._write_out()
+
+    def on_messages(self, link: _Link, received: list[Any]) -> None:
+        """Answers of one chunk, in order."""
+        self._answered = True
+        self._refused = False
+        self._failure = None
+        self._retry_delay_s = self._settings.reconnect_delay_min_s
+        for message in received:
+            kind = type(message)
+            if kind is messages.AddAcks:
+                self._adds.on_answered(len(message.entry_ids))
+                writer = self._adds.owner_of(message.ledger_id)
+                if writer is not None:
+                    writer.on_add_acks(self.bookie_id, message.entry_ids)
+            elif kind is messages.ReadBodies:
+                for delivery in self._reads.on_bodies(message.ledger_id, message.entry_ids, message.bodies):
+                    delivery.read.owner.on_bodies(self.bookie_id, delivery.entry_ids, delivery.bodies, message.max_lac)
+            else:
+                self._on_single(message)
+                if self._link is not link:
+                    return  # given up on that message; what follows must not answer newer requests
+        for read, entry_id in self._reads.take_released():
+            self._send_reads(read, (entry_id,))
+        self._wake_room_waiters()
+
+    def _on_single(self, message: Any) -> None:
+        if isinstance(message, messages.AddFailed):
+            self._adds.on_answered(1)
+            writer = self._adds.owner_of(message.ledger_id)
+            if writer is not None:
+                writer.on_add_status(self.bookie_id, message.entry_id, message.status)
+        elif isinstance(message, messages.ReadFailed):
+            failed = self._reads.on_failed(message.ledger_id, message.entry_id)
+            if failed is not None:
+                read, entry_id = failed
+                read.owner.on_read_status(self.bookie_id, entry_id, message.status)
+        else:
+            call = self._calls.on_reply(message.request_id)
+            if call is not None:
+                call.on_reply(message)
+            elif isinstance(message, messages.GenericFailure) and self._link is not None:
+                # Whose request was refused cannot be told, so none of them has a verdict.
+                self._link.abort(
+                    ConnectionLost(
+                        f"bookie {self.bookie_id} refused a request: {message.status.value}", bookie_id=self.bookie_id
+                    )
+                )
+
+    def on_link_lost(self, link: _Link, error: BookieUnavailable) -> None:
+        """The connection ended or could not be authenticated."""
+        if self._link is not link:
+            return
+        self._link = None
+        self._refused = not self._answered
+        self._on_unreachable(error)
+
+    # --- time
+
+    def _watch_deadlines(self) -> None:
+        if self._timer is None:
+            due = [d for d in (self._reads.next_deadline, self._calls.next_deadline) if d is not None]
+            if due:
+                self._timer = self._clock.callLater(max(0.0, min(due) - self._clock.seconds()), self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        now = self._clock.seconds()
+        for read, entry_ids in self._reads.overdue(now):
+            read.owner.on_read_unknown(self.bookie_id, entry_ids, self._timed_out())
+            self.check_silence(self._settings.read_timeout_s)
+        for call in self._calls.overdue(now):
+            call.on_unknown(self._timed_out())
+        if self._reads.blocked and self._link is not None:
+            self._reads.blocked = False
+            self._link.abort(self._timed_out())
+        self._watch_deadlines()
+
+    def _timed_out(self) -> RequestTimedOut:
+        return RequestTimedOut(f"bookie {self.bookie_id} gave no answer in time", bookie_id=self.bookie_id)
+
+    def check_silence(self, timeout_s: float) -> None:
+        """Something timed out: give the connection up when nothing at all has arrived for that long."""
+        if self._link is not None and self._clock.seconds() - self._link.heard_s >= timeout_s:
+            self._link.abort(self._timed_out())
+
+    # --- the end
+
+    @property
+    def idle(self) -> bool:
+        """Connected, and nothing outstanding."""
+        busy = self._reads.count or self._adds.count or len(self._calls) or self._out
+        return self._link is not None and not busy
+
+    def disconnect(self) -> None:
+        """Close the connection; the next request opens a new one."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def close(self) -> None:
+        """The client closes: everything outstanding fails, nothing is sent any more."""
+        self._closed = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        self._lose(ClientClosed("the client is closed"))
+
+
+class _Link:
+    """The Twisted protocol of one TCP connection."""
+
+    def __init__(self, channel: BookieChannel) -> None:
+        self.handshake = Handshake(channel._settings.auth_plugin)  # noqa: SLF001 - two halves of one thing
+        self.transport: Transport
+        self.paused = False
+        self.closing = False
+        self.heard_s = channel._clock.seconds()  # noqa: SLF001
+        self._channel = channel
+        version: Literal[2, 3] = 2 if channel.encoder.version == 2 else 3
+        self._decoder = response_decoder(version, channel._settings.frame_size_max)  # noqa: SLF001
+        self._connected = False
+
+    def makeConnection(self, transport: Transport) -> None:
+        channel = self._channel
+        self.transport = transport
+        self._connected = True
+        self.heard_s = channel._clock.seconds()  # noqa: SLF001
+        transport.registerProducer(self, True)
+        if self.closing:
+            transport.abortConnection()
+        elif self.handshake.on_connected():
+            settings = channel._settings  # noqa: SLF001
+            _, frame = channel.encoder.encode_auth(settings.auth_plugin, settings.auth_payload)
+            transport.write(frame)
+        else:
+            channel.on_ready(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.closing:
+            return
+        channel = self._channel
+        self.heard_s = channel._clock.seconds()  # noqa: SLF001
+        received = self._decoder.receive(data)
+        if received and not self.handshake.ready:
+            received = self._authenticate(received)
+        if received:
+            channel.on_messages(self, received)
+        if self._decoder.error is not None and not self.closing:
+            self.abort(
+                ConnectionLost(
+                    f"bookie {channel.bookie_id} broke the protocol: {self._decoder.error}", bookie_id=channel.bookie_id
+                )
+            )
+
+    def connectionLost(self, reason: Any) -> None:
+        self.handshake.on_ended()
+        self.closing = True
+        bookie_id = self._channel.bookie_id
+        why = ConnectionLost(f"the connection to bookie {bookie_id} ended: {reason.value}", bookie_id=bookie_id)
+        self._channel.on_link_lost(self, why)
+
+    def _authenticate(self, received: list[Any]) -> list[Any]:
+        """Take the answers to our credentials; return what follows them."""
+        for position, message in enumerate(received):
+            if isinstance(message, messages.AuthReply):
+                refusal = self.handshake.on_auth_reply(message.status, message.plugin)
+                if refusal is not None:
+                    self.abort(ConnectFailed(f"bookie {self._channel.bookie_id}: {refusal}"))
+                    return []
+                if self.handshake.ready:
+                    self._channel.on_ready(self)
+                    return received[position + 1 :]
+            elif isinstance(message, messages.GenericFailure):
+                self.abort(ConnectFailed(f"bookie {self._channel.bookie_id}: {message.status.value}"))
+                return []
+        return []
+
+    def abort(self, why: BookieUnavailable) -> None:
+        """End the connection now and tell the channel; nothing that still arrives counts."""
+        self.closing = True
+        self._channel.on_link_lost(self, why)
+        if self._connected:
+            self.transport.abortConnection()
+
+    def close(self) -> None:
+        """End the connection once everything written has left; the channel has let go of it already."""
+        self.closing = True
+        if self._connected:
+            self.transport.loseConnection()
+
+    def pauseProducing(self) -> None:
+        """The send buffer is full: keep what follows here, where it is counted."""
+        self.paused = True
+
+    def resumeProducing(self) -> None:
+        self.paused = False
+        if self.handshake.ready:
+            self._channel.on_ready(self)
+
+    def stopProducing(self) -> None:
+        """The transport is closing; connectionLost follows."""

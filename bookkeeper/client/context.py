@@ -1,0 +1,156 @@
+"""What all handles of one client share: the ports, the settings, the bookies and their channels.
+
+Thread: reactor. Nothing here knows where time, bytes or randomness come from.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.client.bookies import BookieChannels, BookieDirectory
+from bookkeeper.client.connection import BookieChannel
+from bookkeeper.client.flushing import TurnFlush
+from bookkeeper.client.placement import RackOf
+from bookkeeper.errors import BookKeeperError, ClientClosed
+from bookkeeper.model import BookieId, LedgerId
+from bookkeeper.protocol.reads import Speculation
+from bookkeeper.wire import codec
+
+if TYPE_CHECKING:
+    from bookkeeper.config import ClientSettings
+    from bookkeeper.metadata.store import MetadataStore
+    from bookkeeper.ports import Clock, Network
+    from bookkeeper.wire import v3
+
+log = Logger()
+
+V2, V3 = 2, 3
+
+
+class ClientContext:
+    """One client's shared parts, and the end of them."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        network: Network,
+        clock: Clock,
+        rng: random.Random,
+        settings: ClientSettings,
+        *,
+        rack_of: RackOf,
+        now_ms: Callable[[], int] | None,
+    ) -> None:
+        self.store, self.network, self.clock, self.rng, self.settings = store, network, clock, rng, settings
+        self.rack_of = rack_of
+        self.now_ms = now_ms
+        self.turn = TurnFlush(clock)
+        self.directory = BookieDirectory(store.bookies, clock, quarantine_s=settings.quarantine_s)
+        self.version = V2 if settings.use_v2 else V3
+        # One encoder per version for all connections: the frame of an entry serves all its replicas.
+        self._v3_encoder: v3.RequestEncoder | None = None
+        self.encoder: codec.RequestEncoder = (
+            codec.request_encoder(2, settings.frame_size_max) if settings.use_v2 else self.v3_encoder
+        )
+        self.channels = BookieChannels(self._make_channel, clock, idle_s=settings.idle_connection_s)
+        self.closed = False
+        self.written: set[LedgerId] = (
+            set()
+        )  # ledgers with a handle that was not closed in order: answers may still come
+        self._tasks: set[Deferred[None]] = set()
+        self._on_close: dict[object, Callable[[], object]] = {}
+
+    def _make_channel(self, bookie_id: BookieId, version: int) -> BookieChannel:
+        return BookieChannel(
+            bookie_id,
+            self.encoder if version == self.version else self.v3_encoder,
+            directory=self.directory,
+            network=self.network,
+            clock=self.clock,
+            settings=self.settings,
+            flush=self.turn,
+        )
+
+    @property
+    def v3_encoder(self) -> v3.RequestEncoder:
+        """Made at first need: it loads protobuf."""
+        if self._v3_encoder is None:
+            self._v3_encoder = codec.v3_encoder(self.settings.frame_size_max)
+        return self._v3_encoder
+
+    def channel(self, bookie_id: BookieId) -> BookieChannel:
+        """For adds and reads."""
+        return self.channels.get(bookie_id, self.version)
+
+    def v3_channel(self, bookie_id: BookieId) -> BookieChannel:
+        """For what only v3 has."""
+        return self.channels.get(bookie_id, V3)
+
+    def recovery_channel(self, bookie_id: BookieId, ledger_id: LedgerId) -> BookieChannel:
+        """For recovering a ledger. v2 answers name no request: a writer's late ones must not pass for a recoverer's."""
+        return self.channels.get(bookie_id, self.version, apart=ledger_id in self.written)
+
+    @property
+    def speculation(self) -> Speculation | None:
+        """When a slow read is sent to the next replica too; None: never."""
+        settings = self.settings
+        if settings.speculative_read_delay_s <= 0:
+            return None
+        return Speculation(
+            first_s=settings.speculative_read_delay_s,
+            max_s=settings.speculative_read_delay_max_s,
+            multiplier=settings.speculative_read_backoff,
+        )
+
+    def reading_order(self, bookies: tuple[BookieId, ...]) -> list[BookieId]:
+        """Replicas of an entry in the order to ask them: those that failed lately, or are not registered, last."""
+        quarantined = self.directory.quarantined
+        return sorted(bookies, key=lambda b: (b in quarantined) + 2 * (not self.directory.is_registered(b)))
+
+    def check_open(self) -> None:
+        """Raise ClientClosed after `close`."""
+        if self.closed:
+            raise ClientClosed("the client is closed; connect again")
+
+    def spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        """Run background work that nobody waits for; it is cancelled when the client closes."""
+        task = Deferred.fromCoroutine(work)
+        self._tasks.add(task)
+
+        def done(result: Failure | None) -> None:
+            self._tasks.discard(task)
+            if not isinstance(result, Failure) or isinstance(result.value, CancelledError | ClientClosed):
+                return
+            if isinstance(result.value, BookKeeperError):
+                log.info("{what}: {error}", what=what, error=result.value)
+            else:
+                log.failure("{what}", failure=result, what=what)
+
+        task.addBoth(done)
+
+    def on_close(self, key: object, call: Callable[[], object]) -> None:
+        """Call when the client closes, unless `forget_close(key)` comes first."""
+        self._on_close[key] = call
+
+    def forget_close(self, key: object) -> None:
+        """Its owner is finished by itself."""
+        self._on_close.pop(key, None)
+
+    def close(self) -> None:
+        """Fail what is pending, close all connections. Ledgers stay as they are; their readers recover OPEN ones."""
+        if self.closed:
+            return
+        self.closed = True
+        for call in list(self._on_close.values()):
+            call()
+        self._on_close.clear()
+        self.channels.close()
+        self.directory.close()
+        for task in list(self._tasks):
+            task.cancel()

@@ -1,0 +1,101 @@
+"""A failed bookie becomes a new fragment: choose replacements, then compare-and-set (I-09, I-10, I-11).
+
+The choice is made anew on every value of the metadata that turns up, among bookies that are neither members nor
+failed. What to do about the result (judge the pending adds again, send them to the new members) is the window's and
+the writer's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bookkeeper.client.metadata_update import update_metadata
+from bookkeeper.client.placement import choose_replacement
+from bookkeeper.errors import NotEnoughBookies
+from bookkeeper.model import BookieId, EntryId, LedgerId, LedgerMetadata, Versioned
+from bookkeeper.protocol.transitions import Change, Refused, Replacement, Reselect, change_ensemble
+
+if TYPE_CHECKING:
+    from bookkeeper.client.context import ClientContext
+
+
+def choose_replacements(
+    context: ClientContext,
+    ensemble: Sequence[BookieId],
+    write_quorum: int,
+    failed: Mapping[int, BookieId],
+    avoid: frozenset[BookieId],
+) -> dict[int, BookieId]:
+    """A new bookie for each failed index of the ensemble, as far as there are any (I-10)."""
+    ensemble = list(ensemble)
+    chosen: dict[int, BookieId] = {}
+    for index in sorted(failed):
+        replacement = choose_replacement(
+            index=index,
+            ensemble=ensemble,
+            write_quorum=write_quorum,
+            candidates=context.directory.writable,
+            excluded=avoid | frozenset(failed.values()),
+            quarantined=context.directory.quarantined,
+            rack_of=context.rack_of,
+            rng=context.rng,
+        )
+        if replacement is not None:
+            chosen[index] = ensemble[index] = replacement
+    return chosen
+
+
+async def commit_new_ensemble(
+    context: ClientContext,
+    ledger_id: LedgerId,
+    current: Versioned[LedgerMetadata],
+    *,
+    first_entry_id: EntryId,
+    failed: Callable[[], Mapping[int, BookieId]],
+    answers: Mapping[str, object],
+) -> Versioned[LedgerMetadata]:
+    """Replace the failed bookies from `first_entry_id` on; return the metadata as committed.
+
+    failed: asked before every compare-and-set, since more bookies may fail meanwhile. answers: what the bookies said,
+    for messages. Raises NotEnoughBookies when not one of them can be replaced, LedgerFencedOff or LedgerClosed when
+    the ledger is not OPEN any more (I-11), MetadataError.
+    """
+
+    def decide(metadata: LedgerMetadata) -> Change:
+        now_failed = dict(failed())
+        avoid: frozenset[BookieId] = frozenset()
+        while True:
+            ensemble = metadata.last_fragment.ensemble
+            standing = {index: bookie for index, bookie in now_failed.items() if ensemble[index] == bookie}
+            chosen = choose_replacements(context, ensemble, metadata.write_quorum, standing, avoid)
+            if standing and not chosen:
+                return Refused(_nobody_left(context, ledger_id, metadata, standing, answers))
+            change = change_ensemble(
+                metadata,
+                ledger_id=ledger_id,
+                first_entry_id=first_entry_id,
+                replacements={i: Replacement(failed=standing[i], chosen=new) for i, new in chosen.items()},
+            )
+            if not isinstance(change, Reselect):
+                return change
+            avoid |= change.taken
+
+    return await update_metadata(context.store, context.clock, ledger_id, current, decide)
+
+
+def _nobody_left(
+    context: ClientContext,
+    ledger_id: LedgerId,
+    metadata: LedgerMetadata,
+    failed: Mapping[int, BookieId],
+    answers: Mapping[str, object],
+) -> NotEnoughBookies:
+    writable = sorted(context.directory.writable)
+    return NotEnoughBookies(
+        f"ledger {ledger_id}: no replacement for {', '.join(sorted(failed.values()))} in ensemble "
+        f"{', '.join(metadata.last_fragment.ensemble)}; writable bookies: {', '.join(writable) or 'none'}: start more "
+        "bookies, then write on in a new ledger",
+        ledger_id=ledger_id,
+        answers=answers,
+    )

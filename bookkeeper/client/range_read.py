@@ -1,0 +1,147 @@
+"""Reading a range of entries: drives `protocol.reads.RangeRead` over the channels.
+
+Requests to one bookie leave joined; answers are verified per batch. A replica whose answer is bad, missing or late is
+passed over for the next one; a slow one gets company after the speculative delay. Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from bookkeeper.errors import BookieUnavailable, BookKeeperError, ClientClosed, EntryUnreadable
+from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, Status
+from bookkeeper.protocol.reads import RangeRead, ReadRequest
+from bookkeeper.wire.status import error_of
+
+if TYPE_CHECKING:
+    from bookkeeper.client.context import ClientContext
+    from bookkeeper.client.view import LedgerView
+    from bookkeeper.ports import Timer
+    from bookkeeper.wire.digest import Digest
+
+log = Logger()
+
+
+class Entry(NamedTuple):
+    """One entry as it was appended."""
+
+    entry_id: int
+    payload: bytes
+
+
+class RangeReading:
+    """One read of entries first..last, both included. `result` fires with them all, or fails with a LedgerError."""
+
+    def __init__(
+        self, context: ClientContext, view: LedgerView, digest: Digest, first_entry_id: int, last_entry_id: int
+    ) -> None:
+        self.result: Deferred[list[Entry]] = Deferred(self._cancelled)
+        self._context, self._view, self._digest = context, view, digest
+        self._first, self._last = first_entry_id, last_entry_id
+        self._timer: Timer | None = None
+        self._over = False
+        self._core: RangeRead[bytes] = RangeRead(
+            view.metadata,
+            first_entry_id,
+            last_entry_id,
+            ledger_id=view.ledger_id,
+            prefer=context.reading_order,
+            speculation=context.speculation,
+        )
+
+    def start(self) -> Deferred[list[Entry]]:
+        """Send the first requests."""
+        self._go_on(self._core.start(self._context.clock.seconds()))
+        return self.result
+
+    # --- answers
+
+    def on_bodies(self, bookie_id: BookieId, entry_ids: list[int], bodies: list[bytes], max_lac: int | None) -> None:
+        """Entries as a bookie holds them."""
+        if self._over:
+            return
+        payloads = self._digest.verify(self._view.ledger_id, entry_ids, bodies)
+        if None in payloads:
+            damaged = [entry_id for entry_id, payload in zip(entry_ids, payloads, strict=True) if payload is None]
+            log.warn(
+                "bookie {bookie_id} sent damaged copies of entries {damaged} of ledger {ledger_id}",
+                bookie_id=bookie_id,
+                damaged=damaged[:10],
+                ledger_id=self._view.ledger_id,
+            )
+        if max_lac is not None:
+            self._view.advance(max_lac)
+        self._go_on(self._core.on_bodies(bookie_id, entry_ids, payloads))
+
+    def on_read_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:
+        """A verdict on one entry."""
+        if self._over:
+            return
+        if status in EXPLICIT_NEGATIVES:
+            self._go_on(self._core.on_negative(bookie_id, [entry_id], status))
+        else:
+            why = error_of(status, bookie_id=bookie_id, ledger_id=self._view.ledger_id, entry_id=entry_id)
+            self._go_on(self._core.on_unknown(bookie_id, [entry_id], why))
+
+    def on_read_unknown(self, bookie_id: BookieId, entry_ids: list[int], error: BookieUnavailable) -> None:
+        """No verdict."""
+        if self._over:
+            return
+        if self._context.closed:
+            self._fail(ClientClosed(f"the client was closed while ledger {self._view.ledger_id} was being read"))
+            return
+        self._context.directory.quarantine(bookie_id)
+        self._go_on(self._core.on_unknown(bookie_id, entry_ids, error))
+
+    # --- going on
+
+    def _go_on(self, requests: Sequence[ReadRequest]) -> None:
+        for request in requests:
+            self._context.channel(request.bookie_id).read(self, self._view.ledger_id, request.entry_ids)
+        if self._core.done:
+            self._finish()
+        elif self._timer is None:
+            due = self._core.next_speculation
+            if due is not None:
+                delay_s = max(0.0, due - self._context.clock.seconds())
+                self._timer = self._context.clock.callLater(delay_s, self._speculate)
+
+    def _speculate(self) -> None:
+        self._timer = None
+        self._go_on(self._core.speculative_due(self._context.clock.seconds()))
+
+    def _finish(self) -> None:
+        error = self._core.error()
+        if error is not None:
+            self._fail(error)
+            return
+        payloads = self._core.take()
+        if len(payloads) != self._last - self._first + 1:
+            self._fail(
+                EntryUnreadable(
+                    f"ledger {self._view.ledger_id}: read {len(payloads)} of entries {self._first}..{self._last}",
+                    ledger_id=self._view.ledger_id,
+                    entry_id=self._first + len(payloads),
+                )
+            )
+            return
+        self._end()
+        self.result.callback(list(map(Entry, range(self._first, self._last + 1), payloads)))
+
+    def _fail(self, error: BookKeeperError) -> None:
+        self._end()
+        self.result.errback(error)
+
+    def _end(self) -> None:
+        self._over = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    def _cancelled(self, _: object) -> None:
+        """The caller lost interest: late answers are dropped."""
+        self._end()

@@ -1,0 +1,289 @@
+"""Reading a ledger: ranges, streams, the last add confirmed, tailing.
+
+A handle reads up to the last add confirmed it knows (I-42); `read_unconfirmed` is the one way past it. What is
+confirmed is learnt from the metadata once the ledger is closed, else from entries read and by asking the bookies; a
+watch on the metadata brings ensemble changes and the close (I-46). Nothing here fences (I-43): recovery is another
+call, `LedgerClient.open`.
+
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from bookkeeper.client.lac_read import LacReading
+from bookkeeper.client.range_read import Entry, RangeReading
+from bookkeeper.client.streaming import EntryStream, LedgerTail
+from bookkeeper.client.view import LedgerView
+from bookkeeper.errors import (
+    BookKeeperError,
+    InvalidArgument,
+    LedgerClosed,
+    MetadataError,
+    NoSuchEntry,
+    NoSuchLedger,
+    ReadBeyondEnd,
+)
+from bookkeeper.model import EntryId, LedgerId, LedgerMetadata, Versioned
+from bookkeeper.protocol.lac import LacRead, TryLacRead
+
+if TYPE_CHECKING:
+    from bookkeeper.client.context import ClientContext
+    from bookkeeper.config import ClientSettings
+    from bookkeeper.metadata.store import Watch
+    from bookkeeper.ports import Clock
+    from bookkeeper.wire.digest import Digest
+
+__all__ = ["Entry", "ReadHandle"]
+
+READ_AT_ONCE_MAX = 1000
+"""Entries of one `read` asked for at once; a longer range is streamed behind the scenes."""
+
+
+class ReadHandle:
+    """One ledger, for reading. Made by `LedgerClient.open` and `open_without_recovery`."""
+
+    def __init__(self, context: ClientContext, view: LedgerView, digest: Digest) -> None:
+        self.ledger_id = view.ledger_id
+        self._context, self._view, self._digest = context, view, digest
+        self._watch: Watch | None = None
+        self._deleted: MetadataError | None = None
+        self._open = True
+        self._news: dict[object, Callable[[], None]] = {}
+
+    # --- what is known
+
+    @property
+    def id(self) -> LedgerId:
+        """The ledger's id."""
+        return self.ledger_id
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The newest metadata seen."""
+        return self._view.metadata
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry that may be read, as far as is known without asking."""
+        return self._view.last_add_confirmed
+
+    @property
+    def length(self) -> int:
+        """Payload bytes of a closed ledger; of an open one as far as is known."""
+        return self._view.length
+
+    @property
+    def closed(self) -> bool:
+        """The ledger is closed: its end is final."""
+        return self._view.closed
+
+    @property
+    def settings(self) -> ClientSettings:
+        """The client's."""
+        return self._context.settings
+
+    @property
+    def clock(self) -> Clock:
+        """The client's."""
+        return self._context.clock
+
+    @property
+    def mean_entry_size(self) -> float | None:
+        """Payload bytes per entry on average, where known."""
+        count = self._view.last_add_confirmed + 1
+        return self._view.length / count if count > 0 and self._view.length > 0 else None
+
+    def check_open(self) -> None:
+        """Raise when the handle or the client is closed, or the ledger deleted."""
+        self._context.check_open()
+        if not self._open:
+            raise LedgerClosed(f"the handle of ledger {self.ledger_id} is closed", ledger_id=self.ledger_id)
+        if self._deleted is not None:
+            raise self._deleted
+
+    # --- entries
+
+    def read(self, first_entry_id: int, last_entry_id: int) -> Deferred[list[Entry]]:
+        """Entries first..last, both included.
+
+        Fails with InvalidArgument unless 0 <= first <= last, ReadBeyondEnd past the last add confirmed, EntryMissing,
+        EntryCorrupt or EntryUnreadable when no replica could deliver one of them.
+        """
+        try:
+            self._check_range(first_entry_id, last_entry_id)
+            if last_entry_id > self.last_add_confirmed:
+                raise ReadBeyondEnd(
+                    f"ledger {self.ledger_id}: entries {first_entry_id}..{last_entry_id} reach past the last "
+                    f"confirmed one, {self.last_add_confirmed}; "
+                    + ("the ledger is closed" if self.closed else "read_last_confirmed first"),
+                    ledger_id=self.ledger_id,
+                    entry_id=last_entry_id,
+                )
+        except BookKeeperError as error:
+            return fail(error)
+        if last_entry_id - first_entry_id >= READ_AT_ONCE_MAX:
+            return Deferred.fromCoroutine(self._read_long(first_entry_id, last_entry_id))
+        return self.start_read(first_entry_id, last_entry_id).result
+
+    def read_unconfirmed(self, first_entry_id: int, last_entry_id: int) -> Deferred[list[Entry]]:
+        """The same without regard to what is confirmed: entries beyond may vanish, or not be there (I-42)."""
+        try:
+            self._check_range(first_entry_id, last_entry_id)
+        except BookKeeperError as error:
+            return fail(error)
+        return self.start_read(first_entry_id, last_entry_id).result
+
+    def read_last(self) -> Deferred[Entry]:
+        """The last entry confirmed. Fails with NoSuchEntry when the ledger is empty."""
+        last = self.last_add_confirmed
+        if last < 0:
+            return fail(NoSuchEntry(f"ledger {self.ledger_id} has no entries", ledger_id=self.ledger_id))
+        return self.read(last, last).addCallback(lambda entries: entries[0])
+
+    def start_read(self, first_entry_id: int, last_entry_id: int) -> RangeReading:
+        """Ask for a range that was checked; the result is in `.result`."""
+        reading = RangeReading(self._context, self._view, self._digest, first_entry_id, last_entry_id)
+        reading.start()
+        return reading
+
+    def _check_range(self, first_entry_id: int, last_entry_id: int) -> None:
+        self.check_open()
+        if not 0 <= first_entry_id <= last_entry_id:
+            raise InvalidArgument(
+                f"ledger {self.ledger_id}: {first_entry_id}..{last_entry_id} is no range of entries; "
+                "need 0 <= first <= last"
+            )
+
+    async def _read_long(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
+        entries: list[Entry] = []
+        stream = EntryStream(self, first_entry_id, last_entry_id)
+        try:
+            while batch := await stream.next():
+                entries += batch
+        finally:
+            stream.stop()
+        return entries
+
+    # --- streams
+
+    def stream(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> EntryStream:
+        """Batches of entries with read-ahead, up to `last_entry_id` or to what is confirmed."""
+        self.check_open()
+        if first_entry_id < 0:
+            raise InvalidArgument(f"ledger {self.ledger_id}: first entry {first_entry_id} is negative; ids start at 0")
+        return EntryStream(self, first_entry_id, last_entry_id)
+
+    async def batches(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> AsyncIterator[list[Entry]]:
+        """The same as an iterator."""
+        async for batch in self.stream(first_entry_id, last_entry_id):
+            yield batch
+
+    async def entries(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> AsyncIterator[Entry]:
+        """Entry by entry, read ahead in batches."""
+        async for batch in self.stream(first_entry_id, last_entry_id):
+            for entry in batch:
+                yield entry
+
+    def follow(self, first_entry_id: int = 0) -> LedgerTail:
+        """Batches of entries as they are confirmed, until the ledger is closed and read to its end."""
+        self.check_open()
+        if first_entry_id < 0:
+            raise InvalidArgument(f"ledger {self.ledger_id}: first entry {first_entry_id} is negative; ids start at 0")
+        return LedgerTail(self, first_entry_id)
+
+    async def tail(self, first_entry_id: int = 0) -> AsyncIterator[list[Entry]]:
+        """The same as an iterator."""
+        async for batch in self.follow(first_entry_id):
+            yield batch
+
+    # --- the last add confirmed
+
+    def read_last_confirmed(self) -> Deferred[EntryId]:
+        """Ask all bookies of the last fragment, explicit LACs included; the handle adopts the greatest."""
+        return self._read_lac(LacRead(self.metadata, ledger_id=self.ledger_id), explicit=True)
+
+    def read_explicit_last_confirmed(self) -> Deferred[EntryId]:
+        """The same; Apache's API has both names."""
+        return self.read_last_confirmed()
+
+    def try_read_last_confirmed(self) -> Deferred[EntryId]:
+        """Fires with the first LAC that is news, or with the one known when all have answered; last entries only."""
+        core = TryLacRead(self.metadata, self.last_add_confirmed, ledger_id=self.ledger_id)
+        return self._read_lac(core, explicit=False)
+
+    def _read_lac(self, core: LacRead | TryLacRead, *, explicit: bool) -> Deferred[EntryId]:
+        try:
+            self.check_open()
+        except BookKeeperError as error:
+            return fail(error)
+        if self.closed:
+            return succeed(self.last_add_confirmed)
+        reading = LacReading(self._context, self._view, self._digest, core, explicit=explicit)
+        return reading.start().addCallback(self._learn)
+
+    def _learn(self, confirmed: EntryId) -> EntryId:
+        if self._view.advance(confirmed):
+            self._tell_news()
+        return self.last_add_confirmed
+
+    # --- metadata changes
+
+    def watch_metadata(self) -> None:
+        """Follow the ledger's metadata until it is closed or this handle is."""
+        if self._watch is None and not self.closed:
+            self._watch = self._context.store.ledgers.watch(
+                self.ledger_id, self._on_metadata, after_version=self._view.versioned.version
+            )
+            self._context.on_close(self, self._stop_watch)
+
+    def _on_metadata(self, metadata: Versioned[LedgerMetadata] | None) -> None:
+        if metadata is None:
+            self._deleted = NoSuchLedger(f"ledger {self.ledger_id} was deleted")
+        elif not self._view.adopt(metadata):
+            return
+        if self.closed or self._deleted is not None:
+            self._stop_watch()
+        self._tell_news()
+
+    def _stop_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+            self._context.forget_close(self)
+
+    def on_news(self, call: Callable[[], None]) -> object:
+        """Call at every news of the ledger until `forget_news` gets the key returned."""
+        key = object()
+        self._news[key] = call
+        return key
+
+    def forget_news(self, key: object) -> None:
+        """No longer interested."""
+        self._news.pop(key, None)
+
+    def _tell_news(self) -> None:
+        for call in list(self._news.values()):
+            call()
+
+    # --- the end
+
+    def close(self) -> Deferred[None]:
+        """Let go of the ledger; nothing is changed in it."""
+        self._open = False
+        self._stop_watch()
+        self._tell_news()
+        return succeed(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

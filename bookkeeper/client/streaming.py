@@ -1,0 +1,164 @@
+"""Streams of entries in batches, with read-ahead, and tails of ledgers that are still written.
+
+A stream keeps several sub-ranges on their way, so that the next batch is there when the caller comes for it. Bounds:
+`read_ahead_entries_max` entries and about `read_ahead_bytes_max` bytes asked for or waiting; how large entries are is
+learnt from the ledger's length and from what was read. Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred, succeed
+
+from bookkeeper.client.range_read import Entry, RangeReading
+from bookkeeper.errors import BookKeeperError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from bookkeeper.client.reader import ReadHandle
+
+BATCHES_AHEAD = 4
+"""Sub-ranges on their way at a time."""
+
+FIRST_BATCH = 16
+"""Entries of the first batches of a ledger whose entry size is not known."""
+
+POLL_FAILURES_MAX = 20
+"""Polls of a tail that may fail one after the other before the tail does (L-9)."""
+
+
+class EntryStream:
+    """Entries first..last of a ledger (last None: as far as is confirmed when the stream gets there), in batches.
+
+    `next()` gives the next batch, an empty one at the end. One call at a time.
+    """
+
+    def __init__(self, handle: ReadHandle, first_entry_id: int, last_entry_id: int | None) -> None:
+        self._handle = handle
+        self._next, self._end = first_entry_id, last_entry_id
+        self._reads: deque[RangeReading] = deque()
+        settings = handle.settings
+        self._entries_max = max(1, settings.read_ahead_entries_max // BATCHES_AHEAD)
+        self._bytes_max = max(1, settings.read_ahead_bytes_max // BATCHES_AHEAD)
+        self._size_seen = handle.mean_entry_size
+
+    def _batch_count(self) -> int:
+        if self._size_seen is None:
+            return min(FIRST_BATCH, self._entries_max)
+        return max(1, min(self._entries_max, int(self._bytes_max / max(1.0, self._size_seen))))
+
+    def _read_ahead(self) -> None:
+        confirmed = self._handle.last_add_confirmed
+        end = confirmed if self._end is None else min(self._end, confirmed)
+        while len(self._reads) < BATCHES_AHEAD and self._next <= end:
+            last = min(end, self._next + self._batch_count() - 1)
+            self._reads.append(self._handle.start_read(self._next, last))
+            self._next = last + 1
+
+    def next(self) -> Deferred[list[Entry]]:
+        """The next batch; empty once the end is reached. Fails with a LedgerError."""
+        self._read_ahead()
+        if not self._reads:
+            return succeed([])
+        return self._reads.popleft().result.addCallback(self._got)
+
+    def _got(self, entries: list[Entry]) -> list[Entry]:
+        size = sum(len(entry.payload) for entry in entries) / len(entries)
+        # Entries grow and shrink: follow quickly upwards, where memory is at stake, slowly downwards.
+        self._size_seen = size if self._size_seen is None else max(size, (self._size_seen * 3 + size) / 4)
+        self._read_ahead()
+        return entries
+
+    def stop(self) -> None:
+        """Forget what is on its way."""
+        while self._reads:
+            self._reads.popleft().result.addErrback(_ignore_cancelled).cancel()
+
+    async def __aiter__(self) -> AsyncIterator[list[Entry]]:
+        try:
+            while batch := await self.next():
+                yield batch
+        finally:
+            self.stop()
+
+
+class LedgerTail:
+    """Entries as they are confirmed, from `first` on, until the ledger is closed and read to its end.
+
+    Learns of new entries by asking the bookies for the LAC, more and more seldom while nothing happens
+    (`tail_poll_min_s`..`tail_poll_max_s`), and of the close by the metadata watch. Never fences (I-43), never reads
+    past the LAC (I-42), follows ensemble changes (I-46).
+    """
+
+    def __init__(self, handle: ReadHandle, first_entry_id: int) -> None:
+        self._handle = handle
+        self._next = first_entry_id
+        self._stream: EntryStream | None = None
+
+    def next(self) -> Deferred[list[Entry]]:
+        """The next batch, once there is one; empty at the end of a closed ledger. One call at a time."""
+        return Deferred.fromCoroutine(self._wait())
+
+    async def _wait(self) -> list[Entry]:
+        handle, settings = self._handle, self._handle.settings
+        delay_s, failures = settings.tail_poll_min_s, 0
+        while True:
+            handle.check_open()
+            if self._stream is None:
+                self._stream = EntryStream(handle, self._next, None)
+            try:
+                batch = await self._stream.next()
+                if batch:
+                    self._next = batch[-1].entry_id + 1
+                    return batch
+                if handle.closed and self._next > handle.last_add_confirmed:
+                    return []
+                await handle.read_last_confirmed()
+                failures = 0
+            except BookKeeperError as error:
+                failures += 1
+                if not error.retriable or failures >= POLL_FAILURES_MAX:
+                    raise
+                self.stop()
+            if failures or (handle.last_add_confirmed < self._next and not handle.closed):
+                await self._pause(delay_s)
+                delay_s = min(settings.tail_poll_max_s, delay_s * 2)
+
+    def _pause(self, delay_s: float) -> Deferred[None]:
+        """Fires when the delay is over or something is heard of the ledger."""
+        waiting: Deferred[None] = Deferred(lambda _: None)
+
+        def wake() -> None:
+            if not waiting.called:
+                waiting.callback(None)
+
+        timer = self._handle.clock.callLater(delay_s, wake)
+        key = self._handle.on_news(wake)
+
+        def clean_up(result: None) -> None:
+            self._handle.forget_news(key)
+            if timer.active():
+                timer.cancel()
+            return result
+
+        return waiting.addBoth(clean_up)
+
+    def stop(self) -> None:
+        """Forget what is on its way."""
+        if self._stream is not None:
+            self._stream.stop()
+            self._stream = None
+
+    async def __aiter__(self) -> AsyncIterator[list[Entry]]:
+        try:
+            while batch := await self.next():
+                yield batch
+        finally:
+            self.stop()
+
+
+def _ignore_cancelled(failure: object) -> None:
+    """The stream was stopped: nobody wants this answer, good or bad."""

@@ -1,0 +1,373 @@
+"""What both kinds of write handle share: the window's room, the end of the handle, reading back what was written.
+
+    open --append--> open --close()--> draining --all acknowledged--> closing --CAS--> closed
+      |                                    |
+      +------------- failure --------------+--> failed: pending adds fail, their outcome is open (I-41)
+
+A failure other than fencing also closes the ledger at what was acknowledged, as Apache's writer does, so that readers
+need not recover it. Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.client.add_pipeline import AddPipeline
+from bookkeeper.client.explicit_lac import ExplicitLac
+from bookkeeper.client.metadata_update import update_metadata
+from bookkeeper.client.reader import Entry, ReadHandle
+from bookkeeper.client.view import LedgerView
+from bookkeeper.errors import (
+    BookKeeperError,
+    ClientClosed,
+    InvalidArgument,
+    LedgerClosed,
+    LedgerFencedOff,
+    WindowFull,
+)
+from bookkeeper.model import EntryId, LedgerId, LedgerMetadata, Versioned
+from bookkeeper.protocol.transitions import close_by_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from bookkeeper.client.context import ClientContext
+    from bookkeeper.wire.digest import Digest
+
+log = Logger()
+
+EntryDone = Callable[[int, BookKeeperError | None], object]
+"""Called once per entry id (or last id of a call): acknowledged, or why not."""
+
+
+class LedgerWriting:
+    """One ledger being written. Subclasses give entry ids and keep who waits for which.
+
+    on_acknowledged: if set, called with every range of ids newly acknowledged. on_failed: if set, called once when the
+    handle fails.
+    """
+
+    def __init__(
+        self,
+        context: ClientContext,
+        ledger_id: LedgerId,
+        metadata: Versioned[LedgerMetadata],
+        digest: Digest,
+        master_key: bytes,
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.on_acknowledged: Callable[[range], object] | None = None
+        self.on_failed: Callable[[BookKeeperError], object] | None = None
+        self._context, self._digest = context, digest
+        self._window_entries_max = context.settings.window_entries_max
+        self._window_bytes_max = context.settings.window_bytes_max
+        self._payload_size_max = context.encoder.body_size_max - digest.overhead
+        self._pipeline = AddPipeline(
+            context,
+            ledger_id,
+            metadata,
+            digest,
+            master_key,
+            on_acknowledged=self._acknowledged,
+            on_failed=self._on_pipeline_failed,
+            on_room=self._use_room,
+        )
+        self._window = self._pipeline.window
+        self._explicit_lac = ExplicitLac(context, ledger_id, digest, master_key, self._pipeline)
+        self._view = LedgerView(ledger_id, metadata)
+        self._reading: ReadHandle | None = None
+        self._ready: list[Deferred[None]] = []
+        self._waits_for_channel = False
+        self._accepting = True
+        self._aborted = False
+        self._failure: BookKeeperError | None = None
+        self._close_started = False
+        self._close_result: LedgerMetadata | Failure | None = None
+        self._close_waiters: list[Deferred[LedgerMetadata]] = []
+        context.written.add(ledger_id)
+        context.on_close(self, self._on_client_closed)
+
+    # --- what is known
+
+    @property
+    def id(self) -> LedgerId:
+        """The ledger's id."""
+        return self.ledger_id
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """As last read or written by this handle."""
+        if isinstance(self._close_result, LedgerMetadata):
+            return self._close_result
+        return self._pipeline.metadata.value
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry acknowledged."""
+        return self._window.last_acknowledged
+
+    @property
+    def last_add_pushed(self) -> EntryId:
+        """The greatest entry id given out."""
+        return self._window.last_pushed
+
+    @property
+    def length(self) -> int:
+        """Payload bytes acknowledged."""
+        return self._window.acknowledged_length
+
+    @property
+    def closed(self) -> bool:
+        """The handle takes no more entries."""
+        return not self._accepting
+
+    @property
+    def error(self) -> BookKeeperError | None:
+        """Why the handle failed; None while it works, and when it was closed in order."""
+        return self._failure
+
+    @property
+    def window_free(self) -> int:
+        """Entries that fit into the window now."""
+        if self._pipeline.full_channel is not None:
+            return 0
+        return max(0, self._window_entries_max - self._occupied_entries)
+
+    @property
+    def _occupied_entries(self) -> int:
+        return self._window.occupied_entries
+
+    # --- room
+
+    def ready(self) -> Deferred[None]:
+        """Fires when the window has room for at least one entry; fails when the handle did."""
+        if not self._accepting:
+            return fail(self._why_not())
+        if self._ready_now():
+            return succeed(None)
+        waiting: Deferred[None] = Deferred(self._ready.remove)
+        self._ready.append(waiting)
+        return waiting
+
+    def _ready_now(self) -> bool:
+        raise AssertionError("each kind of handle says for itself")
+
+    def _use_room(self) -> None:
+        """Something was answered: whoever waits for room may go on."""
+        if self._ready and self._accepting and self._ready_now():
+            ready, self._ready = self._ready, []
+            for deferred in ready:
+                deferred.callback(None)
+
+    def _check(self, size: int) -> None:
+        if not self._accepting:
+            raise self._why_not()
+        if size > self._payload_size_max:
+            raise InvalidArgument(
+                f"ledger {self.ledger_id}: an entry of {size} bytes is larger than {self._payload_size_max}, what"
+                " fits into a frame; split it, or raise nettyMaxFrameSizeBytes on the client and all bookies"
+            )
+
+    def _why_not(self) -> BookKeeperError:
+        if self._failure is not None:
+            return self._failure
+        return LedgerClosed(f"ledger {self.ledger_id} is closed; write on in a new ledger", ledger_id=self.ledger_id)
+
+    def _full(self) -> WindowFull:
+        channel = self._pipeline.full_channel
+        where = f"the connection to bookie {channel.bookie_id}" if channel is not None else "the window"
+        return WindowFull(
+            f"ledger {self.ledger_id}: {where} is full ({self._window.occupied_entries} entries, "
+            f"{self._window.occupied_bytes} bytes unanswered); await ready() and try again",
+            ledger_id=self.ledger_id,
+        )
+
+    def _connections_have_room(self) -> bool:
+        channel = self._pipeline.full_channel
+        if channel is None:
+            return True
+        if not self._waits_for_channel:
+            self._waits_for_channel = True
+            channel.on_room(self._on_channel_room)
+        return False
+
+    def _on_channel_room(self) -> None:
+        self._waits_for_channel = False
+        self._use_room()
+
+    # --- acknowledgements and failure
+
+    def _acknowledged(self, entry_ids: range) -> None:
+        if self.on_acknowledged is not None:
+            call_guarded(self.on_acknowledged, entry_ids)
+        self._complete(entry_ids)
+        self._explicit_lac.on_acknowledged()
+
+    def _complete(self, entry_ids: range) -> None:
+        raise AssertionError("each kind of handle keeps its own waiters")
+
+    def _drop_waiters(self) -> list[tuple[int, EntryDone]]:
+        raise AssertionError("each kind of handle keeps its own waiters")
+
+    def _on_pipeline_failed(self, error: BookKeeperError) -> None:
+        """The end of all adds. Everybody who waits hears of it, once."""
+        self._accepting = False
+        self._explicit_lac.stop()
+        closing = self._close_started and isinstance(error, LedgerClosed) and self._close_result is None
+        failed_by_itself = not (closing or self._aborted)
+        if failed_by_itself:
+            self._failure = error
+        ready, self._ready = self._ready, []
+        for entry_id, call in self._drop_waiters():
+            call_guarded(call, entry_id, error)
+        for deferred in ready:
+            deferred.errback(error)
+        if not failed_by_itself:
+            return
+        if self.on_failed is not None:
+            call_guarded(self.on_failed, error)
+        if not isinstance(error, LedgerFencedOff | LedgerClosed | ClientClosed) and not self._close_started:
+            self.close_now().addErrback(
+                lambda failure: log.info(
+                    "closing ledger {ledger_id} after a failure: {error}", ledger_id=self.ledger_id, error=failure.value
+                )
+            )
+
+    def _on_client_closed(self) -> None:
+        self._pipeline.fail(ClientClosed(f"the client was closed while ledger {self.ledger_id} was being written"))
+
+    # --- the end
+
+    def flush(self) -> Deferred[EntryId]:
+        """Fires with the LAC once everything appended before this call is acknowledged."""
+        raise AssertionError("each kind of handle keeps its own waiters")
+
+    def close(self) -> Deferred[LedgerMetadata]:
+        """Wait until everything appended is acknowledged, then close the ledger; fires with its final metadata.
+
+        Nothing new is taken from now on. Fails with the handle's error when it failed (the ledger is then closed at
+        what was acknowledged, where that is possible), with LedgerFencedOff or LedgerClosed when somebody else ended
+        the ledger differently (I-12). Repeated calls give the same result.
+        """
+        closed = self._close(self._drain_and_close())
+
+        def but_it_failed(metadata: LedgerMetadata | Failure) -> LedgerMetadata | Failure:
+            if self._failure is not None:
+                raise self._failure
+            return metadata
+
+        return closed.addBoth(but_it_failed)
+
+    def close_now(self) -> Deferred[LedgerMetadata]:
+        """Close the ledger at what is acknowledged now; pending adds fail and are not in the ledger."""
+        return self._close(self._close_ledger())
+
+    def abort(self) -> None:
+        """Drop the handle and leave the ledger as it is: its next reader recovers it. Pending adds fail."""
+        self._accepting = False
+        self._aborted = True
+        self._context.forget_close(self)
+        self._pipeline.fail(
+            LedgerClosed(f"the handle of ledger {self.ledger_id} was dropped", ledger_id=self.ledger_id)
+        )
+
+    def _close(self, how: Coroutine[Any, Any, LedgerMetadata]) -> Deferred[LedgerMetadata]:
+        if self._close_started:
+            how.close()
+        else:
+            self._close_started = True
+            Deferred.fromCoroutine(how).addBoth(self._on_closed)
+        if isinstance(self._close_result, Failure):
+            return fail(self._close_result)
+        if self._close_result is not None:
+            return succeed(self._close_result)
+        waiting: Deferred[LedgerMetadata] = Deferred(self._close_waiters.remove)
+        self._close_waiters.append(waiting)
+        return waiting
+
+    def _on_closed(self, result: LedgerMetadata | Failure) -> None:
+        self._close_result = result
+        self._context.forget_close(self)
+        self._context.channels.forget_writer(self.ledger_id)
+        if isinstance(result, LedgerMetadata) and result.is_closed:
+            self._context.written.discard(self.ledger_id)
+        waiters, self._close_waiters = self._close_waiters, []
+        for waiting in waiters:
+            waiting.callback(result)
+
+    async def _drain_and_close(self) -> LedgerMetadata:
+        if not self._pipeline.failed:
+            drained = self.flush()
+            self._accepting = False
+            try:
+                await drained
+            except BookKeeperError:
+                if self._failure is None:
+                    raise
+        return await self._close_ledger()
+
+    async def _close_ledger(self) -> LedgerMetadata:
+        """Fail what is pending, then fix the end at the LAC (I-12). Unknown outcomes are looked up (I-16)."""
+        self._accepting = False
+        self._pipeline.fail(
+            LedgerClosed(
+                f"ledger {self.ledger_id}: closed at entry {self.last_add_confirmed}, before this add was acknowledged",
+                ledger_id=self.ledger_id,
+            )
+        )
+        if self._aborted or isinstance(self._failure, ClientClosed):
+            return self._pipeline.metadata.value
+        last_entry_id, length = self._window.last_acknowledged, self._window.acknowledged_length
+        closed = await update_metadata(
+            self._context.store,
+            self._context.clock,
+            self.ledger_id,
+            self._pipeline.metadata,
+            lambda now: close_by_writer(now, ledger_id=self.ledger_id, last_entry_id=last_entry_id, length=length),
+        )
+        self._view.adopt(closed)
+        return closed.value
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.close()
+            return
+        try:
+            await self.close_now()
+        except BookKeeperError as close_error:
+            log.info("closing ledger {ledger_id}: {error}", ledger_id=self.ledger_id, error=close_error)
+
+    # --- reading what was written
+
+    @property
+    def read_handle(self) -> ReadHandle:
+        """Reads this ledger up to what is acknowledged."""
+        if self._reading is None:
+            self._reading = ReadHandle(self._context, self._view, self._digest)
+        self._view.adopt(self._pipeline.metadata)
+        self._view.advance(self._window.last_acknowledged, self._window.acknowledged_length)
+        return self._reading
+
+    def read(self, first_entry_id: int, last_entry_id: int) -> Deferred[list[Entry]]:
+        """Entries first..last, both included; they must be acknowledged."""
+        return self.read_handle.read(first_entry_id, last_entry_id)
+
+
+def call_guarded(call: Callable[..., object], *args: object) -> None:
+    """Run a caller's callback; its mistakes must not stop the others'."""
+    try:
+        call(*args)
+    except Exception:  # noqa: BLE001 - whatever the application raises
+        log.failure("a callback of a write handle failed")

@@ -1,0 +1,210 @@
+"""A bookie of a page for the client's tests: entries in dictionaries, answers at once, misbehaviour on demand.
+
+It keeps the rules a client relies on (key, fence, order) and speaks both protocol versions through the real codec.
+
+    rule    called with every request; returns what to do with it: None (serve it), a Status (answer that),
+            SILENCE (never answer), HOLD (answer when `release` is called)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.config import ClientSettings
+from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint, Status
+from bookkeeper.wire import messages
+from bookkeeper.wire.codec import ServerCodec
+from bookkeeper.wire.digest import lac_of
+from tests.support.simulated_clock import SimulatedClock, SimulatedProcess
+from tests.support.simulated_network import SimulatedNetwork
+
+SILENCE, HOLD = object(), object()
+PORT = 3181
+
+Rule = Callable[[Any], object]
+
+
+class FakeBookie:
+    """One bookie: its memory survives `crash` and `restart`, as a disk does."""
+
+    def __init__(self, cluster: FakeCluster, name: str) -> None:
+        self.cluster, self.name = cluster, name
+        self.bookie_id = BookieId(f"{name}:{PORT}")
+        self.entries: dict[int, dict[int, bytes]] = {}
+        self.keys: dict[int, bytes] = {}
+        self.fenced: set[int] = set()
+        self.explicit_lacs: dict[int, bytes] = {}
+        self.rule: Rule = lambda request: None
+        self.requests: list[Any] = []
+        self.held: list[tuple[_Connection, Any]] = []
+        self.version_3 = True
+        self.process: SimulatedProcess
+        self.store: MemoryMetadataStore
+        self.start()
+
+    def start(self) -> None:
+        cluster = self.cluster
+        self.process = SimulatedProcess(self.name, cluster.clock)
+        network = cluster.network.host(self.process, self.name)
+        network.listen(self.name, PORT, lambda: _Connection(self))
+        self.store = MemoryMetadataStore(cluster.metadata, self.process.clock, random.Random(self.name))
+        info = BookieServiceInfo((Endpoint("b", self.name, PORT, "bookie-rpc"),))
+        self.store.registration.register(self.bookie_id, info, BookieMode.WRITABLE)
+
+    def crash(self) -> None:
+        """kill -9; the registration lingers."""
+        self.process.crash()
+        self.store.crash()
+
+    def leave(self) -> None:
+        """Stop in order: the registration goes."""
+        self.store.registration.unregister(self.bookie_id)
+        self.store.close()
+        self.process.crash()
+
+    def release(self) -> None:
+        """Serve what was held."""
+        held, self.held = self.held, []
+        for connection, request in held:
+            connection.serve(request)
+
+    def payload_count(self, ledger_id: int) -> int:
+        return len(self.entries.get(ledger_id, {}))
+
+
+class _Connection:
+    def __init__(self, bookie: FakeBookie) -> None:
+        self.bookie = bookie
+        self.codec = ServerCodec()
+        self.transport: Any = None
+
+    def makeConnection(self, transport: Any) -> None:
+        self.transport = transport
+
+    def connectionLost(self, reason: Any) -> None:
+        self.transport = None
+
+    def dataReceived(self, data: bytes) -> None:
+        for request in self.codec.receive(data):
+            if self.codec.version == 3 and not self.bookie.version_3:
+                self.transport.abortConnection()
+                return
+            self.bookie.requests.append(request)
+            verdict = self.bookie.rule(request)
+            if verdict is HOLD:
+                self.bookie.held.append((self, request))
+            elif isinstance(verdict, Status):
+                self.send(self.codec.reply(request, verdict))
+            elif verdict is not SILENCE:
+                self.serve(request)
+        assert self.codec.error is None, self.codec.error
+
+    def send(self, data: bytes) -> None:
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def serve(self, request: Any) -> None:
+        bookie, reply = self.bookie, self.codec.reply
+        match request:
+            case messages.AddBatch():
+                if bookie.keys.setdefault(request.ledger_id, request.master_key) != request.master_key:
+                    self.send(reply(request, Status.UNAUTHORIZED))
+                elif request.ledger_id in bookie.fenced and not request.recovery:
+                    self.send(reply(request, Status.FENCED))
+                else:
+                    held = bookie.entries.setdefault(request.ledger_id, {})
+                    held.update(zip(request.entry_ids, request.bodies, strict=True))
+                    self.send(reply(request, Status.OK))
+            case messages.ReadBatch():
+                results = [self.find(request.ledger_id, entry_id) for entry_id in request.entry_ids]
+                self.send(b"".join(self.codec.read_replies(request, results, self.known_lac(request.ledger_id))))
+            case messages.FenceRead():
+                key = bookie.keys.setdefault(request.ledger_id, request.master_key or b"")
+                if request.master_key != key:
+                    self.send(reply(request, Status.UNAUTHORIZED))
+                    return
+                bookie.fenced.add(request.ledger_id)
+                found = self.find(request.ledger_id, request.entry_id)
+                if isinstance(found, Status):
+                    self.send(reply(request, found))
+                else:
+                    self.send(reply(request, Status.OK, body=found))
+            case messages.ReadLac():
+                found = self.find(request.ledger_id, -1)
+                explicit = bookie.explicit_lacs.get(request.ledger_id)
+                if isinstance(found, Status) and explicit is None:
+                    self.send(reply(request, found))
+                else:
+                    last = None if isinstance(found, Status) else found
+                    self.send(reply(request, Status.OK, explicit_lac=explicit, last_entry=last))
+            case messages.WriteLac():
+                bookie.explicit_lacs[request.ledger_id] = request.body
+                self.send(reply(request, Status.OK))
+            case messages.BookieInfo():
+                self.send(reply(request, Status.OK, total_bytes=1000, free_bytes=600))
+            case messages.Auth():
+                self.send(reply(request, Status.OK, plugin="AuthDisabledPlugin"))
+            case _:
+                self.send(reply(request, Status.BAD_REQUEST))
+
+    def find(self, ledger_id: int, entry_id: int) -> bytes | Status:
+        held = self.bookie.entries.get(ledger_id)
+        if not held:
+            return Status.NO_ENTRY if ledger_id in self.bookie.keys else Status.NO_LEDGER
+        return held.get(max(held) if entry_id < 0 else entry_id, Status.NO_ENTRY)
+
+    def known_lac(self, ledger_id: int) -> int | None:
+        held = self.bookie.entries.get(ledger_id)
+        return max(map(lac_of, held.values())) if held else None
+
+
+class FakeCluster:
+    """Fake bookies, the simulated network and the real metadata store in memory, on one simulated clock."""
+
+    def __init__(self, bookie_count: int = 3, *, seed: int = 1) -> None:
+        self.rng = random.Random(seed)
+        self.clock = SimulatedClock()
+        self.network = SimulatedNetwork(self.clock, random.Random(seed))
+        self.metadata = MemoryMetadata()
+        self.bookies = [FakeBookie(self, f"b{number}") for number in range(1, bookie_count + 1)]
+        self._clients = 0
+
+    def by_id(self, bookie_id: str) -> FakeBookie:
+        return next(bookie for bookie in self.bookies if bookie.bookie_id == bookie_id)
+
+    def client(
+        self, settings: ClientSettings | None = None, *, faults: MemoryFaults | None = None, **options: Any
+    ) -> LedgerClient:
+        self._clients += 1
+        process = SimulatedProcess(f"client{self._clients}", self.clock)
+        store = MemoryMetadataStore(self.metadata, process.clock, random.Random(self._clients), faults)
+        return LedgerClient(
+            store,
+            self.network.host(process, process.name),
+            process.clock,
+            random.Random(self._clients),
+            settings or ClientSettings(explicit_lac_interval_s=0.0),
+            owns_store=True,
+            **options,
+        )
+
+    def wait(self, work: Any, *, seconds: float = 300.0) -> Any:
+        """Run the clock until a Deferred or coroutine has its result; return or raise it."""
+        deferred = work if isinstance(work, Deferred) else Deferred.fromCoroutine(work)
+        outcome: list[Any] = []
+        deferred.addBoth(outcome.append)
+        assert self.clock.run_until(lambda: bool(outcome), seconds=seconds), f"no result within {seconds} simulated s"
+        result = outcome[0]
+        if hasattr(result, "raiseException"):
+            result.raiseException()
+        return result
+
+    def run(self, seconds: float) -> None:
+        """Let simulated time pass."""
+        self.clock.run_until(lambda: False, seconds=seconds)
