@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import ConfigurationError, CookieMismatch, DirectoryInUse
-from bookkeeper.filesystem import FileSystem, Lock, create_durable, read_whole, replace_durable
+from bookkeeper.filesystem import FileSystem, Lock, read_whole, replace_durable
 from bookkeeper.metadata.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.store import Cookies
 from bookkeeper.model import BookieId, Versioned
@@ -34,6 +34,7 @@ VERSION_FILE = "VERSION"
 LOCK_FILE = "bookie.lock"
 COOKIE_SIZE_MAX = 1024 * 1024
 _PLAIN_LAYOUT = 3
+_OWN_NAMES = frozenset({VERSION_FILE, VERSION_FILE + ".tmp", LOCK_FILE})
 
 
 # --- id -------------------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ def inspect_directories(fs: FileSystem, kinds: Mapping[str, DirectoryKind]) -> l
         if VERSION_FILE in names:
             version_path = os.path.join(current, VERSION_FILE)
             cookie = parse_cookie(read_whole(fs, version_path, size_max=COOKIE_SIZE_MAX), version_path)
-        states.append(DirectoryState(path, kind, cookie, not names - {VERSION_FILE, LOCK_FILE}))
+        states.append(DirectoryState(path, kind, cookie, not names - _OWN_NAMES))
     return states
 
 
@@ -310,8 +311,6 @@ async def _stamp(
     data = cookie.format()
     for state in found:
         path = os.path.join(state.path, "current", VERSION_FILE)
-        if state.cookie is None:
-            create_durable(fs, path, data)
-        elif state.cookie != cookie:
-            replace_durable(fs, path, data)
+        if state.cookie != cookie:
+            replace_durable(fs, path, data)  # never torn, so that a first start that was cut short can be repeated
     await cookies.write(cookie.bookie_id, data, None if stored is None else stored.version)

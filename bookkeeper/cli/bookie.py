@@ -1,0 +1,118 @@
+"""Run one bookie until SIGTERM or SIGINT.
+
+exit codes: 0 stopped as told, 1 bad configuration (a port that is taken included), 2 server error (metadata store
+unreachable or without a cluster), 4 registration failed, 5 bookie error (directories, cookie, disk)
+
+examples:
+  bookkeeper bookie --conf conf/bk_server.conf
+  bookkeeper bookie -o bookiePort=3182 -o journalDirectories=/data/journal -o ledgerDirectories=/data/ledgers
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bookkeeper.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from bookkeeper.config import Loaded, ServerSettings
+
+EXIT_BAD_CONFIGURATION = 1
+_UNSYNCED_KEYS = ("journalWriteData", "journalSyncData")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `bookkeeper bookie`."""
+    parser.add_argument("--conf", "-c", type=Path, metavar="FILE", help="settings in Apache's format (default: none)")
+    parser.add_argument(
+        "-o",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one setting; takes precedence over environment (BK_KEY) and file; may be repeated",
+    )
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="form of the log lines (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warn", "error"),
+        default="info",
+        help="least severity that is logged (default: %(default)s)",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="log tracebacks")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve; returns the exit code."""
+    from bookkeeper.config import load_server
+
+    try:
+        overrides = _parse_overrides(args.overrides)
+        loaded = load_server(args.conf, overrides)
+        journal_was_off = _journal_was_off(args.conf, overrides, os.environ)
+    except ConfigurationError as error:
+        print(f"bookkeeper: {error}", file=sys.stderr)
+        return EXIT_BAD_CONFIGURATION
+    return _serve(args, loaded, journal_was_off)
+
+
+def _serve(args: argparse.Namespace, loaded: Loaded[ServerSettings], journal_was_off: bool) -> int:
+    from twisted.internet import reactor
+    from twisted.logger import Logger, LogLevel
+
+    from bookkeeper.bookie.server import BookieServer
+    from bookkeeper.logs import LogFormat, start_logging
+
+    start_logging(
+        LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose=getattr(args, "verbose", False)
+    )
+    log = Logger()
+    if loaded.ignored:
+        names = ", ".join(ignored.name for ignored in loaded.ignored)
+        log.info("Settings without effect here: {names} (`bookkeeper config show` says why)", names=names)
+    server = BookieServer(loaded.settings, reactor, journal_was_off=journal_was_off)
+    reactor.callWhenRunning(server.start)  # type: ignore[attr-defined] # the reactor is a module to mypy
+    reactor.run()  # type: ignore[attr-defined] # as above
+    return server.exit_code
+
+
+def _parse_overrides(texts: list[str]) -> dict[str, str]:
+    overrides = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise ConfigurationError(f"-o {text}: not of the form KEY=VALUE")
+        overrides[name.strip()] = value.strip()
+    return overrides
+
+
+def _journal_was_off(conf: Path | None, overrides: Mapping[str, str], environ: Mapping[str, str]) -> bool:
+    """True when the settings would have had an Apache bookie acknowledge before its journal was synced (I-72)."""
+    from bookkeeper.config.properties import parse_properties
+
+    given: dict[str, str] = {}
+    if conf is not None:
+        given |= {found.name: found.value for found in parse_properties(conf.read_text(encoding="utf-8"))[0]}
+    given |= {name: environ[f"BK_{name}"] for name in _UNSYNCED_KEYS if f"BK_{name}" in environ}
+    given |= overrides
+    return any(given.get(name, "true").strip().lower() == "false" for name in _UNSYNCED_KEYS)
+
+
+def main() -> int:
+    """Run as a program of its own (`python -m bookkeeper.cli.bookie`)."""
+    parser = argparse.ArgumentParser(
+        prog="bookkeeper bookie", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    return run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,310 @@
+"""A bookie starts only where store and directories agree on who it is (I-70, I-71)."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, succeed
+
+from bookkeeper.bookie.identity import (
+    Verdict,
+    advertised_host,
+    bookie_id_of,
+    directories_of,
+    establish,
+    expected_cookie,
+    lock_directories,
+    other_ids,
+)
+from bookkeeper.config import ServerSettings
+from bookkeeper.errors import ConfigurationError, CookieMismatch, DirectoryInUse, MetadataCorrupt, MetadataTooNew
+from bookkeeper.filesystem import OpenMode, create_durable, replace_durable
+from bookkeeper.metadata.cookie import Cookie, parse_cookie
+from bookkeeper.model import BookieId, Versioned
+from tests.support.faulty_filesystem import FaultyFileSystem, Op
+
+BOOKIE = BookieId("10.0.0.1:3181")
+OTHER = BookieId("10.0.0.2:3181")
+INSTANCE = "5b0d"
+DIRECTORIES = ("/j", "/l1", "/l2", "/i")
+
+
+def settings(**changes: Any) -> ServerSettings:
+    values: dict[str, Any] = {
+        "journal_directories": (Path("/j"),),
+        "ledger_directories": (Path("/l1"), Path("/l2")),
+        "index_directories": (Path("/i"),),
+    }
+    return ServerSettings(**(values | changes))
+
+
+COOKIE = expected_cookie(settings(), BOOKIE, INSTANCE)
+
+
+class StoredCookies:
+    """The metadata store's cookies; `log` shows in which order they and the directories were written."""
+
+    def __init__(self, fs: FaultyFileSystem) -> None:
+        self.values: dict[str, Versioned[bytes]] = {}
+        self.stamped_when_written: list[bool] = []
+        self._fs = fs
+
+    def read(self, bookie_id: BookieId) -> Deferred[Versioned[bytes] | None]:
+        return succeed(self.values.get(bookie_id))
+
+    def write(self, bookie_id: BookieId, data: bytes, version: int | None) -> Deferred[Versioned[bytes]]:
+        held = self.values.get(bookie_id)
+        assert (None if held is None else held.version) == version
+        survivor = self._fs.clone()
+        survivor.crash()
+        self.stamped_when_written.append(all(version_file(survivor, directory) == data for directory in DIRECTORIES))
+        self.values[bookie_id] = Versioned(data, 0 if version is None else version + 1)
+        return succeed(self.values[bookie_id])
+
+
+def version_file(fs: FaultyFileSystem, directory: str) -> bytes | None:
+    path = f"{directory}/current/VERSION"
+    return fs.contents(path) if fs.exists(path) else None
+
+
+class Place:
+    """The file system and the store of one bookie."""
+
+    def __init__(self) -> None:
+        self.fs = FaultyFileSystem()
+        self.cookies = StoredCookies(self.fs)
+
+    def make(self, *directories: str) -> None:
+        for directory in directories:
+            self.fs.make_dirs(f"{directory}/current")
+
+    def stamp(self, cookie: Cookie, *directories: str) -> None:
+        for directory in directories:
+            self.make(directory)
+            path = f"{directory}/current/VERSION"
+            (replace_durable if self.fs.exists(path) else create_durable)(self.fs, path, cookie.format())
+
+    def fill(self, directory: str) -> None:
+        self.make(directory)
+        self.fs.open(f"{directory}/current/0.log", OpenMode.CREATE_EXCLUSIVE).close()
+
+    def store(self, cookie: Cookie, bookie_id: BookieId = BOOKIE) -> None:
+        self.cookies.values[bookie_id] = Versioned(cookie.format(), 0)
+
+    def establish(
+        self, cookie: Cookie = COOKIE, *, expansion: bool = False, others: tuple[BookieId, ...] = ()
+    ) -> Verdict:
+        results: list[Verdict] = []
+        errors: list[BaseException] = []
+        done = Deferred.fromCoroutine(
+            establish(self.fs, self.cookies, cookie, others, expansion_allowed=expansion)  # type: ignore[arg-type]
+        )
+        done.addCallbacks(results.append, lambda failure: errors.append(failure.value))
+        if errors:
+            raise errors[0]
+        return results[0]
+
+
+@pytest.fixture
+def place() -> Place:
+    place = Place()
+    place.make(*DIRECTORIES)
+    return place
+
+
+def established(place: Place) -> Place:
+    assert place.establish() is Verdict.NEW
+    return place
+
+
+def test_a_new_bookie_stamps_directories_durably_and_then_the_store(place: Place) -> None:
+    assert place.establish() is Verdict.NEW
+    assert place.cookies.stamped_when_written == [True]
+    assert parse_cookie(place.cookies.values[BOOKIE].value, "store") == COOKIE
+    assert place.establish() is Verdict.KNOWN
+    assert len(place.cookies.stamped_when_written) == 1
+
+
+def test_a_first_start_cut_short_anywhere_can_be_repeated() -> None:
+    for seed in range(30):
+        place = Place()
+        place.make(*DIRECTORIES)
+        rng = random.Random(seed)
+        place.fs.fail_nth(rng.choice([Op.SYNC, Op.SYNC_DIR, Op.CREATE, Op.RENAME]), rng.randint(1, 4), 5)
+        with pytest.raises(OSError, match=r".*"):
+            place.establish()
+        place.fs.crash(rng)
+        assert place.establish() is Verdict.NEW
+        assert place.establish() is Verdict.KNOWN
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_a_directory_that_lost_its_cookie_is_refused(place: Place, directory: str) -> None:
+    established(place)
+    place.fs.unlink(f"{directory}/current/VERSION")
+    with pytest.raises(CookieMismatch, match=rf"{directory} is empty.*must not answer"):  # I-71
+        place.establish()
+    with pytest.raises(CookieMismatch, match=directory):
+        place.establish(expansion=True)
+    place.fill(directory)
+    with pytest.raises(CookieMismatch, match=rf"{directory} has data but no cookie"):
+        place.establish()
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_data_without_a_cookie_in_the_store_is_refused(place: Place, directory: str) -> None:
+    place.fill(directory)
+    with pytest.raises(CookieMismatch, match=rf"no cookie in the metadata store, but \w+ {directory} .*data but no"):
+        place.establish()
+    assert place.cookies.values == {}
+    assert [version_file(place.fs, each) for each in DIRECTORIES] == [None] * 4
+
+
+def test_a_store_that_lost_the_cookie_of_a_used_bookie_is_refused(place: Place) -> None:
+    established(place)
+    place.fill("/l1")
+    place.cookies.values.clear()
+    with pytest.raises(CookieMismatch, match=r"/l1 holds a cookie and data.*cookie_create"):
+        place.establish()
+
+
+FOREIGN = {
+    "bookie id": replace(COOKIE, bookie_id=OTHER),
+    "journalDirectories": replace(COOKIE, journal_dirs=("/other",)),
+    "ledgerDirectories": replace(COOKIE, ledger_dirs=("/l1",)),
+    "indexDirectories": replace(COOKIE, index_dirs=("/l1", "/l2")),
+    "cluster instance id": replace(COOKIE, instance_id="another"),
+}
+
+
+@pytest.mark.parametrize("field", FOREIGN)
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_a_foreign_directory_is_refused_naming_directory_field_and_both_values(
+    place: Place, field: str, directory: str
+) -> None:
+    established(place)
+    place.stamp(FOREIGN[field], directory)
+    with pytest.raises(CookieMismatch) as refusal:
+        place.establish()
+    message = str(refusal.value)
+    assert directory in message
+    assert field in message
+    assert re.search(r" says .+ '[^']+', this bookie has '[^']+': ", message)
+
+
+@pytest.mark.parametrize("field", FOREIGN)
+def test_a_foreign_cookie_in_the_store_is_refused(place: Place, field: str) -> None:
+    established(place)
+    place.store(FOREIGN[field])
+    with pytest.raises(CookieMismatch, match=rf"the metadata store says {field}"):
+        place.establish()
+
+
+def test_a_new_bookie_refuses_a_foreign_stamp_in_an_otherwise_empty_directory(place: Place) -> None:
+    place.stamp(FOREIGN["bookie id"], "/j")
+    with pytest.raises(CookieMismatch, match=r"/j says bookie id '10.0.0.2:3181', this bookie has '10.0.0.1:3181'"):
+        place.establish()
+
+
+def test_a_cookie_that_cannot_be_read_is_not_a_missing_one(place: Place) -> None:
+    established(place)
+    replace_durable(place.fs, "/l1/current/VERSION", b"\x00\x01")
+    with pytest.raises(MetadataCorrupt, match="/l1/current/VERSION"):
+        place.establish()
+    replace_durable(place.fs, "/l1/current/VERSION", b"9\nbookieHost: 1\n")
+    with pytest.raises(MetadataTooNew, match="/l1/current/VERSION"):
+        place.establish()
+
+
+def test_directories_are_added_only_when_allowed_and_empty(place: Place) -> None:
+    smaller = replace(COOKIE, ledger_dirs=("/l1",))
+    place.stamp(smaller, "/j", "/l1", "/i")
+    place.store(smaller)
+    with pytest.raises(CookieMismatch, match="allowStorageExpansion"):
+        place.establish()
+    assert place.establish(expansion=True) is Verdict.EXPAND
+    assert parse_cookie(place.cookies.values[BOOKIE].value, "store") == COOKIE
+    assert place.cookies.values[BOOKIE].version == 1
+    assert place.cookies.stamped_when_written == [True]
+    assert place.establish() is Verdict.KNOWN
+
+
+def test_an_added_directory_with_data_is_refused(place: Place) -> None:
+    smaller = replace(COOKIE, ledger_dirs=("/l1",))
+    place.stamp(smaller, "/j", "/l1", "/i")
+    place.store(smaller)
+    place.fill("/l2")
+    with pytest.raises(CookieMismatch, match="/l2 has data but no cookie"):
+        place.establish(expansion=True)
+
+
+def test_expansion_does_not_excuse_an_old_directory_that_lost_its_cookie(place: Place) -> None:
+    smaller = replace(COOKIE, ledger_dirs=("/l1",))
+    place.stamp(smaller, "/j", "/i")  # /l1 was wiped
+    place.store(smaller)
+    with pytest.raises(CookieMismatch, match="/l1 is empty"):
+        place.establish(expansion=True)
+
+
+def test_a_bookie_known_under_another_form_of_its_id_is_refused(place: Place) -> None:
+    place.store(COOKIE, BookieId("host:3181"))
+    with pytest.raises(CookieMismatch, match="knows it as host:3181"):
+        place.establish(others=(BookieId("host:3181"),))
+
+
+def test_an_old_cookie_without_index_directories_means_the_ledger_directories(place: Place) -> None:
+    ours = expected_cookie(settings(index_directories=()), BOOKIE, INSTANCE)
+    old = Cookie(BOOKIE, ("/j",), ("/l1", "/l2"), INSTANCE, None, layout_version=4)
+    place.stamp(old, "/j", "/l1", "/l2")
+    place.store(old)
+    assert place.establish(ours) is Verdict.KNOWN
+
+
+def test_a_directory_used_twice_is_listed_once() -> None:
+    cookie = expected_cookie(settings(index_directories=()), BOOKIE, INSTANCE)
+    assert list(directories_of(cookie)) == ["/j", "/l1", "/l2"]
+
+
+def test_a_second_process_cannot_take_a_directory_and_gives_the_others_back() -> None:
+    fs = FaultyFileSystem()
+    first = lock_directories(fs, ["/b"])
+    with pytest.raises(DirectoryInUse):  # I-52
+        lock_directories(fs, ["/a", "/b"])
+    for lock in first:
+        lock.release()
+    assert len(lock_directories(fs, ["/a", "/b"])) == 2
+
+
+def test_a_lock_file_does_not_make_a_directory_used(place: Place) -> None:
+    lock_directories(place.fs, DIRECTORIES)
+    assert place.establish() is Verdict.NEW
+
+
+# --- ids ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_id_is_the_configured_one_or_host_and_port() -> None:
+    assert bookie_id_of(settings(bookie_id="b1"), "10.0.0.1", 3181) == "b1"
+    assert bookie_id_of(settings(), "10.0.0.1", 3181) == BOOKIE
+    with pytest.raises(ConfigurationError, match="bookieId"):
+        bookie_id_of(settings(), "höst", 3181)
+
+
+def test_loopback_is_advertised_only_when_allowed() -> None:
+    with pytest.raises(ConfigurationError, match="allowLoopback"):
+        advertised_host(settings(), "127.0.0.1")
+    assert advertised_host(settings(allow_loopback=True), "127.0.0.1") == "127.0.0.1"
+    assert advertised_host(settings(advertised_address="b1.example"), "127.0.0.1") == "b1.example"
+    assert advertised_host(settings(), "10.0.0.1") == "10.0.0.1"
+
+
+def test_other_forms_of_the_id_are_those_of_other_settings() -> None:
+    others = other_ids(settings(advertised_address="b1.example"), BookieId("b1.example:3181"), "10.0.0.1", 3181)
+    assert BOOKIE in others
+    assert BookieId("b1.example:3181") not in others
+    assert other_ids(settings(bookie_id="b1"), BookieId("b1"), "10.0.0.1", 3181) == []
