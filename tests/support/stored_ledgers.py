@@ -1,6 +1,6 @@
 """A ledger storage on a faulty disk, beside a journal and a dictionary that know what it should hold.
 
-`StoredLedgers` does what a bookie does around its storage: journal first, mark after a checkpoint, replay after a crash.
+`StoredLedgers` does what a bookie does around its storage: journal first, mark after a checkpoint, replay at start.
 """
 
 from __future__ import annotations
@@ -19,14 +19,20 @@ from bookkeeper.model import Status
 from tests.support.faulty_filesystem import FaultyFileSystem
 
 SMALL = StorageSettings(
-    memtable_bytes_max=1 << 20, index_cache_bytes_max=1 << 20, open_files_max=16, entry_log_bytes_max=4096, block_bytes=512
+    memtable_bytes_max=1 << 20,
+    index_cache_bytes_max=1 << 20,
+    open_files_max=16,
+    entry_log_bytes_max=4096,
+    block_bytes=512,
 )
 """Small bounds, so that a short test rolls logs, fills blocks and evicts files."""
 
 KEY = b"k" * 20
 
 
-def entry_body(ledger_id: int, entry_id: int, payload: bytes = b"payload", *, lac: int = -1, length: int = 100) -> bytes:
+def entry_body(
+    ledger_id: int, entry_id: int, payload: bytes = b"payload", *, lac: int = -1, length: int = 100
+) -> bytes:
     """A CRC32C body as a client packages it."""
     head = struct.pack(">qqqq", ledger_id, entry_id, lac, length)
     return head + crc32c.crc32c(payload, crc32c.crc32c(head)).to_bytes(4, "big") + payload
@@ -142,4 +148,4 @@ class StoredLedgers:
             assert self.storage.is_fenced(ledger_id) == (ledger_id in self.fenced)
             assert self.storage.explicit_lac(ledger_id) == self.lacs.get(ledger_id)
         assert sorted(self.storage.ledger_ids()) == sorted(ledger_ids)
-        assert self.read(1 << 40, [0]) == [Status.NO_LEDGER]
+        assert self.read(1 << 60, [0]) == [Status.NO_LEDGER]

@@ -154,7 +154,7 @@ class EntryLogs:
             active.synced = True
 
     def roll(self) -> None:
-        """Close the active log: sync, ledgers map, sync, header, sync (I-61). The next append creates another.
+        """Close the active log: ledgers map, sync, then the header that names the map, sync (I-61). The next append creates another.
 
         A disk too full for the map leaves the log without one, which is legal.
         """
@@ -165,18 +165,14 @@ class EntryLogs:
         # A block that found no space may have left a cut record behind, which a scan would run into.
         if file.size() > active.size:
             file.truncate(active.size)
-        file.sync()
-        try:
-            file.pwrite(fmt.encode_ledgers_map(active.ledger_bytes), active.size)
-        except OSError as error:
-            if not is_no_space(error):
-                raise
+        mapped = _write_if_room(file, fmt.encode_ledgers_map(active.ledger_bytes), active.size)
+        if not mapped:
             file.truncate(active.size)
-            file.sync()
-        else:
-            file.sync()
+        file.sync()
+        if mapped:
             header = fmt.LogHeader(map_offset=active.size, ledger_count=len(active.ledger_bytes))
-            file.pwrite(fmt.encode_header(header), 0)
+            if not _write_if_room(file, fmt.encode_header(header)[: fmt.HEADER.size], 0):
+                file.pwrite(fmt.encode_header(fmt.LogHeader())[: fmt.HEADER.size], 0)
             file.sync()
         self._active = None
         self.rolled_count += 1
@@ -227,3 +223,14 @@ class EntryLogs:
             self._fs.unlink(path)
             raise
         return file
+
+
+def _write_if_room(file: File, data: bytes, offset: int) -> bool:
+    """False when the disk is full; a part may have been written then."""
+    try:
+        file.pwrite(data, offset)
+    except OSError as error:
+        if not is_no_space(error):
+            raise
+        return False
+    return True

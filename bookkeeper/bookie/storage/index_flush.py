@@ -14,7 +14,8 @@ Thread: storage worker. The entry logs must have been synced before (I-58).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bookkeeper.bookie.storage import index_format as fmt
@@ -90,7 +91,7 @@ class IndexFlusher:
             self._fs.sync_many([_opened(change) for change in changes])
             rewritten = [change for change in changes if change.header is not None and not change.is_new]
             for change in rewritten:
-                _opened(change).pwrite(fmt.encode_copy(_header(change)), 0)
+                self._write_first_copy(change)
             if rewritten:
                 self._fs.sync_many([_opened(change) for change in rewritten])
         finally:
@@ -138,11 +139,21 @@ class IndexFlusher:
         return writable[ledger_id % len(writable)]
 
     def _write(self, change: _Change) -> None:
-        try:
+        with self._full_disk_told(change):
             if change.is_new:
                 self._write_new(change)
             else:
                 self._write_existing(change)
+
+    def _write_first_copy(self, change: _Change) -> None:
+        with self._full_disk_told(change):
+            _opened(change).pwrite(fmt.encode_copy(_header(change)), 0)
+
+    @contextmanager
+    def _full_disk_told(self, change: _Change) -> Iterator[None]:
+        """NoWritableDisk for a disk without room. The ledger stays dirty and all of it is written again."""
+        try:
+            yield
         except OSError as error:
             if not is_no_space(error):
                 raise

@@ -157,6 +157,7 @@ def test_a_partly_cached_page_is_completed_before_it_is_written() -> None:
     """A page of which memory knows two slots must not wipe out the slots between them in the file."""
     stored = StoredLedgers()
     stored.add(7, 0, 50, step=2)
+    stored.add(7, 1500, 1)  # the page that loading the ledger brings in
     stored.checkpoint()
     stored.start()
     stored.storage.replay_finished()
@@ -244,6 +245,20 @@ def test_an_unreadable_index_directory_is_an_error_not_an_absent_ledger() -> Non
     stored.fs.fail_nth(Op.READ, 1, 5, path="2.idx")
     with pytest.raises(StorageError):
         stored.storage.exists(2)
+    stored.check()
+
+
+def test_an_unreadable_index_page_is_an_error_for_its_entries_only() -> None:
+    """I-31."""
+    stored = StoredLedgers()
+    stored.add(2, 0, 4)
+    stored.add(2, 1500, 1)
+    stored.checkpoint()
+    stored.start()
+    stored.storage.load_cold(2)
+    stored.fs.fail_nth(Op.READ, 1, 5, path="2.idx")
+    expected = [Status.IO_ERROR, Status.IO_ERROR, entry_body(2, 1500), Status.NO_ENTRY]
+    assert stored.storage.read_cold(2, [0, 9, 1500, 1501]) == expected
     stored.check()
 
 

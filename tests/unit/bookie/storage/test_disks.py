@@ -1,0 +1,101 @@
+"""When directories are full and the bookie read-only (I-68)."""
+
+import pytest
+from twisted.internet.task import Clock
+
+from bookkeeper.bookie.storage.disks import DiskMonitor, DiskSettings, DiskVerdict, LedgerDirectories, decide
+from bookkeeper.filesystem import DiskUsage
+from tests.support.bookie_fakes import ManualWorker
+from tests.support.faulty_filesystem import FaultyFileSystem
+
+DISKS = ("/a", "/b")
+ALL_FULL_ONLY = DiskSettings(read_only_on_any_full=False, low_water_mark=0.9, reserve_bytes=0)
+
+
+def used(**parts: float) -> dict[str, DiskUsage]:
+    return {
+        "/" + name: DiskUsage(total=1_000_000_000_000, free=round((1 - part) * 1e12)) for name, part in parts.items()
+    }
+
+
+def test_above_the_threshold_a_directory_is_full_and_near_it_a_warning() -> None:
+    verdict = decide(DiskVerdict(), used(a=0.96, b=0.92), DISKS, ALL_FULL_ONLY)
+    assert (verdict.full, verdict.warn, verdict.read_only) == ({"/a"}, {"/a", "/b"}, False)
+
+
+def test_any_full_disk_makes_read_only_where_so_configured() -> None:
+    assert decide(DiskVerdict(), used(a=0.96, b=0.1), DISKS, DiskSettings()).read_only
+
+
+def test_less_than_the_reserve_is_full_whatever_the_percentage() -> None:
+    usage = {"/a": DiskUsage(total=10**13, free=10**12), "/b": DiskUsage(total=10**13, free=10**12)}
+    assert decide(DiskVerdict(), usage, DISKS, DiskSettings(reserve_bytes=2 * 10**12)).read_only
+
+
+def test_after_all_were_full_the_low_water_mark_must_be_reached() -> None:
+    full = decide(DiskVerdict(), used(a=0.96, b=0.97), DISKS, ALL_FULL_ONLY)
+    assert full.read_only
+    still = decide(full, used(a=0.93, b=0.94), DISKS, ALL_FULL_ONLY)
+    assert still.read_only
+    assert not still.full
+    assert not decide(still, used(a=0.80, b=0.90), DISKS, ALL_FULL_ONLY).read_only
+
+
+def test_a_full_index_directory_stops_new_index_files_only() -> None:
+    directories = LedgerDirectories(DISKS, ("/i", "/j"))
+    verdict = decide(DiskVerdict(), used(a=0.1, b=0.1, i=0.99, j=0.1), DISKS, DiskSettings())
+    directories.set_full(verdict.full)
+    assert not verdict.read_only
+    assert directories.writable_index_dirs() == ["/j"]
+    assert directories.writable_ledger_dirs() == ["/a", "/b"]
+
+
+def test_fences_find_an_index_directory_when_all_are_full() -> None:
+    """I-22."""
+    directories = LedgerDirectories(DISKS)
+    directories.set_full(DISKS)
+    assert directories.writable_ledger_dirs() == []
+    assert directories.writable_index_dirs() == ["/a", "/b"]
+
+
+def test_a_bookie_has_a_ledger_directory() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        LedgerDirectories(())
+
+
+def test_the_monitor_reports_changes_only_and_goes_on_asking() -> None:
+    fs, clock, worker = FaultyFileSystem(quota_bytes=1000), Clock(), ManualWorker()
+    fs.make_dirs("/a")
+    directories = LedgerDirectories(("/a",))
+    verdicts: list[DiskVerdict] = []
+    monitor = DiskMonitor(fs, directories, DiskSettings(reserve_bytes=100), clock, worker, verdicts.append, pytest.fail)
+    monitor.start()
+    worker.run_all()
+    assert verdicts == []
+    fs.used_bytes = 990
+    clock.advance(10)
+    worker.run_all()
+    assert [verdict.read_only for verdict in verdicts] == [True]
+    assert directories.writable_ledger_dirs() == []
+    clock.advance(10)
+    worker.run_all()
+    assert len(verdicts) == 1
+    fs.used_bytes = 10
+    monitor.check_now()
+    worker.run_all()
+    assert [verdict.read_only for verdict in verdicts] == [True, False]
+    assert directories.writable_ledger_dirs() == ["/a"]
+    monitor.stop()
+    assert not clock.getDelayedCalls()
+
+
+def test_a_disk_that_cannot_be_asked_is_a_failure() -> None:
+    clock, worker = Clock(), ManualWorker()
+    failures: list[BaseException] = []
+    monitor = DiskMonitor(
+        FaultyFileSystem(), LedgerDirectories(("/gone",)), DiskSettings(), clock, worker, pytest.fail, failures.append
+    )
+    monitor.start()
+    worker.run_all()
+    assert [type(error) for error in failures] == [FileNotFoundError]
+    assert not clock.getDelayedCalls()
