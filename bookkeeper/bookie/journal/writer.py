@@ -8,7 +8,7 @@ The queue belongs to the reactor and the files to the worker's thread; what cros
 `Progress` back per group. No lock, and no work per record.
 
 The first error from the disk ends it (I-48): everything pending fails, every later append is refused, nothing is
-written or synced any more, and `on_failed` tells the owner to end the process. What a restart finds on the disk is true.
+written or synced any more, and `on_failed` tells the owner to end the process. What the disk then holds is true.
 """
 
 from __future__ import annotations

@@ -1,0 +1,136 @@
+"""All of a journal from the mark on: what a bookie does at its start, before it serves.
+
+What an end of a file means (I-51); the first row that fits counts:
+
+    a valid group follows the bad place                      damage: acknowledged records are lost, refuse to start
+    our file, and a later file says it was synced further    damage
+    our file, not the last, no later file vouches for it,
+        and something other than zeros follows               damage
+    our file, the last one                                   torn tail: the group was never answered; cleaned durably
+    Apache's file                                            Apache's rule (see scan.py)
+
+A missing file that the mark or a later file names is damage too (I-56). Unknown is never treated as "no": what cannot
+be judged refuses to start, with path, offset and reason.
+
+Crash-safe at each step: reading changes nothing; cleaning turns a torn tail into a shorter torn tail, then into zeros.
+The last file is synced before its end is believed: what a killed process left in the page cache alone could vanish
+after it was replayed, and after the next file said it was there.
+
+Thread: any one, at start; blocking.
+"""
+
+from __future__ import annotations
+
+import os
+
+from twisted.logger import Logger
+
+from bookkeeper.bookie.journal.files import list_journals
+from bookkeeper.bookie.journal.format import file_name
+from bookkeeper.bookie.journal.records import ReplayVisitor
+from bookkeeper.bookie.journal.scan import FileScan, JournalScan, scan_file
+from bookkeeper.errors import CorruptRecord, StorageError
+from bookkeeper.filesystem import FileSystem, OpenMode
+from bookkeeper.model import LogMark
+
+__all__ = ["FileScan", "ReplayVisitor", "list_journals", "replay", "scan_file"]
+
+log = Logger()
+
+
+def replay(fs: FileSystem, directory: str, mark: LogMark, visitor: ReplayVisitor) -> LogMark:
+    """Pass everything from `mark` on to the visitor and return the true end (I-57): where `Journal.start` begins.
+
+    directory: the `current` directory of the journal. Idempotent: a second replay passes the same records on (I-53).
+    Raises CorruptRecord, UnknownFormatVersion or StorageError when acknowledged records may be missing: the bookie must
+    not start then, and not serve what the visitor got so far. OSError from the disk.
+    """
+    journal_ids = [journal_id for journal_id in list_journals(fs, directory) if journal_id >= mark.journal_id]
+    if mark.journal_id > 0 and journal_ids[:1] != [mark.journal_id]:
+        raise _missing(directory, mark.journal_id, "the last mark names it")
+    if not journal_ids:
+        return mark
+    claims = _claims(fs, directory, journal_ids, mark)
+    scan = None
+    for journal_id in journal_ids:
+        offset = mark.offset if journal_id == mark.journal_id else 0
+        scan = scan_file(fs, directory, journal_id, offset, visitor)
+        path = os.path.join(directory, file_name(journal_id))
+        _judge(scan, path, claims.get(journal_id), is_last=journal_id == journal_ids[-1])
+        log.info(
+            "Replayed {count} journal records of {path} up to offset {end}",
+            count=scan.record_count,
+            path=path,
+            end=scan.end,
+        )
+        if scan.ignored_count:
+            log.warn("{path} has {count} records of unknown kind", path=path, count=scan.ignored_count)
+    assert scan is not None
+    _settle(fs, directory, scan)
+    return LogMark(scan.journal_id, scan.end)
+
+
+def _missing(directory: str, journal_id: int, because: str) -> StorageError:
+    path = os.path.join(directory, file_name(journal_id))
+    return StorageError(
+        f"journal file {path} is missing, but {because}: acknowledged entries may be lost. Bring the file back, or "
+        "treat this bookie as failed and let its ledgers be replicated from the others; never start it empty"
+    )
+
+
+def _claims(fs: FileSystem, directory: str, journal_ids: list[int], mark: LogMark) -> dict[int, int]:
+    """File id -> offset up to which a later file says that it was durable."""
+    claims: dict[int, int] = {}
+    for journal_id in journal_ids:
+        file = fs.open(os.path.join(directory, file_name(journal_id)), OpenMode.READ)
+        try:
+            synced = JournalScan(file, journal_id).synced
+        finally:
+            file.close()
+        if synced is None:
+            continue
+        earlier, offset = synced
+        if earlier in journal_ids:
+            claims[earlier] = offset
+        elif earlier > 0 and earlier >= mark.journal_id:
+            raise _missing(
+                directory, earlier, f"{file_name(journal_id)} was begun behind it, and the last mark is before"
+            )
+    return claims
+
+
+def _judge(scan: FileScan, path: str, claimed: int | None, *, is_last: bool) -> None:
+    """Raise CorruptRecord unless the end of one of our files is one that a crash explains."""
+    if not scan.ours:
+        if scan.torn is not None:
+            log.warn("{path} ends at offset {end} with {torn}", path=path, end=scan.end, torn=scan.torn)
+        return
+    if claimed is not None:
+        if scan.end != claimed:
+            raise CorruptRecord(
+                path, scan.end, f"its groups end here, but the next file shows that it was synced up to {claimed}"
+            )
+    elif scan.torn is not None and not is_last:
+        raise CorruptRecord(path, scan.end, f"{scan.torn}, and it is not the last file: this is no torn tail")
+
+
+def _settle(fs: FileSystem, directory: str, scan: FileScan) -> None:
+    """Make the last file's end durable: sync what was read, and overwrite a torn tail of ours with zeros."""
+    path = os.path.join(directory, file_name(scan.journal_id))
+    file = fs.open(path, OpenMode.UPDATE)
+    try:
+        if scan.ours and file.size() < scan.end:
+            file.preallocate(file.size(), scan.end - file.size())  # padding that was cut off: marks may point behind it
+        file.sync()
+        if scan.ours and scan.torn is not None:
+            tail_end = JournalScan(file, scan.journal_id).nonzero_end(scan.end)
+            log.warn(
+                "{path} ends in a torn group at offset {end}; {size} bytes that were never acknowledged are cleared",
+                path=path,
+                end=scan.end,
+                size=tail_end - scan.end,
+            )
+            file.preallocate(scan.end, tail_end - scan.end)
+            file.sync()
+    finally:
+        file.close()
