@@ -1,0 +1,186 @@
+"""The real worker threads and the real network: `ports.Worker` and `ports.Network` over a Twisted reactor.
+
+The only place where a thread of ours meets the reactor. The reactor is an argument; nothing here imports one.
+"""
+
+from __future__ import annotations
+
+import errno
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from twisted.internet import protocol
+from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
+from twisted.internet.error import CannotListenError
+from twisted.python.failure import Failure
+
+from bookkeeper.errors import ConnectFailed
+from bookkeeper.ports import Listener, StreamProtocol
+
+T = TypeVar("T")
+
+LISTEN_BACKLOG = 512
+"""Connections that may wait to be accepted."""
+
+
+class ThreadWorker:
+    """A named daemon thread that runs pieces of work in order; their callbacks run on the reactor thread, in order.
+
+    Thread: all methods on the reactor's. A daemon, so that a disk that hangs does not keep a dying process alive.
+    """
+
+    def __init__(self, reactor: Any, name: str) -> None:
+        self.name = name
+        self._reactor = reactor
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._stopped: Deferred[None] | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, work: Callable[[], T], on_done: Callable[[T], object], on_error: Callable[[BaseException], object]
+    ) -> None:
+        """See ports.Worker."""
+        if self._stopped is not None:
+            raise RuntimeError(f"worker {self.name} was stopped and takes no more work")
+
+        def run() -> None:
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - handed to whoever submitted the work
+                self._reactor.callFromThread(on_error, error)
+            else:
+                self._reactor.callFromThread(on_done, result)
+
+        self._work.put(run)
+
+    def stop(self) -> Deferred[None]:
+        """See ports.Worker. A second call returns a Deferred of its own that fires with the first."""
+        waiting: Deferred[None] = Deferred()
+        if self._stopped is None:
+            self._stopped = Deferred()
+            self._work.put(None)
+        self._stopped.chainDeferred(waiting)
+        return waiting
+
+    def _run(self) -> None:
+        while (run := self._work.get()) is not None:
+            run()
+        self._reactor.callFromThread(self._ended)
+
+    def _ended(self) -> None:
+        assert self._stopped is not None
+        self._stopped.callback(None)
+
+
+# --- network ----------------------------------------------------------------------------------------------------------
+
+
+class _Tuned:
+    """Between a new connection and its protocol for one call: sets the socket options, then is out of the way.
+
+    Twisted calls `dataReceived` and `connectionLost` on this object; both are the protocol's own methods.
+    """
+
+    def __init__(self, inner: StreamProtocol, on_connected: Callable[[], None]) -> None:
+        self._inner = inner
+        self._on_connected = on_connected
+        self.dataReceived = inner.dataReceived
+        self.connectionLost = inner.connectionLost
+
+    def makeConnection(self, transport: Any) -> None:
+        # Group commit batches already; Nagle's wait would add 40 ms to a lone answer.
+        transport.setTcpNoDelay(True)
+        # A peer that vanished without a word is noticed in the end, also where nothing is being sent.
+        transport.setTcpKeepAlive(True)
+        self._inner.makeConnection(transport)
+        self._on_connected()
+
+
+class _Connecting(protocol.ClientFactory):
+    """One outgoing connection."""
+
+    noisy = False
+
+    def __init__(self, inner: StreamProtocol, host: str, port: int) -> None:
+        self._inner = inner
+        self._target = f"{host}:{port}"
+        self._connector: Any = None
+        self.result: Deferred[None] = Deferred(self._cancel)
+
+    def startedConnecting(self, connector: Any) -> None:
+        self._connector = connector
+
+    def buildProtocol(self, addr: Any) -> Any:
+        return _Tuned(self._inner, self._connected)
+
+    def _connected(self) -> None:
+        if not self.result.called:
+            self.result.callback(None)
+
+    def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
+        if not self.result.called:
+            error = ConnectFailed(f"cannot connect to {self._target}: {reason.getErrorMessage()}")
+            error.__cause__ = reason.value
+            self.result.errback(error)
+
+    def _cancel(self, _: Deferred[None]) -> None:
+        if self._connector is not None:
+            self._connector.disconnect()
+
+
+class _Accepting(protocol.ServerFactory):
+    """One listening port."""
+
+    noisy = False
+
+    def __init__(self, accept: Callable[[], StreamProtocol]) -> None:
+        self._accept = accept
+
+    def buildProtocol(self, addr: Any) -> Any:
+        return _Tuned(self._accept(), _nothing)
+
+
+def _nothing() -> None:
+    """The server side has nobody to tell."""
+
+
+class TwistedListener:
+    """A bound port; see ports.Listener."""
+
+    def __init__(self, port: Any) -> None:
+        self._port = port
+        address = port.getHost()
+        self.host: str = address.host
+        self.port: int = address.port
+
+    def stop(self) -> Deferred[None]:
+        """Accept no more; existing connections stay."""
+        return maybeDeferred(self._port.stopListening).addCallback(lambda _: None)
+
+
+class TwistedNetwork:
+    """TCP of a reactor, with TCP_NODELAY and keepalive on every connection. Thread: reactor."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+
+    def connect(self, host: str, port: int, protocol: StreamProtocol, *, timeout_s: float) -> Deferred[None]:
+        """See ports.Network. Cancelling the Deferred gives the attempt up; it then fails with ConnectFailed."""
+        connecting = _Connecting(protocol, host, port)
+        self._reactor.connectTCP(host, port, connecting, timeout=timeout_s)
+        return connecting.result
+
+    def listen(self, host: str, port: int, accept: Callable[[], StreamProtocol]) -> Deferred[Listener]:
+        """See ports.Network. host: address to bind, "" for all."""
+        try:
+            bound = self._reactor.listenTCP(port, _Accepting(accept), backlog=LISTEN_BACKLOG, interface=host)
+        except CannotListenError as error:
+            cause = error.socketError
+            number = getattr(cause, "errno", None) or errno.EADDRNOTAVAIL
+            text = f"cannot listen on {host or '*'}:{port}: {getattr(cause, 'strerror', None) or cause}"
+            return fail(OSError(number, text))
+        listener: Listener = TwistedListener(bound)
+        return succeed(listener)
