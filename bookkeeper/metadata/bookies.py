@@ -156,7 +156,7 @@ class ZnodeBookies:
                 except MetadataError as error:
                     self._stale = True
                     if self._tree.state is StoreState.CONNECTED:
-                        log.warn("Listing the bookies failed for now: {error}", error=error)  # noqa: G010 - Twisted's name
+                        log.warn("Listing the bookies failed for now: {error}", error=error)
                     await until_connected(self._tree, self._clock, _RECONNECTION_WAIT_S)
                     await pause(self._clock, delay_s)
                     delay_s = min(2 * delay_s, self._settings.retry_delay_max_s)

@@ -15,6 +15,7 @@ import re
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import MetadataCorrupt, MetadataError
+from bookkeeper.metadata.directories import Directories
 from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.paths import SEQUENTIAL_PREFIX, SHORT_ID_LIMIT
@@ -30,8 +31,9 @@ _SEQUENCE_SUFFIX = re.compile(r"ID-(-?\d{10,11})", re.ASCII)
 class LedgerIds:
     """Generates ledger ids for one layout."""
 
-    def __init__(self, tree: Tree, root: str) -> None:
+    def __init__(self, tree: Tree, root: str, directories: Directories) -> None:
         self._tree = tree
+        self._directories = directories
         self._root = root
         self._long_scheme: bool | None = None  # None: not yet looked
         self._high_order: int | None = None  # of the directory used last
@@ -67,11 +69,12 @@ class LedgerIds:
 
     async def _next_below_idgen(self, errand: Errand) -> int:
         directory = f"{self._root}/idgen"
-        try:
-            return await self._next(errand, directory)
-        except NodeAbsent:
-            await errand.ensure(directory)
-            return await self._next(errand, directory)
+        while True:
+            try:
+                return await self._next(errand, directory)
+            except NodeAbsent:
+                errand.check_time(f"{directory} vanishes as fast as it is made")
+                await self._directories.make(errand, directory)
 
     async def _next(self, errand: Errand, directory: str) -> int:
         path = await errand.create_sequential(f"{directory}/{SEQUENTIAL_PREFIX}")

@@ -17,6 +17,7 @@ from bookkeeper.errors import (
     VersionConflict,
 )
 from bookkeeper.metadata.codec import check_representable, format_ledger, parse_ledger
+from bookkeeper.metadata.directories import Directories
 from bookkeeper.metadata.idgen import LedgerIds
 from bookkeeper.metadata.layout import Layout, LayoutKind
 from bookkeeper.metadata.ledger_watch import LedgerWatch, WatchRefresher
@@ -51,7 +52,8 @@ class ZnodeLedgers:
         self._clock = clock
         self._random = random
         self._settings = settings
-        self._ids = LedgerIds(tree, root)
+        self._directories = Directories()
+        self._ids = LedgerIds(tree, root, self._directories)
         self._refresher = WatchRefresher(tree, clock, settings)
 
     def prepare(self) -> Deferred[Layout]:
@@ -132,7 +134,7 @@ class ZnodeLedgers:
             except NodeAbsent:
                 # The directories are missing, or were tidied away by somebody who deleted their last ledger.
                 errand.check_time(f"the directories of {path} vanish as fast as they are made")
-                await errand.ensure_all(path.rpartition("/")[0])
+                await self._directories.make(errand, path.rpartition("/")[0])
 
     async def _read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata]:
         errand = self._errand(f"read the metadata of ledger {ledger_id}")
@@ -167,13 +169,13 @@ class ZnodeLedgers:
         except NodeChanged as error:
             raise VersionConflict(f"ledger {ledger_id} is not at version {version}: {error}") from error
         if kind in _TIDIED:
-            await self._tidy(path.rpartition("/")[0])
+            await self._tidy(errand, path.rpartition("/")[0])
 
-    async def _tidy(self, directory: str) -> None:
-        """Remove directories that became empty, upwards; one attempt each, for nothing depends on it."""
+    async def _tidy(self, errand: Errand, directory: str) -> None:
+        """Remove directories that became empty, upwards. Nothing depends on it: the ledger is gone already."""
         while directory != self._root:
             try:
-                await self._tree.delete(directory, 0)
+                await errand.delete(directory, 0)
             except MetadataError:
                 return  # usually NodeNotEmpty
             directory = directory.rpartition("/")[0]

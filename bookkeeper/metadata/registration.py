@@ -107,7 +107,7 @@ class ZnodeRegistration:
             or (state is StoreState.CONNECTED and self._tree.session_id != self._registered_session)
         ):
             self._phase = _Phase.LOST
-            log.warn("The session with the metadata store ended; registering again")  # noqa: G010 - Twisted's name
+            log.warn("The session with the metadata store ended; registering again")
             self._listeners.tell(RegistrationEvent.LOST, None)
             self._turn.run(lambda: Deferred.fromCoroutine(self._renew())).addErrback(_log_unexpected)
 
@@ -121,7 +121,7 @@ class ZnodeRegistration:
                     self._listeners.tell(RegistrationEvent.RENEWED, None)
                     return
             except MetadataUnavailable as error:
-                log.warn("Registering again failed for now: {error}", error=error)  # noqa: G010 - Twisted's name
+                log.warn("Registering again failed for now: {error}", error=error)
                 await pause(self._clock, delay_s)
                 delay_s = min(2 * delay_s, self._settings.retry_delay_max_s)
             except MetadataError as error:

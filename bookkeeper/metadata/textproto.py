@@ -6,6 +6,7 @@ of every line. Python's own printer differs (it leaves UTF-8 as it is and has no
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,18 +44,28 @@ def print_text(message: Message) -> bytes:
 def parse_text(data: bytes, message: M, path: str) -> M:
     """Fill `message` from text. Raises MetadataCorrupt naming `path` for anything that is not the whole message."""
     try:
-        text_format.Parse(data, message)
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+        with warnings.catch_warnings():
+            # Python only warns of an escape beyond \377, and reads it as something else.
+            warnings.filterwarnings("error", message=".*invalid (octal )?escape sequence")
+            text_format.Parse(data, message)
+    except (text_format.ParseError, UnicodeError, DeprecationWarning, SyntaxWarning) as error:
         raise MetadataCorrupt(f"{path}: not the protobuf text of a {message.DESCRIPTOR.name}: {error}") from error
     require_complete(message, path)
     return message
 
 
 def require_complete(message: Message, path: str) -> None:
-    """Raise MetadataCorrupt when a required field is missing."""
+    """Raise MetadataCorrupt when a required field is missing, or a string is not UTF-8 (it comes as bytes then)."""
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]
         raise MetadataCorrupt(f"{path}: the {message.DESCRIPTOR.name} lacks {missing}")
+    for field, value in message.ListFields():
+        items: Sequence[object] = value if field.is_repeated else (value,)
+        for item in items:
+            if isinstance(item, Message):
+                require_complete(item, path)
+            elif field.type == FieldDescriptor.TYPE_STRING and not isinstance(item, str):
+                raise MetadataCorrupt(f"{path}: {field.name} of the {message.DESCRIPTOR.name} is not text: {item!r}")
 
 
 def _lines(message: Message, indent: str) -> Iterator[str]:

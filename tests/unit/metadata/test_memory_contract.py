@@ -1,4 +1,4 @@
-"""The metadata contract over the memory store: at once; with delays and lag; with connections that break all the time."""
+"""The metadata contract over the memory store: at once; with delays and lag; with connections that break often."""
 
 import random
 from collections.abc import Callable
