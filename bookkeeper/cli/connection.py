@@ -24,8 +24,10 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
         help="metadata service URI (default: BK_metadataServiceUri from the environment, else the conf file's, "
         f"else {DEFAULT_URI})",
     )
-    group.add_argument("--conf", metavar="FILE", help="Apache-style client conf file")
-    group.add_argument("-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting")
+    group.add_argument("--conf", metavar="FILE", help="Apache-style conf file (default: none)")
+    group.add_argument(
+        "-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
+    )
     group.add_argument("-v", "--verbose", action="store_true", help="show where an error came from")
 
 

@@ -28,11 +28,12 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """The options `localbookie` and `standalone` share."""
     parser.add_argument("--directory", type=Path, help="where all data lives (default: temporary, removed at the end)")
     parser.add_argument("--zookeeper-port", type=int, default=2181, help="0 picks a free one (default: %(default)s)")
-    parser.add_argument("--zookeeper", metavar="HOST:PORT", help="use this ZooKeeper instead of the embedded one")
+    parser.add_argument("--zookeeper", metavar="HOST:PORT", help="use this ZooKeeper (default: the embedded one)")
     parser.add_argument(
         "--port", type=int, default=3181, help="first bookie's; 0 picks free ones (default: %(default)s)"
     )
-    parser.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="bookie setting")
+    parser.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE",
+                        help="bookie setting, repeatable")  # fmt: skip
 
 
 def _positive(text: str) -> int:

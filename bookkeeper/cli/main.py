@@ -16,9 +16,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from types import ModuleType
+from functools import partial
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.lazy import LazyParser
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "bookie": ("bookkeeper.cli.bookie", "run one bookie"),
@@ -78,39 +79,34 @@ def _describe(error: Exception) -> str:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    commands = dict(COMMANDS)
-    for entry_point in importlib.metadata.entry_points(group="bookkeeper.commands"):
-        commands.setdefault(entry_point.name, (entry_point.value, f"from {entry_point.module}"))
-    parser = argparse.ArgumentParser(
-        prog="bookkeeper",
-        description="Replicated logs that speak Apache BookKeeper's protocols.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    commands = all_commands()
+    parser = LazyParser(
+        prog="bookkeeper", description="Replicated logs that speak Apache BookKeeper's protocols.", epilog=EXAMPLES
     )
     parser.add_argument("--version", action="version", version=f"pybookkeeper {_version()}")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show where an error came from")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    wanted = next((word for word in arguments if not word.startswith("-")), None)
-    module: ModuleType | None = None
     for name, (module_name, summary) in commands.items():
-        if name == wanted:
-            module = importlib.import_module(module_name)
-            subparser = subparsers.add_parser(
-                name,
-                help=summary,
-                description=(module.__doc__ or summary).strip(),
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-            )
-            module.add_arguments(subparser)
-        else:
-            subparsers.add_parser(name, help=summary, add_help=False)
+        subparsers.add_parser(name, help=summary, fill=partial(_fill, module_name, summary))
     try:
         args = parser.parse_args(arguments)
     except SystemExit as stop:
-        return EXIT_USAGE if stop.code not in (0, None) else 0
-    if module is None:
-        parser.print_help(sys.stderr)
-        return EXIT_USAGE
-    return int(module.run(args) or 0)
+        return EXIT_USAGE if stop.code not in (0, None) else EXIT_OK
+    return int(importlib.import_module(commands[args.command][0]).run(args) or EXIT_OK)
+
+
+def all_commands() -> dict[str, tuple[str, str]]:
+    """Name -> (module, summary) of our own commands and of those that other packages add."""
+    commands = dict(COMMANDS)
+    for entry_point in importlib.metadata.entry_points(group="bookkeeper.commands"):
+        commands.setdefault(entry_point.name, (entry_point.value, f"from {entry_point.module}"))
+    return commands
+
+
+def _fill(module_name: str, summary: str, parser: argparse.ArgumentParser) -> None:
+    module = importlib.import_module(module_name)
+    parser.description = (module.__doc__ or summary).strip()
+    module.add_arguments(parser)
 
 
 def _version() -> str:

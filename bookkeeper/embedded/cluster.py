@@ -10,7 +10,6 @@ has a log file of its own; what fails says which one and shows its last lines.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import shutil
@@ -24,33 +23,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from bookkeeper.embedded.process import dying_with_parent, free_port
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from bookkeeper.errors import BookKeeperError
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 LOG_TAIL_LINES = 15
-_PR_SET_PDEATHSIG = 1
+CONF_NAME = "bookie.conf"
 
 
 class LocalProcessFailed(BookKeeperError):
     """A process of the local cluster did not start, or ended by itself. The message holds the end of its log."""
-
-
-_libc = ctypes.CDLL(None)
-
-
-def die_with_parent() -> None:
-    """For `preexec_fn`: SIGTERM to this child when the thread that started it ends."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class LocalBookie:
@@ -59,7 +43,7 @@ class LocalBookie:
     def __init__(self, number: int, directory: Path, uri: str, port: int, settings: Mapping[str, str]) -> None:
         self.number, self.directory, self.uri, self.port = number, directory, uri, port
         self.journal_directory, self.ledger_directory = directory / "journal", directory / "ledgers"
-        self.conf_path, self.log_path = directory / "bookie.conf", directory / "bookie.log"
+        self.conf_path, self.log_path = directory / CONF_NAME, directory / "bookie.log"
         self.settings = {
             "bookiePort": str(port),
             "metadataServiceUri": uri,
@@ -72,6 +56,7 @@ class LocalBookie:
         if settings.get("httpServerEnabled") == "true" and settings.get("httpServerPort", "0") == "0":
             self.settings["httpServerPort"] = str(free_port())
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready: socket.socket | None = None
 
     @property
     def bookie_id(self) -> str:
@@ -102,23 +87,22 @@ class LocalBookie:
         if self.running:
             raise LocalProcessFailed(f"bookie {self.number} is running already, process {self.pid}")
         self.directory.mkdir(parents=True, exist_ok=True)
-        lines = [f"{key}={value}\n" for key, value in self.settings.items()]
-        self.conf_path.write_text("".join(lines))
-        ready_path = self.directory / "ready.sock"
-        ready_path.unlink(missing_ok=True)
+        self.conf_path.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+        self._close_ready()
         self._ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._ready.bind(_short(ready_path))
-        environment = {**os.environ, "NOTIFY_SOCKET": str(ready_path)}
+        self._ready.bind("")  # an abstract name of the kernel's choosing: no file, no limit on a directory's length
+        name = self._ready.getsockname()[1:].decode("ascii")
+        # What this bookie must have is not for BK_<key> of the environment to change; other keys may come from there.
+        environment = {key: value for key, value in os.environ.items() if key.removeprefix("BK_") not in self.settings}
         command = [sys.executable, "-m", "bookkeeper.cli.main", "bookie", "--conf", str(self.conf_path)]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                command,
+                dying_with_parent(command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment,
-                start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one system call, its library is loaded before the fork
+                env={**environment, "NOTIFY_SOCKET": f"@{name}"},
+                start_new_session=True,  # so that Ctrl-C reaches the supervisor and not the bookie
             )
         if wait:
             self.wait_ready()
@@ -126,12 +110,13 @@ class LocalBookie:
     def wait_ready(self) -> None:
         """Return once the bookie serves. Raises LocalProcessFailed when it ends first or takes too long."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        process = self._process
-        assert process is not None
+        process, ready = self._process, self._ready
+        if process is None or ready is None:
+            raise LocalProcessFailed(f"bookie {self.number} was not started")
         try:
             while True:
-                readable, _, _ = select.select([self._ready], [], [], 0.05)
-                if readable and b"READY=1" in self._ready.recv(4096):
+                readable, _, _ = select.select([ready], [], [], 0.05)
+                if readable and b"READY=1" in ready.recv(4096):
                     return
                 code = process.poll()
                 if code is not None:
@@ -141,16 +126,23 @@ class LocalBookie:
                         f"bookie {self.number} was not ready within {START_TIMEOUT_S:.0f} s:\n{tail_of(self.log_path)}"
                     )
         finally:
+            self._close_ready()
+
+    def _close_ready(self) -> None:
+        if self._ready is not None:
             self._ready.close()
+            self._ready = None
 
     def kill(self) -> None:
         """SIGKILL; returns once the process is gone."""
+        self._close_ready()
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> int:
         """SIGTERM and wait; returns the exit code. Killed when it does not end in time, which is an error."""
+        self._close_ready()
         if self._process is None:
             return 0
         self._process.terminate()
@@ -164,12 +156,6 @@ class LocalBookie:
             ) from None
 
 
-def _short(path: Path) -> str:
-    """A Unix socket's path may be at most 107 bytes: use the one relative to the working directory if that helps."""
-    absolute = str(path)
-    return absolute if len(absolute) < 100 else os.path.relpath(absolute)
-
-
 def tail_of(path: Path) -> str:
     """The last lines of a log, indented."""
     with contextlib.suppress(FileNotFoundError):
@@ -178,12 +164,23 @@ def tail_of(path: Path) -> str:
     return "    (no log)"
 
 
+def _earlier_port(directory: Path) -> int | None:
+    """The port with which a bookie ran in this directory; None when none did."""
+    with contextlib.suppress(FileNotFoundError):
+        for line in (directory / CONF_NAME).read_text().splitlines():
+            key, _, value = line.partition("=")
+            if key == "bookiePort":
+                return int(value)
+    return None
+
+
 class LocalCluster:
     """A ZooKeeper (embedded, or one that runs already) and `bookie_count` bookies.
 
     directory: where everything lives; a temporary one, removed at the end, when None.
     zookeeper: "host:port" of a running ZooKeeper to use instead of the embedded one.
-    ports: of the bookies, in order; free ones are picked for the rest.
+    ports: of the bookies, in order. The rest keep the port of an earlier run in `directory` (a bookie's id contains
+        it, and its cookie the id), or get a free one.
     settings: more keys for every bookie's conf file.
     """
 
@@ -199,7 +196,7 @@ class LocalCluster:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._temporary = directory is None
-        self.directory = directory or Path(tempfile.mkdtemp(prefix="bookkeeper-"))
+        self.directory = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="bookkeeper-"))
         self._external_zookeeper, self._zookeeper_port, self.root = zookeeper, zookeeper_port, root
         self._bookie_count, self._ports, self._settings = bookie_count, list(ports), dict(settings or {})
         self.zookeeper: EmbeddedZooKeeper | None = None
@@ -233,8 +230,9 @@ class LocalCluster:
     def add_bookie(self, *, start: bool = True) -> LocalBookie:
         """One more bookie."""
         number = len(self.bookies) + 1
-        port = self._ports[number - 1] if number <= len(self._ports) else free_port()
-        bookie = LocalBookie(number, self.directory / f"bookie-{number}", self.uri, port, self._settings)
+        directory = self.directory / f"bookie-{number}"
+        port = self._ports[number - 1] if number <= len(self._ports) else _earlier_port(directory) or free_port()
+        bookie = LocalBookie(number, directory, self.uri, port, self._settings)
         self.bookies.append(bookie)
         if start:
             bookie.start()

@@ -7,11 +7,19 @@ This takes some 20 ms and, unlike `preexec_fn`, is safe in a process that has th
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+PORT_MIN, PORT_END = 10_000, 32_768
+"""Where `free_port` looks: above the well-known services, below Linux's usual range for outgoing connections."""
+
+PORT_ATTEMPTS_MAX = 50
 
 # PR_SET_PDEATHSIG is 1. The parent may have died before prctl ran: then the child has another parent by now.
 _LAUNCHER = (
@@ -31,11 +39,27 @@ def dying_with_parent(command: Sequence[str]) -> list[str]:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that nobody listens on at this moment; another process may still take it first."""
+    """Return a TCP port that nobody listens on at this moment; another process may still take it first.
+
+    Below the range from which the kernel serves outgoing connections: a server that is stopped and started again on
+    this port does not find it taken by a client's connection.
+    """
+    for _ in range(PORT_ATTEMPTS_MAX):
+        port = random.SystemRandom().randrange(PORT_MIN, _first_ephemeral_port())
+        if port_is_free(host, port):
+            return port
     with socket.socket() as probe:
         probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        chosen: int = probe.getsockname()[1]
+        return chosen
+
+
+def _first_ephemeral_port() -> int:
+    with contextlib.suppress(OSError, ValueError):
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        if first > PORT_MIN:
+            return first
+    return PORT_END
 
 
 def port_is_free(host: str, port: int) -> bool:

@@ -67,11 +67,11 @@ def find_apache(apache_home: Path | None) -> Apache:
     """The Apache release to test against; skips the test, saying why, where it cannot be had."""
     java = find_java()
     if apache_home is not None:
-        return Apache(apache_home, str(java.path))
+        return Apache(apache_home, str(java.executable))
     jars = _CACHE / f"apache-{VERSION}" / "jars"
     if not jars.is_dir():
         _fetch(jars)
-    return Apache(jars, str(java.path))
+    return Apache(jars, str(java.executable))
 
 
 def _fetch(jars: Path) -> None:

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     listing = _action(actions, "list", "ledger ids")
     listing.add_argument("--long", action="store_true", help="with metadata")
-    listing.add_argument("--limit", type=int, metavar="N", help="at most N")
+    listing.add_argument("--limit", type=int, metavar="N", help="at most N (default: all)")
 
     show = _action(actions, "show", "metadata of a ledger")
     show.add_argument("ledger_id", type=int, metavar="LEDGER")
@@ -83,26 +83,32 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
         "--ack-quorum", type=int, default=2, metavar="QA", help="copies to wait for (default: %(default)s)"
     )
     group.add_argument(
-        "--digest", choices=["crc32c", "crc32", "mac", "dummy"], default="crc32c", help="(default: %(default)s)"
+        "--digest",
+        choices=["crc32c", "crc32", "mac", "dummy"],
+        default="crc32c",
+        help="checksum of entries (default: %(default)s)",
     )
-    group.add_argument("--password", default="", help="(default: none)")
+    group.add_argument("--password", default="", help="the ledger's (default: none)")
     group.add_argument("--custom", action="append", default=[], metavar="KEY=VALUE", help="custom metadata, repeatable")
     group.add_argument("--ledger-id", type=int, metavar="ID", help="choose the id (default: the next free one)")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ledger_id", type=int, metavar="LEDGER")
-    parser.add_argument("--password", default="", help="(default: none)")
+    parser.add_argument("--password", default="", help="the ledger's (default: none)")
     parser.add_argument(
         "-o",
         dest="offset",
         default="beginning",
         metavar="WHERE",
-        help="beginning, end, -N or an entry id (%(default)s)",
+        help="beginning, end, -N or an entry id (default: %(default)s)",
     )
-    parser.add_argument("-c", dest="count", type=int, metavar="N", help="stop after N entries")
+    parser.add_argument("-c", dest="count", type=int, metavar="N", help="stop after N entries (default: all)")
     parser.add_argument(
-        "-f", dest="format", metavar="FORMAT", help="%%o id, %%s payload, %%S size, %%l ledger, %%x hex"
+        "-f",
+        dest="format",
+        metavar="FORMAT",
+        help="%%o id, %%s payload, %%S size, %%l ledger, %%x hex, \\n \\t \\0 (default: %%s\\n)",
     )
     parser.add_argument("--length-prefixed", action="store_true", help="u32 big-endian length + bytes per entry")
 

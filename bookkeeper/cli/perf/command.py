@@ -39,16 +39,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     read = actions.add_parser("read", help="read closed ledgers again and again")
     add_connection_arguments(read)
     _add_workload(read)
-    read.add_argument("-ledger", type=int, action="append", default=[], help="ledger to read, repeatable")
+    read.add_argument(
+        "-ledger", type=int, action="append", default=[], metavar="ID", help="ledger to read, repeatable, required"
+    )
     bench = actions.add_parser("bench", help="start a cluster, measure every cell, stop it")
     _add_workload(bench)
-    bench.add_argument("--sizes", type=_numbers, default=[128, 1024, 10240], help="entry sizes (128,1024,10240)")
-    bench.add_argument("--windows", type=_numbers, default=[1, 100, 1000, 5000], help="outstanding (1,100,1000,5000)")
-    bench.add_argument("--versions", type=_numbers, default=[2, 3], help="protocol versions (2,3)")
+    bench.add_argument(
+        "--sizes", type=_numbers, default=[128, 1024, 10240], metavar="BYTES,...", help="(default: 128,1024,10240)"
+    )
+    bench.add_argument(
+        "--windows",
+        type=_numbers,
+        default=[1, 100, 1000, 5000],
+        metavar="N,...",
+        help="outstanding (default: 1,100,1000,5000)",
+    )
+    bench.add_argument(
+        "--versions", type=_numbers, default=[2, 3], metavar="2|3,...", help="protocol versions (default: 2,3)"
+    )
     bench.add_argument("--bookies", type=int, default=3, help="(default: %(default)s)")
-    bench.add_argument("--directory", type=Path, help="data directory; its disk is what is measured (temporary)")
+    bench.add_argument("--directory", type=Path, help="for the data; its disk is what is measured (default: temporary)")
     bench.add_argument("--no-reads", action="store_true", help="writes only")
-    bench.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="bookie setting")
+    bench.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE",
+                       help="bookie setting, repeatable")  # fmt: skip
 
 
 def _numbers(text: str) -> list[int]:
@@ -66,7 +79,7 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("-ledgers", type=int, default=1, help="per client process (default: %(default)s)")
     group.add_argument(
-        "-time", type=float, default=10.0, help="seconds; the first quarter is not counted (%(default)s)"
+        "-time", type=float, default=10.0, help="seconds; the first quarter is not counted (default: %(default)s)"
     )
     group.add_argument("-warmupMessages", type=int, default=1000, help="before the time runs (default: %(default)s)")
     group.add_argument(

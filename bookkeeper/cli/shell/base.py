@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class ShellCommand:
     """One command of the shell."""
 
-    summary: str
+    example: str
+    """How it is typed after `bookkeeper shell`; shown by --help."""
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
 

@@ -15,10 +15,24 @@ BATCH = 1000
 
 
 def _simpletest_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-e", "-ensemble", "--ensemble", type=int, default=3, help="(default: %(default)s)")
-    parser.add_argument("-w", "-writeQuorum", "--writeQuorum", type=int, default=2, help="(default: %(default)s)")
-    parser.add_argument("-a", "-ackQuorum", "--ackQuorum", type=int, default=2, help="(default: %(default)s)")
-    parser.add_argument("-n", "-numEntries", "--numEntries", type=int, default=1000, help="(default: %(default)s)")
+    parser.add_argument(
+        "-e", "-ensemble", "--ensemble", type=int, default=3, metavar="N", help="bookies (default: %(default)s)"
+    )
+    parser.add_argument(
+        "-w", "-writeQuorum", "--writeQuorum", type=int, default=2, metavar="N", help="copies (default: %(default)s)"
+    )
+    parser.add_argument(
+        "-a",
+        "-ackQuorum",
+        "--ackQuorum",
+        type=int,
+        default=2,
+        metavar="N",
+        help="copies to wait for (default: %(default)s)",
+    )
+    parser.add_argument(
+        "-n", "-numEntries", "--numEntries", type=int, default=1000, metavar="N", help="entries (default: %(default)s)"
+    )
 
 
 def _simpletest(args: argparse.Namespace) -> int:
@@ -60,7 +74,7 @@ def _read_back(args: argparse.Namespace, client: object, ledger_id: int, count: 
 
 
 def _bookiesanity_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-e", "-entries", "--entries", type=int, default=10, help="(default: %(default)s)")
+    parser.add_argument("-e", "-entries", "--entries", type=int, default=10, metavar="N", help="(default: %(default)s)")
     parser.add_argument("-b", "-bookie", "--bookie", metavar="ID", help="bookie to test (default: the conf file's)")
 
 
@@ -79,5 +93,5 @@ def _bookiesanity(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-SIMPLETEST = ShellCommand("write and read back a ledger", _simpletest_arguments, _simpletest)
-BOOKIESANITY = ShellCommand("write and read back a ledger on one bookie", _bookiesanity_arguments, _bookiesanity)
+SIMPLETEST = ShellCommand("simpletest -e 3 -w 2 -a 2 -n 100", _simpletest_arguments, _simpletest)
+BOOKIESANITY = ShellCommand("bookiesanity -b 127.0.0.1:3181", _bookiesanity_arguments, _bookiesanity)

@@ -109,8 +109,10 @@ def _bookieinfo(args: argparse.Namespace) -> int:
     return EXIT_FAILURE if failed else EXIT_OK
 
 
-METAFORMAT = ShellCommand("format the metadata: every ledger is forgotten", add_force, _metaformat)
-INITNEWCLUSTER = ShellCommand("make the metadata of a new cluster", _initnewcluster_arguments, _initnewcluster)
-WHATISINSTANCEID = ShellCommand("print the cluster's instance id", no_arguments, _whatisinstanceid)
-LISTBOOKIES = ShellCommand("list the bookies", _listbookies_arguments, _listbookies)
-BOOKIEINFO = ShellCommand("free and total disk space of every bookie", no_arguments, _bookieinfo)
+METAFORMAT = ShellCommand("metaformat -force", add_force, _metaformat)
+INITNEWCLUSTER = ShellCommand(
+    "--uri zk+hierarchical://127.0.0.1:2181/ledgers initnewcluster", _initnewcluster_arguments, _initnewcluster
+)
+WHATISINSTANCEID = ShellCommand("whatisinstanceid", no_arguments, _whatisinstanceid)
+LISTBOOKIES = ShellCommand("listbookies -rw", _listbookies_arguments, _listbookies)
+BOOKIEINFO = ShellCommand("--json bookieinfo", no_arguments, _bookieinfo)

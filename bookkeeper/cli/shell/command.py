@@ -12,34 +12,36 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from functools import partial
 
 from bookkeeper.cli.connection import add_connection_arguments
+from bookkeeper.cli.lazy import LazyParser
 from bookkeeper.cli.shell.base import ShellCommand
 
 COMMANDS = {
-    "metaformat": "cluster:METAFORMAT",
-    "initnewcluster": "cluster:INITNEWCLUSTER",
-    "whatisinstanceid": "cluster:WHATISINSTANCEID",
-    "listbookies": "cluster:LISTBOOKIES",
-    "bookieinfo": "cluster:BOOKIEINFO",
-    "listledgers": "ledgers:LISTLEDGERS",
-    "ledgermetadata": "ledgers:LEDGERMETADATA",
-    "readledger": "ledgers:READLEDGER",
-    "deleteledger": "ledgers:DELETELEDGER",
-    "simpletest": "checks:SIMPLETEST",
-    "bookiesanity": "checks:BOOKIESANITY",
-    "bookieformat": "local:BOOKIEFORMAT",
-    "lastmark": "offline:LASTMARK",
-    "readjournal": "offline:READJOURNAL",
-    "readlog": "offline:READLOG",
-    "readlogmetadata": "offline:READLOGMETADATA",
-    "ledger": "offline:LEDGER",
-    "listfilesondisc": "offline:LISTFILESONDISC",
+    "metaformat": ("cluster:METAFORMAT", "format the metadata: every ledger is forgotten"),
+    "initnewcluster": ("cluster:INITNEWCLUSTER", "make the metadata of a new cluster"),
+    "whatisinstanceid": ("cluster:WHATISINSTANCEID", "print the cluster's instance id"),
+    "listbookies": ("cluster:LISTBOOKIES", "list the bookies"),
+    "bookieinfo": ("cluster:BOOKIEINFO", "free and total disk space of every bookie"),
+    "listledgers": ("ledgers:LISTLEDGERS", "list the ledgers of the cluster"),
+    "ledgermetadata": ("ledgers:LEDGERMETADATA", "print, dump or restore a ledger's metadata"),
+    "readledger": ("ledgers:READLEDGER", "read a ledger's entries"),
+    "deleteledger": ("ledgers:DELETELEDGER", "delete a ledger"),
+    "simpletest": ("checks:SIMPLETEST", "write and read back a ledger"),
+    "bookiesanity": ("checks:BOOKIESANITY", "write and read back a ledger on one bookie"),
+    "bookieformat": ("local:BOOKIEFORMAT", "empty the directories of a stopped bookie"),
+    "lastmark": ("offline:LASTMARK", "print the journal position up to which everything is stored"),
+    "readjournal": ("offline:READJOURNAL", "print the records of journal files"),
+    "readlog": ("offline:READLOG", "print the entries of an entry log"),
+    "readlogmetadata": ("offline:READLOGMETADATA", "print which ledgers an entry log holds"),
+    "ledger": ("offline:LEDGER", "print a ledger's index file"),
+    "listfilesondisc": ("offline:LISTFILESONDISC", "list a bookie's files"),
 }
 
 
 def _load(name: str) -> ShellCommand:
-    module, _, attribute = COMMANDS[name].partition(":")
+    module, _, attribute = COMMANDS[name][0].partition(":")
     command: ShellCommand = getattr(importlib.import_module(f"bookkeeper.cli.shell.{module}"), attribute)
     return command
 
@@ -48,10 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The commands of the shell."""
     add_connection_arguments(parser)
     parser.add_argument("--json", action="store_true", help="JSON instead of text, where a command lists or describes")
-    actions = parser.add_subparsers(dest="action", metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        command = _load(name)
-        command.add_arguments(actions.add_parser(name, help=command.summary, description=command.summary))
+    actions = parser.add_subparsers(dest="action", metavar="COMMAND", required=True, parser_class=LazyParser)
+    for name, (_, summary) in COMMANDS.items():
+        # Apache gives -h another meaning in one command: what a command defines wins, --help stays.
+        actions.add_parser(
+            name, help=summary, description=summary, fill=partial(_fill, name), conflict_handler="resolve"
+        )
+
+
+def _fill(name: str, parser: argparse.ArgumentParser) -> None:
+    command = _load(name)
+    parser.epilog = f"example:\n  bookkeeper shell {command.example}"
+    command.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

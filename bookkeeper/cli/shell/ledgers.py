@@ -23,7 +23,9 @@ def _client_arguments(args: argparse.Namespace) -> argparse.Namespace:
 
 def _listledgers_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "-meta", "--meta", action="store_true", help="with metadata")
-    parser.add_argument("-bookieid", "--bookieid", metavar="BOOKIE", help="only ledgers with entries on this bookie")
+    parser.add_argument(
+        "-bookieid", "--bookieid", metavar="BOOKIE", help="only ledgers of this bookie (default: of all)"
+    )
 
 
 def _listledgers(args: argparse.Namespace) -> int:
@@ -52,10 +54,17 @@ def _names(metadata: LedgerMetadata, bookie_id: str) -> bool:
 
 
 def _ledgermetadata_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID")
-    parser.add_argument("-dumptofile", "--dumptofile", type=Path, metavar="FILE", help="write the stored bytes to FILE")
+    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID",
+                        help="the ledger; required")  # fmt: skip
     parser.add_argument(
-        "-restorefromfile", "--restorefromfile", type=Path, metavar="FILE", help="create the ledger from such a FILE"
+        "-dumptofile", "--dumptofile", type=Path, metavar="FILE", help="write it to FILE (default: print it)"
+    )
+    parser.add_argument(
+        "-restorefromfile",
+        "--restorefromfile",
+        type=Path,
+        metavar="FILE",
+        help="create the ledger from such a FILE (default: print what is stored)",
     )
     parser.add_argument(
         "-update", "--update", action="store_true", help="with -restorefromfile: replace an existing one"
@@ -92,7 +101,8 @@ def _ledgermetadata(args: argparse.Namespace) -> int:
 
 
 def _readledger_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID")
+    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID",
+                        help="the ledger; required")  # fmt: skip
     parser.add_argument(
         "-fe", "-firstentryid", "--firstentryid", type=int, default=0, metavar="ID", help="(default: 0)"
     )
@@ -126,7 +136,8 @@ def _print_entry(ledger_id: int, entry_id: int, payload: bytes, *, payload_too: 
 
 
 def _deleteledger_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID")
+    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID",
+                        help="the ledger; required")  # fmt: skip
     parser.add_argument("-f", "-force", "--force", action="store_true", help="do not ask")
 
 
@@ -139,7 +150,9 @@ def _deleteledger(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-LISTLEDGERS = ShellCommand("list the ledgers of the cluster", _listledgers_arguments, _listledgers)
-LEDGERMETADATA = ShellCommand("print, dump or restore a ledger's metadata", _ledgermetadata_arguments, _ledgermetadata)
-READLEDGER = ShellCommand("read a ledger's entries", _readledger_arguments, _readledger)
-DELETELEDGER = ShellCommand("delete a ledger", _deleteledger_arguments, _deleteledger)
+LISTLEDGERS = ShellCommand("listledgers -m -bookieid 127.0.0.1:3181", _listledgers_arguments, _listledgers)
+LEDGERMETADATA = ShellCommand(
+    "ledgermetadata -l 7 -dumptofile ledger-7.metadata", _ledgermetadata_arguments, _ledgermetadata
+)
+READLEDGER = ShellCommand("readledger -l 7 -fe 0 -le 99 -m", _readledger_arguments, _readledger)
+DELETELEDGER = ShellCommand("deleteledger -l 7 -force", _deleteledger_arguments, _deleteledger)

@@ -73,4 +73,6 @@ def _bookieformat(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-BOOKIEFORMAT = ShellCommand("empty the directories of a stopped bookie", _bookieformat_arguments, _bookieformat)
+BOOKIEFORMAT = ShellCommand(
+    "--conf bk_server.conf bookieformat -force -deleteCookie", _bookieformat_arguments, _bookieformat
+)

@@ -132,11 +132,11 @@ def _log_arguments(parser: argparse.ArgumentParser) -> None:
 def _readlog_arguments(parser: argparse.ArgumentParser) -> None:
     _log_arguments(parser)
     parser.add_argument("-m", "-msg", "--msg", action="store_true", help="print digests and payloads too")
-    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, metavar="ID", help="only this ledger")
-    parser.add_argument("-e", "-entryid", "--entryid", type=int, metavar="ID", help="only this entry")
+    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, metavar="ID", help="only this ledger (default: all)")
+    parser.add_argument("-e", "-entryid", "--entryid", type=int, metavar="ID", help="only this entry (default: all)")
     parser.add_argument("-sp", "-startpos", "--startpos", type=int, default=HEADER_SIZE, metavar="OFFSET",
                         help="where a record begins (default: %(default)s)")  # fmt: skip
-    parser.add_argument("-ep", "-endpos", "--endpos", type=int, metavar="OFFSET", help="stop there")
+    parser.add_argument("-ep", "-endpos", "--endpos", type=int, metavar="OFFSET", help="stop there (default: the end)")
 
 
 def _find_log(args: argparse.Namespace) -> tuple[int, str]:
@@ -217,9 +217,9 @@ def _ledger(args: argparse.Namespace) -> int:
 
 
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-txn", "--txn", action="store_true", help="journal files")
-    parser.add_argument("-log", "--log", action="store_true", help="entry logs")
-    parser.add_argument("-idx", "--idx", action="store_true", help="index files")
+    parser.add_argument("-txn", "--journal", action="store_true", dest="txn", help="journal files")
+    parser.add_argument("-log", "--entrylog", action="store_true", dest="log", help="entry logs")
+    parser.add_argument("-idx", "--index", action="store_true", dest="idx", help="index files")
 
 
 def _files(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
@@ -247,9 +247,9 @@ def _listfilesondisc(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-LASTMARK = ShellCommand("print the journal position up to which everything is stored", no_arguments, _lastmark)
-READJOURNAL = ShellCommand("print the records of journal files", _readjournal_arguments, _readjournal)
-READLOG = ShellCommand("print the entries of an entry log", _readlog_arguments, _readlog)
-READLOGMETADATA = ShellCommand("print which ledgers an entry log holds", _log_arguments, _readlogmetadata)
-LEDGER = ShellCommand("print a ledger's index file", _ledger_arguments, _ledger)
-LISTFILESONDISC = ShellCommand("list a bookie's files", _list_arguments, _listfilesondisc)
+LASTMARK = ShellCommand("--conf bk_server.conf lastmark", no_arguments, _lastmark)
+READJOURNAL = ShellCommand("--conf bk_server.conf readjournal -m 19abc.txn", _readjournal_arguments, _readjournal)
+READLOG = ShellCommand("--conf bk_server.conf readlog -l 7 0.log", _readlog_arguments, _readlog)
+READLOGMETADATA = ShellCommand("--conf bk_server.conf readlogmetadata 0", _log_arguments, _readlogmetadata)
+LEDGER = ShellCommand("--conf bk_server.conf ledger -m 7", _ledger_arguments, _ledger)
+LISTFILESONDISC = ShellCommand("--conf bk_server.conf listfilesondisc -txn", _list_arguments, _listfilesondisc)
