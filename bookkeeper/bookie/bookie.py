@@ -181,7 +181,13 @@ class Bookie:
         self._gates.queue(ledger_id, load, Waiting(partial(self._decide, run, refuse), refuse, size))
 
     def _append(
-        self, ledger_id: int, key: bytes, records: list[bytes], size: int, on_durable: Callable[[], None]
+        self,
+        ledger_id: int,
+        key: bytes,
+        records: list[bytes],
+        size: int,
+        on_durable: Callable[[], None],
+        record_count: int = 1,
     ) -> None:
         """Queue framed records, after the key record where this process has not journaled it yet (I-53).
 
@@ -192,7 +198,9 @@ class Bookie:
             record = master_key_record(ledger_id, key)
             records = [record, *records]
             size += len(record)
-        self._journals[ledger_id % len(self._journals)].append(records, size, partial(self._synced, on_durable))
+            record_count += 1
+        journal = self._journals[ledger_id % len(self._journals)]
+        journal.append(records, size, partial(self._synced, on_durable), record_count)
         if needs_key:
             self._access.key_journaled(ledger_id)
 
@@ -263,9 +271,8 @@ class Bookie:
         self._lacs.raise_to(ledger_id, batch.last_confirmed)
         # Entries that were held already are journaled again: their first record may be unsynced, or was never queued.
         records, size = _framed(batch.bodies)
-        self._append(
-            ledger_id, batch.master_key, records, size, partial(self._add_durable, batch, begun_s, size, reply)
-        )
+        on_durable = partial(self._add_durable, batch, begun_s, size, reply)
+        self._append(ledger_id, batch.master_key, records, size, on_durable, len(batch.bodies))
         if self._after_add is not None:
             self._after_add()
 

@@ -71,8 +71,15 @@ class EntryJournal(Protocol):
     def pending_bytes(self) -> int:
         """Bytes appended whose sync has not been reported."""
 
-    def append(self, parts: Sequence[bytes], size: int, on_durable: Callable[[BaseException | None], None]) -> None:
-        """Queue framed records, `size` bytes in all. `on_durable` runs once, in order, in a later turn, after the sync.
+    def append(
+        self,
+        parts: Sequence[bytes],
+        size: int,
+        on_durable: Callable[[BaseException | None], None],
+        record_count: int = 1,
+    ) -> None:
+        """Queue framed records, `size` bytes in all; record_count is for metrics.
 
+        `on_durable` runs once, in order, in a later turn, after the sync.
         Raises JournalFull when the queue is at its bound; nothing was queued.
         """

@@ -11,7 +11,6 @@ store's client.
 
 from __future__ import annotations
 
-import enum
 import os
 import random
 import sys
@@ -23,12 +22,12 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.bookie import startup
+from bookkeeper.bookie import startup, tuning
 from bookkeeper.bookie.addresses import PortReservation, cannot_listen, interface_address
-from bookkeeper.bookie.bookie import Bookie, BookieBounds
-from bookkeeper.bookie.endpoint import BookieService, ConnectionBounds
+from bookkeeper.bookie.bookie import Bookie
+from bookkeeper.bookie.endpoint import BookieService
+from bookkeeper.bookie.exits import ExitCode, exit_code_of
 from bookkeeper.bookie.identity import (
-    DirectoryKind,
     Verdict,
     advertised_host,
     bookie_id_of,
@@ -38,23 +37,22 @@ from bookkeeper.bookie.identity import (
     lock_directories,
     other_ids,
 )
-from bookkeeper.bookie.journal.writer import Journal, JournalSettings
+from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.notify import notify
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
-from bookkeeper.bookie.storage.disks import DiskMonitor, DiskSettings, DiskVerdict, LedgerDirectories, current, measure
+from bookkeeper.bookie.storage.disks import DiskMonitor, DiskVerdict, LedgerDirectories, current, measure
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
-from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import (
-    AlreadyRegistered,
     BookKeeperError,
     ConfigurationError,
     MetadataError,
-    StorageError,
+    NoWritableDisk,
 )
 from bookkeeper.filesystem import DiskUsage, FileSystem, Lock, RealFileSystem
-from bookkeeper.metadata.store import MetadataSettings, MetadataStore, RegistrationEvent
+from bookkeeper.metadata.store import MetadataStore, RegistrationEvent
+from bookkeeper.metrics import Metrics
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint, LogMark
 from bookkeeper.ports import Listener, Worker
 from bookkeeper.runtime import ThreadWorker, TwistedNetwork
@@ -69,32 +67,10 @@ FAREWELL_TIMEOUT_S = 1.0
 """How long a failed bookie may take to end its session, so that clients need not wait for it to expire."""
 
 
-class ExitCode(enum.IntEnum):
-    """BookKeeper's exit codes of a server."""
-
-    OK = 0
-    BAD_CONFIGURATION = 1
-    SERVER_ERROR = 2
-    SESSION_EXPIRED = 3
-    REGISTRATION_FAILED = 4
-    BOOKIE_ERROR = 5
-
-
-def exit_code_of(error: BaseException) -> ExitCode:
-    """Which exit code tells of `error` at start."""
-    if isinstance(error, ConfigurationError):
-        return ExitCode.BAD_CONFIGURATION
-    if isinstance(error, AlreadyRegistered):
-        return ExitCode.REGISTRATION_FAILED
-    if isinstance(error, StorageError | OSError):
-        return ExitCode.BOOKIE_ERROR
-    return ExitCode.SERVER_ERROR
-
-
 def on_worker(worker: Worker, work: Callable[[], T]) -> Deferred[T]:
     """Run `work` on the worker's thread; fires on the reactor."""
     done: Deferred[T] = Deferred()
-    worker.submit(work, done.callback, lambda error: done.errback(Failure(error)))
+    worker.submit(work, done.callback, done.errback)
     return done
 
 
@@ -110,6 +86,7 @@ class BookieServer:
         self._reactor = reactor
         self._journal_was_off = journal_was_off
         self._fs: FileSystem = RealFileSystem()
+        self._metrics = Metrics()
         self._mode = ModeSwitch()
         self._exit_code: ExitCode | None = None
         self._stopping: Deferred[None] | None = None
@@ -129,7 +106,7 @@ class BookieServer:
         self._service: BookieService | None = None
         self._listener: Listener | None = None
         self._http: Any = None
-        self._registered = False
+        self._serving = False
         self.bookie_id = BookieId("")
 
     @property
@@ -147,10 +124,11 @@ class BookieServer:
         if self._stopping is not None:
             return  # told to stop while starting; what was under way fails, and nobody cares
         error = failure.value
-        known = isinstance(error, BookKeeperError | OSError)
-        log.failure("The bookie did not start", failure=None if known else failure) if not known else log.critical(
-            "The bookie did not start: {error}", error=error
-        )
+        assert error is not None
+        if isinstance(error, BookKeeperError | OSError):
+            log.critical("The bookie did not start: {error}", error=error)
+        else:
+            log.failure("The bookie did not start", failure=failure)
         self._exit_code = exit_code_of(error)
         self._reactor.stop()
 
@@ -167,8 +145,7 @@ class BookieServer:
         self._store = await self._connect()
         instance_id = await self._store.admin.instance_id()
         expected = expected_cookie(settings, self.bookie_id, instance_id)
-        kinds = directories_of(expected)
-        self._locks = lock_directories(self._fs, kinds)
+        self._locks = lock_directories(self._fs, directories_of(expected))
         verdict = await establish(
             self._fs,
             self._store.cookies,
@@ -178,8 +155,6 @@ class BookieServer:
         )
         if verdict is Verdict.NEW:
             log.info("New bookie: its cookie is in the metadata store and in every directory")
-        journal_dirs = [path for path, kind in kinds.items() if kind is DirectoryKind.JOURNAL]
-        assert journal_dirs == self._journal_dirs
         await self._start_storage()
         await self._listen(listen_host)
         await self._register(host)
@@ -189,6 +164,7 @@ class BookieServer:
             port=self._port.port,
             mode=self._mode.mode.value,
         )
+        self._serving = True
         self._notify("READY=1")
 
     async def _connect(self) -> MetadataStore:
@@ -200,13 +176,7 @@ class BookieServer:
             clock=self._reactor,
             call_from_thread=self._reactor.callFromThread,
             random=random.Random(),
-            settings=MetadataSettings(
-                session_timeout_s=settings.zk_session_timeout_s,
-                operation_timeout_s=settings.zk_session_timeout_s * 1.5,
-                registration_wait_s=settings.zk_session_timeout_s + 3.0,
-                secure=settings.zk_enable_security,
-                digest_auth=settings.zk_digest_auth,
-            ),
+            settings=tuning.metadata_settings(settings),
         )
 
     def _worker(self, name: str) -> Worker:
@@ -217,7 +187,7 @@ class BookieServer:
     async def _start_storage(self) -> None:
         settings, fs = self._settings, self._fs
         storage_worker, read_worker = self._worker("storage"), self._worker("read")
-        storage = self._storage = LedgerStorage(fs, self._directories, _storage_settings(settings))
+        storage = self._storage = LedgerStorage(fs, self._directories, tuning.storage_settings(settings))
         ledger_dirs = self._directories.ledger_dirs
         startup.check_unsynced_leftovers(fs, ledger_dirs, journal_was_off=self._journal_was_off)
         ends = await on_worker(storage_worker, partial(startup.recover, fs, storage, self._journal_dirs, ledger_dirs))
@@ -226,7 +196,7 @@ class BookieServer:
         self._disks = DiskMonitor(
             fs,
             self._directories,
-            _disk_settings(settings),
+            tuning.disk_settings(settings),
             self._reactor,
             read_worker,
             self._on_disks,
@@ -238,7 +208,7 @@ class BookieServer:
             partial(startup.persist_marks, fs, mark_dirs),
             storage_worker,
             self._reactor,
-            _storage_settings(settings),
+            tuning.storage_settings(settings),
             on_failure=self._fail,
             on_disks_full=self._disks.check_now,
         )
@@ -251,24 +221,27 @@ class BookieServer:
             self._journals,
             read_worker,
             self._mode,
+            self._reactor,
             exit=self._exit_failed,
-            bounds=_bookie_bounds(settings),
+            bounds=tuning.bookie_bounds(settings),
             after_add=self._checkpointer.after_add,
+            metrics=self._metrics,
         )
         self._checkpointer.start()
 
     async def _start_journals(self, ends: Sequence[LogMark]) -> None:
-        settings = self._settings
-        journal_settings = JournalSettings(
-            file_size_max=settings.journal_file_size_max,
-            preallocation_size=settings.journal_preallocate_bytes,
-            backups_max=settings.journal_backups_max,
-            pending_bytes_max=settings.journal_queue_bytes_max,
-            recycle=settings.journal_reuse_files,
-        )
+        journal_settings = tuning.journal_settings(self._settings)
         for index, (directory, end) in enumerate(zip(self._journal_dirs, ends, strict=True)):
             worker = self._worker(f"journal-{index}")
-            journal = Journal(self._fs, current(directory), worker, self._reactor, journal_settings, index=index)
+            journal = Journal(
+                self._fs,
+                current(directory),
+                worker,
+                self._reactor,
+                journal_settings,
+                index=index,
+                metrics=self._metrics,
+            )
             journal.on_failed = self._fail
             self._journals.append(journal)
             await journal.start(end)
@@ -281,25 +254,57 @@ class BookieServer:
             self._bookie,
             self._reactor,
             self._usage,
-            ConnectionBounds(
-                unsent_bytes_max=settings.unsent_reply_bytes_max, unsent_bytes_low=settings.unsent_reply_bytes_low
-            ),
+            tuning.connection_bounds(settings),
             frame_size_max=settings.frame_size_max,
+            metrics=self._metrics,
         )
         try:
             self._listener = await TwistedNetwork(self._reactor).listen(host, port.port, self._service.accept)
         except OSError as error:
             raise ConfigurationError(cannot_listen(host, port.port, error)) from error
         port.release()
+        if settings.http_server_enabled:
+            self._listen_http()
+
+    def _listen_http(self) -> None:
+        from twisted.internet.error import CannotListenError
+
+        from bookkeeper.admin.http import listen_http  # twisted.web costs memory that most bookies need not spend
+
+        settings = self._settings
+        self._show_gauges()
+        try:
+            self._http = listen_http(
+                self._reactor, settings.http_server_host, settings.http_server_port, self._metrics.text
+            )
+        except CannotListenError as error:
+            raise ConfigurationError(
+                f"the HTTP server cannot listen on {settings.http_server_host or '*'}:{settings.http_server_port}: "
+                f"{error.socketError}. Set another httpServerPort, or httpServerEnabled=false"
+            ) from error
+
+    def _show_gauges(self) -> None:
+        service, storage, mode, directories = self._service, self._storage, self._mode, self._directories
+        assert service is not None
+        assert storage is not None
+        show = self._metrics.gauge
+        show("bookkeeper_server_CONNECTIONS", lambda: service.connection_count)
+        show("bookie_SERVER_STATUS", lambda: (0 if mode.read_only else 1) if self._serving else -1)
+        show("bookie_JOURNAL_DIRS", lambda: len(self._journal_dirs))
+        show("bookie_ledger_num_dirs", lambda: len(directories.ledger_dirs))
+        show("bookie_ledger_writable_dirs", lambda: len(directories.writable_ledger_dirs()))
+        show("bookie_SKIP_LIST_BYTES", lambda: storage.memory_bytes)
+        show("bookie_WRITE_FILE_INFO_CACHE_SIZE", lambda: storage.open_file_count)
 
     async def _register(self, host: str) -> None:
         assert self._store is not None
         assert self._port is not None
         endpoints = [Endpoint("bookie", host, self._port.port, "bookie-rpc")]
+        if self._http is not None:
+            endpoints.append(Endpoint("httpserver", host, self._http.getHost().port, "http"))
         self._info = BookieServiceInfo(tuple(endpoints))
         registration = self._store.registration
         await registration.register(self.bookie_id, self._info, self._mode.mode)
-        self._registered = True
         registration.watch(self._on_registration)
         self._mode.on_change = self._on_mode
 
@@ -337,7 +342,6 @@ class BookieServer:
         changed.addErrback(self._registration_lagging)
 
     def _registration_lagging(self, failure: Failure) -> None:
-        failure.trap(MetadataError)
         log.error(
             "The registration could not follow the change of mode: {error}. Adds are refused or taken all the same.",
             error=failure.value,
@@ -375,9 +379,14 @@ class BookieServer:
         if self._bookie is not None and self._bookie.failure is not None:
             return Deferred()  # `_exit_failed` ends the process
         if self._stopping is None:
-            self._stopping = Deferred.fromCoroutine(self._stop_orderly())
+            self._stopping = Deferred.fromCoroutine(self._stop_orderly() if self._serving else self._stop_starting())
             self._stopping.addErrback(self._stop_failed)
         return self._stopping
+
+    async def _stop_starting(self) -> None:
+        """Nothing was acknowledged yet, and a start may be cut short anywhere: only the session needs an end."""
+        if self._store is not None:
+            await self._store.close()
 
     def _stop_failed(self, failure: Failure) -> None:
         log.failure("The bookie did not stop cleanly; the next start replays its journal", failure=failure)
@@ -388,43 +397,40 @@ class BookieServer:
         log.info("Stopping")
         self._notify("STOPPING=1")
         deadline = self._reactor.callLater(STOP_TIMEOUT_S, self._stop_overdue)
-        if self._registered and self._store is not None:
-            try:
-                await self._store.registration.unregister(self.bookie_id)
-            except MetadataError as error:
-                log.warn("Could not unregister: {error}", error=error)
-        if self._listener is not None:
-            await self._listener.stop()
-        if self._service is not None:
-            self._service.stop()
-        await self._drain()
-        if self._service is not None:
-            self._service.close()
-        if self._disks is not None:
-            self._disks.stop()
-        if self._checkpointer is not None:
+        store, service, bookie, storage = self._store, self._service, self._bookie, self._storage
+        assert store is not None
+        assert service is not None
+        assert bookie is not None
+        assert storage is not None
+        assert self._listener is not None
+        assert self._disks is not None
+        assert self._checkpointer is not None
+        try:
+            await store.registration.unregister(self.bookie_id)
+        except MetadataError as error:
+            log.warn("Could not unregister, the registration ends with the session: {error}", error=error)
+        await self._listener.stop()
+        service.stop()
+        idle: Deferred[None] = Deferred()
+        bookie.on_idle = partial(idle.callback, None)
+        bookie.stop()
+        await idle
+        service.close()
+        self._disks.stop()
+        try:
             await self._checkpointer.stop()
+        except NoWritableDisk as error:
+            log.warn("No checkpoint at the end, the next start replays the journal: {error}", error=error)
         for journal in self._journals:
             await journal.stop()
         for worker in self._workers:
             await worker.stop()
-        if self._storage is not None:
-            self._storage.close()
-        if self._store is not None:
-            await self._store.close()
+        storage.close()
+        await store.close()
         for lock in self._locks:
             lock.release()
         deadline.cancel()
         log.info("Stopped")
-
-    async def _drain(self) -> None:
-        """Wait until everything taken is answered."""
-        if self._bookie is None:
-            return
-        idle: Deferred[None] = Deferred()
-        self._bookie.on_idle = partial(idle.callback, None)
-        self._bookie.stop()
-        await idle
 
     def _stop_overdue(self) -> None:
         log.critical(
@@ -449,30 +455,3 @@ def _exit_now() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(ExitCode.BOOKIE_ERROR)
-
-
-def _storage_settings(settings: ServerSettings) -> StorageSettings:
-    return StorageSettings(
-        memtable_bytes_max=settings.memtable_bytes_max,
-        index_cache_bytes_max=settings.index_cache_bytes_max,
-        open_files_max=settings.open_index_files_max,
-        entry_log_bytes_max=min(settings.entry_log_size_max, StorageSettings().entry_log_bytes_max),
-        flush_interval_s=settings.flush_interval_s,
-    )
-
-
-def _disk_settings(settings: ServerSettings) -> DiskSettings:
-    return DiskSettings(
-        usage_threshold=settings.disk_usage_threshold,
-        warn_threshold=settings.disk_usage_warn_threshold,
-        low_water_mark=settings.disk_usage_low_water,
-        read_only_on_any_full=settings.read_only_on_any_disk_full,
-        check_interval_s=settings.disk_check_interval_s,
-    )
-
-
-def _bookie_bounds(settings: ServerSettings) -> BookieBounds:
-    return BookieBounds(
-        journal_bytes_max=settings.journal_queue_bytes_max // 2,
-        cold_reads_max=settings.reads_in_progress_max,
-    )

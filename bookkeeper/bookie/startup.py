@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from twisted.logger import Logger
 
 from bookkeeper.bookie.journal.mark import mark_name, read_marks, write_marks
-from bookkeeper.bookie.journal.replay import list_journals, replay
+from bookkeeper.bookie.journal.replay import replay
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.errors import StorageError
@@ -23,8 +23,6 @@ from bookkeeper.filesystem import FileSystem
 from bookkeeper.model import LogMark
 
 log = Logger()
-
-START_MARK = LogMark(0, 0)
 
 
 @dataclass(slots=True)
@@ -92,7 +90,6 @@ def recover(
     ends = []
     for index, directory in enumerate(map(current, journal_dirs)):
         mark = read_marks(fs, mark_dirs, mark_name(index, len(journal_dirs)))
-        _check_journal_present(fs, directory, mark)
         ends.append(replay(fs, directory, mark, visitor))
     storage.rotate()
     storage.checkpoint()
@@ -108,15 +105,6 @@ def recover(
             lacs=counters.explicit_lacs,
         )
     return ends
-
-
-def _check_journal_present(fs: FileSystem, directory: str, mark: LogMark) -> None:
-    if mark != START_MARK and not list_journals(fs, directory):
-        raise StorageError(
-            f"the last mark names journal file {mark.journal_id:x}, but {directory} has no journal files: what the "
-            "bookie acknowledged may be missing, so it does not start. Mount or restore the right journal directory; if "
-            "it is lost for good, re-replicate this bookie's ledgers and start it empty under another id"
-        )
 
 
 def persist_marks(fs: FileSystem, mark_dirs: Sequence[str], marks: Sequence[LogMark]) -> list[LogMark]:

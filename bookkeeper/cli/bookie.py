@@ -78,8 +78,8 @@ def _serve(args: argparse.Namespace, loaded: Loaded[ServerSettings], journal_was
         names = ", ".join(ignored.name for ignored in loaded.ignored)
         log.info("Settings without effect here: {names} (`bookkeeper config show` says why)", names=names)
     server = BookieServer(loaded.settings, reactor, journal_was_off=journal_was_off)
-    reactor.callWhenRunning(server.start)  # type: ignore[attr-defined] # the reactor is a module to mypy
-    reactor.run()  # type: ignore[attr-defined] # as above
+    reactor.callWhenRunning(server.start)
+    reactor.run()
     return server.exit_code
 
 

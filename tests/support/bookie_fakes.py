@@ -115,7 +115,13 @@ class FakeJournal:
         self.pending_bytes = 0
         self._waiting: deque[Callable[[BaseException | None], None]] = deque()
 
-    def append(self, parts: Sequence[bytes], size: int, on_durable: Callable[[BaseException | None], None]) -> None:
+    def append(
+        self,
+        parts: Sequence[bytes],
+        size: int,
+        on_durable: Callable[[BaseException | None], None],
+        record_count: int = 1,
+    ) -> None:
         if self.full:
             raise JournalFull("the journal is full")
         data = b"".join(parts)

@@ -1,0 +1,98 @@
+"""From a bookie's settings to the settings and bounds of its parts."""
+
+from __future__ import annotations
+
+import resource
+
+from bookkeeper.bookie.bookie import BookieBounds
+from bookkeeper.bookie.endpoint import ConnectionBounds
+from bookkeeper.bookie.journal.settings import JournalSettings
+from bookkeeper.bookie.storage.disks import DiskSettings
+from bookkeeper.bookie.storage.settings import StorageSettings
+from bookkeeper.config import ServerSettings
+from bookkeeper.metadata.store import MetadataSettings
+
+FILES_MAX = 1_000_000
+FILES_RESERVED = 256
+"""Descriptors kept for entry logs, journals, locks, the metadata session and the HTTP server."""
+
+
+CONNECTIONS_MIN = 16
+
+
+def journal_settings(settings: ServerSettings) -> JournalSettings:
+    """Sizes and format of the journals."""
+    return JournalSettings(
+        file_size_max=settings.journal_file_size_max,
+        preallocation_size=settings.journal_preallocate_bytes,
+        alignment=settings.journal_alignment_bytes,
+        format_version=settings.journal_format_version,
+        backups_max=settings.journal_backups_max,
+        pending_bytes_max=settings.journal_queue_bytes_max,
+        recycle=settings.journal_reuse_files,
+    )
+
+
+def metadata_settings(settings: ServerSettings) -> MetadataSettings:
+    """The metadata session; operations and registrations outlive one session timeout."""
+    timeout_s = settings.zk_session_timeout_s
+    return MetadataSettings(
+        session_timeout_s=timeout_s,
+        operation_timeout_s=timeout_s * 1.5,
+        registration_wait_s=timeout_s + 3.0,
+        secure=settings.zk_enable_security,
+        digest_auth=settings.zk_digest_auth,
+    )
+
+
+def connection_bounds(settings: ServerSettings) -> ConnectionBounds:
+    """What connections may take."""
+    return ConnectionBounds(
+        connections_max=connections_max(settings),
+        unsent_bytes_max=settings.unsent_reply_bytes_max,
+        unsent_bytes_low=settings.unsent_reply_bytes_low,
+    )
+
+
+def connections_max(settings: ServerSettings) -> int:
+    """As many connections as the process's descriptors allow, beside index files, entry logs, journals and the rest.
+
+    Raises the soft limit to the hard one first: a daemon should not live with an interactive shell's default.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    descriptors = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    return max(
+        min(ConnectionBounds().connections_max, descriptors - settings.open_index_files_max - FILES_RESERVED), 16
+    )
+
+
+def storage_settings(settings: ServerSettings) -> StorageSettings:
+    """Buffers, caches and files of the ledger storage."""
+    return StorageSettings(
+        memtable_bytes_max=settings.memtable_bytes_max,
+        index_cache_bytes_max=settings.index_cache_bytes_max,
+        open_files_max=settings.open_index_files_max,
+        entry_log_bytes_max=min(settings.entry_log_size_max, StorageSettings().entry_log_bytes_max),
+        flush_interval_s=settings.flush_interval_s,
+    )
+
+
+def disk_settings(settings: ServerSettings) -> DiskSettings:
+    """When a disk counts as full."""
+    return DiskSettings(
+        usage_threshold=settings.disk_usage_threshold,
+        warn_threshold=settings.disk_usage_warn_threshold,
+        low_water_mark=settings.disk_usage_low_water,
+        read_only_on_any_full=settings.read_only_on_any_disk_full,
+        check_interval_s=settings.disk_check_interval_s,
+    )
+
+
+def bookie_bounds(settings: ServerSettings) -> BookieBounds:
+    """What the bookie keeps waiting: reading stops at half of what the journals may queue."""
+    return BookieBounds(
+        journal_bytes_max=settings.journal_queue_bytes_max // 2,
+        cold_reads_max=settings.reads_in_progress_max,
+    )
