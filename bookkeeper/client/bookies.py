@@ -127,7 +127,7 @@ class BookieChannels:
             channel.forget_writer(ledger_id)
 
     @property
-    def write_count(self) -> int:
+    def transport_writes(self) -> int:
         """Transport writes of all channels so far."""
         return sum(channel.write_count for channel in self._channels.values())
 

@@ -7,7 +7,7 @@ code. Thread: reactor.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -101,15 +101,26 @@ class LedgerClient:
         custom: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
         metadata_version: int | None = None,
+        bookies: Sequence[str] | None = None,
     ) -> Deferred[WriteHandle]:
         """Create a ledger on `ensemble` bookies, `write_quorum` copies of each entry, acknowledged by `ack_quorum`.
 
-        digest, password, metadata_version: the settings' unless given. Fails with InvalidArgument for quorums that
+        digest, password, metadata_version: the settings' unless given. bookies: the first ensemble, instead of a
+        choice of our own. Fails with InvalidArgument for quorums that
         cannot work (I-01), NotEnoughBookies, LedgerExists for a chosen id that is taken.
         """
         return Deferred.fromCoroutine(
             self._create(
-                WriteHandle, ensemble, write_quorum, ack_quorum, digest, password, custom, ledger_id, metadata_version
+                WriteHandle,
+                ensemble,
+                write_quorum,
+                ack_quorum,
+                digest,
+                password,
+                custom,
+                ledger_id,
+                metadata_version,
+                bookies,
             )
         )
 
@@ -124,6 +135,7 @@ class LedgerClient:
         custom: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
         metadata_version: int | None = None,
+        bookies: Sequence[str] | None = None,
     ) -> Deferred[AdvancedWriteHandle]:
         """The same for a ledger whose entry ids the caller chooses."""
         return Deferred.fromCoroutine(
@@ -137,6 +149,7 @@ class LedgerClient:
                 custom,
                 ledger_id,
                 metadata_version,
+                bookies,
             )
         )
 
@@ -151,6 +164,7 @@ class LedgerClient:
         custom: Mapping[str, bytes] | None,
         ledger_id: int | None,
         metadata_version: int | None,
+        bookies: Sequence[str] | None,
     ) -> Any:
         context = self._context
         context.check_open()
@@ -159,19 +173,24 @@ class LedgerClient:
         version = self.settings.metadata_format_version if metadata_version is None else metadata_version
         _check_create(ensemble, write_quorum, ack_quorum, custom, ledger_id, version)
         await context.directory.ready()
-        bookies = choose_ensemble(
-            ensemble_size=ensemble,
-            write_quorum=write_quorum,
-            candidates=context.directory.writable,
-            quarantined=context.directory.quarantined,
-            rack_of=context.rack_of,
-            rng=context.rng,
-        )
+        if bookies is not None:
+            chosen = tuple(map(BookieId, bookies))
+            if len(set(chosen)) != ensemble or len(chosen) != ensemble:
+                raise InvalidArgument(f"an ensemble of {ensemble} needs as many different bookies, not {bookies}")
+        else:
+            chosen = choose_ensemble(
+                ensemble_size=ensemble,
+                write_quorum=write_quorum,
+                candidates=context.directory.writable,
+                quarantined=context.directory.quarantined,
+                rack_of=context.rack_of,
+                rng=context.rng,
+            )
         metadata = LedgerMetadata(
             ensemble,
             write_quorum,
             ack_quorum,
-            (Fragment(EntryId(0), bookies),),
+            (Fragment(EntryId(0), chosen),),
             digest_type=digest if version > 1 else None,
             password=password if version > 1 else None,
             custom=custom or {},
@@ -334,9 +353,9 @@ class LedgerClient:
         return BookieInfo(reply.total_bytes or 0, reply.free_bytes or 0)
 
     @property
-    def write_count(self) -> int:
-        """Transport writes of all connections so far, for the figures of `perf`."""
-        return self._context.channels.write_count
+    def transport_writes(self) -> int:
+        """Writes of all connections so far, for the figures of `perf`."""
+        return self._context.channels.transport_writes
 
     def close(self) -> Deferred[None]:
         """End all connections; pending operations fail with ClientClosed. Ledgers being written stay OPEN."""
@@ -355,6 +374,13 @@ class LedgerClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def connect(uri: str, reactor: Any, settings: ClientSettings | None = None) -> Deferred[LedgerClient]:
+    """Connect to a real cluster by its metadataServiceUri, on a running Twisted reactor. See `client.connecting`."""
+    from bookkeeper.client.connecting import connect_to
+
+    return Deferred.fromCoroutine(connect_to(uri, reactor, settings))
 
 
 def _check_create(
@@ -383,4 +409,4 @@ def _check_create(
         raise InvalidArgument("metadata version 1 has no place for custom metadata; use version 3")
 
 
-__all__ = ["BookieInfo", "LedgerClient"]
+__all__ = ["BookieInfo", "LedgerClient", "connect"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.python.failure import Failure
 
 from bookkeeper.client.range_read import Entry, RangeReading
 from bookkeeper.errors import BookKeeperError
@@ -44,6 +45,7 @@ class EntryStream:
         self._entries_max = max(1, settings.read_ahead_entries_max // BATCHES_AHEAD)
         self._bytes_max = max(1, settings.read_ahead_bytes_max // BATCHES_AHEAD)
         self._size_seen = handle.mean_entry_size
+        self.failure: Failure | None = None
 
     def _batch_count(self) -> int:
         if self._size_seen is None:
@@ -59,11 +61,18 @@ class EntryStream:
             self._next = last + 1
 
     def next(self) -> Deferred[list[Entry]]:
-        """The next batch; empty once the end is reached. Fails with a LedgerError."""
+        """The next batch; empty once the end is reached. After a failure every call fails alike: nothing is skipped."""
+        if self.failure is not None:
+            return fail(self.failure)
         self._read_ahead()
         if not self._reads:
             return succeed([])
-        return self._reads.popleft().result.addCallback(self._got)
+        return self._reads.popleft().result.addCallbacks(self._got, self._failed)
+
+    def _failed(self, failure: Failure) -> Failure:
+        self.failure = failure
+        self.stop()
+        return failure
 
     def _got(self, entries: list[Entry]) -> list[Entry]:
         size = sum(len(entry.payload) for entry in entries) / len(entries)
@@ -107,7 +116,7 @@ class LedgerTail:
         delay_s, failures = settings.tail_poll_min_s, 0
         while True:
             handle.check_open()
-            if self._stream is None:
+            if self._stream is None or self._stream.failure is not None:
                 self._stream = EntryStream(handle, self._next, None)
             try:
                 batch = await self._stream.next()

@@ -1,0 +1,44 @@
+"""Replicated logs in Python: bookies and a ledger client that speak Apache BookKeeper's protocols.
+
+    application
+        |  append, read                        ZooKeeper
+        v                                          ^  ledger metadata, registrations, cookies
+    client   LedgerClient (Deferreds)              |
+             BookKeeper (asyncio)      ------------+------------  bookie
+             blocking.connect                                     |
+        |                                                         v
+        |  wire: protocol v2 or v3 over TCP               journal -> acknowledged
+        +------------------------------------------------>  storage: entry logs, index
+
+    model, errors, ports    the nouns, every error, the seams to clock, network and threads
+    wire                    pure: frames and messages, entry digests
+    protocol                pure: quorums, pending adds, reads, recovery, ledger transitions
+    metadata                ledgers, registrations and cookies in ZooKeeper, or in memory for tests
+    client                  the ledger client: three faces over one core
+    bookie                  the storage server
+    config, metrics         settings from Apache-style files; what is counted
+    embedded, cli           a ZooKeeper and bookies as child processes; the `bookkeeper` command
+
+Public names: `BookKeeper` (asyncio), `bookkeeper.blocking.connect`, `bookkeeper.client.client.LedgerClient`, and the
+modules `bookkeeper.model` and `bookkeeper.errors`. `BookKeeper` is looked up at first use, so that a bookie does
+not load the client; importing this package never imports a reactor.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bookkeeper.client.aio import BookKeeper
+
+__all__ = ["BookKeeper"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "BookKeeper":
+        from bookkeeper.client.aio import BookKeeper
+
+        return BookKeeper
+    if name == "blocking":
+        import importlib
+
+        return importlib.import_module("bookkeeper.blocking")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

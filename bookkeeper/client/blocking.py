@@ -1,0 +1,500 @@
+"""The ledger client without Deferreds, coroutines or reactors: for scripts, command lines and Spark workers.
+
+    with bookkeeper.blocking.connect(uri) as bk, bk.create() as ledger:
+        ledger.append(b"one")
+
+A daemon thread runs a private reactor; every call crosses over, waits and returns the value or raises the error.
+Crossing costs about 0.1 ms, so batches are the way: `append_many`, and iterators that fetch READ_BATCH entries per
+crossing.
+
+Any thread may call. Ctrl-C interrupts the waiting. After a fork the child has no such thread: its calls raise
+ClientClosed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.python.failure import Failure
+
+from bookkeeper.client.client import BookieInfo, LedgerClient
+from bookkeeper.client.connecting import connect_to
+from bookkeeper.client.range_read import Entry
+from bookkeeper.errors import BookKeeperError, ClientClosed
+from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
+
+if TYPE_CHECKING:
+    from bookkeeper.client.advanced_writer import AdvancedWriteHandle
+    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.streaming import EntryStream, LedgerTail
+    from bookkeeper.client.writer import WriteHandle
+    from bookkeeper.client.writing import LedgerWriting
+    from bookkeeper.config import ClientSettings
+
+T = TypeVar("T")
+
+READ_BATCH = 1000
+"""Entries an iterator fetches per crossing of threads, at most READ_BATCH_BYTES of them."""
+
+READ_BATCH_BYTES = 4 * 1024 * 1024
+
+JOIN_TIMEOUT_S = 10.0
+"""How long `close` waits for the reactor's thread."""
+
+__all__ = [
+    "BlockingAdvancedWriteHandle",
+    "BlockingBookKeeper",
+    "BlockingReadHandle",
+    "BlockingWriteHandle",
+    "connect",
+]
+
+
+def connect(uri: str, settings: ClientSettings | None = None) -> BlockingBookKeeper:
+    """Connect to the cluster at a metadataServiceUri, for example zk+hierarchical://zk1:2181,zk2:2181/ledgers.
+
+    Raises ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
+    """
+    crossing = _ReactorThread()
+    try:
+        client = crossing.run(
+            lambda: Deferred.fromCoroutine(connect_to(uri, crossing.reactor, settings, resolve=crossing.resolve))
+        )
+    except BaseException:
+        crossing.stop()
+        raise
+    return BlockingBookKeeper(client, crossing)
+
+
+class _ReactorThread:
+    """A private reactor in a daemon thread, and the way to it and back."""
+
+    def __init__(self) -> None:
+        self.reactor = _new_reactor()
+        self._pid = os.getpid()
+        self._stopped = False
+        self._waiting: set[Future[Any]] = set()  # touched on the reactor thread only
+        self._thread = threading.Thread(target=self._run, name="bookkeeper-client", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.reactor.run(installSignalHandlers=False)
+        for waiting in list(self._waiting):
+            waiting.set_exception(ClientClosed("the client was closed"))
+
+    def call(self, what: Callable[[], T]) -> T:
+        """Run `what` on the reactor thread; return what it returns."""
+        return self.run(lambda: maybeDeferred(what))
+
+    def run(self, start: Callable[[], Deferred[T]]) -> T:
+        """Run `start` on the reactor thread; wait for its Deferred."""
+        if self._pid != os.getpid():
+            raise ClientClosed("this client was connected before a fork; connect again in the child process")
+        if self._stopped:
+            raise ClientClosed("the client is closed; connect again")
+        outcome: Future[T] = Future()
+        pending: list[Deferred[T]] = []
+
+        def begin() -> None:
+            self._waiting.add(outcome)
+            outcome.add_done_callback(self._waiting.discard)
+            result = maybeDeferred(start)
+            pending.append(result)
+            result.addBoth(finish)
+
+        def finish(result: T | Failure) -> None:
+            if isinstance(result, Failure):
+                outcome.set_exception(result.value)
+            else:
+                outcome.set_result(result)
+
+        def cancel() -> None:
+            pending[0].cancel()  # `begin` ran before: calls from threads keep their order
+
+        self.reactor.callFromThread(begin)
+        try:
+            return outcome.result()
+        except KeyboardInterrupt:
+            self.reactor.callFromThread(cancel)
+            raise
+
+    def resolve(self, host: str) -> Deferred[str]:
+        """Look a host name up in a thread of its own: reactor thread pools would keep the process from ending."""
+        found: Deferred[str] = Deferred(lambda _: None)
+
+        def tell(result: str | BaseException) -> None:
+            if not found.called:
+                found.callback(result) if isinstance(result, str) else found.errback(result)
+
+        def look_up() -> None:
+            result: str | BaseException
+            try:
+                result = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+            except OSError as error:
+                result = error
+            self.reactor.callFromThread(tell, result)
+
+        threading.Thread(target=look_up, name=f"resolve-{host}", daemon=True).start()
+        return found
+
+    def stop(self) -> None:
+        """End the reactor and its thread."""
+        if self._stopped or self._pid != os.getpid():
+            return
+        self._stopped = True
+        self.reactor.callFromThread(self.reactor.stop)
+        self._thread.join(JOIN_TIMEOUT_S)
+
+
+def _new_reactor() -> Any:
+    """A reactor of our own; the global one is not touched."""
+    try:
+        from twisted.internet import epollreactor
+    except ImportError:
+        from twisted.internet.selectreactor import SelectReactor
+
+        return SelectReactor()
+    return epollreactor.EPollReactor()  # type: ignore[no-untyped-call]  # untyped upstream
+
+
+class BlockingBookKeeper:
+    """One client of one cluster. A context manager."""
+
+    def __init__(self, client: LedgerClient, crossing: _ReactorThread) -> None:
+        self._client, self._crossing = client, crossing
+        self._closed = False
+
+    def create(
+        self,
+        *,
+        ensemble: int = 3,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        digest: DigestType | None = None,
+        password: bytes | None = None,
+        custom: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+        metadata_version: int | None = None,
+        bookies: Sequence[str] | None = None,
+    ) -> BlockingWriteHandle:
+        """Create a ledger; see `LedgerClient.create`."""
+        handle = self._crossing.run(
+            lambda: self._client.create(
+                ensemble=ensemble,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                digest=digest,
+                password=password,
+                custom=custom,
+                ledger_id=ledger_id,
+                metadata_version=metadata_version,
+                bookies=bookies,
+            )
+        )
+        return BlockingWriteHandle(handle, self._crossing)
+
+    def create_advanced(
+        self,
+        *,
+        ensemble: int = 3,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        digest: DigestType | None = None,
+        password: bytes | None = None,
+        custom: Mapping[str, bytes] | None = None,
+        ledger_id: int | None = None,
+        metadata_version: int | None = None,
+    ) -> BlockingAdvancedWriteHandle:
+        """Create a ledger whose entry ids the caller chooses."""
+        handle = self._crossing.run(
+            lambda: self._client.create_advanced(
+                ensemble=ensemble,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                digest=digest,
+                password=password,
+                custom=custom,
+                ledger_id=ledger_id,
+                metadata_version=metadata_version,
+            )
+        )
+        return BlockingAdvancedWriteHandle(handle, self._crossing)
+
+    def open(
+        self, ledger_id: int, password: bytes | None = None, digest: DigestType | None = None
+    ) -> BlockingReadHandle:
+        """Open a ledger for reading all of it; its writer, if any, is stopped first (recovery)."""
+        handle = self._crossing.run(lambda: self._client.open(ledger_id, password, digest))
+        return BlockingReadHandle(handle, self._crossing)
+
+    def open_without_recovery(
+        self, ledger_id: int, password: bytes | None = None, digest: DigestType | None = None
+    ) -> BlockingReadHandle:
+        """Open a ledger that may still be written, without disturbing its writer."""
+        handle = self._crossing.run(lambda: self._client.open_without_recovery(ledger_id, password, digest))
+        return BlockingReadHandle(handle, self._crossing)
+
+    def open_as_administrator(self, ledger_id: int, *, recover: bool) -> BlockingReadHandle:
+        """Open with the digest type and password that the metadata names."""
+        handle = self._crossing.run(lambda: self._client.open_as_administrator(ledger_id, recover=recover))
+        return BlockingReadHandle(handle, self._crossing)
+
+    def delete(self, ledger_id: int) -> None:
+        """Delete a ledger. Raises NoSuchLedger."""
+        self._crossing.run(lambda: self._client.delete(ledger_id))
+
+    def metadata(self, ledger_id: int) -> LedgerMetadata:
+        """The ledger's metadata now."""
+        return self._crossing.run(lambda: self._client.metadata(ledger_id))
+
+    def ids(self) -> Iterator[list[LedgerId]]:
+        """Ids of all ledgers, ascending, in batches."""
+        ids = self._crossing.call(self._client.ids)
+
+        async def following() -> list[LedgerId]:
+            return await anext(ids, [])
+
+        while batch := self._crossing.run(lambda: Deferred.fromCoroutine(following())):
+            yield batch
+
+    def available_bookies(self) -> AvailableBookies:
+        """The registered bookies now."""
+        return self._crossing.run(self._client.available_bookies)
+
+    def bookie_info(self, bookie_id: str) -> BookieInfo:
+        """Disk space of one bookie."""
+        return self._crossing.run(lambda: self._client.bookie_info(bookie_id))
+
+    def close(self) -> None:
+        """End all connections and the thread. Ledgers being written stay open. Harmless when repeated."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._crossing.run(self._client.close)
+        finally:
+            self._crossing.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Writing:
+    """What both write handles share."""
+
+    def __init__(self, writing: LedgerWriting, crossing: _ReactorThread) -> None:
+        self._writing, self._crossing = writing, crossing
+
+    @property
+    def id(self) -> LedgerId:
+        """The ledger's id."""
+        return self._writing.ledger_id
+
+    ledger_id = id
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """As last read or written by this handle."""
+        return self._writing.metadata
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry acknowledged."""
+        return self._writing.last_add_confirmed
+
+    @property
+    def last_add_pushed(self) -> EntryId:
+        """The last entry id given out."""
+        return self._writing.last_add_pushed
+
+    @property
+    def length(self) -> int:
+        """Payload bytes acknowledged."""
+        return self._writing.length
+
+    @property
+    def closed(self) -> bool:
+        """The handle takes no more entries."""
+        return self._writing.closed
+
+    def flush(self) -> EntryId:
+        """Wait until everything appended so far is acknowledged; the LAC then."""
+        return self._crossing.run(self._writing.flush)
+
+    def read(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
+        """Acknowledged entries first..last, both included."""
+        return self._crossing.run(lambda: self._writing.read(first_entry_id, last_entry_id))
+
+    def close(self) -> LedgerMetadata:
+        """Wait for what was appended, then close the ledger; its final metadata."""
+        return self._crossing.run(self._writing.close)
+
+    def close_now(self) -> LedgerMetadata:
+        """Close the ledger at what is acknowledged; pending appends fail."""
+        return self._crossing.run(self._writing.close_now)
+
+    def abort(self) -> None:
+        """Drop the handle and leave the ledger open for recovery, as a crash does."""
+        self._crossing.call(self._writing.abort)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._crossing.run(lambda: Deferred.fromCoroutine(self._writing.__aexit__(kind, error, trace)))
+
+
+class BlockingWriteHandle(_Writing):
+    """The writer of one ledger; see `WriteHandle`."""
+
+    def __init__(self, handle: WriteHandle, crossing: _ReactorThread) -> None:
+        super().__init__(handle, crossing)
+        self._handle = handle
+
+    def append(self, payload: bytes) -> EntryId:
+        """Add one entry; its id, once it is acknowledged."""
+        return self._crossing.run(lambda: self._handle.append(payload))
+
+    def append_many(self, payloads: Sequence[bytes]) -> range:
+        """Add entries; their ids, once all are acknowledged."""
+        return self._crossing.run(lambda: self._handle.append_many(payloads))
+
+
+class BlockingAdvancedWriteHandle(_Writing):
+    """The writer of one ledger whose entry ids the caller chooses; see `AdvancedWriteHandle`."""
+
+    def __init__(self, handle: AdvancedWriteHandle, crossing: _ReactorThread) -> None:
+        super().__init__(handle, crossing)
+        self._handle = handle
+
+    def append(self, entry_id: int, payload: bytes) -> EntryId:
+        """Add one entry under `entry_id`; returns once it and all ids below it are acknowledged."""
+        return self._crossing.run(lambda: self._handle.append(entry_id, payload))
+
+    def append_many(self, first_entry_id: int, payloads: Sequence[bytes]) -> range:
+        """Add entries under consecutive ids."""
+        return self._crossing.run(lambda: self._handle.append_many(first_entry_id, payloads))
+
+
+class BlockingReadHandle:
+    """One ledger, for reading; see `ReadHandle`."""
+
+    def __init__(self, handle: ReadHandle, crossing: _ReactorThread) -> None:
+        self._handle, self._crossing = handle, crossing
+
+    @property
+    def id(self) -> LedgerId:
+        """The ledger's id."""
+        return self._handle.ledger_id
+
+    ledger_id = id
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The newest metadata seen."""
+        return self._handle.metadata
+
+    @property
+    def last_add_confirmed(self) -> EntryId:
+        """The last entry that may be read, as far as is known."""
+        return self._handle.last_add_confirmed
+
+    @property
+    def length(self) -> int:
+        """Payload bytes, as far as is known."""
+        return self._handle.length
+
+    @property
+    def closed(self) -> bool:
+        """The ledger's end is final."""
+        return self._handle.closed
+
+    def read(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
+        """Entries first..last, both included."""
+        return self._crossing.run(lambda: self._handle.read(first_entry_id, last_entry_id))
+
+    def read_unconfirmed(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
+        """The same without regard to what is confirmed."""
+        return self._crossing.run(lambda: self._handle.read_unconfirmed(first_entry_id, last_entry_id))
+
+    def read_last(self) -> Entry:
+        """The last entry confirmed."""
+        return self._crossing.run(self._handle.read_last)
+
+    def read_last_confirmed(self) -> EntryId:
+        """Ask the bookies for the last add confirmed."""
+        return self._crossing.run(self._handle.read_last_confirmed)
+
+    def try_read_last_confirmed(self) -> EntryId:
+        """The same, content with the first news."""
+        return self._crossing.run(self._handle.try_read_last_confirmed)
+
+    def batches(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> Iterator[list[Entry]]:
+        """Batches of up to READ_BATCH entries, read ahead."""
+        stream = self._crossing.call(lambda: self._handle.stream(first_entry_id, last_entry_id))
+        return self._iterate(stream, lambda: Deferred.fromCoroutine(_collect(stream)))
+
+    def entries(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> Iterator[Entry]:
+        """Entry by entry, read ahead in batches."""
+        for batch in self.batches(first_entry_id, last_entry_id):
+            yield from batch
+
+    def tail(self, first_entry_id: int = 0) -> Iterator[list[Entry]]:
+        """Batches of entries as they are confirmed, until the ledger is closed and read to its end."""
+        tail = self._crossing.call(lambda: self._handle.follow(first_entry_id))
+        return self._iterate(tail, tail.next)
+
+    def _iterate(
+        self, stream: EntryStream | LedgerTail, following: Callable[[], Deferred[list[Entry]]]
+    ) -> Iterator[list[Entry]]:
+        try:
+            while batch := self._crossing.run(following):
+                yield batch
+        finally:
+            with suppress(ClientClosed):  # then its reads have ended with the client
+                self._crossing.call(stream.stop)
+
+    def close(self) -> None:
+        """Let go of the ledger."""
+        self._crossing.run(self._handle.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _collect(stream: EntryStream) -> list[Entry]:
+    """Several batches of a stream, so that crossing threads is worth it."""
+    collected: list[Entry] = []
+    size = 0
+    while len(collected) < READ_BATCH and size < READ_BATCH_BYTES:
+        try:
+            batch = await stream.next()
+        except BookKeeperError:
+            if collected:
+                return collected  # the error comes again with the next call
+            raise
+        if not batch:
+            break
+        collected += batch
+        size += sum(len(entry.payload) for entry in batch)
+    return collected

@@ -1,0 +1,114 @@
+"""Building the real client: ZooKeeper, TCP, a Twisted reactor. The one place that wires the parts.
+
+Imports no global reactor; the reactor is passed in. Host names are resolved by whatever the face offers, since a
+private reactor has no thread pool for it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.placement import RackOf, mapped_racks, one_rack, parse_topology
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import ConfigurationError, ConnectFailed
+from bookkeeper.metadata import zookeeper
+from bookkeeper.metadata.store import MetadataSettings
+from bookkeeper.runtime import TwistedNetwork
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Listener, Network, StreamProtocol
+
+Resolve = Callable[[str], Deferred[str]]
+"""Host name -> IP address; fails with OSError."""
+
+
+async def connect_to(
+    uri: str, reactor: Any, settings: ClientSettings | None = None, *, resolve: Resolve | None = None
+) -> LedgerClient:
+    """Connect to the cluster at `uri` and make sure that there is one.
+
+    Fails with ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
+    """
+    settings = settings or ClientSettings()
+    racks = _racks(settings)
+    rng = random.Random()
+    network: Network = TwistedNetwork(reactor)
+    if resolve is not None:
+        network = ResolvingNetwork(network, resolve)
+    store = await zookeeper.connect(
+        uri,
+        clock=reactor,
+        call_from_thread=reactor.callFromThread,
+        random=rng,
+        settings=MetadataSettings(
+            session_timeout_s=settings.zk_session_timeout_s,
+            secure=settings.zk_enable_security,
+            digest_auth=settings.zk_digest_auth,
+        ),
+    )
+    client = LedgerClient(
+        store,
+        network,
+        reactor,
+        rng,
+        settings,
+        rack_of=racks,
+        now_ms=lambda: int(time.time() * 1000),
+        owns_store=True,
+    )
+    try:
+        await store.ledgers.prepare()
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
+def _racks(settings: ClientSettings) -> RackOf:
+    if not settings.network_topology_file:
+        return one_rack
+    path = Path(settings.network_topology_file)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"network topology file {path}: {error}") from error
+    return mapped_racks(parse_topology(text, str(path)))
+
+
+class ResolvingNetwork:
+    """A network that turns host names into addresses before it connects."""
+
+    def __init__(self, network: Network, resolve: Resolve) -> None:
+        self._network, self._resolve = network, resolve
+
+    def connect(self, host: str, port: int, protocol: StreamProtocol, *, timeout_s: float) -> Deferred[None]:
+        """As `Network.connect`; a name that cannot be resolved is a failure to connect."""
+        return Deferred.fromCoroutine(self._connect(host, port, protocol, timeout_s))
+
+    async def _connect(self, host: str, port: int, protocol: StreamProtocol, timeout_s: float) -> None:
+        if not _is_address(host):
+            try:
+                host = await self._resolve(host)
+            except OSError as error:
+                raise ConnectFailed(f"cannot resolve host {host}: {error}") from error
+        await self._network.connect(host, port, protocol, timeout_s=timeout_s)
+
+    def listen(self, host: str, port: int, accept: Callable[[], StreamProtocol]) -> Deferred[Listener]:
+        """As `Network.listen`."""
+        return self._network.listen(host, port, accept)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
