@@ -39,6 +39,7 @@ class WatchRefresher:
         self._settings = settings
         self._queue: dict[LedgerWatch, None] = {}
         self._in_flight = 0
+        self._pumping = False
         self._timer: Timer | None = None
         self._states = tree.watch_state(lambda _state: self._pump())
 
@@ -70,6 +71,9 @@ class WatchRefresher:
         self._pump()
 
     def _pump(self) -> None:
+        if self._pumping:
+            return  # called from below: the loop there goes on
+        self._pumping = True
         while (
             self._queue
             and self._timer is None
@@ -80,6 +84,7 @@ class WatchRefresher:
             del self._queue[watch]
             self._in_flight += 1
             Deferred.fromCoroutine(watch.refresh()).addBoth(self._on_refreshed)
+        self._pumping = False
 
     def _on_refreshed(self, result: object) -> None:
         self._in_flight -= 1

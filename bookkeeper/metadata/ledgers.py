@@ -52,7 +52,7 @@ class ZnodeLedgers:
         self._clock = clock
         self._random = random
         self._settings = settings
-        self._directories = Directories()
+        self._directories = Directories(root)
         self._ids = LedgerIds(tree, root, self._directories)
         self._refresher = WatchRefresher(tree, clock, settings)
 

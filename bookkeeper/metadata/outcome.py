@@ -171,16 +171,16 @@ class Errand:
         except NodeExists:
             return
 
-    async def ensure_all(self, path: str, access: Access = Access.DEFAULT) -> None:
-        """Make a persistent node and all its ancestors that are missing, empty."""
+    async def ensure_all(self, path: str, below: str = "") -> None:
+        """Make a persistent node and what is missing between `below` and it. Raises NodeAbsent if `below` is missing."""
         try:
-            await self.ensure(path, access=access)
+            await self.ensure(path)
         except NodeAbsent:
             parent = path.rpartition("/")[0]
-            if not parent:
+            if parent == below:
                 raise
-            await self.ensure_all(parent, access)
-            await self.ensure(path, access=access)
+            await self.ensure_all(parent, below)
+            await self.ensure(path)
 
     async def write(self, path: str, data: bytes, version: int) -> Stat:
         """Replace the data that has `version`. Raises NodeAbsent, NodeChanged."""
