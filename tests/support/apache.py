@@ -1,28 +1,46 @@
-"""The genuine Apache BookKeeper, fetched with Maven when a test asks for it.
+"""The genuine Apache BookKeeper, fetched with Maven when a test asks for it: its client as a tool, its bookie as a process.
 
 The jars land in `.cache/apache-<version>` of the checkout, or come from `--apache-home`. Nothing of them is committed.
+Needs a JDK (javac) of version 17 or newer and mvn; where one is missing the test is skipped and says which.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import select
 import shutil
+import socket
 import subprocess
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pytest
 
-from bookkeeper.embedded.java import find_java
+from bookkeeper.embedded.java import JavaNotFoundError, find_java
+from bookkeeper.embedded.process import dying_with_parent
 
 VERSION = "4.18.0"
 FETCH_TIMEOUT_S = 600
-RUN_TIMEOUT_S = 90
+ANSWER_TIMEOUT_S = 60
+START_TIMEOUT_S = 40
 
 _HERE = Path(__file__).parent
 _JAVA_SOURCES = _HERE.parent / "interop" / "java"
 _CACHE = _HERE.parent.parent / ".cache"
+_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class ApacheError(Exception):
+    """The genuine client failed; `code` is BKException's number."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code} {message}")
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,48 +48,43 @@ class Apache:
     """A directory of jars and the Java to run them with."""
 
     jars: Path
-    java: str
+    java: Path
 
-    @property
-    def class_path(self) -> str:
-        """All jars."""
-        return str(self.jars / "*")
+    def command(self, main_class: str, *arguments: object, classes: Path | None = None) -> list[str]:
+        """The command line of a Java program on these jars."""
+        path = [*([str(classes)] if classes else []), str(_JAVA_SOURCES), str(self.jars / "*")]
+        return [str(self.java), *_OPTIONS, "-cp", os.pathsep.join(path), main_class, *map(str, arguments)]
 
-    def run_tool(self, *arguments: object, timeout_s: float = RUN_TIMEOUT_S) -> list[str]:
-        """Run LedgerTool and return the lines it printed. Fails the test with its error output."""
-        command = [self.java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", self._tool_class_path()]
-        command += ["-Dlog4j2.level=warn", "LedgerTool", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-        if done.returncode != 0:
-            pytest.fail(f"LedgerTool {arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
-        return done.stdout.splitlines()
-
-    def _tool_class_path(self) -> str:
+    def tool_classes(self) -> Path:
+        """The directory of the compiled LedgerTool."""
         source = _JAVA_SOURCES / "LedgerTool.java"
         digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-        classes = self.jars.parent / f"tool-{digest}"
+        classes = _CACHE / f"tool-{VERSION}-{digest}"
         if not classes.is_dir():
-            building = self.jars.parent / f"tool-{digest}.{os.getpid()}"
-            javac = Path(self.java).with_name("javac")
-            compiler = str(javac) if javac.exists() else shutil.which("javac")
+            beside = self.java.resolve().with_name("javac")
+            compiler = str(beside) if beside.exists() else shutil.which("javac")
             if compiler is None:
                 pytest.skip("no javac beside the Java found: install a JDK, version 17 or newer")
+            building = classes.with_name(f"{classes.name}.{os.getpid()}")
             subprocess.run(
-                [compiler, "-cp", self.class_path, "-d", str(building), str(source)], check=True, timeout=120
+                [compiler, "-cp", str(self.jars / "*"), "-d", str(building), str(source)], check=True, timeout=120
             )
             building.rename(classes)
-        return f"{classes}{os.pathsep}{self.class_path}"
+        return classes
 
 
 def find_apache(apache_home: Path | None) -> Apache:
     """The Apache release to test against; skips the test, saying why, where it cannot be had."""
-    java = find_java()
+    try:
+        java = find_java().executable
+    except JavaNotFoundError as error:
+        pytest.skip(str(error))
     if apache_home is not None:
-        return Apache(apache_home, str(java.executable))
+        return Apache(apache_home, java)
     jars = _CACHE / f"apache-{VERSION}" / "jars"
     if not jars.is_dir():
         _fetch(jars)
-    return Apache(jars, str(java.executable))
+    return Apache(jars, java)
 
 
 def _fetch(jars: Path) -> None:
@@ -90,3 +103,144 @@ def _fetch(jars: Path) -> None:
     if done.returncode != 0:
         pytest.skip(f"Maven could not fetch Apache BookKeeper {VERSION}: {done.stdout.strip().splitlines()[-1:]}")
     arriving.rename(jars)
+
+
+class ApacheClient:
+    """The genuine client in one Java process, for as many commands as a run has. See LedgerTool.java."""
+
+    def __init__(self, apache: Apache, log_path: Path) -> None:
+        self._log_path = log_path
+        with log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                dying_with_parent(apache.command("LedgerTool", classes=apache.tool_classes())),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        self._rest = b""
+
+    def run(self, *words: object) -> list[str]:
+        """Give one command; the lines of its answer. Raises ApacheError; fails the test when no answer comes."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
+        self._process.stdin.flush()
+        lines: list[str] = []
+        while True:
+            line = self._line(words)
+            if line == "= ok":
+                return lines
+            if line.startswith("= "):
+                code, _, message = line[2:].partition(" ")
+                raise ApacheError(int(code), message)
+            lines.append(line)
+
+    def _line(self, words: tuple[object, ...]) -> str:
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while b"\n" not in self._rest:
+            readable, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            data = os.read(self._process.stdout.fileno(), 65536) if readable else b""
+            if not data:
+                why = "ended" if readable else f"gave no answer within {ANSWER_TIMEOUT_S} s"
+                pytest.fail(f"Apache's client {why} on {words}; its log:\n{_tail(self._log_path)}")
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ApacheBookie:
+    """A genuine bookie process with its own directories, or on those of one of ours.
+
+    settings: its conf file; must name bookiePort, metadataServiceUri and the directories.
+    """
+
+    def __init__(self, apache: Apache, directory: Path, settings: Mapping[str, str]) -> None:
+        self._apache, self._directory = apache, directory
+        self.settings = {
+            "allowLoopback": "true",
+            "listeningInterface": "lo",
+            "ledgerStorageClass": "org.apache.bookkeeper.bookie.SortedLedgerStorage",
+            "journalPreAllocSizeMB": "1",
+            "journalMaxGroupWaitMSec": "1",
+            "skipListSizeLimit": str(8 << 20),
+            "dbStorage_writeCacheMaxSizeMb": "8",
+            "httpServerEnabled": "false",
+            **settings,
+        }
+        self.log_path = directory / "apache-bookie.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bookie_id(self) -> str:
+        """The id under which it registers."""
+        return f"127.0.0.1:{self.settings['bookiePort']}"
+
+    def start(self) -> None:
+        """Start and wait until it serves. Fails the test with the end of its log when it does not."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        conf = self._directory / "apache.conf"
+        conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                dying_with_parent(self._apache.command("org.apache.bookkeeper.server.Main", "--conf", conf)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._directory,
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not _serves(int(self.settings["bookiePort"])):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                code = self._process.poll()
+                self.kill()
+                pytest.fail(f"Apache's bookie did not start (code {code}):\n{_tail(self.log_path)}")
+            time.sleep(0.05)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(START_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """SIGKILL; does nothing when it does not run."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+def _serves(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _tail(path: Path) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-40:])

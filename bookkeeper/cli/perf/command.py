@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bookkeeper.cli.connection import add_connection_arguments, client_settings
-from bookkeeper.cli.output import CommandFailed, note, print_json
+from bookkeeper.cli.connection import add_connection_arguments, client_settings, parse_settings
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note, print_json
 from bookkeeper.cli.perf.calibrate import calibrate
 from bookkeeper.cli.perf.counters import BookieProcess, process_memory_bytes
 from bookkeeper.cli.perf.report import Cell, print_cells, print_legend
@@ -33,80 +34,115 @@ DIGESTS = {"crc32c": "CRC32C", "crc32": "CRC32", "mac": "MAC", "dummy": "DUMMY"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The sub-commands of `bookkeeper perf`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    write = actions.add_parser("write", help="append to new ledgers")
-    add_connection_arguments(write)
-    _add_workload(write)
-    read = actions.add_parser("read", help="read closed ledgers again and again")
-    add_connection_arguments(read)
-    _add_workload(read)
+    write = actions.add_parser("write", help="append to new ledgers", description="Append to new ledgers.")
+    read = actions.add_parser(
+        "read", help="read closed ledgers again and again", description="Read closed ledgers again and again."
+    )
+    for single in (write, read):
+        add_connection_arguments(single)
+        _add_cell(single)
+        _add_workload(single)
     read.add_argument(
-        "-ledger", type=int, action="append", default=[], metavar="ID", help="ledger to read, repeatable, required"
+        "-ledger", type=int, action="append", required=True, metavar="ID", help="ledger to read, repeatable, required"
     )
-    bench = actions.add_parser("bench", help="start a cluster, measure every cell, stop it")
+    bench = actions.add_parser(
+        "bench",
+        help="start a cluster, measure every cell, stop it",
+        description="Start a cluster, measure every size x window x protocol version, stop it.",
+    )
     _add_workload(bench)
-    bench.add_argument(
-        "--sizes", type=_numbers, default=[128, 1024, 10240], metavar="BYTES,...", help="(default: 128,1024,10240)"
-    )
-    bench.add_argument(
-        "--windows",
-        type=_numbers,
-        default=[1, 100, 1000, 5000],
-        metavar="N,...",
-        help="outstanding (default: 1,100,1000,5000)",
-    )
-    bench.add_argument(
-        "--versions", type=_numbers, default=[2, 3], metavar="2|3,...", help="protocol versions (default: 2,3)"
-    )
-    bench.add_argument("--bookies", type=int, default=3, help="(default: %(default)s)")
-    bench.add_argument("--directory", type=Path, help="for the data; its disk is what is measured (default: temporary)")
+    bench.add_argument("--sizes", type=_numbers, default=[128, 1024, 10240], metavar="BYTES,...",
+                       help="payload bytes (default: 128,1024,10240)")  # fmt: skip
+    bench.add_argument("--windows", type=_numbers, default=[1, 100, 1000, 5000], metavar="N,...",
+                       help="in flight per client process (default: 1,100,1000,5000)")  # fmt: skip
+    bench.add_argument("--versions", type=_versions, default=[2, 3], metavar="V,...",
+                       help="protocol versions (default: 2,3)")  # fmt: skip
+    bench.add_argument("--bookies", type=int, default=3, metavar="N", help="(default: %(default)s)")
+    bench.add_argument("--directory", type=Path, metavar="DIR",
+                       help="for the data; its disk is what is measured (default: temporary)")  # fmt: skip
     bench.add_argument("--no-reads", action="store_true", help="writes only")
     bench.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE",
                        help="bookie setting, repeatable")  # fmt: skip
 
 
 def _numbers(text: str) -> list[int]:
-    return [int(word) for word in text.split(",")]
+    numbers = [int(word) for word in text.split(",")]
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: each must be at least 1")
+    return numbers
+
+
+def _versions(text: str) -> list[int]:
+    versions = _numbers(text)
+    if not set(versions) <= {2, 3}:
+        raise argparse.ArgumentTypeError(f"{text}: the protocol versions are 2 and 3")
+    return versions
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text}: true or false")
+    return text.lower() == "true"
+
+
+def _at_least_one(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least 1")
+    return number
+
+
+def _add_cell(parser: argparse.ArgumentParser) -> None:
+    """What is one cell of the table; `bench` goes through many."""
+    group = parser.add_argument_group("cell")
+    group.add_argument("-entrysize", type=int, default=128, metavar="BYTES", help="payload (default: %(default)s)")
+    group.add_argument("-throttle", "--outstanding", type=_at_least_one, default=1000, metavar="N", dest="outstanding",
+                       help="in flight per client process (default: %(default)s)")  # fmt: skip
+    group.add_argument("-useV2", type=_boolean, default=True, metavar="BOOL", help="protocol v2 (default: true)")
+    group.add_argument("--calibrate-on", type=Path, metavar="DIR",
+                       help="disk to calibrate on (default: that of temporary files)")  # fmt: skip
 
 
 def _add_workload(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("workload")
-    group.add_argument("-ensemble", type=int, default=3, help="(default: %(default)s)")
-    group.add_argument("-quorum", type=int, default=2, help="copies (default: %(default)s)")
-    group.add_argument("-ackQuorum", type=int, default=2, help="copies to wait for (default: %(default)s)")
-    group.add_argument("-entrysize", type=int, default=128, help="payload bytes (default: %(default)s)")
-    group.add_argument(
-        "-throttle", "--outstanding", type=int, default=1000, help="in flight per client process (default: %(default)s)"
-    )
-    group.add_argument("-ledgers", type=int, default=1, help="per client process (default: %(default)s)")
-    group.add_argument(
-        "-time", type=float, default=10.0, help="seconds; the first quarter is not counted (default: %(default)s)"
-    )
-    group.add_argument("-warmupMessages", type=int, default=1000, help="before the time runs (default: %(default)s)")
-    group.add_argument(
-        "-useV2", type=lambda text: text.lower() == "true", default=True, metavar="BOOL", help="(default: true)"
-    )
-    group.add_argument("--digest", choices=DIGESTS, default="crc32c", help="(default: %(default)s)")
-    group.add_argument("-password", default="", help="(default: none)")
-    group.add_argument("--clients", type=int, default=1, help="client processes (default: %(default)s)")
-    group.add_argument(
-        "--calibrate-on", type=Path, metavar="DIR", help="disk to calibrate on (default: temporary files')"
-    )
+    group.add_argument("-ensemble", type=int, default=3, metavar="E", help="bookies (default: %(default)s)")
+    group.add_argument("-quorum", type=int, default=2, metavar="QW", help="copies (default: %(default)s)")
+    group.add_argument("-ackQuorum", type=int, default=2, metavar="QA",
+                       help="copies to wait for (default: %(default)s)")  # fmt: skip
+    group.add_argument("-ledgers", type=_at_least_one, default=1, metavar="N",
+                       help="per client process (default: %(default)s)")  # fmt: skip
+    group.add_argument("-time", type=float, default=10.0, metavar="SECONDS",
+                       help="a cell; the first quarter is not counted (default: %(default)g)")  # fmt: skip
+    group.add_argument("-warmupMessages", type=int, default=1000, metavar="N",
+                       help="entries before the time runs (default: %(default)s)")  # fmt: skip
+    group.add_argument("--digest", choices=DIGESTS, default="crc32c", help="checksum (default: %(default)s)")
+    group.add_argument("-password", default="", metavar="TEXT", help="the ledgers' (default: none)")
+    group.add_argument("--clients", type=_at_least_one, default=1, metavar="N",
+                       help="client processes (default: %(default)s)")  # fmt: skip
     group.add_argument("--json", action="store_true", help="JSON instead of a table")
 
 
-def _job(args: argparse.Namespace, uri: str, kind: str) -> Task:
+def _cell(args: argparse.Namespace, uri: str) -> Task:
+    """The one cell of `write` and `read`."""
+    if args.outstanding < args.ledgers:
+        raise CommandFailed(
+            f"{args.outstanding} outstanding for {args.ledgers} ledgers: need at least one each", EXIT_USAGE
+        )
+    return _task(args, uri, args.action, args.entrysize, args.outstanding, use_v2=args.useV2)
+
+
+def _task(args: argparse.Namespace, uri: str, kind: str, entry_size: int, outstanding: int, *, use_v2: bool) -> Task:
     return Task(
         uri=uri,
         kind=kind,
         ensemble=args.ensemble,
         write_quorum=args.quorum,
         ack_quorum=args.ackQuorum,
-        entry_size=args.entrysize,
-        outstanding=args.outstanding,
-        ledgers=args.ledgers,
+        entry_size=entry_size,
+        outstanding=outstanding,
+        ledgers=min(args.ledgers, outstanding),
         seconds=args.time,
         warmup_entries=args.warmupMessages,
-        use_v2=args.useV2,
+        use_v2=use_v2,
         digest=DIGESTS[args.digest],
         password=args.password,
     )
@@ -114,53 +150,45 @@ def _job(args: argparse.Namespace, uri: str, kind: str) -> Task:
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen measurement and print it."""
-    if args.outstanding < args.ledgers:
-        raise CommandFailed(f"{args.outstanding} outstanding for {args.ledgers} ledgers: need at least one each", 2)
     if args.action == "bench":
         cells = list(_bench(args))
     else:
-        uri = client_settings(args).metadata_service_uri
-        job = _job(args, uri, args.action)
+        task = _cell(args, client_settings(args).metadata_service_uri)
         if args.action == "read":
-            if not args.ledger:
-                raise CommandFailed("which ledger? Give -ledger ID; `bookkeeper perf write` prints the ids it wrote", 2)
-            job = dataclasses.replace(job, ledger_ids=tuple(args.ledger))
+            task = dataclasses.replace(task, ledger_ids=tuple(args.ledger))
         directory = args.calibrate_on or Path(tempfile.gettempdir())
-        cells = [run_workload(job, clients=args.clients, calibration=calibrate(directory))]
+        cells = [run_workload(task, clients=args.clients, calibration=calibrate(directory))]
     if args.json:
         print_json([cell.to_json() for cell in cells])
-        return 0
+        return EXIT_OK
     print_legend(cells[0])
     print_cells(cells)
     if args.action == "write":
         note(f"ledgers written: {' '.join(map(str, cells[0].ledger_ids))}")
-    return 0
+    return EXIT_OK
 
 
 def _bench(args: argparse.Namespace) -> Iterator[Cell]:
-    from bookkeeper.cli.connection import parse_settings
     from bookkeeper.embedded.cluster import LocalCluster
 
     settings = {"httpServerEnabled": "true", "httpServerPort": "0", **parse_settings(args.settings)}
     with LocalCluster(args.bookies, directory=args.directory, settings=settings) as cluster:
         bookies = [BookieProcess(bookie.pid, bookie.metrics_url) for bookie in cluster.bookies]
-        idle = [process_memory_bytes(bookie.pid) / 1e6 for bookie in bookies]
-        note(f"bookies are up, idle memory {', '.join(f'{size:.0f}' for size in idle)} MB")
-        job = _job(args, cluster.uri, "write")
-        for version in args.versions:
-            for size in args.sizes:
-                calibration = calibrate(cluster.directory)
-                for window in args.windows:
-                    job = dataclasses.replace(job, use_v2=version == 2, entry_size=size, outstanding=window)
-                    job = dataclasses.replace(job, warmup_entries=min(args.warmupMessages, window * 50), kind="write")
-                    job = dataclasses.replace(job, ledger_ids=())
-                    note(f"write {size} B x {window}, v{version}")
-                    cell = run_workload(job, clients=args.clients, bookies=bookies, calibration=calibration)
-                    yield cell
-                    if args.no_reads:
-                        continue
-                    job = dataclasses.replace(job, kind="read", ledger_ids=cell.ledger_ids)
+        note(f"bookies are up, idle memory {_memory(bookies)}")
+        for version, size in itertools.product(args.versions, args.sizes):
+            calibration = calibrate(cluster.directory)
+            for window in args.windows:
+                write = _task(args, cluster.uri, "write", size, window, use_v2=version == 2)
+                write = dataclasses.replace(write, warmup_entries=min(args.warmupMessages, window * 50))
+                note(f"write {size} B x {window}, v{version}")
+                cell = run_workload(write, clients=args.clients, bookies=bookies, calibration=calibration)
+                yield cell
+                if not args.no_reads:
+                    read = dataclasses.replace(write, kind="read", ledger_ids=cell.ledger_ids)
                     note(f"read  {size} B x {window}, v{version}")
-                    yield run_workload(job, clients=args.clients, bookies=bookies, calibration=calibration)
-        after = [process_memory_bytes(bookie.pid) / 1e6 for bookie in bookies]
-        note(f"memory of the bookies afterwards: {', '.join(f'{size:.0f}' for size in after)} MB")
+                    yield run_workload(read, clients=args.clients, bookies=bookies, calibration=calibration)
+        note(f"memory of the bookies afterwards: {_memory(bookies)}")
+
+
+def _memory(bookies: Sequence[BookieProcess]) -> str:
+    return f"{', '.join(f'{process_memory_bytes(bookie.pid) / 1e6:.0f}' for bookie in bookies)} MB"

@@ -212,7 +212,8 @@ async def _say_ready_and_wait() -> None:
 async def _write(client: LedgerClient, job: Task, measurement: Measurement) -> list[int]:
     payload = random.Random(1).randbytes(job.entry_size)
     window = max(1, job.outstanding // job.ledgers)
-    writers, ledger_ids = [], []
+    writers: list[tuple[WriteHandle, LedgerWriter]] = []
+    ledger_ids: list[int] = []
     for _ in range(job.ledgers):
         handle = await client.create(
             ensemble=job.ensemble,

@@ -78,7 +78,9 @@ def _ledgermetadata(args: argparse.Namespace) -> int:
     ledger_id = LedgerId(args.ledger_id)
     if args.dumptofile and args.restorefromfile:
         raise CommandFailed("take either -dumptofile or -restorefromfile", EXIT_USAGE)
-    restored = parse_ledger(args.restorefromfile.read_bytes()) if args.restorefromfile else None
+    restored = (
+        parse_ledger(args.restorefromfile.read_bytes(), str(args.restorefromfile)) if args.restorefromfile else None
+    )
 
     async def use(store: MetadataStore) -> Versioned[LedgerMetadata]:
         if restored is None:

@@ -7,7 +7,15 @@ import os
 import shutil
 from pathlib import Path
 
-from bookkeeper.bookie.identity import DirectoryKind, bookie_id_of, directories_of, expected_cookie, lock_directories
+from bookkeeper.bookie.addresses import interface_address
+from bookkeeper.bookie.identity import (
+    DirectoryKind,
+    advertised_host,
+    bookie_id_of,
+    directories_of,
+    expected_cookie,
+    lock_directories,
+)
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, confirm, note
 from bookkeeper.cli.reactor import with_store
 from bookkeeper.cli.shell.base import ShellCommand, add_force, metadata_uri, server_settings
@@ -21,11 +29,8 @@ def configured_bookie_id(args: argparse.Namespace) -> str:
     """The id of the bookie whose conf file was given. Raises CommandFailed without --conf, ConfigurationError."""
     if args.conf is None:
         raise CommandFailed("which bookie? Give its conf file (--conf) before the command", EXIT_USAGE)
-    from bookkeeper.bookie.addresses import local_address
-    from bookkeeper.bookie.identity import advertised_host
-
     settings = server_settings(args)
-    host = advertised_host(settings, local_address(settings))
+    host = advertised_host(settings, interface_address(settings.listening_interface))
     return bookie_id_of(settings, host, settings.bookie_port)
 
 
