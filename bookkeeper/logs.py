@@ -48,8 +48,11 @@ class StreamObserver:
         self._verbose = verbose
 
     def __call__(self, event: LogEvent) -> None:
-        """Print one event, unless it is below the level."""
-        if _rank(event.get("log_level", LogLevel.info)) < self._rank:
+        """Print one event, unless it is below the level. Twisted's own small talk ("... starting on 3181") is debug."""
+        level = event.get("log_level", LogLevel.info)
+        if level is LogLevel.info and event.get("log_namespace") == "log_legacy":
+            level = LogLevel.debug
+        if _rank(level) < self._rank:
             return
         try:
             self._stream.write(self._write(event, self._verbose) + "\n")

@@ -444,7 +444,7 @@ class BookieServer:
         try:
             notify(state)
         except OSError as error:
-            log.warn(
+            log.debug(
                 "Nobody listens on NOTIFY_SOCKET={address}: {error}",
                 address=os.environ.get("NOTIFY_SOCKET"),
                 error=error,
