@@ -11,6 +11,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from typing import Literal
 
 from bookkeeper.model import DigestType, Status
 from bookkeeper.wire.codec import ServerCodec, request_encoder, response_decoder
@@ -32,9 +33,8 @@ def report(name: str, count: int, work: Callable[[], object]) -> None:
     print(f"{name:<44}{best / count * 1e6:8.3f} us")
 
 
-def bench_version(version: int, count: int, payload_size: int) -> None:
+def bench_version(version: Literal[2, 3], count: int, payload_size: int) -> None:
     """Everything one add and one read cost on both sides."""
-    assert version in (2, 3)
     key = master_key(b"")
     digest = digest_of(DigestType.CRC32C, b"")
     entry_ids = list(range(FIRST_ENTRY_ID, FIRST_ENTRY_ID + count))
@@ -66,9 +66,8 @@ def bench_version(version: int, count: int, payload_size: int) -> None:
     bench_many_ledgers(version, count, payload_size)
 
 
-def bench_many_ledgers(version: int, count: int, payload_size: int) -> None:
+def bench_many_ledgers(version: Literal[2, 3], count: int, payload_size: int) -> None:
     """Adds of a different ledger each: every batch has one entry."""
-    assert version in (2, 3)
     encoder, key, digest = request_encoder(version), master_key(b""), digest_of(DigestType.CRC32C, b"")
     frames = []
     for ledger_id in random.Random(1).sample(range(20_000), count):
@@ -95,7 +94,8 @@ def main() -> None:
     """Print all figures."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 400
     payload_size = int(sys.argv[2]) if len(sys.argv) > 2 else 128
-    print(f"{platform.python_implementation()} {platform.python_version()}, {count} entries of {payload_size} B per chunk")
+    build = f"{platform.python_implementation()} {platform.python_version()} on {platform.machine()}"
+    print(f"{build}, {count} entries of {payload_size} B per chunk")
     bench_version(2, count, payload_size)
     bench_version(3, count, payload_size)
     bench_digests(count, payload_size)
