@@ -291,6 +291,17 @@ class FaultyFileSystem:
         """Make the n-th changing operation from now (1 = the next) and all after it raise PowerCut, until `crash`."""
         self._cut_countdown = n
 
+    @property
+    def power_is_cut(self) -> bool:
+        """True from the operation at which the power went until `crash`."""
+        return self._cut_countdown is not None and self._cut_countdown <= 0
+
+    def forget_faults(self) -> None:
+        """Take back the failures and the power cut that were planned and have not happened."""
+        if not self.power_is_cut:
+            self._cut_countdown = None
+        self._failures.clear()
+
     def enter(self, op: Op, path: str) -> None:
         """Count an operation, and fail where that was planned."""
         if self._cut_countdown is not None and (op in CHANGING or self._cut_countdown <= 0):
@@ -471,6 +482,16 @@ class FaultyFileSystem:
         """See FileSystem."""
         for file in files:
             file.sync()
+
+    def sync_dirs(self, paths: Sequence[str]) -> None:
+        """See FileSystem."""
+        for path in paths:
+            self.sync_dir(path)
+
+    def make_dirs_many(self, paths: Sequence[str]) -> None:
+        """See FileSystem."""
+        for path in paths:
+            self.make_dirs(path)
 
     # --- inside
 

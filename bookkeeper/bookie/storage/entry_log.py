@@ -154,8 +154,9 @@ class EntryLogs:
             active.synced = True
 
     def roll(self) -> None:
-        """Close the active log: ledgers map, sync, then the header that names the map, sync (I-61). The next append creates another.
+        """Close the active log: ledgers map, sync, then the header that names the map, sync (I-61).
 
+        The next append creates another log.
         A disk too full for the map leaves the log without one, which is legal.
         """
         active = self._active

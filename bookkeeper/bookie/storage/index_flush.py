@@ -14,7 +14,7 @@ Thread: storage worker. The entry logs must have been synced before (I-58).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -68,23 +68,26 @@ class IndexFlusher:
         self._cache = cache
         self._batch = max(1, min(BATCH_MAX, open_files_max // 2))
 
-    def flush(self) -> int:
+    def flush(self, between: Callable[[], None]) -> int:
         """Make everything dirty durable; return the number of files written.
 
+        between: called between two batches; what it adds to the index must point to synced bytes of the logs (I-58).
         Raises NoWritableDisk (full; what was not written stays dirty, try again later); anything else is fatal (I-48).
         """
         states = sorted(self._cache.take_dirty(), key=_by_directory)
         named: set[str] = set()
         for start in range(0, len(states), self._batch):
             self._flush_batch(states[start : start + self._batch], named)
-        for directory in sorted(named):
-            self._fs.sync_dir(directory)
+            between()
+        self._fs.sync_dirs(sorted(named))
         return len(states)
 
     def _flush_batch(self, states: list[LedgerState], named: set[str]) -> None:
         for state in states:
             self._complete_pages(state)
         changes = [self._collect(state) for state in states]
+        with self._full_disk_told(changes[0]):
+            self._fs.make_dirs_many(sorted({os.path.dirname(change.path) for change in changes if change.is_new}))
         try:
             for change in changes:
                 self._write(change)
@@ -181,8 +184,6 @@ class IndexFlusher:
         while True:
             try:
                 return self._fs.open(path, OpenMode.CREATE_EXCLUSIVE)
-            except FileNotFoundError:
-                self._fs.make_dirs(os.path.dirname(path))
             except FileExistsError:  # of a checkpoint that a crash or a full disk ended
                 self._fs.unlink(path)
 

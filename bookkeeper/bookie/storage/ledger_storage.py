@@ -378,8 +378,14 @@ class LedgerStorage:
             self.flush_snapshot()
         with _Fatal(self):
             self._logs.sync()
-            self.counters.index_files_written += self._index_flusher.flush()
+            self.counters.index_files_written += self._index_flusher.flush(self._make_room)
         self.counters.checkpoints += 1
+
+    def _make_room(self) -> None:
+        """Adds go on while very many files are written: flush what they filled, synced before the index names it."""
+        if self._snapshots:
+            self.flush_snapshot()
+            self._logs.sync()
 
     @property
     def is_dirty(self) -> bool:

@@ -101,43 +101,59 @@ class LogReader:
 
     def _read_bodies(self, file: File, path: str, ledger_id: int, ordered: list[Located], results: Results) -> None:
         """All entries of one log, ascending by location. What stays None needs a blocking read."""
+        unpack = RECORD_HEAD.unpack_from
+        data, start = self._data, self._start
         for position, (location, entry_id, index) in enumerate(ordered):
-            offset = (location & OFFSET_MASK) - SIZE.size
-            at = offset - self._start
-            if at < 0 or at + HEAD_SIZE > len(self._data):
-                size = _span(ordered, position)
-                if not self._fill(file, offset, size):
-                    return
-                at = 0
-            end = at
-            problem = self._check_head(at, offset, ledger_id, entry_id)
-            if problem is None:
-                (size,) = SIZE.unpack_from(self._data, at)
+            at = (location & OFFSET_MASK) - SIZE.size - start
+            if 0 <= at <= len(data) - HEAD_SIZE:
+                size, found_ledger_id, found_entry_id = unpack(data, at)
                 end = at + SIZE.size + size
-                if end > len(self._data):
-                    if offset + SIZE.size + size > file.size():
-                        problem = f"a body of {size} bytes reaches beyond the end"
-                    elif not self._fill(file, offset, max(SIZE.size + size, _span(ordered, position))):
-                        return
-                    else:
-                        at, end = 0, SIZE.size + size
-                        problem = None if end <= len(self._data) else "short read"
-            if problem is None:
-                results[index] = self._data[at + SIZE.size : end]
-            else:
-                log.error(
-                    "{path} at {offset}, ledger {ledger_id} entry {entry_id}: {problem}",
-                    path=path, offset=offset, ledger_id=ledger_id, entry_id=entry_id, problem=problem,
-                )  # fmt: skip
-                results[index] = Status.IO_ERROR
+                if (
+                    found_entry_id == entry_id
+                    and found_ledger_id == ledger_id
+                    and size >= RECORD_SIZE_MIN
+                    and end <= len(data)
+                ):
+                    results[index] = data[at + SIZE.size : end]
+                    continue
+            if not self._read_body(file, path, ledger_id, ordered, position, results):
+                return
+            data, start = self._data, self._start
 
-    def _check_head(self, at: int, offset: int, ledger_id: int, entry_id: int) -> str | None:
-        """What is wrong with the record at `at` of the window, None when it is the one wanted."""
+    def _read_body(
+        self, file: File, path: str, ledger_id: int, ordered: list[Located], position: int, results: Results
+    ) -> bool:
+        """One entry that is not wholly in the window, or not what it should be. False: it needs a blocking read."""
+        location, entry_id, index = ordered[position]
+        offset = (location & OFFSET_MASK) - SIZE.size
+        span = _span(ordered, position)
+        if not self._fill(file, offset, span):
+            return False
+        problem = self._check_head(offset, ledger_id, entry_id)
+        if problem is None:
+            (size,) = SIZE.unpack_from(self._data)
+            end = SIZE.size + size
+            if offset + end > file.size():
+                problem = f"a body of {size} bytes reaches beyond the end"
+            elif end > len(self._data) and not self._fill(file, offset, max(end, span)):
+                return False
+            else:
+                results[index] = self._data[SIZE.size : end]
+                return True
+        log.error(
+            "{path} at {offset}, ledger {ledger_id} entry {entry_id}: {problem}",
+            path=path, offset=offset, ledger_id=ledger_id, entry_id=entry_id, problem=problem,
+        )  # fmt: skip
+        results[index] = Status.IO_ERROR
+        return True
+
+    def _check_head(self, offset: int, ledger_id: int, entry_id: int) -> str | None:
+        """What is wrong with the record at `offset`, where the window starts; None when it is the one wanted."""
         if offset < HEADER_SIZE:
             return "the index points into the header"
-        if at + HEAD_SIZE > len(self._data):
+        if len(self._data) < HEAD_SIZE:
             return "the index points beyond the end"
-        size, found_ledger_id, found_entry_id = RECORD_HEAD.unpack_from(self._data, at)
+        size, found_ledger_id, found_entry_id = RECORD_HEAD.unpack_from(self._data)
         if found_ledger_id != ledger_id or found_entry_id != entry_id:
             return f"found ledger {found_ledger_id} entry {found_entry_id}"
         if not RECORD_SIZE_MIN <= size < LOG_BYTES_MAX:

@@ -105,6 +105,39 @@ def test_a_power_cut_during_the_replay_is_survived_too() -> None:
         stored.check()
 
 
+def test_buffers_that_fill_during_a_checkpoint_are_flushed_in_it_and_survive_a_power_cut() -> None:
+    """I-58: the index of the batches that follow names them, so their log is synced first."""
+    cut = 0
+    while True:
+        cut += 4
+        stored = two_directories()
+        for ledger_id in range(40):
+            stored.add(ledger_id, 0, 2)
+
+        def fill(op: Op, path: str, stored: StoredLedgers = stored) -> None:
+            if op is Op.RENAME and path.endswith(("9.idx.new", "3.idx.new")) and stored.storage.can_rotate:
+                for ledger_id in range(0, 40, 3):
+                    stored.add(ledger_id, len(stored.journal), 1)
+                stored.storage.rotate()
+
+        stored.fs.on_operation = fill
+        stored.fs.cut_power_at(cut)
+        try:
+            stored.checkpoint()
+        except PowerCut:
+            stored.fs.on_operation = None
+            stored.crash(random.Random(cut))
+            stored.replay()
+            stored.check()
+            continue
+        assert stored.storage.counters.flushes > 1
+        stored.fs.on_operation = None
+        stored.crash()
+        stored.replay()
+        stored.check()
+        return
+
+
 def test_a_torn_header_is_read_from_its_other_copy() -> None:
     """The journal has only the change; key and fence of before must not be lost with the torn sector."""
     stored = StoredLedgers()
