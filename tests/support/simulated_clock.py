@@ -154,11 +154,7 @@ class ProcessClock:
 
 
 class SimulatedWorker:
-    """The `Worker` port: work runs in order, each piece after a random delay, its callback after another.
-
-    `on_crash_in_work(error)`: called when a piece of work raises a BaseException that is no Exception, as a disk that
-    simulates a power cut in mid-work does; the process must be dead afterwards.
-    """
+    """The `Worker` port: work runs in order, each piece after a random delay, its callback after another."""
 
     def __init__(
         self,
@@ -167,11 +163,9 @@ class SimulatedWorker:
         rng: random.Random,
         *,
         delay_max_s: float = 0.004,
-        on_crash_in_work: Callable[[BaseException], None] | None = None,
     ) -> None:
         self.name = name
         self._process, self._rng, self._delay_max_s = process, rng, delay_max_s
-        self._on_crash_in_work = on_crash_in_work
         self._free_at = 0.0
         self._stopped = False
         self._queued = 0
@@ -196,11 +190,6 @@ class SimulatedWorker:
             call = on_done
         except Exception as error:  # noqa: BLE001 - handed to the submitter, as the port promises
             outcome, call = error, on_error
-        except BaseException as error:
-            if self._on_crash_in_work is None:
-                raise
-            self._on_crash_in_work(error)
-            return
         # In order although the delays are random: each callback is scheduled at or after the previous one.
         self._process.clock.callLater(0.0, self._finish, call, outcome)
 

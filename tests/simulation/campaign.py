@@ -1,0 +1,283 @@
+"""One run: writers, readers and recoverers at work while everything breaks, then peace, then the reckoning.
+
+0 .. FAULT_SECONDS      faults at random moments: power cuts (also in the middle of a file operation), connections cut,
+                        hosts partitioned, slow links, metadata replies lost, calls failed, sessions expired, clients killed
+then                    faults stop, everything restarts; every ledger is recovered by two clients at once and read
+                        by both; all promises are checked
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.defer import CancelledError
+
+from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.writer import WriteHandle
+from bookkeeper.errors import BookKeeperError
+from tests.simulation.history import LedgerHistory, Violation
+from tests.simulation.world import SimulatedClient, World
+
+BOOKIES = 5
+FAULT_SECONDS = 6.0
+PEACE_SECONDS = 120.0
+LEDGERS = 2
+ENTRIES_MAX = 60
+QUORUMS = ((3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 3), (5, 3, 2), (2, 2, 1))
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run did."""
+
+    seed: int
+    steps: int = 0
+    trace: str = ""
+    acknowledged: int = 0
+    recovered: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    violation: BaseException | None = None
+
+
+class Campaign:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(f"campaign/{seed}")
+        self.world = World(seed, use_v2=self.rng.random() < 0.7)
+        self.histories: dict[int, LedgerHistory] = {}
+        self.outcome = Outcome(seed)
+        self._writers: list[SimulatedClient] = []
+        self._peace = False
+
+    def run(self) -> Outcome:
+        """Run it all; a violation ends it and is in the outcome."""
+        try:
+            self._run()
+        except Violation as violation:
+            self.outcome.violation = violation
+        world, outcome = self.world, self.outcome
+        outcome.steps = world.clock.steps
+        outcome.trace = world.trace_digest
+        outcome.faults = world.all_faults()
+        outcome.acknowledged = sum(history.acknowledged + 1 for history in self.histories.values())
+        return outcome
+
+    def _run(self) -> None:
+        world = self.world
+        for _ in range(BOOKIES):
+            world.add_bookie()
+        self._until(lambda: all(bookie.bookie is not None for bookie in world.bookies), 20.0, "the bookies to start")
+        world.run_until(lambda: False, seconds=0.2)
+        for _ in range(LEDGERS):
+            client = world.add_client()
+            self._writers.append(client)
+            world.spawn(self._write(client))
+        world.spawn(self._recover_at_some_time())
+        self._schedule_faults()
+        world.run_until(lambda: bool(world.errors), seconds=FAULT_SECONDS)
+        self._check_errors()
+        self._make_peace()
+        done: list[int] = []
+        for history in list(self.histories.values()):
+            world.spawn(self._reckon(history, done))
+        self._until(lambda: len(done) == len(self.histories), PEACE_SECONDS, "recovery after the faults stopped")
+
+    def _until(self, done: Callable[[], bool], seconds: float, what: str) -> None:
+        finished = self.world.run_until(lambda: done() or bool(self.world.errors), seconds=seconds)
+        self._check_errors()
+        if not finished:
+            raise Violation(f"L-1: waited {seconds:g} simulated seconds for {what}")
+
+    def _check_errors(self) -> None:
+        for error in self.world.errors:
+            if isinstance(error, Violation):
+                raise error
+            raise Violation(f"an error that no fault explains: {type(error).__name__}: {error}") from error
+
+    # --- the clients' work
+
+    async def _write(self, client: SimulatedClient) -> None:
+        ensemble, write_quorum, ack_quorum = self.rng.choice(QUORUMS)
+        try:
+            handle = await client.ledgers.create(
+                ensemble=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=b"secret"
+            )
+        except BookKeeperError as error:
+            self.world.note(f"{client.name} could not create: {type(error).__name__}")
+            return
+        history = self.histories[handle.ledger_id] = LedgerHistory(handle.ledger_id)
+        self.world.note(f"{client.name} created {handle.ledger_id}")
+        handle.on_acknowledged = self._guarded(history.on_acknowledged)
+        await self._append_until_the_end(client, handle, history)
+
+    def _guarded(self, check: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Any) -> None:
+            try:
+                check(*arguments)
+            except Violation as violation:
+                self.world.errors.append(violation)
+
+        return call
+
+    async def _append_until_the_end(self, client: SimulatedClient, handle: WriteHandle, history: LedgerHistory) -> None:
+        number = 0
+        try:
+            while number < ENTRIES_MAX and not self._peace:
+                count = self.rng.randint(1, 5)
+                payloads = [self._payload(handle.ledger_id, number + each) for each in range(count)]
+                await handle.ready()
+                history.on_appended(payloads)
+                handle.append_batch_nowait(payloads)
+                number += count
+                await self.world.pause(self.rng.random() * 0.25)
+            if self.rng.random() < 0.5:
+                metadata = await handle.close()
+                assert metadata.last_entry_id is not None
+                history.on_closed(metadata.last_entry_id)
+                self.world.note(f"{client.name} closed {handle.ledger_id} at {metadata.last_entry_id}")
+        except (BookKeeperError, CancelledError) as error:
+            self.world.note(f"{client.name} stopped writing {handle.ledger_id}: {type(error).__name__}")
+
+    def _payload(self, ledger_id: int, number: int) -> bytes:
+        return b"%d/%d/" % (ledger_id, number) + self.rng.randbytes(self.rng.choice((0, 10, 100, 700)))
+
+    async def _recover_at_some_time(self) -> None:
+        """A backup takes ledgers over while their writers may still live."""
+        for _ in range(2):
+            await self.world.pause(self.rng.random() * FAULT_SECONDS)
+            if self._peace or not self.histories:
+                return
+            history = self.rng.choice(list(self.histories.values()))
+            client = self.world.add_client()
+            try:
+                handle = await client.ledgers.open(history.ledger_id, password=b"secret")
+                history.on_closed(handle.last_add_confirmed)
+                self.outcome.recovered += 1
+                self.world.note(f"{client.name} recovered {history.ledger_id} to {handle.last_add_confirmed}")
+                await self._read_all(handle, history)
+            except BookKeeperError as error:
+                self.world.note(f"{client.name} could not recover {history.ledger_id}: {type(error).__name__}")
+
+    async def _read_all(self, handle: ReadHandle, history: LedgerHistory) -> list[bytes]:
+        payloads: list[bytes] = []
+        async for batch in handle.batches():
+            for entry in batch:
+                history.on_read(entry.entry_id, entry.payload)
+                payloads.append(entry.payload)
+        return payloads
+
+    # --- faults
+
+    def _schedule_faults(self) -> None:
+        faults = (
+            self._cut_power, self._cut_power_in_operation, self._cut_connection, self._partition, self._slow_link,
+            self._trouble_metadata, self._expire_session, self._kill_client, self._cut_connection,
+        )  # fmt: skip
+        for _ in range(self.rng.randint(3, 10)):
+            self.world.clock.callLater(self.rng.random() * FAULT_SECONDS, self.rng.choice(faults))
+
+    def _cut_power(self) -> None:
+        if self._peace:
+            return
+        victims = [bookie for bookie in self.world.bookies if bookie.running]
+        count = 1 if self.rng.random() < 0.7 else len(victims)
+        for bookie in self.rng.sample(victims, min(count, len(victims))):
+            bookie.cut_power()
+            self.world.clock.callLater(self.rng.random() * 2.0, bookie.ensure_running)
+
+    def _cut_power_in_operation(self) -> None:
+        victims = [bookie for bookie in self.world.bookies if bookie.running]
+        if self._peace or not victims:
+            return
+        bookie = self.rng.choice(victims)
+        bookie.cut_power_at_operation(self.rng.randint(1, 12))
+        self.world.clock.callLater(1.0 + self.rng.random(), bookie.ensure_running)
+
+    def _cut_connection(self) -> None:
+        if not self._peace:
+            self.world.network.cut_some_connection()
+
+    def _hosts(self) -> list[str]:
+        clients = [client.name for client in self.world.clients if client.process.alive]
+        return [self.rng.choice(clients or ["nobody"]), self.rng.choice(self.world.bookies).name]
+
+    def _partition(self) -> None:
+        if not self._peace:
+            self.world.network.partition(*self._hosts())
+            self.world.clock.callLater(self.rng.random() * 3.0, self.world.network.heal)
+
+    def _slow_link(self) -> None:
+        if not self._peace:
+            self.world.network.make_slow(*self._hosts(), self.rng.random() * 2.0)
+
+    def _trouble_metadata(self) -> None:
+        if self._peace:
+            return
+        faults = self.world.metadata_faults
+        faults.failed_before_probability = self.rng.random() * 0.2
+        faults.reply_lost_probability = self.rng.random() * 0.3
+        self.world.clock.callLater(self.rng.random() * 2.0, self._calm_metadata)
+
+    def _calm_metadata(self) -> None:
+        self.world.metadata_faults.failed_before_probability = 0.0
+        self.world.metadata_faults.reply_lost_probability = 0.0
+
+    def _expire_session(self) -> None:
+        alive = [client for client in self.world.clients if client.process.alive]
+        if not self._peace and alive:
+            self.rng.choice(alive).store.expire_session(self.rng.random())
+            self.world.faults["session expired"] += 1
+
+    def _kill_client(self) -> None:
+        alive = [client for client in self._writers if client.process.alive]
+        if not self._peace and alive:
+            self.rng.choice(alive).crash()
+            self.world.faults["client killed"] += 1
+
+    # --- the end
+
+    def _make_peace(self) -> None:
+        self._peace = True
+        self.world.note("peace")
+        self._calm_metadata()
+        self.world.network.heal()
+        for bookie in self.world.bookies:
+            bookie.fs.forget_faults()
+            bookie.ensure_running()
+
+    async def _reckon(self, history: LedgerHistory, done: list[int]) -> None:
+        """Two clients recover and read the ledger at once, as often as it takes; all must agree."""
+        readers = [self.world.add_client(), self.world.add_client()]
+        results: list[list[bytes]] = []
+        waiting = [self.world.spawn(self._recover_and_read(client, history, results)) for client in readers]
+        for each in waiting:
+            await each
+        if len(results) == len(readers):
+            if results[0] != results[1]:
+                raise Violation(f"I-45: two readers of ledger {history.ledger_id} differ")
+            if len(results[0]) < history.acknowledged + 1:
+                raise Violation(f"I-40: ledger {history.ledger_id}: acknowledged entries are missing")
+        done.append(history.ledger_id)
+
+    async def _recover_and_read(
+        self, client: SimulatedClient, history: LedgerHistory, results: list[list[bytes]]
+    ) -> None:
+        while True:
+            try:
+                handle = await client.ledgers.open(history.ledger_id, password=b"secret")
+                history.on_closed(handle.last_add_confirmed)
+                results.append(await self._read_all(handle, history))
+                return
+            except BookKeeperError as error:
+                self.world.note(f"{client.name}: {type(error).__name__}, again")
+                await self.world.pause(0.5)
+
+
+def run_seed(seed: int) -> Outcome:
+    """The campaign of one seed."""
+    return Campaign(seed).run()

@@ -1,0 +1,318 @@
+"""A whole cluster in one process from one seed: real bookies and clients on simulated clock, network, disks, metadata.
+
+    World               the clock, the network, the metadata servers, the trace; makes bookies and clients
+      SimulatedBookie   real Journal, LedgerStorage, Checkpointer, Bookie, endpoint, registration on a FaultyFileSystem
+      SimulatedClient   a real LedgerClient in a process of its own
+
+Everything random comes from generators derived from the seed, so the same seed gives the same trace. Sizes (memtable,
+journal files, preallocation) are tiny, so that rolls, flushes and checkpoints happen within a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from bookkeeper.bookie import startup
+from bookkeeper.bookie.bookie import Bookie
+from bookkeeper.bookie.endpoint import BookieService
+from bookkeeper.bookie.journal.settings import JournalSettings
+from bookkeeper.bookie.journal.writer import Journal
+from bookkeeper.bookie.mode import ModeSwitch
+from bookkeeper.bookie.storage.checkpoint import Checkpointer
+from bookkeeper.bookie.storage.disks import LedgerDirectories, current
+from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
+from bookkeeper.bookie.storage.settings import StorageSettings
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.filesystem import DiskUsage
+from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.store import MetadataSettings
+from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint
+from tests.support.faulty_filesystem import FaultyFileSystem, PowerCut
+from tests.support.simulated_clock import SimulatedClock, SimulatedProcess, SimulatedWorker
+from tests.support.simulated_network import SimulatedNetwork
+
+BOOKIE_PORT = 3181
+JOURNAL_DIR = "/journal"
+LEDGER_DIRS = ("/ledgers-1", "/ledgers-2")
+
+JOURNAL_SETTINGS = JournalSettings(
+    file_size_max=24 * 1024,
+    preallocation_size=8 * 1024,
+    preparation_slice_size=4 * 1024,
+    backups_max=1,
+    group_bytes_max=8 * 1024,
+    pending_bytes_max=256 * 1024,
+    recycle=True,
+)
+STORAGE_SETTINGS = StorageSettings(
+    memtable_bytes_max=6 * 1024,
+    index_cache_bytes_max=256 * 1024,
+    entry_log_bytes_max=16 * 1024,
+    block_bytes=4 * 1024,
+    flush_interval_s=1.0,
+    journal_bytes_between_checkpoints_max=16 * 1024,
+    checkpoint_duty_max=1.0,
+)
+CLIENT_SETTINGS = ClientSettings(
+    add_timeout_s=1.0,
+    read_timeout_s=1.0,
+    connect_timeout_s=0.5,
+    info_timeout_s=1.0,
+    speculative_read_delay_s=0.3,
+    explicit_lac_interval_s=0.2,
+    quarantine_s=0.5,
+    window_entries_max=16,
+    recovery_read_batch=4,
+)
+METADATA_SETTINGS = MetadataSettings(session_timeout_s=1.5, operation_timeout_s=4.0, registration_wait_s=3.0)
+
+
+class World:
+    """One simulated cluster. `options.use_v2`: the protocol version of its clients."""
+
+    def __init__(self, seed: int, *, use_v2: bool = True) -> None:
+        self.seed = seed
+        self.rng = random.Random(f"world/{seed}")
+        self.clock = SimulatedClock()
+        self.network = SimulatedNetwork(self.clock, self.derive("network"))
+        self.metadata = MemoryMetadata(clock=self.clock)
+        self.metadata_faults = MemoryFaults()
+        self.faults: Counter[str] = Counter()
+        self.bookies: list[SimulatedBookie] = []
+        self.clients: list[SimulatedClient] = []
+        self.settings = ClientSettings(
+            **{name: getattr(CLIENT_SETTINGS, name) for name in _CHANGED_SETTINGS}, use_v2=use_v2
+        )
+        self._trace = hashlib.sha256()
+        self.trace_length = 0
+        self.errors: list[BaseException] = []
+        """Failures of the machinery itself, which no fault explains; must stay empty."""
+
+    def derive(self, name: str) -> random.Random:
+        """A generator of its own for one part, so that parts do not disturb each other's choices."""
+        return random.Random(f"{name}/{self.seed}")
+
+    def note(self, event: str) -> None:
+        """Add an event to the trace."""
+        self.trace_length += 1
+        self._trace.update(f"{self.clock.seconds():.9f} {event}\n".encode())
+
+    @property
+    def trace_digest(self) -> str:
+        """SHA-256 of everything noted, the number of steps included."""
+        whole = self._trace.copy()
+        whole.update(f"{self.clock.steps}".encode())
+        return whole.hexdigest()
+
+    def add_bookie(self) -> SimulatedBookie:
+        """One more bookie, running."""
+        bookie = SimulatedBookie(self, f"bookie{len(self.bookies) + 1}")
+        self.bookies.append(bookie)
+        bookie.start()
+        return bookie
+
+    def add_client(self) -> SimulatedClient:
+        """One more client process."""
+        client = SimulatedClient(self, f"client{len(self.clients) + 1}")
+        self.clients.append(client)
+        return client
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> Deferred[Any]:
+        """Run a coroutine of the test itself; an error no one expected is kept in `errors`."""
+
+        def failed(failure: Failure) -> None:
+            self.errors.append(failure.value)
+
+        return Deferred.fromCoroutine(work).addErrback(failed)
+
+    def pause(self, seconds: float) -> Deferred[None]:
+        """Fires after `seconds` of simulated time."""
+        done: Deferred[None] = Deferred()
+        self.clock.callLater(seconds, done.callback, None)
+        return done
+
+    def run_until(self, done: Callable[[], bool], *, seconds: float) -> bool:
+        """Step until `done()`, or until `seconds` of simulated time have passed (then False)."""
+        limit = self.clock.seconds() + seconds
+        finished = False
+
+        def stop() -> None:
+            nonlocal finished
+            finished = True
+
+        timer = self.clock.callLater(seconds, stop)
+        while not done():
+            if finished:
+                return False
+            try:
+                self.clock.step()
+            except PowerCut:
+                self.faults["power cut in mid-operation"] += 1
+            for bookie in self.bookies:
+                bookie.notice_power_cut()
+        assert self.clock.seconds() <= limit
+        if timer.active():
+            timer.cancel()
+        return True
+
+    def all_faults(self) -> Counter[str]:
+        """Every fault that happened, by kind."""
+        return self.faults + self.network.faults + self.metadata_faults.counts
+
+
+_CHANGED_SETTINGS = (
+    "add_timeout_s", "read_timeout_s", "connect_timeout_s", "info_timeout_s", "speculative_read_delay_s",
+    "explicit_lac_interval_s", "quarantine_s", "window_entries_max", "recovery_read_batch",
+)  # fmt: skip
+
+
+class SimulatedBookie:
+    """One bookie: its disk outlives its processes."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.bookie_id = BookieId(f"{name}:{BOOKIE_PORT}")
+        self.fs = FaultyFileSystem()
+        self.rng = world.derive(name)
+        for directory in (JOURNAL_DIR, *LEDGER_DIRS):
+            self.fs.make_dirs(current(directory))
+        self.process: SimulatedProcess | None = None
+        self.bookie: Bookie | None = None
+        self._starts = 0
+
+    @property
+    def running(self) -> bool:
+        """True while its process lives (it may still be starting)."""
+        return self.process is not None and self.process.alive
+
+    def start(self) -> None:
+        """Start a process on the directories, as a supervisor would after a crash."""
+        assert not self.running
+        self._starts += 1
+        self.process = SimulatedProcess(f"{self.name}#{self._starts}", self.world.clock)
+        self.world.note(f"{self.process.name} starts")
+        self.world.spawn(self._run(self.process))
+
+    async def _run(self, process: SimulatedProcess) -> None:
+        try:
+            await self._serve(process)
+        except (BookKeeperError, OSError) as error:
+            if process.alive and not self.fs.power_is_cut:
+                # A bookie that cannot start ends, and its supervisor tries again; with disks intact it must succeed.
+                self.world.note(f"{process.name} did not start: {type(error).__name__}")
+                self.world.faults["failed start"] += 1
+                process.crash()
+                self.world.clock.callLater(0.5, self._restart, process)
+            del error
+
+    def _restart(self, process: SimulatedProcess) -> None:
+        if self.process is process and not self.running:
+            self.start()
+
+    async def _serve(self, process: SimulatedProcess) -> None:
+        world, fs, clock = self.world, self.fs, process.clock
+        store = MemoryMetadataStore(world.metadata, clock, self.rng, world.metadata_faults, settings=METADATA_SETTINGS)
+        process.on_crash(store.crash)
+
+        def worker(name: str) -> SimulatedWorker:
+            return SimulatedWorker(name, process, self.rng)
+
+        storage_worker = worker("storage")
+        storage = LedgerStorage(fs, LedgerDirectories(LEDGER_DIRS), STORAGE_SETTINGS)
+        ends = startup.recover(fs, storage, [JOURNAL_DIR], LEDGER_DIRS)
+        journal = Journal(fs, current(JOURNAL_DIR), worker("journal"), clock, JOURNAL_SETTINGS)
+        journal.on_failed = lambda error: self._fail(process, error)
+        await journal.start(ends[0])
+        mark_dirs = [current(directory) for directory in LEDGER_DIRS]
+        checkpointer = Checkpointer(
+            storage,
+            [journal],
+            partial(startup.persist_marks, fs, mark_dirs),
+            storage_worker,
+            clock,
+            STORAGE_SETTINGS,
+            on_failure=lambda error: self._fail(process, error),
+            on_disks_full=lambda: None,
+        )
+        bookie = self.bookie = Bookie(
+            storage,
+            [journal],
+            worker("read"),
+            ModeSwitch(),
+            clock,
+            exit=lambda error: self._fail(process, error),
+            after_add=checkpointer.after_add,
+        )
+        checkpointer.start()
+        service = BookieService(bookie, clock, lambda: DiskUsage(total=1 << 40, free=1 << 39))
+        host = world.network.host(process, self.name)
+        await host.listen(self.name, BOOKIE_PORT, service.accept)
+        info = BookieServiceInfo((Endpoint("bookie", self.name, BOOKIE_PORT, "bookie-rpc"),))
+        await store.registration.register(self.bookie_id, info, BookieMode.WRITABLE)
+        world.note(f"{process.name} serves")
+
+    def _fail(self, process: SimulatedProcess, error: BaseException) -> None:
+        """The bookie met a disk error and ends itself (I-48); unsynced bytes stay in the page cache, or not."""
+        if process.alive:
+            self.world.note(f"{process.name} failed: {type(error).__name__}")
+            process.crash()
+            self.fs.crash(self.rng)
+
+    def notice_power_cut(self) -> None:
+        """A planned power cut struck in the middle of a file operation: the machine is off."""
+        if self.fs.power_is_cut:
+            if self.running:
+                assert self.process is not None
+                self.world.note(f"{self.process.name} lost power in mid-operation")
+                self.process.crash()
+            self.fs.crash(self.rng)
+
+    # --- faults
+
+    def cut_power(self) -> None:
+        """The machine loses power now: every unsynced byte and name is at risk."""
+        if self.running:
+            assert self.process is not None
+            self.world.note(f"{self.process.name} lost power")
+            self.world.faults["power cut"] += 1
+            self.process.crash()
+            self.fs.crash(self.rng)
+
+    def cut_power_at_operation(self, number: int) -> None:
+        """... in the middle of its n-th next change of a file."""
+        self.fs.cut_power_at(number)
+
+    def ensure_running(self) -> None:
+        """Restart it if it is down."""
+        if not self.running:
+            self.start()
+
+
+class SimulatedClient:
+    """One client process."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.process = SimulatedProcess(name, world.clock)
+        rng = world.derive(name)
+        self.store = MemoryMetadataStore(
+            world.metadata, self.process.clock, rng, world.metadata_faults, settings=METADATA_SETTINGS
+        )
+        self.process.on_crash(self.store.crash)
+        network = world.network.host(self.process, name)
+        self.ledgers = LedgerClient(self.store, network, self.process.clock, rng, world.settings)
+
+    def crash(self) -> None:
+        """kill -9."""
+        self.world.note(f"{self.name} killed")
+        self.process.crash()
