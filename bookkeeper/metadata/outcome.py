@@ -172,7 +172,7 @@ class Errand:
             return
 
     async def ensure_all(self, path: str, below: str = "") -> None:
-        """Make a persistent node and what is missing between `below` and it. Raises NodeAbsent if `below` is missing."""
+        """Make a persistent node and all that is missing below `below`. Raises NodeAbsent if that is missing itself."""
         try:
             await self.ensure(path)
         except NodeAbsent:
