@@ -21,19 +21,19 @@ class _Text(Resource):
     isLeaf = True
 
     def __init__(self, content_type: bytes, body: Callable[[], bytes]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call] # twisted.web has few types
         self._content_type, self._body = content_type, body
 
     def render_GET(self, request: Request) -> bytes:
-        request.setHeader(b"content-type", self._content_type)
+        request.setHeader(b"content-type", self._content_type)  # type: ignore[no-untyped-call] # as above
         return self._body()
 
 
 def listen_http(reactor: Any, host: str, port: int, metrics_text: Callable[[], bytes]) -> Any:
     """Serve on host:port and return the listening port (`.stopListening()`). Raises OSError-like CannotListenError."""
-    root = Resource()
+    root = Resource()  # type: ignore[no-untyped-call] # as above
     root.putChild(b"heartbeat", _Text(b"text/plain", lambda: b"OK\n"))
     root.putChild(b"metrics", _Text(METRICS_CONTENT_TYPE, metrics_text))
-    site = Site(root)
+    site = Site(root)  # type: ignore[no-untyped-call] # as above
     site.noisy = False
     return reactor.listenTCP(port, site, interface=host)

@@ -22,13 +22,13 @@ def run_async(start: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
 
     def finished(result: Any) -> None:
         outcome.append(result)
-        reactor.stop()  # type: ignore[attr-defined]
+        reactor.stop()
 
     def begin() -> None:
         Deferred.fromCoroutine(start(reactor)).addBoth(finished)
 
-    reactor.callWhenRunning(begin)  # type: ignore[attr-defined]
-    reactor.run()  # type: ignore[attr-defined]
+    reactor.callWhenRunning(begin)
+    reactor.run()
     if not outcome:
         raise KeyboardInterrupt
     result = outcome[0]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
@@ -29,7 +29,7 @@ from bookkeeper.client.client import BookieInfo, LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.range_read import Entry
 from bookkeeper.errors import BookKeeperError, ClientClosed
-from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
+from bookkeeper.model import AvailableBookies, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 
 if TYPE_CHECKING:
     from bookkeeper.client.advanced_writer import AdvancedWriteHandle
@@ -58,15 +58,20 @@ __all__ = [
 ]
 
 
-def connect(uri: str, settings: ClientSettings | None = None) -> BlockingBookKeeper:
+def connect(
+    uri: str, settings: ClientSettings | None = None, *, only: Collection[BookieId] | None = None
+) -> BlockingBookKeeper:
     """Connect to the cluster at a metadataServiceUri, for example zk+hierarchical://zk1:2181,zk2:2181/ledgers.
 
+    only: the bookies that ledgers may be placed on; None: all of them.
     Raises ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
     """
     crossing = _ReactorThread()
     try:
         client = crossing.run(
-            lambda: Deferred.fromCoroutine(connect_to(uri, crossing.reactor, settings, resolve=crossing.resolve))
+            lambda: Deferred.fromCoroutine(
+                connect_to(uri, crossing.reactor, settings, resolve=crossing.resolve, only=only)
+            )
         )
     except BaseException:
         crossing.stop()

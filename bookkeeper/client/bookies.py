@@ -10,7 +10,7 @@ Thread: reactor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, succeed
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 class BookieDirectory:
     """The registered bookies, kept current by a watch, and those in quarantine."""
 
-    def __init__(self, source: BookieWatch, clock: Clock, *, quarantine_s: float) -> None:
+    def __init__(
+        self, source: BookieWatch, clock: Clock, *, quarantine_s: float, only: Collection[BookieId] | None = None
+    ) -> None:
         self._source, self._clock, self._quarantine_s = source, clock, quarantine_s
+        self._only = None if only is None else frozenset(only)
         self._known: AvailableBookies | None = None
         self._watch: Watch | None = None
         self._waiting: list[Deferred[None]] = []
@@ -53,8 +56,9 @@ class BookieDirectory:
 
     @property
     def writable(self) -> frozenset[BookieId]:
-        """Bookies that take new ledgers."""
-        return frozenset(self._known.writable) if self._known is not None else frozenset()
+        """Bookies that take new ledgers; only those that this client may choose."""
+        writable = frozenset(self._known.writable) if self._known is not None else frozenset()
+        return writable if self._only is None else writable & self._only
 
     @property
     def current(self) -> AvailableBookies:

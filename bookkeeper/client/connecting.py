@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.runtime import TwistedNetwork
 
 if TYPE_CHECKING:
+    from bookkeeper.model import BookieId
     from bookkeeper.ports import Listener, Network, StreamProtocol
 
 Resolve = Callable[[str], Deferred[str]]
@@ -31,9 +32,14 @@ Resolve = Callable[[str], Deferred[str]]
 
 
 async def connect_to(
-    uri: str, reactor: Any, settings: ClientSettings | None = None, *, resolve: Resolve | None = None
+    uri: str,
+    reactor: Any,
+    settings: ClientSettings | None = None,
+    *,
+    resolve: Resolve | None = None,
+    only: Collection[BookieId] | None = None,
 ) -> LedgerClient:
-    """Connect to the cluster at `uri` and make sure that there is one.
+    """Connect to the cluster at `uri` and make sure that there is one. only: see LedgerClient.
 
     Fails with ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
     """
@@ -62,6 +68,7 @@ async def connect_to(
         settings,
         rack_of=racks,
         now_ms=lambda: int(time.time() * 1000),
+        only=only,
         owns_store=True,
     )
     try:

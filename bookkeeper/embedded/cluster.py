@@ -13,7 +13,6 @@ import contextlib
 import os
 import select
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -142,10 +141,19 @@ class LocalBookie:
 
     def stop(self) -> int:
         """SIGTERM and wait; returns the exit code. Killed when it does not end in time, which is an error."""
+        self.terminate()
+        return self.wait()
+
+    def terminate(self) -> None:
+        """SIGTERM; does not wait."""
         self._close_ready()
+        if self._process is not None:
+            self._process.terminate()
+
+    def wait(self) -> int:
+        """Wait for the end and return the exit code; 0 when it never ran. Errors as `stop`."""
         if self._process is None:
             return 0
-        self._process.terminate()
         try:
             return self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -242,14 +250,12 @@ class LocalCluster:
         """Stop the bookies side by side, then ZooKeeper. Raises the first failure after everything was stopped."""
         failures: list[BookKeeperError] = []
         for bookie in self.bookies:
-            if bookie.running:
-                os.kill(bookie.pid, signal.SIGTERM)
+            bookie.terminate()
         for bookie in self.bookies:
-            if bookie.running:
-                try:
-                    bookie.stop()
-                except LocalProcessFailed as failure:
-                    failures.append(failure)
+            try:
+                bookie.wait()
+            except LocalProcessFailed as failure:
+                failures.append(failure)
         if self.zookeeper is not None:
             self.zookeeper.stop()
         if self._temporary:

@@ -1,4 +1,4 @@
-"""The genuine Apache BookKeeper, fetched with Maven when a test asks for it: its client as a tool, its bookie as a process.
+"""The genuine Apache BookKeeper, fetched with Maven at first need: its client as a tool, its bookie as a process.
 
 The jars land in `.cache/apache-<version>` of the checkout, or come from `--apache-home`. Nothing of them is committed.
 Needs a JDK (javac) of version 17 or newer and mvn; where one is missing the test is skipped and says which.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import select
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -32,6 +32,7 @@ START_TIMEOUT_S = 40
 _HERE = Path(__file__).parent
 _JAVA_SOURCES = _HERE.parent / "interop" / "java"
 _CACHE = _HERE.parent.parent / ".cache"
+_SERVES = re.compile(rb"Started component \{component=bookie-server\}")
 _OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -174,17 +175,19 @@ class ApacheBookie:
         self._apache, self._directory = apache, directory
         self.settings = {
             "allowLoopback": "true",
-            "listeningInterface": "lo",
+            "advertisedAddress": "127.0.0.1",
             "ledgerStorageClass": "org.apache.bookkeeper.bookie.SortedLedgerStorage",
             "journalPreAllocSizeMB": "1",
             "journalMaxGroupWaitMSec": "1",
             "skipListSizeLimit": str(8 << 20),
             "dbStorage_writeCacheMaxSizeMb": "8",
             "httpServerEnabled": "false",
+            "zkTimeout": "2000",
             **settings,
         }
         self.log_path = directory / "apache-bookie.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     @property
     def bookie_id(self) -> str:
@@ -197,6 +200,7 @@ class ApacheBookie:
         conf = self._directory / "apache.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
         with self.log_path.open("ab") as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(
                 dying_with_parent(self._apache.command("org.apache.bookkeeper.server.Main", "--conf", conf)),
                 stdin=subprocess.DEVNULL,
@@ -204,13 +208,19 @@ class ApacheBookie:
                 stderr=log,
                 cwd=self._directory,
             )
+        # It listens, and resets connections, before it has replayed its journal: only its log tells when it serves.
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not _serves(int(self.settings["bookiePort"])):
+        while not _SERVES.search(self._new_log()):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 code = self._process.poll()
                 self.kill()
                 pytest.fail(f"Apache's bookie did not start (code {code}):\n{_tail(self.log_path)}")
             time.sleep(0.05)
+
+    def _new_log(self) -> bytes:
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read()
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""
@@ -232,14 +242,6 @@ class ApacheBookie:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-
-
-def _serves(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
 
 
 def _tail(path: Path) -> str:

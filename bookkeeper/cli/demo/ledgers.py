@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from bookkeeper.cli.demo.history import Stream, machine_history
 from bookkeeper.cli.output import CommandFailed, Progress
-from bookkeeper.client import blocking
+from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.embedded.cluster import LocalCluster
 
 BOOKIES = 4
@@ -42,7 +42,7 @@ def run() -> None:
     started = time.perf_counter()
     with LocalCluster(BOOKIES) as cluster:
         print(f"Cluster: ZooKeeper and {BOOKIES} bookies, up in {time.perf_counter() - started:.1f} s: {cluster.uri}")
-        with blocking.connect(cluster.uri) as client:
+        with connect(cluster.uri) as client:
             written = _write(cluster, client, packages)
             print(
                 f"Written: {written.entries:,} entries, {written.size / 1e6:.1f} MB in {written.seconds:.1f} s "
@@ -56,7 +56,7 @@ def run() -> None:
     print("Stopped: everything.")
 
 
-def _write(cluster: LocalCluster, client: blocking.BlockingBookKeeper, packages: list[Stream]) -> Written:
+def _write(cluster: LocalCluster, client: BlockingBookKeeper, packages: list[Stream]) -> Written:
     written = Written()
     progress = Progress("packages", len(packages))
     kill_at = int(len(packages) * KILL_AFTER_PACKAGES)
@@ -92,7 +92,7 @@ def _digest(entries: list[bytes]) -> str:
     return total.hexdigest()
 
 
-def _verify(client: blocking.BlockingBookKeeper, written: Written) -> int:
+def _verify(client: BlockingBookKeeper, written: Written) -> int:
     """Read everything back; returns how many ledgers have more than one fragment."""
     progress = Progress("ledgers read", len(written.ledgers))
     read = size = changed = 0

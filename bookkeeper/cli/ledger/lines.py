@@ -49,7 +49,8 @@ def read_length_prefixed(descriptor: int, entry_size_max: int) -> Iterator[list[
     buffer, done = bytearray(), 0
     while chunk := os.read(descriptor, CHUNK_SIZE):
         buffer += chunk
-        position, entries = 0, []
+        position = 0
+        entries: list[bytes] = []
         while len(buffer) - position >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(buffer, position)
             if size > entry_size_max:
