@@ -248,8 +248,8 @@ class AddWindow:
         room_bytes = self._bytes_max - self._occupied_bytes
         if len(sizes) <= room_entries and sum(sizes) <= room_bytes:
             return len(sizes)
-        if not self._occupied_entries:
-            room_bytes = max(room_bytes, sizes[0])
+        if not self._occupied_entries and sizes[0] > self._bytes_max:
+            return 1
         count = 0
         for size in sizes[:room_entries]:
             room_bytes -= size

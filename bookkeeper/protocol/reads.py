@@ -248,7 +248,7 @@ class RangeRead(Generic[V]):
         answers = self._answers.get(entry_id, {})
         named: dict[str, object] = {}
         for bookie_id, answer in answers.items():
-            named[bookie_id] = answer.value if isinstance(answer, Status) else answer
+            named[bookie_id] = answer.value if isinstance(answer, Status) else str(answer)
         what = f"ledger {self._ledger_id}, entry {entry_id}"
         if self._outcomes[place] == _ABSENT:
             message = f"{what}: enough bookies deny having it; it was never written, or their data is lost"

@@ -6,6 +6,7 @@ delivers or loses it, so that a trace is a list of deliveries. Nothing here deci
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -320,7 +321,8 @@ class Recoverer(Party):
                 case ReplaceBookies(failed, ensemble):
                     self._replace(failed, ensemble)
                 case Close():
-                    self._post("close", None, [], lambda close=action: self._close(close), lambda: None)
+                    attempt = functools.partial(self._close, action)
+                    self._post("close", None, [], attempt, attempt)
                 case Finished(metadata):
                     self.closed, self.ended = metadata, 1
                 case Aborted(error):
