@@ -159,7 +159,7 @@ def test_every_cut_of_the_last_group_starts_with_the_groups_before(rng):
     """I-51: all cut points; the tail is cleaned, and stays no obstacle once the file is not the last."""
     good, offsets = three_groups()
     size = offsets[3] - offsets[2]
-    for cut in sorted({*range(0, 90), *range(500, 560), *range(1000, 1100), size - 1}):
+    for cut in sorted({*range(90), *range(500, 560), *range(1000, 1100), size - 1}):
         fs = good.clone()
         last = fs.contents(path_of())[offsets[2] : offsets[3]]
         fs.poke(path_of(), offsets[2] + cut, bytes(size - cut))

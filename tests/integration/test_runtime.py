@@ -1,0 +1,160 @@
+"""Worker threads and loopback connections under a reactor of the test's own."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.selectreactor import SelectReactor
+
+from bookkeeper.errors import ConnectFailed
+from bookkeeper.runtime import ThreadWorker, TwistedNetwork
+
+LIMIT_S = 20
+
+
+@pytest.fixture
+def reactor() -> Iterator[SelectReactor]:
+    own = SelectReactor()
+    yield own
+    for reader in own.removeAll():
+        reader.connectionLost(None) if hasattr(reader, "abortConnection") else None
+
+
+def run(reactor: SelectReactor, until: Deferred[Any]) -> Any:
+    """Run the reactor until the Deferred fires; its result, or its error raised."""
+    results: list[Any] = []
+
+    def done(result: Any) -> None:
+        results.append(result)
+        reactor.crash()
+
+    until.addBoth(done)
+    if not results:
+        timer = reactor.callLater(LIMIT_S, reactor.crash)
+        reactor.run(installSignalHandlers=False)
+        if timer.active():
+            timer.cancel()
+    assert results, "nothing happened in time"
+    if hasattr(results[0], "raiseException"):
+        results[0].raiseException()
+    return results[0]
+
+
+class Recorder:
+    """A StreamProtocol that keeps what it saw."""
+
+    def __init__(self, on_data: Callable[["Recorder"], None] = lambda _: None) -> None:
+        self.transport: Any = None
+        self.data = b""
+        self.lost = 0
+        self.on_data = on_data
+        self.on_lost: Deferred[None] = Deferred()
+
+    def makeConnection(self, transport: Any) -> None:
+        self.transport = transport
+
+    def dataReceived(self, data: bytes) -> None:
+        self.data += data
+        self.on_data(self)
+
+    def connectionLost(self, reason: Any) -> None:
+        self.lost += 1
+        self.on_lost.callback(None)
+
+
+# --- workers
+
+
+def test_work_runs_in_order_on_a_named_thread_and_callbacks_on_the_reactor(reactor: SelectReactor):
+    worker = ThreadWorker(reactor, "journal-0")
+    events: list[tuple[str, object]] = []
+    threads: list[threading.Thread] = []
+
+    def work(number: int) -> int:
+        threads.append(threading.current_thread())
+        if number == 2:
+            raise OSError(5, "the disk is gone")
+        return number
+
+    main = threading.current_thread()
+    for number in range(4):
+        worker.submit(
+            lambda number=number: work(number),
+            lambda result: events.append(("done", result, threading.current_thread() is main)),
+            lambda error: events.append(("failed", type(error), threading.current_thread() is main)),
+        )
+    run(reactor, worker.stop())
+    assert events == [("done", 0, True), ("done", 1, True), ("failed", OSError, True), ("done", 3, True)]
+    assert {thread.name for thread in threads} == {"journal-0"}
+    assert all(thread.daemon for thread in threads)
+    with pytest.raises(RuntimeError, match="journal-0"):
+        worker.submit(lambda: None, lambda _: None, lambda _: None)
+
+
+def test_a_worker_can_be_stopped_twice(reactor: SelectReactor):
+    worker = ThreadWorker(reactor, "w")
+    first, second = worker.stop(), worker.stop()
+    fired: list[int] = []
+    first.addCallback(lambda _: fired.append(1))
+    run(reactor, second)
+    assert fired == [1]
+
+
+# --- network
+
+
+def test_bytes_go_both_ways_with_the_socket_options_set(reactor: SelectReactor):
+    network = TwistedNetwork(reactor)
+    accepted: list[Recorder] = []
+
+    def accept() -> Recorder:
+        accepted.append(Recorder(lambda server: server.transport.write(b"echo " + server.data)))
+        return accepted[-1]
+
+    listener = run(reactor, network.listen("127.0.0.1", 0, accept))
+    assert listener.host == "127.0.0.1"
+    assert listener.port > 0
+    answered: Deferred[None] = Deferred()
+    client = Recorder(lambda me: answered.callback(None) if me.data == b"echo hello" else None)
+    run(reactor, network.connect("127.0.0.1", listener.port, client, timeout_s=5))
+    assert client.transport is not None
+    client.transport.write(b"hello")
+    run(reactor, answered)
+    for transport in (client.transport, accepted[0].transport):
+        assert transport.getTcpNoDelay()
+        assert transport.getTcpKeepAlive()
+    run(reactor, listener.stop())
+    client.transport.loseConnection()
+    run(reactor, accepted[0].on_lost)
+    run(reactor, client.on_lost)
+    assert (client.lost, accepted[0].lost) == (1, 1)
+
+
+def test_a_refused_connection_is_connect_failed(reactor: SelectReactor):
+    network = TwistedNetwork(reactor)
+    listener = run(reactor, network.listen("127.0.0.1", 0, Recorder))
+    run(reactor, listener.stop())
+    client = Recorder()
+    with pytest.raises(ConnectFailed, match=f"127.0.0.1:{listener.port}"):
+        run(reactor, network.connect("127.0.0.1", listener.port, client, timeout_s=5))
+    assert (client.transport, client.lost) == (None, 0)
+
+
+def test_a_cancelled_connect_is_connect_failed(reactor: SelectReactor):
+    network = TwistedNetwork(reactor)
+    listener = run(reactor, network.listen("127.0.0.1", 0, Recorder))
+    attempt = network.connect("127.0.0.1", listener.port, Recorder(), timeout_s=5)
+    attempt.cancel()
+    with pytest.raises(ConnectFailed):
+        run(reactor, attempt)
+    run(reactor, listener.stop())
+
+
+def test_a_taken_port_is_an_oserror_that_names_it(reactor: SelectReactor):
+    network = TwistedNetwork(reactor)
+    listener = run(reactor, network.listen("127.0.0.1", 0, Recorder))
+    with pytest.raises(OSError, match=f"127.0.0.1:{listener.port}"):
+        run(reactor, network.listen("127.0.0.1", listener.port, Recorder))
+    run(reactor, listener.stop())
