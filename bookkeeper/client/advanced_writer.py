@@ -163,6 +163,9 @@ class AdvancedWriteHandle(LedgerWriting):
             for call in self._done.pop(entry_id):
                 call_guarded(call, entry_id, None)
 
+    def _has_unfinished(self) -> bool:
+        return bool(self._waiting) or super()._has_unfinished()
+
     def _drop_waiters(self) -> list[tuple[int, EntryDone]]:
         dropped = [(entry_id, call) for entry_id, calls in sorted(self._done.items()) for call in calls]
         dropped += [(entry_id, done) for entry_id, _, done in self._waiting]

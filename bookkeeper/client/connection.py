@@ -373,8 +373,11 @@ class BookieChannel:
         return RequestTimedOut(f"bookie {self.bookie_id} gave no answer in time", bookie_id=self.bookie_id)
 
     def check_silence(self, timeout_s: float) -> None:
-        """Something timed out: give the connection up when nothing at all has arrived for that long."""
-        if self._link is not None and self._clock.seconds() - self._link.heard_s >= timeout_s:
+        """Something timed out: give the connection up when nothing at all has arrived for most of that time.
+
+        Not all of it: connecting took its share.
+        """
+        if self._link is not None and self._clock.seconds() - self._link.heard_s >= timeout_s / 2:
             self._link.abort(self._timed_out())
 
     # --- the end

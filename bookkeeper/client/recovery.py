@@ -73,6 +73,7 @@ class LedgerRecovery:
         self._actions: deque[Action] = deque()
         self._acting = False
         self._over = False
+        self._failed_bookies: set[BookieId] = set()
         self._timer: Timer | None = None
         context.on_close(self, lambda: self._abort(ClientClosed("the client was closed")))
 
@@ -166,8 +167,14 @@ class LedgerRecovery:
 
     async def _replace(self, action: ReplaceBookies) -> None:
         await self._context.directory.ready()
+        # A bookie that failed once is out for the rest of this recovery, or two dead ones could take turns for ever (L-9).
+        self._failed_bookies.update(action.failed.values())
         chosen = choose_replacements(
-            self._context, action.ensemble, self._metadata.value.write_quorum, action.failed, frozenset()
+            self._context,
+            action.ensemble,
+            self._metadata.value.write_quorum,
+            action.failed,
+            frozenset(self._failed_bookies),
         )
         self.event(lambda: self._core.on_replaced(chosen, self.now()))
 

@@ -148,9 +148,9 @@ class WriteHandle(LedgerWriting):
         if self._waiting or not self._all_fit(count, size):
             raise self._full()
         first = self._window.last_pushed + 1 + len(self._pending)
-        self._room_entries = self._room_bytes = 0  # counted again at the next single append
         self._pending += payloads
         self._pending_bytes += size
+        self._room_entries = self._room_bytes = 0  # counted again at the next single append
         self._mark()
         return range(first, first + count)
 
@@ -231,7 +231,7 @@ class WriteHandle(LedgerWriting):
     def _send_pending(self) -> None:
         if self._pending and not self._pipeline.failed:
             payloads, self._pending = self._pending, []
-            self._pending_bytes = 0
+            self._pending_bytes = self._room_entries = self._room_bytes = 0
             self._pipeline.send(payloads)
 
     def _wait(
@@ -273,6 +273,9 @@ class WriteHandle(LedgerWriting):
         while done and done[0][0] <= last:
             entry_id, call = done.popleft()
             call_guarded(call, entry_id, None)
+
+    def _has_unfinished(self) -> bool:
+        return bool(self._waiting) or super()._has_unfinished()
 
     def _drop_waiters(self) -> list[tuple[int, EntryDone]]:
         self._pending.clear()

@@ -88,6 +88,7 @@ class LedgerWriting:
         self._accepting = True
         self._aborted = False
         self._failure: BookKeeperError | None = None
+        self._lost_adds = False  # adds whose callers were told of the failure
         self._close_started = False
         self._close_result: LedgerMetadata | Failure | None = None
         self._close_waiters: list[Deferred[LedgerMetadata]] = []
@@ -213,6 +214,10 @@ class LedgerWriting:
     def _complete(self, entry_ids: range) -> None:
         raise AssertionError("each kind of handle keeps its own waiters")
 
+    def _has_unfinished(self) -> bool:
+        """Something was appended and is not acknowledged."""
+        return self.last_add_pushed > self.last_add_confirmed
+
     def _drop_waiters(self) -> list[tuple[int, EntryDone]]:
         raise AssertionError("each kind of handle keeps its own waiters")
 
@@ -224,6 +229,7 @@ class LedgerWriting:
         failed_by_itself = not (closing or self._aborted)
         if failed_by_itself:
             self._failure = error
+            self._lost_adds = self._has_unfinished()
         ready, self._ready = self._ready, []
         for entry_id, call in self._drop_waiters():
             call_guarded(call, entry_id, error)
@@ -259,7 +265,7 @@ class LedgerWriting:
         closed = self._close(self._drain_and_close())
 
         def but_it_failed(metadata: LedgerMetadata | Failure) -> LedgerMetadata | Failure:
-            if self._failure is not None:
+            if self._failure is not None and (self._lost_adds or isinstance(metadata, Failure)):
                 raise self._failure
             return metadata
 

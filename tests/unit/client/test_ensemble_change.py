@@ -1,0 +1,186 @@
+"""A bookie fails while a ledger is written."""
+
+from typing import Any
+
+import pytest
+from tests.support.fake_bookie import HOLD, SILENCE, FakeBookie, FakeCluster
+
+from bookkeeper.client.writer import WriteHandle
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import LedgerClosed, LedgerFencedOff, NotEnoughBookies
+from bookkeeper.metadata.memory import Fault, MemoryFaults
+from bookkeeper.model import LedgerId, LedgerState, Status
+from bookkeeper.wire.messages import AddBatch
+
+QUIET = ClientSettings(explicit_lac_interval_s=0.0)
+
+
+def member(cluster: FakeCluster, ledger: WriteHandle, index: int) -> FakeBookie:
+    return cluster.by_id(ledger.metadata.last_fragment.ensemble[index])
+
+
+def refuse_adds(status: Status) -> Any:
+    return lambda request: status if isinstance(request, AddBatch) else None
+
+
+def create(cluster: FakeCluster, client: Any) -> WriteHandle:
+    ledger: WriteHandle = cluster.wait(client.create(ensemble=3, write_quorum=2, ack_quorum=2))
+    return ledger
+
+
+def holders(cluster: FakeCluster, ledger_id: int, entry_id: int) -> set[str]:
+    return {bookie.bookie_id for bookie in cluster.bookies if entry_id in bookie.entries.get(ledger_id, {})}
+
+
+@pytest.mark.parametrize("how", ["killed", "refuses", "read-only", "silent"])
+def test_writing_goes_on_with_a_replacement_and_nothing_acknowledged_is_lost(how: str) -> None:
+    """I-05, I-09, I-10."""
+    cluster = FakeCluster(5)
+    client = cluster.client(QUIET)
+    ledger = create(cluster, client)
+    cluster.wait(ledger.append_many([b"before"] * 10))
+    failed = member(cluster, ledger, 1)
+    if how == "killed":
+        failed.crash()
+    elif how == "silent":
+        failed.rule = lambda request: SILENCE
+    else:
+        failed.rule = refuse_adds(Status.READ_ONLY if how == "read-only" else Status.IO_ERROR)
+    cluster.wait(ledger.append_many([b"after"] * 10))
+    first, second = ledger.metadata.fragments
+    assert (first.first_entry_id, second.first_entry_id) == (0, 10)
+    assert failed.bookie_id not in second.ensemble
+    assert [b for b in first.ensemble if b != failed.bookie_id] == [second.ensemble[0], second.ensemble[2]]
+    metadata = cluster.wait(ledger.close())
+    for entry_id in range(20):
+        ensemble = metadata.fragment_of(entry_id).ensemble
+        named = {ensemble[(entry_id + copy) % 3] for copy in range(2)}
+        assert named <= holders(cluster, ledger.ledger_id, entry_id)
+    handle = cluster.wait(cluster.client(QUIET).open(ledger.ledger_id))
+    payloads = [entry.payload for entry in cluster.wait(handle.read(0, 19))]
+    assert payloads == [b"before"] * 10 + [b"after"] * 10
+
+
+def test_nothing_is_acknowledged_while_the_change_is_not_committed() -> None:
+    """I-09."""
+    cluster = FakeCluster(4)
+    faults = MemoryFaults(delay_max_s=0.0)
+    client = cluster.client(QUIET, faults=faults)
+    ledger = create(cluster, client)
+    cluster.wait(ledger.append(b"0"))
+    committed: list[int] = []
+    acknowledged_when: list[int] = []
+    ledger.on_acknowledged = lambda entry_ids: acknowledged_when.append(len(ledger.metadata.fragments))
+    client.store.ledgers.watch(LedgerId(ledger.ledger_id), lambda metadata: committed.append(1))
+    member(cluster, ledger, 0).crash()
+    faults.delay_max_s = 5.0
+    cluster.wait(ledger.append_many([b"x"] * 30))
+    assert acknowledged_when
+    assert set(acknowledged_when) == {2}
+
+
+def test_two_failures_in_one_window_are_both_replaced() -> None:
+    """I-05: the interleaving of two changes close together."""
+    cluster = FakeCluster(6)
+    client = cluster.client(QUIET)
+    ledger = create(cluster, client)
+    adds = ledger.append_many([b"x"] * 50)
+    member(cluster, ledger, 0).crash()
+    member(cluster, ledger, 1).crash()
+    cluster.wait(adds)
+    metadata = cluster.wait(ledger.close())
+    dead = {bookie.bookie_id for bookie in cluster.bookies if not bookie.process.alive}
+    assert not dead & set(metadata.last_fragment.ensemble)
+    assert [len(cluster.wait(cluster.wait(client.open(0)).read(0, 49)))] == [50]
+
+
+def test_a_failure_without_a_spare_bookie_ends_the_handle_with_a_reason() -> None:
+    cluster = FakeCluster(3)
+    ledger = create(cluster, cluster.client(QUIET))
+    failed = member(cluster, ledger, 2)
+    failed.rule = refuse_adds(Status.TOO_MANY_REQUESTS)
+    with pytest.raises(NotEnoughBookies, match=f"no replacement for {failed.bookie_id} .*too many requests"):
+        cluster.wait(ledger.append_many([b"x"] * 3))
+
+
+def test_a_bookie_that_joins_later_is_used() -> None:
+    cluster = FakeCluster(3)
+    ledger = create(cluster, cluster.client(QUIET))
+    cluster.wait(ledger.append(b"x"))
+    cluster.bookies.append(FakeBookie(cluster, "b9"))
+    cluster.run(1.0)
+    member(cluster, ledger, 0).crash()
+    cluster.wait(ledger.append_many([b"y"] * 3))
+    assert "b9:3181" in ledger.metadata.last_fragment.ensemble
+
+
+@pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.FAILED_BEFORE, Fault.SESSION_LOST])
+def test_a_lost_reply_of_the_compare_and_set_is_looked_up(fault: Fault) -> None:
+    """I-16."""
+    cluster = FakeCluster(4)
+    faults = MemoryFaults(delay_max_s=0.01)
+    client = cluster.client(QUIET, faults=faults)
+    ledger = create(cluster, client)
+    cluster.wait(ledger.append(b"0"))
+    member(cluster, ledger, 0).crash()
+    faults.force(fault, "write")
+    cluster.wait(ledger.append_many([b"x"] * 5))
+    assert len(ledger.metadata.fragments) == 2
+    faults.force(fault, "write")
+    assert cluster.wait(ledger.close()).last_entry_id == 5
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["in recovery", "closed"])
+def test_a_writer_that_finds_the_ledger_taken_over_stops(closed: bool) -> None:
+    """I-11."""
+    cluster = FakeCluster(4)
+    client = cluster.client(QUIET)
+    ledger = create(cluster, client)
+    cluster.wait(ledger.append(b"0"))
+    store = cluster.client(QUIET).store
+    current = cluster.wait(store.ledgers.read(LedgerId(ledger.ledger_id)))
+    taken = current.value.in_recovery()
+    if closed:
+        taken = taken.closed(current.value.last_fragment.first_entry_id, 1)
+    written = cluster.wait(store.ledgers.write(LedgerId(ledger.ledger_id), taken, current.version))
+    member(cluster, ledger, 0).crash()
+    with pytest.raises(LedgerClosed if closed else LedgerFencedOff):
+        cluster.wait(ledger.append_many([b"x"] * 5))
+    cluster.run(30.0)
+    assert cluster.wait(store.ledgers.read(LedgerId(ledger.ledger_id))) == written
+
+
+def test_late_answers_of_a_replaced_bookie_do_not_count() -> None:
+    """I-05."""
+    cluster = FakeCluster(4)
+    client = cluster.client(ClientSettings(explicit_lac_interval_s=0.0, add_timeout_s=1.0))
+    ledger = create(cluster, client)
+    slow = member(cluster, ledger, 0)
+    slow.rule = lambda request: HOLD if isinstance(request, AddBatch) else None
+    spare = next(b for b in cluster.bookies if b.bookie_id not in ledger.metadata.last_fragment.ensemble)
+    spare.rule = lambda request: HOLD if isinstance(request, AddBatch) else None
+    acknowledged: list[int] = []
+    ledger.append(b"0").addCallback(acknowledged.append)
+    cluster.run(1.2)
+    assert slow.bookie_id not in ledger.metadata.last_fragment.ensemble
+    slow.release()
+    cluster.run(0.2)
+    assert acknowledged == []
+    spare.rule = lambda request: None
+    spare.release()
+    cluster.run(0.2)
+    assert acknowledged == [0]
+
+
+def test_the_number_of_changes_is_bounded() -> None:
+    cluster = FakeCluster(6)
+    client = cluster.client(ClientSettings(explicit_lac_interval_s=0.0, ensemble_changes_max=1))
+    ledger = create(cluster, client)
+    cluster.wait(ledger.append(b"0"))
+    member(cluster, ledger, 0).crash()
+    cluster.wait(ledger.append(b"1"))
+    member(cluster, ledger, 1).crash()
+    with pytest.raises(Exception, match="limit of ensemble changes"):
+        cluster.wait(ledger.append_many([b"2"] * 3))
+    cluster.run(30.0)
+    assert cluster.wait(client.metadata(ledger.ledger_id)).state is LedgerState.CLOSED
