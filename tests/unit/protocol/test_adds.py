@@ -318,6 +318,19 @@ def test_a_chosen_id_too_far_above_the_oldest_entry_waits() -> None:
     assert adds.accepts_ids([8], [10]) == 1
 
 
+def test_a_gap_in_a_slot_used_before_is_still_a_gap() -> None:
+    """Mutant: leave a freed slot as it was: entry 8 would count as complete, and be refused as a duplicate."""
+    adds = window(entries_max=8)
+    adds.push_ids(range(8), [10] * 8, 0.0)
+    acknowledge(adds, *range(8))
+    adds.push_ids([9], [10], 0.0)
+    assert not acknowledge(adds, 9)
+    assert adds.lac == 7
+    adds.push_ids([8], [10], 0.0)
+    acknowledge(adds, 8)
+    assert adds.lac == 9
+
+
 def test_outstanding_chosen_ids_are_listed_without_the_gaps() -> None:
     adds = window()
     adds.push_ids([1, 4], [10, 10], 0.0)

@@ -189,14 +189,14 @@ def test_speculation_asks_the_next_replica_of_what_is_outstanding() -> None:
     """L-3."""
     whole = read(ledger(), 0, 3, speculate=True)
     whole.start(10.0)
-    assert whole.next_speculation == 11.0
     assert whole.speculative_due(10.9) == []
     whole.on_bodies(B, [1], ["one"])
     assert asked(whole.speculative_due(11.0)) == {"b": [0, 3], "a": [2]}
-    assert whole.next_speculation == 13.0
+    assert whole.speculative_due(12.9) == []
     assert asked(whole.speculative_due(13.0)) == {"c": [0, 3], "b": [2]}
-    assert whole.next_speculation == 17.0
-    assert (whole.speculative_due(17.0), whole.next_speculation) == ([], None)
+    assert whole.speculative_due(16.9) == []
+    assert whole.speculative_due(17.0) == []
+    assert whole.next_speculation is None
     whole.on_bodies(C, [0, 3, 2], ["zero", "three", "two"])
     assert whole.done
 
