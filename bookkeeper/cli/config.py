@@ -10,6 +10,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.output import EXIT_OK, note, print_json, print_table
@@ -18,7 +19,7 @@ from bookkeeper.cli.output import EXIT_OK, note, print_json, print_table
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `bookkeeper config`."""
     parser.add_argument("action", choices=["show", "check"])
-    parser.add_argument("--conf", metavar="FILE", help="conf file (default: none, only the defaults)")
+    parser.add_argument("--conf", type=Path, metavar="FILE", help="conf file (default: none, only the defaults)")
     parser.add_argument("--client", action="store_true", help="the client's settings instead of the bookie's")
     parser.add_argument(
         "-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"

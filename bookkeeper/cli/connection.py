@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
@@ -25,7 +26,7 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
         help="metadata service URI (default: BK_metadataServiceUri from the environment, else the conf file's, "
         f"else {DEFAULT_URI})",
     )
-    group.add_argument("--conf", metavar="FILE", help="Apache-style conf file (default: none)")
+    group.add_argument("--conf", type=Path, metavar="FILE", help="Apache-style conf file (default: none)")
     group.add_argument(
         "-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
     )

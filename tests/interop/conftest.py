@@ -1,4 +1,4 @@
-"""What the interop tests share: the genuine jars, one Java process of the genuine client, one cluster of our bookies."""
+"""What the interop tests share: the genuine jars, the genuine client in one Java process, our cluster."""
 
 from collections.abc import Iterator
 from pathlib import Path

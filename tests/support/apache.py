@@ -13,7 +13,6 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -166,48 +165,50 @@ class ApacheClient:
 
 
 class ApacheBookie:
-    """A genuine bookie process with its own directories, or on those of one of ours.
+    """A genuine bookie process on directories of its own, or on those of one of ours that does not run.
 
-    settings: its conf file; must name bookiePort, metadataServiceUri and the directories.
+    Differs from a default one only in small buffers, short sessions and being allowed on the loopback interface.
     """
 
-    def __init__(self, apache: Apache, directory: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, apache: Apache, directory: Path, uri: str, port: int) -> None:
+        """Prepare. The directories are `journal` and `ledgers` below `directory`, as those of a LocalBookie."""
         self._apache, self._directory = apache, directory
-        self.settings = {
+        self.bookie_id = f"127.0.0.1:{port}"
+        self._settings = {
+            "bookiePort": str(port),
+            "metadataServiceUri": uri,
+            "journalDirectories": str(directory / "journal"),
+            "ledgerDirectories": str(directory / "ledgers"),
             "allowLoopback": "true",
             "advertisedAddress": "127.0.0.1",
             "ledgerStorageClass": "org.apache.bookkeeper.bookie.SortedLedgerStorage",
-            "journalPreAllocSizeMB": "1",
-            "journalMaxGroupWaitMSec": "1",
-            "skipListSizeLimit": str(8 << 20),
-            "dbStorage_writeCacheMaxSizeMb": "8",
-            "httpServerEnabled": "false",
             "zkTimeout": "2000",
-            **settings,
+            "journalPreAllocSizeMB": "1",
+            "skipListSizeLimit": str(8 << 20),
         }
-        self.log_path = directory / "apache-bookie.log"
+        self.conf_path, self.log_path = directory / "apache.conf", directory / "apache-bookie.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
-    @property
-    def bookie_id(self) -> str:
-        """The id under which it registers."""
-        return f"127.0.0.1:{self.settings['bookiePort']}"
-
-    def start(self) -> None:
-        """Start and wait until it serves. Fails the test with the end of its log when it does not."""
+    def start(self, *, wait: bool = True) -> None:
+        """Start; with `wait`, return once it serves."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        conf = self._directory / "apache.conf"
-        conf.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
+        self.conf_path.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
-                dying_with_parent(self._apache.command("org.apache.bookkeeper.server.Main", "--conf", conf)),
+                dying_with_parent(self._apache.command("org.apache.bookkeeper.server.Main", "--conf", self.conf_path)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self._directory,
             )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Wait until it serves. Fails the test with the end of its log when it does not."""
+        assert self._process is not None
         # It listens, and resets connections, before it has replayed its journal: only its log tells when it serves.
         deadline = time.monotonic() + START_TIMEOUT_S
         while not _SERVES.search(self._new_log()):
