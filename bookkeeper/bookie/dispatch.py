@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from twisted.logger import Logger
 
@@ -53,20 +53,10 @@ class Dispatcher:
         self._codec = codec
         self._usage = usage
         self._send = send
-        self._calls: dict[type[Any], Callable[[Any], None]] = {
-            AddBatch: self._add,
-            ReadBatch: self._read,
-            FenceRead: self._fence_read,
-            ReadLac: self._read_lac,
-            WriteLac: self._write_lac,
-            BookieInfo: self._info,
-            Auth: self._auth,
-            Malformed: self._refuse_malformed,
-        }
 
     def dispatch(self, request: Request) -> None:
         """Have one request decided. Its answer goes to `send`, now or later, once (never, if the bookie fails)."""
-        self._calls.get(type(request), self._refuse_unserved)(request)
+        self._CALLS.get(type(request), Dispatcher._refuse_unserved)(self, request)
 
     def _reply(self, request: Request, status: Status, **fields: Any) -> None:
         self._send(request, [self._codec.reply(request, status, **fields)])
@@ -123,3 +113,15 @@ class Dispatcher:
 
     def _refuse_unserved(self, request: Request) -> None:
         self._reply(request, Status.BAD_REQUEST)
+
+    # One table for all: with bound methods in it, each closed connection would wait for the cycle collector.
+    _CALLS: ClassVar[dict[type[Any], Callable[[Dispatcher, Any], None]]] = {
+        AddBatch: _add,
+        ReadBatch: _read,
+        FenceRead: _fence_read,
+        ReadLac: _read_lac,
+        WriteLac: _write_lac,
+        BookieInfo: _info,
+        Auth: _auth,
+        Malformed: _refuse_malformed,
+    }

@@ -177,7 +177,7 @@ class Connection:
         self._service = service
         self._bounds = service.bounds
         self._codec = ServerCodec(service.frame_size_max)
-        self._dispatcher = Dispatcher(service.bookie, self._codec, service.usage, self._send)
+        self._dispatcher: Dispatcher | None = Dispatcher(service.bookie, self._codec, service.usage, self._send)
         self._transport: Transport | None = None
         self._peer = "?"
         self._inbox: deque[Request] = deque()
@@ -225,12 +225,14 @@ class Connection:
         if error is not None:
             self._service.meters.protocol_errors.add()
             self._warn("protocol error", "Closing the connection from {peer}: {error}", error=error)
+            error.__traceback__ = None  # it refers back to the codec, and both would wait for a collection
             self._finishing = True
         self.pump()
 
     def connectionLost(self, reason: object) -> None:
         """The connection is gone. What it asked for is still done, and answered to nobody."""
         self._transport = None
+        self._dispatcher = None  # they know each other; without this the incomplete frame would wait for a collection
         self._inbox.clear()
         self._outbox.clear()
         self._outbox_bytes = self._handed_bytes = 0
@@ -304,6 +306,7 @@ class Connection:
             if isinstance(request, Malformed):
                 self._warn("malformed", "Refused a request from {peer}: {reason}", reason=request.reason)
         self._open_requests += 1
+        assert self._dispatcher is not None
         self._dispatcher.dispatch(request)
 
     def _settle(self) -> None:

@@ -1,0 +1,389 @@
+"""A bookie as a process: it starts, serves, survives SIGKILL, refuses what is not its own, and stops cleanly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
+from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
+from bookkeeper.model import Status
+from bookkeeper.wire.codec import request_encoder
+from bookkeeper.wire.messages import AddFailed, ReadBodies, ReadFailed
+from tests.support.bookie_fakes import KEY, OTHER_KEY, body_of
+from tests.support.cluster import FAST, RawClient, local_cluster, wait_for_exit
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
+    """One bookie of its own cluster."""
+    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def bookie(cluster: LocalCluster) -> LocalBookie:
+    return cluster.bookies[0]
+
+
+def adds(entry_ids: range, *, ledger_id: int = 7, version: int = 2, key: bytes = KEY, recovery: bool = False) -> bytes:
+    encoder = request_encoder(3 if version == 3 else 2)
+    bodies = [body_of(ledger_id, entry_id, b"z" * 100) for entry_id in entry_ids]
+    return b"".join(encoder.encode_adds(ledger_id, key, list(entry_ids), bodies, recovery=recovery)[1])
+
+
+def reads(entry_ids: list[int], *, ledger_id: int = 7, version: int = 2) -> bytes:
+    return request_encoder(3 if version == 3 else 2).encode_reads(ledger_id, entry_ids)[1]
+
+
+def read_bodies(client: RawClient, entry_ids: range, *, ledger_id: int = 7, version: int = 2) -> list[bytes]:
+    client.send(reads(list(entry_ids), ledger_id=ledger_id, version=version))
+    bodies: list[bytes] = []
+    while len(bodies) < len(entry_ids):
+        for answer in client.receive():
+            assert isinstance(answer, ReadBodies), answer
+            bodies += answer.bodies
+    return bodies
+
+
+def log_of(bookie: LocalBookie) -> str:
+    return bookie.log_path.read_text()
+
+
+# --- serving ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_entries_written_over_a_socket_are_read_back(bookie: LocalBookie, version: int) -> None:
+    with RawClient(bookie.port, version=version) as client:
+        client.send(adds(range(1000), version=version))
+        assert client.acknowledged(1000) == list(range(1000))
+        expected = [body_of(7, entry_id, b"z" * 100) for entry_id in range(1000)]
+        assert read_bodies(client, range(1000), version=version) == expected
+        client.send(reads([5000], version=version))
+        (answer,) = client.receive()
+        assert isinstance(answer, ReadFailed)
+        assert answer.status is Status.NO_ENTRY
+
+
+def test_a_large_entry_and_one_too_large(bookie: LocalBookie) -> None:
+    with RawClient(bookie.port) as client:
+        large = body_of(7, 0, b"z" * (4 * 1024 * 1024))
+        client.send(request_encoder(2).encode_adds(7, KEY, [0], [large])[1][0])
+        assert client.acknowledged(1) == [0]
+        assert read_bodies(client, range(1)) == [large]
+        client.send((6 * 1024 * 1024).to_bytes(4, "big") + b"\x02\x01\x00\x00")
+        assert client.is_closed()
+    with RawClient(bookie.port) as other:
+        other.send(adds(range(1, 2)))
+        assert other.acknowledged(1) == [1]
+    assert "nettyMaxFrameSizeBytes" in log_of(bookie)
+
+
+def test_a_killed_bookie_has_everything_it_acknowledged(bookie: LocalBookie) -> None:
+    acknowledged = 0
+    for _ in range(3):
+        with RawClient(bookie.port) as client:
+            if acknowledged:
+                expected = [body_of(7, entry_id, b"z" * 100) for entry_id in range(acknowledged)]
+                assert read_bodies(client, range(acknowledged)) == expected
+            client.send(adds(range(acknowledged, acknowledged + 5000)))  # held ones come again: I-69
+            enough = acknowledged + 500
+            while acknowledged < enough:  # the kill comes in the middle
+                acknowledged += sum(len(answer.entry_ids) for answer in client.receive())
+            bookie.kill()
+        bookie.start()
+    with RawClient(bookie.port) as client:
+        client.send(adds(range(1), key=OTHER_KEY))
+        (answer,) = client.receive()
+        assert isinstance(answer, AddFailed)
+        assert answer.status is Status.UNAUTHORIZED  # the key is back as well
+
+
+def test_a_fence_survives_a_kill(bookie: LocalBookie) -> None:
+    with RawClient(bookie.port) as client:
+        client.send(request_encoder(2).encode_fence_reads(7, [-1], KEY)[1])
+        (answer,) = client.receive()
+        assert answer.status is Status.NO_ENTRY  # I-22: never seen before
+    bookie.kill()  # T21: right after the answer
+    bookie.start()
+    with RawClient(bookie.port) as client:
+        client.send(adds(range(1)))
+        (refused,) = client.receive()
+        assert refused.status is Status.FENCED  # I-23
+        client.send(adds(range(1), recovery=True))
+        assert client.acknowledged(1) == [0]  # I-27
+
+
+def test_a_clean_stop_exits_with_zero_and_needs_no_replay(bookie: LocalBookie) -> None:
+    with RawClient(bookie.port) as client:
+        client.send(adds(range(100)))
+        assert client.acknowledged(100) == list(range(100))
+        assert bookie.stop() == 0
+    bookie.start()
+    with RawClient(bookie.port) as client:
+        assert len(read_bodies(client, range(100))) == 100
+    assert "Replayed 100 entries" not in log_of(bookie)
+
+
+def test_sigint_stops_as_sigterm_does(bookie: LocalBookie) -> None:
+    os.kill(bookie.pid, signal.SIGINT)
+    assert bookie.stop() == 0
+
+
+def test_a_bookie_starts_and_idles_within_its_budget(bookie: LocalBookie) -> None:
+    """Memory is measured; time is not asserted (no test judges by the clock)."""
+    status = Path(f"/proc/{bookie.pid}/status").read_text()
+    resident_kb = int(status.split("VmRSS:")[1].split()[0])
+    assert resident_kb < 60 * 1024
+
+
+def test_garbage_from_many_clients_neither_grows_nor_stops_it(bookie: LocalBookie) -> None:
+    def resident_kb() -> int:
+        return int(Path(f"/proc/{bookie.pid}/status").read_text().split("VmRSS:")[1].split()[0])
+
+    def poke(data: bytes) -> None:
+        with RawClient(bookie.port) as client:
+            client.send(data)
+
+    broken = [
+        b"\x00\x00\x00\x00",
+        b"\x7f\xff\xff\xff",
+        b"GET / HTTP/1.1\r\n\r\n",
+        os.urandom(5000),
+        adds(range(1))[:-5],
+        b"\x00\x40\x00\x00" + os.urandom(100_000),
+    ]
+    for data in broken * 5:
+        poke(data)
+    before = resident_kb()
+    for data in broken * 50:
+        poke(data)
+    with RawClient(bookie.port) as client:
+        client.send(adds(range(10)))
+        assert client.acknowledged(10) == list(range(10))
+    assert resident_kb() - before < 8 * 1024
+    descriptors = len(os.listdir(f"/proc/{bookie.pid}/fd"))
+    assert descriptors < 100
+
+
+def test_a_client_that_never_reads_does_not_grow_the_bookie(bookie: LocalBookie) -> None:
+    with RawClient(bookie.port) as writer:
+        writer.send(request_encoder(2).encode_adds(7, KEY, [0], [body_of(7, 0, b"z" * 1_000_000)])[1][0])
+        assert writer.acknowledged(1) == [0]
+        deaf = socket.create_connection(("127.0.0.1", bookie.port))
+        deaf.setblocking(False)
+        request = reads([0] * 1000)  # asks for 1 GB with 28 KB
+        sent = 0
+        for _ in range(200):
+            try:
+                sent += deaf.send(request)
+            except BlockingIOError:
+                break
+        writer.send(adds(range(1, 11)))
+        assert writer.acknowledged(10) == list(range(1, 11))
+        resident_kb = int(Path(f"/proc/{bookie.pid}/status").read_text().split("VmRSS:")[1].split()[0])
+        deaf.close()
+    assert sent > 0
+    assert resident_kb < 150 * 1024
+
+
+# --- identity -----------------------------------------------------------------------------------------------------
+
+
+def refused(bookie: LocalBookie, code: int, *words: str) -> None:
+    """Start a bookie that must refuse; its last line says why, without a traceback."""
+    assert wait_for_exit(bookie) == code
+    text = log_of(bookie)
+    last = text.strip().splitlines()[-1]
+    assert "Traceback" not in text
+    for word in words:
+        assert word in text, (word, last)
+
+
+def test_a_directory_that_lost_its_cookie_is_refused(bookie: LocalBookie) -> None:
+    assert bookie.stop() == 0
+    (bookie.ledger_directory / "current" / "VERSION").unlink()
+    refused(bookie, 5, str(bookie.ledger_directory), "data but no cookie", "Mount or restore")
+
+
+def test_a_wiped_journal_directory_is_refused(bookie: LocalBookie) -> None:
+    assert bookie.stop() == 0
+    for path in (bookie.journal_directory / "current").iterdir():
+        path.unlink()
+    refused(bookie, 5, str(bookie.journal_directory), "is empty", "must not answer")  # I-71
+
+
+def test_another_bookies_directories_are_refused(cluster: LocalCluster) -> None:
+    first, second = cluster.bookies[0], cluster.add_bookie()
+    assert (first.stop(), second.stop()) == (0, 0)
+    second.settings["ledgerDirectories"] = str(first.ledger_directory)
+    refused(second, 5, "ledgerDirectories", str(first.ledger_directory), str(second.ledger_directory))
+
+
+def test_a_cookie_missing_from_the_store_is_refused(zookeeper: Any, ledgers_root: str, bookie: LocalBookie) -> None:
+    assert bookie.stop() == 0
+    client = KazooClient(zookeeper.address)
+    client.start()
+    client.delete(f"{ledgers_root}/cookies/{bookie.bookie_id}")
+    client.stop()
+    client.close()
+    refused(bookie, 5, "no cookie in the metadata store", "cookie_create")
+
+
+def test_directories_of_another_cluster_are_refused(
+    zookeeper: Any, ledgers_root: str, bookie: LocalBookie, tmp_path: Path
+) -> None:
+    assert bookie.stop() == 0
+    with local_cluster(zookeeper.address, ledgers_root + "-other", 0, directory=tmp_path / "other") as other:
+        bookie.settings["metadataServiceUri"] = other.uri
+        refused(bookie, 5, "cluster instance id", "metadataServiceUri")
+
+
+def test_two_processes_cannot_share_directories(cluster: LocalCluster) -> None:
+    first = cluster.bookies[0]
+    second = LocalBookie(9, cluster.directory / "second", cluster.uri, free_port(), dict(first.settings))
+    second.settings |= {"bookiePort": str(second.port)}
+    refused(second, 5, "locked by another process")  # I-52
+
+
+# --- configuration and surroundings -------------------------------------------------------------------------------
+
+
+def test_a_port_that_is_taken_is_named_and_nothing_was_touched(
+    zookeeper: Any, ledgers_root: str, tmp_path: Path
+) -> None:
+    with (
+        local_cluster(zookeeper.address, ledgers_root, 0, directory=tmp_path) as cluster,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        port = server.getsockname()[1]
+        bookie = LocalBookie(1, tmp_path / "bookie", cluster.uri, port, FAST)
+        refused(bookie, 1, f"port {port} is taken", "ss -ltnp", "bookiePort")
+        assert not bookie.ledger_directory.exists()
+
+
+def test_zookeeper_down_at_start_is_named(tmp_path: Path) -> None:
+    port = free_port()
+    uri = f"zk+hierarchical://127.0.0.1:{port}/ledgers"
+    bookie = LocalBookie(1, tmp_path / "bookie", uri, free_port(), FAST)
+    refused(bookie, 2, f"127.0.0.1:{port}")
+    assert not bookie.ledger_directory.exists()
+
+
+def test_a_cluster_that_was_never_initialised_is_named(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> None:
+    uri = f"zk+hierarchical://{zookeeper.address}{ledgers_root}"
+    bookie = LocalBookie(1, tmp_path / "bookie", uri, free_port(), FAST)
+    refused(bookie, 2, ledgers_root)
+
+
+def test_all_faults_of_a_configuration_are_told_at_once(tmp_path: Path) -> None:
+    conf = tmp_path / "bk.conf"
+    conf.write_text("bookiePort=99999\njournalDirectorys=/x\n")
+    command = [sys.executable, "-m", "bookkeeper.cli.main", "bookie", "--conf", str(conf), "-o", "diskUsageThreshold=7"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "3 faults" in done.stderr
+    assert "did you mean journalDirectory" in done.stderr
+    assert f"{conf}:1" in done.stderr
+
+
+def test_loopback_must_be_allowed(cluster: LocalCluster, tmp_path: Path) -> None:
+    bookie = LocalBookie(5, tmp_path / "five", cluster.uri, free_port(), {**FAST, "allowLoopback": "false"})
+    refused(bookie, 1, "allowLoopback")
+
+
+def test_an_ephemeral_port_with_a_bookie_id_of_its_own(cluster: LocalCluster, tmp_path: Path) -> None:
+    settings = {**FAST, "bookieId": "b-5", "allowEphemeralPorts": "true", "bookiePort": "0"}
+    bookie = LocalBookie(5, tmp_path / "five", cluster.uri, 0, settings)
+    for _ in range(2):
+        bookie.start()
+        assert "Bookie b-5 serves on port" in log_of(bookie)
+        assert bookie.stop() == 0
+
+
+def test_a_bookie_serves_on_while_zookeeper_is_away(tmp_path: Path) -> None:
+    with (
+        EmbeddedZooKeeper(data_dir=tmp_path / "zookeeper") as server,
+        local_cluster(server.address, "/ledgers", 1, directory=tmp_path / "cluster") as cluster,
+    ):
+        with RawClient(cluster.bookies[0].port) as client:
+            client.send(adds(range(1)))
+            assert client.acknowledged(1) == [0]
+            server.kill()
+            client.send(adds(range(1, 100)))
+            assert client.acknowledged(99) == list(range(1, 100))
+            server.restart()
+        assert cluster.bookies[0].stop() == 0
+
+
+class WatchedNode:
+    """A znode whose coming and going can be waited for."""
+
+    def __init__(self, address: str, path: str) -> None:
+        self._client = KazooClient(address)
+        self._client.start()
+        self._path = path
+
+    def wait(self, *, present: bool) -> None:
+        """Return once the node is there, or is gone."""
+        while True:
+            changed = threading.Event()
+            exists = self._client.exists(self._path, watch=lambda _, changed=changed: changed.set()) is not None
+            if exists is present:
+                return
+            assert changed.wait(30)
+
+    def close(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+
+def test_a_bookie_whose_session_expired_registers_again_and_never_stopped_serving(
+    zookeeper: Any, ledgers_root: str, bookie: LocalBookie
+) -> None:
+    node = WatchedNode(zookeeper.address, f"{ledgers_root}/available/{bookie.bookie_id}")
+    node.wait(present=True)
+    with RawClient(bookie.port) as client:
+        os.kill(bookie.pid, signal.SIGSTOP)  # for longer than its session lasts
+        node.wait(present=False)
+        client.send(adds(range(10)))
+        os.kill(bookie.pid, signal.SIGCONT)
+        assert client.acknowledged(10) == list(range(10))
+        node.wait(present=True)
+        client.send(adds(range(10, 20)))
+        assert client.acknowledged(10) == list(range(10, 20))
+    node.close()
+    assert "the registration with it; the bookie goes on serving" in log_of(bookie)
+    assert bookie.stop() == 0
+
+
+def test_logs_can_be_json(cluster: LocalCluster) -> None:
+    bookie = cluster.bookies[0]
+    assert bookie.stop() == 0
+    command = [
+        sys.executable, "-m", "bookkeeper.cli.main", "bookie", "--conf", str(bookie.conf_path), "--log-format", "json"
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    events = []
+    for line in process.stderr:
+        events.append(json.loads(line))
+        if "serves on port" in events[-1]["Body"]:
+            process.terminate()
+    assert process.wait(30) == 0
+    process.stderr.close()
+    assert {event["SeverityText"] for event in events} == {"INFO"}
