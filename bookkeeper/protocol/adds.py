@@ -555,7 +555,7 @@ class AddWindow:
         self._forget_answered()
         everyone = (1 << len(self._ensemble)) - 1
         if self._response_timeout_s is not None:
-            self._sent.append(_Batch(first, last, now, everyone & ~self._abandoned))
+            self._sent.append(_Batch(first, last, now, everyone))
         if self._quorum_timeout_s is not None:
             self._pushed.append(_Batch(first, last, now, everyone))
 

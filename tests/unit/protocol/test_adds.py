@@ -246,6 +246,22 @@ def test_abandoned_indexes_are_given_up_for_later_entries_too() -> None:
     assert adds.on_failure(2, C, None, None) is Decision.NOTED
 
 
+def test_an_abandoned_index_that_gets_a_new_bookie_is_used_again() -> None:
+    adds = window(ack_quorum=3)
+    adds.push([10], 0.0)
+    adds.on_responses(0, A, [0])
+    adds.on_failure(2, C, None, [0])
+    adds.begin_change()
+    adds.abandon([2])
+    adds.on_failure(1, B, None, [0])
+    adds.begin_change()
+    assert adds.end_change((A, D, E), 0.0).resend == {1: [0], 2: [0]}
+    assert not adds.abandoned
+    assert adds.stuck is None
+    adds.on_responses(1, D, [0])
+    assert adds.on_responses(2, E, [0]) == range(1)
+
+
 def test_stuck_names_the_first_entry_that_cannot_reach_its_quorum() -> None:
     """I-28a, I-37."""
     adds = window(write_quorum=2)
@@ -396,6 +412,16 @@ def test_an_entry_without_quorum_is_found_after_the_quorum_timeout() -> None:
     adds.on_responses(1, B, [0])
     assert adds.quorum_overdue(20.5) is None
     assert adds.quorum_overdue(21.0) == 1
+
+
+def test_an_ensemble_change_that_takes_too_long_is_a_quorum_timeout() -> None:
+    adds = window()
+    adds.push([1], 0.0)
+    adds.on_failure(2, C, None, [0])
+    adds.begin_change()
+    adds.on_responses(0, A, [0])
+    adds.on_responses(1, B, [0])
+    assert adds.quorum_overdue(20.0) == 0
 
 
 def test_a_complete_entry_behind_a_gap_is_not_a_quorum_timeout_and_leaves_no_deadline() -> None:

@@ -335,6 +335,18 @@ def test_with_nothing_recovered_the_length_is_that_of_the_entry_at_the_lac() -> 
     assert only(recovery.on_bodies(B, [4], [entry(4)], 0.0), Close) == Close(EntryId(4), 15, ())
 
 
+def test_the_length_is_known_when_the_entry_before_the_last_fragment_told_it() -> None:
+    """I-32: no entry has to be read for it."""
+    metadata = ledger().with_fragment(EntryId(5), (A, B, D))
+    recovery = Recovery(7, read_batch_max=1)
+    recovery.start()
+    recovery.on_marked(metadata, 0.0)
+    recovery.on_fence_body(A, entry_id=4, lac=3, length=15, now=0.0)
+    recovery.on_fence_negative(B, 0.0)
+    recovery.on_negative(D, [5], Status.NO_ENTRY, 0.0)
+    assert only(recovery.on_negative(A, [5], Status.NO_ENTRY, 0.0), Close) == Close(EntryId(4), 15, ())
+
+
 def test_an_unreadable_entry_at_the_lac_does_not_keep_the_ledger_open() -> None:
     """L-1."""
     recovery, _ = measuring()
@@ -379,6 +391,17 @@ def test_time_brings_further_reads_and_gives_up_late_bookies() -> None:
     assert recovery.next_deadline() == 4.0  # the read of entry 1
     actions = recovery.on_time(7.0)
     assert ReplaceBookies({1: B}, (A, B, C)) in actions
+
+
+def test_reading_waits_for_the_write_back_and_goes_on_after_it() -> None:
+    """I-14. Mutant: read on whatever waits, or forget what an ended change acknowledged."""
+    recovery, _ = reading()
+    assert [type(action) for action in recovery.on_bodies(A, [0], [entry(0)], 0.0)] == [WriteBack, Read]
+    assert [type(action) for action in recovery.on_bodies(B, [1], [entry(1)], 0.0)] == [WriteBack]
+    recovery.on_add_failed(2, C, None, None, 0.0)
+    recovery.on_added(0, A, [0, 1], 0.0)
+    recovery.on_added(1, B, [0, 1], 0.0)
+    assert [type(action) for action in recovery.on_replaced({2: D}, 0.0)] == [WriteBack, Read]
 
 
 def test_large_entries_are_read_in_smaller_batches() -> None:
