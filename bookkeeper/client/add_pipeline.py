@@ -69,6 +69,7 @@ class AddPipeline:
         self._channels: list[BookieChannel] = []
         self._index_of: dict[BookieId, int] = {}
         self._unacknowledged: deque[tuple[int, Sequence[int], list[bytes]]] = deque()  # greatest id, ids, frames
+        self._shunned: dict[BookieId, float] = {}  # failed, and until when they are not taken back
         self._timer: Timer | None = None
         self._failed = False
         self._adopt_ensemble()
@@ -167,12 +168,19 @@ class AddPipeline:
         index = self._index_of.get(bookie_id)
         if index is None or self._failed:
             return
+        self._shunned[bookie_id] = self._context.clock.seconds() + self._context.settings.quarantine_s
         decision = self.window.on_failure(index, bookie_id, status, entry_ids)
         if decision is Decision.CHANGE:
             self._context.spawn(self._change_or_fail(), f"ensemble change of ledger {self._ledger_id}")
         elif decision is Decision.FATAL and self.window.error is not None:
             self.fail(self.window.error)
         self._on_room()
+
+    def _failed_lately(self) -> frozenset[BookieId]:
+        """Bookies that failed this ledger less than a quarantine ago: taking one back at once would go in circles."""
+        now = self._context.clock.seconds()
+        self._shunned = {bookie_id: until for bookie_id, until in self._shunned.items() if until > now}
+        return frozenset(self._shunned)
 
     def _complete(self, acknowledged: range) -> None:
         last = acknowledged[-1]
@@ -203,6 +211,7 @@ class AddPipeline:
                 self.metadata,
                 first_entry_id=request.first_entry_id,
                 failed=lambda: self.window.failed,
+                avoid=self._failed_lately,
                 answers=self.answers,
             )
             if self._failed:

@@ -53,22 +53,24 @@ async def commit_new_ensemble(
     *,
     first_entry_id: EntryId,
     failed: Callable[[], Mapping[int, BookieId]],
+    avoid: Callable[[], frozenset[BookieId]],
     answers: Mapping[str, object],
 ) -> Versioned[LedgerMetadata]:
     """Replace the failed bookies from `first_entry_id` on; return the metadata as committed.
 
-    failed: asked before every compare-and-set, since more bookies may fail meanwhile. answers: what the bookies said,
+    failed, avoid: the members to replace, and who must not come instead of them because it failed shortly before; asked
+    before every compare-and-set, since more bookies may fail meanwhile. answers: what the bookies said,
     for messages. Raises NotEnoughBookies when not one of them can be replaced, LedgerFencedOff or LedgerClosed when
     the ledger is not OPEN any more (I-11), MetadataError.
     """
 
     def decide(metadata: LedgerMetadata) -> Change:
         now_failed = dict(failed())
-        avoid: frozenset[BookieId] = frozenset()
+        shut_out = avoid()
         while True:
             ensemble = metadata.last_fragment.ensemble
             standing = {index: bookie for index, bookie in now_failed.items() if ensemble[index] == bookie}
-            chosen = choose_replacements(context, ensemble, metadata.write_quorum, standing, avoid)
+            chosen = choose_replacements(context, ensemble, metadata.write_quorum, standing, shut_out)
             if standing and not chosen:
                 return Refused(_nobody_left(context, ledger_id, metadata, standing, answers))
             change = change_ensemble(
@@ -79,7 +81,7 @@ async def commit_new_ensemble(
             )
             if not isinstance(change, Reselect):
                 return change
-            avoid |= change.taken
+            shut_out |= change.taken
 
     return await update_metadata(context.store, context.clock, ledger_id, current, decide)
 

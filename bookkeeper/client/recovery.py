@@ -167,7 +167,7 @@ class LedgerRecovery:
 
     async def _replace(self, action: ReplaceBookies) -> None:
         await self._context.directory.ready()
-        # A bookie that failed once is out for the rest of this recovery, or two dead ones could take turns for ever (L-9).
+        # A bookie that failed once is out for the rest of this recovery, or two dead ones could take turns (L-9).
         self._failed_bookies.update(action.failed.values())
         chosen = choose_replacements(
             self._context,

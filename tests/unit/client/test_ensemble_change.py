@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from tests.support.fake_bookie import HOLD, SILENCE, FakeBookie, FakeCluster
 
 from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
@@ -11,6 +10,7 @@ from bookkeeper.errors import LedgerClosed, LedgerFencedOff, NotEnoughBookies
 from bookkeeper.metadata.memory import Fault, MemoryFaults
 from bookkeeper.model import LedgerId, LedgerState, Status
 from bookkeeper.wire.messages import AddBatch
+from tests.support.fake_bookie import HOLD, SILENCE, FakeBookie, FakeCluster
 
 QUIET = ClientSettings(explicit_lac_interval_s=0.0)
 
@@ -184,3 +184,18 @@ def test_the_number_of_changes_is_bounded() -> None:
         cluster.wait(ledger.append_many([b"2"] * 3))
     cluster.run(30.0)
     assert cluster.wait(client.metadata(ledger.ledger_id)).state is LedgerState.CLOSED
+
+
+def test_a_bookie_that_failed_is_not_taken_back_at_once() -> None:
+    """I-10: when everybody fails at the same time the handle ends; it does not go round in circles."""
+    cluster = FakeCluster(4)
+    ledger = create(cluster, cluster.client(QUIET))
+    cluster.wait(ledger.append(b"0"))
+    pending = ledger.append_many([b"x"] * 10)
+    for bookie in cluster.bookies:
+        bookie.rule = refuse_adds(Status.IO_ERROR)
+    with pytest.raises(NotEnoughBookies):
+        cluster.wait(pending)
+    asked = {bookie.bookie_id for bookie in cluster.bookies if any(isinstance(r, AddBatch) for r in bookie.requests)}
+    assert len(asked) >= 3
+    assert len(ledger.metadata.fragments) <= 3

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from tests.support.fake_bookie import HOLD, SILENCE, FakeCluster
 
 from bookkeeper.client.reader import ReadHandle
 from bookkeeper.client.writer import WriteHandle
@@ -24,6 +23,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import DigestType, LedgerState, Status
 from bookkeeper.wire.messages import ReadBatch, ReadLac
+from tests.support.fake_bookie import HOLD, SILENCE, FakeCluster
 
 
 def settings(**values: Any) -> ClientSettings:
@@ -205,13 +205,16 @@ def test_a_stream_that_failed_never_skips_an_entry() -> None:
     ledger = written(cluster, 100)
     damage(cluster, ledger.ledger_id, 20, copies=2)
     stream = opened(cluster, ledger, read_ahead_entries_max=40).stream()
-    seen = []
-    with pytest.raises(EntryCorrupt):
-        while batch := cluster.wait(stream.next()):
-            seen += [entry.entry_id for entry in batch]
-    assert seen == list(range(20))
-    with pytest.raises(EntryCorrupt):
-        cluster.wait(stream.next())
+    seen: list[int] = []
+
+    async def read_on() -> None:
+        while batch := await stream.next():
+            seen.extend(entry.entry_id for entry in batch)
+
+    for _ in range(2):
+        with pytest.raises(EntryCorrupt):
+            cluster.wait(read_on())
+        assert seen == list(range(20))
 
 
 @pytest.mark.parametrize("recover", [True, False])

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from tests.support.fake_bookie import HOLD, SILENCE, FakeCluster
 
 from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
@@ -20,6 +19,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import LedgerState, Status
 from bookkeeper.wire.messages import AddBatch
+from tests.support.fake_bookie import HOLD, SILENCE, FakeCluster
 
 
 def settings(**values: Any) -> ClientSettings:
@@ -264,7 +264,7 @@ def test_a_handle_that_failed_closes_its_ledger_at_what_was_acknowledged() -> No
     cluster.wait(ledger.append(b"kept"))
     for bookie in cluster.bookies[:2]:
         bookie.rule = failing(Status.IO_ERROR)
-    with pytest.raises(NotEnoughBookies, match="no replacement for .* I/O error"):
+    with pytest.raises(NotEnoughBookies, match=r"no replacement for .* I/O error"):
         cluster.wait(ledger.append(b"lost"))
     with pytest.raises(NotEnoughBookies):
         cluster.wait(ledger.close())

@@ -1,0 +1,165 @@
+"""Connections to bookies: opened on demand, backed off, authenticated, closed when idle."""
+
+from typing import Any
+
+import pytest
+
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import BookieUnavailable, NotEnoughBookies, NotSupportedByBookie
+from bookkeeper.model import Status
+from bookkeeper.wire.messages import AddBatch, Auth, ReadBatch
+from tests.support.fake_bookie import SILENCE, FakeCluster
+
+
+def settings(**values: Any) -> ClientSettings:
+    return ClientSettings(**{"explicit_lac_interval_s": 0.0, **values})
+
+
+def written(cluster: FakeCluster, client: Any, count: int = 10) -> Any:
+    ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))
+    cluster.wait(ledger.append_many([b"x"] * count))
+    return ledger
+
+
+def connections(cluster: FakeCluster) -> int:
+    return len(cluster.network.connections)
+
+
+def test_no_connection_is_made_before_something_is_sent() -> None:
+    cluster = FakeCluster()
+    client = cluster.client(settings())
+    ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))
+    cluster.run(1.0)
+    assert connections(cluster) == 0
+    cluster.wait(ledger.append(b"x"))
+    assert connections(cluster) == 2
+
+
+def test_a_lost_connection_is_made_again_by_the_next_request() -> None:
+    cluster = FakeCluster(2)
+    client = cluster.client(settings())
+    ledger = written(cluster, client)
+    cluster.wait(ledger.close())
+    for connection in list(cluster.network.connections):
+        connection.cut()
+    cluster.run(1.0)
+    assert connections(cluster) == 0
+    handle = cluster.wait(client.open(ledger.ledger_id))
+    assert len(cluster.wait(handle.read(0, 9))) == 10
+
+
+def test_a_connection_that_ends_fails_what_is_outstanding_as_unknown() -> None:
+    """Unknown is never "no": the read goes on at the other replica, the add causes an ensemble change."""
+    cluster = FakeCluster(3)
+    client = cluster.client(settings())
+    ledger = written(cluster, client)
+    silent = cluster.by_id(ledger.metadata.last_fragment.ensemble[0])
+    silent.rule = lambda request: SILENCE if isinstance(request, AddBatch | ReadBatch) else None
+    pending, reading = ledger.append(b"y"), ledger.read(0, 9)
+    cluster.run(0.1)
+    for connection in list(cluster.network.connections):
+        if silent.name in (end.host for end in connection.ends):
+            connection.cut()
+    assert cluster.wait(pending) == 10
+    assert len(cluster.wait(reading)) == 10
+    assert silent.bookie_id not in ledger.metadata.last_fragment.ensemble
+
+
+def test_a_dead_bookie_costs_one_connect_timeout_then_nothing() -> None:
+    cluster = FakeCluster(2)
+    client = cluster.client(settings(connect_timeout_s=3.0, reconnect_delay_min_s=60.0, reconnect_delay_max_s=60.0))
+    ledger = written(cluster, client)
+    cluster.wait(ledger.close())
+    handle = cluster.wait(client.open(ledger.ledger_id))
+    cluster.bookies[0].crash()
+    cluster.wait(handle.read(0, 9))
+    began = cluster.clock.seconds()
+    for _ in range(20):
+        cluster.wait(handle.read(0, 9))
+    assert cluster.clock.seconds() - began < 1.0
+
+
+def test_a_bookie_that_registers_anew_is_tried_at_once() -> None:
+    cluster = FakeCluster(2)
+    client = cluster.client(settings(reconnect_delay_min_s=600.0, reconnect_delay_max_s=600.0))
+    ledger = written(cluster, client)
+    bookie = cluster.by_id(ledger.metadata.last_fragment.ensemble[0])
+    bookie.leave()
+    with pytest.raises(NotEnoughBookies):
+        cluster.wait(ledger.append(b"y"))
+    bookie.start()
+    cluster.run(1.0)
+    again = written(cluster, client)
+    assert bookie.bookie_id in again.metadata.last_fragment.ensemble
+
+
+def test_an_idle_connection_is_closed_and_opened_again_when_needed() -> None:
+    cluster = FakeCluster(2)
+    client = cluster.client(settings(idle_connection_s=30.0))
+    ledger = written(cluster, client)
+    assert connections(cluster) == 2
+    cluster.run(100.0)
+    assert connections(cluster) == 0
+    assert cluster.wait(ledger.append(b"y")) == 10
+    assert len(ledger.metadata.fragments) == 1
+
+
+def test_credentials_go_first_when_a_plugin_is_configured() -> None:
+    cluster = FakeCluster(2)
+    client = cluster.client(settings(auth_plugin="token", auth_payload=b"secret"))
+    written(cluster, client)
+    for bookie in cluster.bookies:
+        assert isinstance(bookie.requests[0], Auth)
+        assert (bookie.requests[0].plugin, bookie.requests[0].payload) == ("token", b"secret")
+
+
+@pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
+def test_refused_credentials_are_told(use_v2: bool) -> None:
+    cluster = FakeCluster(2)
+    for bookie in cluster.bookies:
+        bookie.rule = lambda request: Status.UNAUTHORIZED if isinstance(request, Auth) else None
+    client = cluster.client(settings(auth_plugin="token", use_v2=use_v2, connect_timeout_s=2.0, add_timeout_s=2.0))
+    ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))
+    with pytest.raises(NotEnoughBookies):
+        cluster.wait(ledger.append(b"x"))
+
+
+def test_disk_space_is_asked_over_v3_and_missing_v3_is_told() -> None:
+    cluster = FakeCluster(2)
+    client = cluster.client(settings())
+    info = cluster.wait(client.bookie_info("b1:3181"))
+    assert (info.total_bytes, info.free_bytes) == (1000, 600)
+    cluster.bookies[1].version_3 = False
+    with pytest.raises(NotSupportedByBookie, match="b2:3181 does not speak protocol v3"):
+        cluster.wait(client.bookie_info("b2:3181"))
+    cluster.bookies[0].crash()
+    cluster.run(5.0)
+    with pytest.raises(BookieUnavailable):
+        cluster.wait(cluster.client(settings()).bookie_info("b1:3181"))
+
+
+def test_a_bookie_that_is_nowhere_is_named() -> None:
+    cluster = FakeCluster(1)
+    with pytest.raises(BookieUnavailable, match="bookie nowhere is not registered and its id is no host:port"):
+        cluster.wait(cluster.client(settings()).bookie_info("nowhere"))
+
+
+def test_a_peer_that_is_no_bookie_is_given_up() -> None:
+    cluster = FakeCluster(2)
+    client = cluster.client(settings())
+    ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))
+
+    class Babbler:
+        def makeConnection(self, transport: Any) -> None:
+            transport.write(b"\xff" * 100)
+
+        def dataReceived(self, data: bytes) -> None:
+            pass
+
+        def connectionLost(self, reason: Any) -> None:
+            pass
+
+    for listener in cluster.network.listeners.values():
+        listener.accept = Babbler
+    with pytest.raises(NotEnoughBookies, match="broke the protocol"):
+        cluster.wait(ledger.append(b"x"))
