@@ -55,9 +55,8 @@ def main() -> None:
     print("  E Qw Qa   answers   with push and spread")
     for shape in ((3, 2, 2), (3, 3, 2), (2, 2, 2), (3, 3, 3), (5, 3, 2)):
         runs = [measure(*shape, outstanding) for _ in range(5)]
-        print(
-            f"  {shape[0]} {shape[1]:2} {shape[2]:2}   {min(run[0] for run in runs):7.3f}   {min(run[1] for run in runs):7.3f}"
-        )
+        answers, total = (min(figures) for figures in zip(*runs, strict=True))
+        print(f"  {shape[0]} {shape[1]:2} {shape[2]:2}   {answers:7.3f}   {total:7.3f}")
 
 
 if __name__ == "__main__":
