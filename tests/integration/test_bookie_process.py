@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -57,6 +58,13 @@ def read_bodies(client: RawClient, entry_ids: range, *, ledger_id: int = 7, vers
             assert isinstance(answer, ReadBodies), answer
             bodies += answer.bodies
     return bodies
+
+
+def add_for_ever(client: RawClient, acknowledged: list[int]) -> None:
+    """Add entries after `acknowledged` and note those that are; anything but an acknowledgement fails."""
+    while len(acknowledged) < 1_000_000:
+        client.send(adds(range(len(acknowledged), len(acknowledged) + 1000)))
+        acknowledged += client.acknowledged(1000)
 
 
 def log_of(bookie: LocalBookie) -> str:
@@ -126,6 +134,23 @@ def test_a_fence_survives_a_kill(bookie: LocalBookie) -> None:
         assert refused.status is Status.FENCED  # I-23
         client.send(adds(range(1), recovery=True))
         assert client.acknowledged(1) == [0]  # I-27
+
+
+def test_a_failed_journal_write_ends_the_bookie_and_loses_nothing_acknowledged(bookie: LocalBookie) -> None:
+    """I-48 with a real error: the process may not make any file longer than its journal is now."""
+    with RawClient(bookie.port) as client:
+        client.send(adds(range(100)))
+        acknowledged = client.acknowledged(100)
+        journal_size = max(path.stat().st_size for path in (bookie.journal_directory / "current").glob("*.txn"))
+        resource.prlimit(bookie.pid, resource.RLIMIT_FSIZE, (journal_size, journal_size))
+        with pytest.raises(ConnectionError):
+            add_for_ever(client, acknowledged)
+    assert bookie.stop() == 5  # it had ended by itself
+    assert "stops answering and exits" in log_of(bookie)
+    bookie.start()
+    with RawClient(bookie.port) as client:
+        bodies = read_bodies(client, range(len(acknowledged)))
+    assert bodies == [body_of(7, entry_id, b"z" * 100) for entry_id in range(len(acknowledged))]
 
 
 def test_a_clean_stop_exits_with_zero_and_needs_no_replay(bookie: LocalBookie) -> None:
