@@ -70,7 +70,12 @@ class RunningJournal:
     """A started `Journal` over a manual worker; remembers what it acknowledged and what it failed."""
 
     def __init__(
-        self, fs: FileSystem, settings: JournalSettings = BARE, after: LogMark = NOTHING, now: float = 1000.0
+        self,
+        fs: FileSystem,
+        settings: JournalSettings = BARE,
+        after: LogMark = NOTHING,
+        now: float = 1000.0,
+        directory: str = DIRECTORY,
     ) -> None:
         self.clock = SimulatedClock()
         self.clock.run_until(lambda: False, seconds=now)
@@ -78,7 +83,7 @@ class RunningJournal:
         self.acked: list[tuple[int, int]] = []
         self.errors: list[BaseException] = []
         self.failures: list[BaseException] = []
-        self.journal = Journal(fs, DIRECTORY, self.worker, self.clock, settings)
+        self.journal = Journal(fs, directory, self.worker, self.clock, settings)
         self.journal.on_failed = self.failures.append
         self.start_results: list[object] = []
         self.journal.start(after).addBoth(self.start_results.append)
@@ -121,7 +126,7 @@ class RunningJournal:
         assert done == [None]
 
 
-def replayed(fs: FileSystem, mark: LogMark = NOTHING) -> tuple[State, LogMark]:
+def replayed(fs: FileSystem, mark: LogMark = NOTHING, directory: str = DIRECTORY) -> tuple[State, LogMark]:
     """State and end of a replay."""
     state = State()
-    return state, replay(fs, DIRECTORY, mark, state)
+    return state, replay(fs, directory, mark, state)

@@ -27,7 +27,7 @@ class JournalSettings:
 
     file_size_max: int = 2048 * MIB
     preallocation_size: int = 16 * MIB
-    preparation_slice_size: int = MIB
+    preparation_slice_size: int = MIB // 2
     backups_max: int = 5
     group_bytes_max: int = 4 * MIB
     pending_bytes_max: int = 64 * MIB

@@ -327,6 +327,16 @@ def test_a_damaged_first_group_does_not_pass_for_a_foreign_file():
             replayed(fs)
 
 
+@pytest.mark.parametrize("version", [2, 6])
+def test_a_first_group_of_zeros_does_not_end_the_file(version):
+    """The rule for files of genuine bookies must not hide ours."""
+    fs, _ = three_groups()
+    fs.poke(path_of(), 4, version.to_bytes(4, "big"))
+    fs.poke(path_of(), HEADER_SIZE, bytes(512))
+    with pytest.raises(CorruptRecord, match=f"follows at offset {FIRST_GROUP}"):
+        replayed(fs)
+
+
 # --- crashes during replay and cleaning
 
 

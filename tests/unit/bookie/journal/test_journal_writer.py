@@ -216,7 +216,10 @@ def test_a_sync_that_fails_and_then_succeeds_acknowledges_nothing_more():
     running.add(1, 1)
     running.add(1, 2)
     running.journal.collect(LogMark(1, 0))  # queued behind the failed group: must not run
+    running.worker.run_one()
+    after_the_failure = fs.counts.copy()
     running.worker.run_all()
+    assert fs.counts == after_the_failure
     assert running.acked == [(1, 0)]
     assert len(running.errors) == 2
     assert len(running.failures) == 1
@@ -268,16 +271,20 @@ def test_every_byte_count_of_a_full_disk_keeps_what_was_acknowledged(settings):
         assert set(replayed(fs)[0].bodies) == set(state.bodies) | {(9, 9)}
 
 
-def test_zeros_ahead_give_way_to_groups_on_a_full_disk():
-    """I-68: a group that fits is written though the zeros behind it are not."""
+def test_groups_use_up_the_zeros_ahead_on_a_full_disk():
+    """I-68: that no more zeros can be written is no failure; only a group that does not fit is."""
     fs = new_disk()
     running = RunningJournal(fs, TINY)
     fs.quota_bytes = fs.used_bytes
-    before = running.journal.mark()
-    running.write([(1, 0)])
-    assert running.acked == [(1, 0)]
-    assert running.journal.mark() > before
+    size = len(fs.contents(path_of(running.journal.mark().journal_id)))
+    fitting = (size - running.journal.mark().offset) // ALIGNMENT
+    for entry_id in range(fitting):
+        running.write([(1, entry_id)])
+    assert len(running.acked) == fitting > 2
     assert running.failures == []
+    running.write([(1, fitting)])
+    assert [error.errno for error in running.failures] == [errno.ENOSPC]
+    assert len(running.acked) == fitting
 
 
 # --- power cuts
@@ -533,6 +540,23 @@ def test_a_recycled_file_shows_no_old_record():
     only_new = State()
     scan_file(fs, DIRECTORY, mark.journal_id, 0, only_new)
     assert all(ledger_id == 6 for ledger_id, _ in only_new.bodies)
+
+
+def test_a_recycled_file_that_is_needed_early_is_cut_to_what_is_zeroed():
+    """I-50: the journal was never idle, so most of the old records are still in it."""
+    fs, running, ids = rolled(dataclasses.replace(TINY, recycle=True))
+    running.journal.collect(LogMark(ids[-1], 1024))
+    running.add(6, 0)
+    running.worker.run_one()
+    entry_id = 1
+    while running.journal.mark().journal_id == ids[-1]:
+        running.add(6, entry_id)  # one more always waits
+        running.worker.run_one()
+        entry_id += 1
+    assert fs.counts[Op.RENAME] == 1
+    mark = running.journal.mark()
+    assert not fs.contents(path_of(mark.journal_id))[mark.offset :].strip(b"\0")
+    assert b"pppp" not in fs.contents(path_of(mark.journal_id))
 
 
 def test_a_left_over_spare_is_removed_and_never_reused():
