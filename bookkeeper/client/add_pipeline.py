@@ -69,7 +69,7 @@ class AddPipeline:
         self._channels: list[BookieChannel] = []
         self._index_of: dict[BookieId, int] = {}
         self._unacknowledged: deque[tuple[int, Sequence[int], list[bytes]]] = deque()  # greatest id, ids, frames
-        self._shunned: dict[BookieId, float] = {}  # failed, and until when they are not taken back
+        self._shunned: dict[BookieId, tuple[float, int | None]] = {}  # failed, and until when they are not taken back
         self._timer: Timer | None = None
         self._failed = False
         self._adopt_ensemble()
@@ -168,7 +168,8 @@ class AddPipeline:
         index = self._index_of.get(bookie_id)
         if index is None or self._failed:
             return
-        self._shunned[bookie_id] = self._context.clock.seconds() + self._context.settings.quarantine_s
+        until = self._context.clock.seconds() + self._context.settings.quarantine_s
+        self._shunned[bookie_id] = (until, self._context.directory.epoch(bookie_id))
         decision = self.window.on_failure(index, bookie_id, status, entry_ids)
         if decision is Decision.CHANGE:
             self._context.spawn(self._change_or_fail(), f"ensemble change of ledger {self._ledger_id}")
@@ -177,9 +178,16 @@ class AddPipeline:
         self._on_room()
 
     def _failed_lately(self) -> frozenset[BookieId]:
-        """Bookies that failed this ledger less than a quarantine ago: taking one back at once would go in circles."""
-        now = self._context.clock.seconds()
-        self._shunned = {bookie_id: until for bookie_id, until in self._shunned.items() if until > now}
+        """Bookies that failed this ledger less than a quarantine ago: taking one back at once would go in circles.
+
+        One that registered anew since then has been restarted, and may come back at once.
+        """
+        now, epoch_of = self._context.clock.seconds(), self._context.directory.epoch
+        self._shunned = {
+            bookie_id: (until, epoch)
+            for bookie_id, (until, epoch) in self._shunned.items()
+            if until > now and epoch_of(bookie_id) in (epoch, None)
+        }
         return frozenset(self._shunned)
 
     def _complete(self, acknowledged: range) -> None:

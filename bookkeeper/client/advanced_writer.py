@@ -74,16 +74,24 @@ class AdvancedWriteHandle(LedgerWriting):
         return Deferred.fromCoroutine(self._append_all(entry_ids, payloads))
 
     async def _append_all(self, entry_ids: range, payloads: Sequence[bytes]) -> range:
-        adds = [self.append(entry_id, payload) for entry_id, payload in zip(entry_ids, payloads, strict=True)]
-        failed: BookKeeperError | None = None
-        for add in adds:
-            try:
-                await add
-            except BookKeeperError as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
+        pending: deque[Deferred[EntryId]] = deque()
+        failed: list[BookKeeperError] = []
+        for entry_id, payload in zip(entry_ids, payloads, strict=True):
+            while pending and len(self._waiting) >= self._window_entries_max:
+                await self._outcome(pending.popleft(), failed)
+            pending.append(self.append(entry_id, payload))
+        for add in pending:
+            await self._outcome(add, failed)
+        if failed:
+            raise failed[0]
         return entry_ids
+
+    @staticmethod
+    async def _outcome(add: Deferred[EntryId], failed: list[BookKeeperError]) -> None:
+        try:
+            await add
+        except BookKeeperError as error:
+            failed.append(error)
 
     def append_nowait(
         self, entry_id: int, payload: bytes, on_done: Callable[[EntryId, BookKeeperError | None], object] | None = None
