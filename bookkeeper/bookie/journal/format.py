@@ -17,7 +17,7 @@ The payload is an entry (ledger id i64, entry id i64 >= 0, ...) or, with a negat
 Records carry no checksum in Apache's format. Differs from Apache: each group commit (what one write and one sync made
 durable) opens with a group record. A genuine bookie ignores entry ids it does not know, so it replays our files:
 
-    0 i64 | -0x10000 i64 | "PBG1" | file id i64 | start i64 | synced file id i64 | synced offset i64
+    2**63-1 i64 | -0x10000 i64 | "PBG1" | file id i64 | start i64 | synced file id i64 | synced offset i64
       | records i32 | total i32 | CRC32C u32
 
     start                 offset of the group record itself, a multiple of 512
@@ -61,6 +61,8 @@ MASTER_KEY_ENTRY = -0x1000
 FENCE_ENTRY = -0x2000
 EXPLICIT_LAC_ENTRY = -0x8000
 GROUP_ENTRY = -0x10000
+GROUP_LEDGER = 2**63 - 1
+"""A ledger that does not exist: bookies before 4.8 skip unknown records of missing ledgers only."""
 
 KEY_RECORDS_SINCE = 3
 FENCE_RECORDS_SINCE = 4
@@ -78,7 +80,7 @@ _GROUP_CRC = struct.Struct(">I")
 _GROUP_MAGIC = b"PBG1"
 GROUP_RECORD_SIZE = _GROUP_FIELDS.size + _GROUP_CRC.size  # 68, its length field included
 _GROUP_PAYLOAD_SIZE = GROUP_RECORD_SIZE - LENGTH.size
-_GROUP_PREFIX = RECORD_HEAD.pack(_GROUP_PAYLOAD_SIZE, 0, GROUP_ENTRY) + _GROUP_MAGIC
+_GROUP_PREFIX = RECORD_HEAD.pack(_GROUP_PAYLOAD_SIZE, GROUP_LEDGER, GROUP_ENTRY) + _GROUP_MAGIC
 
 _IDS_OF_META = struct.Struct(">iqq")
 _META_WITH_BYTES = struct.Struct(">iqqi")
@@ -201,7 +203,7 @@ def encode_group(
     fill = padding(start + GROUP_RECORD_SIZE + len(records), alignment)
     total = GROUP_RECORD_SIZE + len(records) + len(fill)
     fields = _GROUP_FIELDS.pack(
-        _GROUP_PAYLOAD_SIZE, 0, GROUP_ENTRY, _GROUP_MAGIC, file_id, start, *synced, len(records), total
+        _GROUP_PAYLOAD_SIZE, GROUP_LEDGER, GROUP_ENTRY, _GROUP_MAGIC, file_id, start, *synced, len(records), total
     )
     checksum = crc32c(records, crc32c(fields[LENGTH.size :]))
     return b"".join((fields, _GROUP_CRC.pack(checksum), records, fill))
