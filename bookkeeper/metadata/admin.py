@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from bookkeeper.errors import (
     ClusterExists,
@@ -180,7 +180,10 @@ class ZnodeAdmin:
         waiting = list(paths)
         while waiting:
             some, waiting = waiting[:REMOVALS_IN_FLIGHT_MAX], waiting[REMOVALS_IN_FLIGHT_MAX:]
-            await gatherResults([Deferred.fromCoroutine(self._remove(path)) for path in some], consumeErrors=True)
+            try:
+                await gatherResults([Deferred.fromCoroutine(self._remove(path)) for path in some], consumeErrors=True)
+            except FirstError as error:
+                error.subFailure.raiseException()
 
     async def _remove(self, path: str) -> None:
         """Remove a subtree, leaves first, each node by the version it was seen with."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -124,7 +124,10 @@ class ZnodeBookies:
                 return None  # gone meanwhile
             return _Registered(stat.creation_id, _info(data, name, f"{path}/{name}"))
 
-        found = await gatherResults([Deferred.fromCoroutine(read(name)) for name in names], consumeErrors=True)
+        try:
+            found = await gatherResults([Deferred.fromCoroutine(read(name)) for name in names], consumeErrors=True)
+        except FirstError as error:
+            error.subFailure.raiseException()  # callers act on what went wrong, not on the gathering
         return {name: registered for name, registered in zip(names, found, strict=True) if registered is not None}
 
     def _note(self, writable: _Directory, read_only: _Directory) -> AvailableBookies:
