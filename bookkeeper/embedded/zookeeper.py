@@ -51,12 +51,15 @@ _JAVA_OPTIONS = (
     "-Dlog4j2.level=warn",
 )
 
+# A tick of 500 ms: sessions of killed processes end at whole ticks, and a restarted bookie waits for that. The longest
+# session is what a tick of 2 s, ZooKeeper's usual one, would give.
 _CONFIGURATION = """\
 dataDir={data_dir}
 clientPort={port}
 clientPortAddress={host}
-tickTime=2000
+tickTime=500
 minSessionTimeout=500
+maxSessionTimeout=40000
 maxClientCnxns=0
 admin.enableServer=false
 autopurge.purgeInterval=1
