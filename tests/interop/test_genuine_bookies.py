@@ -1,0 +1,134 @@
+"""Our client on genuine bookies, and ensembles of genuine bookies and ours, written and read by either client.
+
+One cluster for the module: two bookies of ours, two genuine ones. The last test kills one of each.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.config import ClientSettings
+from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.embedded.process import free_port
+from bookkeeper.errors import LedgerFencedOff
+from bookkeeper.model import BookieId, DigestType
+from tests.interop.conftest import SESSION_TIMEOUT
+from tests.support.apache import Apache, ApacheBookie, ApacheClient
+
+PASSWORD = "pass-word"
+COUNT = 300
+
+
+def entries(first: int, end: int) -> list[bytes]:
+    return [b"entry-%d" % number for number in range(first, end)]
+
+
+@pytest.fixture(scope="module")
+def mixed(
+    apache: Apache, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[LocalCluster, list[ApacheBookie]]]:
+    directory = tmp_path_factory.mktemp("mixed")
+    with LocalCluster(2, directory=directory, settings=SESSION_TIMEOUT) as cluster:
+        genuine = [ApacheBookie(apache, directory / f"genuine-{n}", cluster.uri, free_port()) for n in (1, 2)]
+        try:
+            for bookie in genuine:
+                bookie.start(wait=False)
+            for bookie in genuine:
+                bookie.wait_ready()
+            yield cluster, genuine
+        finally:
+            for bookie in genuine:
+                bookie.kill()
+
+
+@pytest.fixture(scope="module", params=(2, 3), ids=lambda version: f"v{version}")
+def version(request: pytest.FixtureRequest) -> int:
+    value: int = request.param
+    return value
+
+
+@pytest.fixture(scope="module")
+def on_genuine(mixed: tuple[LocalCluster, list[ApacheBookie]], version: int) -> Iterator[BlockingBookKeeper]:
+    """Our client; its ledgers are on the genuine bookies only."""
+    cluster, genuine = mixed
+    settings = ClientSettings(use_v2=version == 2, password=PASSWORD.encode(), explicit_lac_interval_s=0.05)
+    with connect(cluster.uri, settings, only=[BookieId(bookie.bookie_id) for bookie in genuine]) as client:
+        yield client
+
+
+@pytest.mark.parametrize("digest", list(DigestType), ids=lambda digest: digest.name)
+def test_our_client_writes_and_reads_on_genuine_bookies(on_genuine: BlockingBookKeeper, digest: DigestType) -> None:
+    with on_genuine.create(ensemble=2, write_quorum=2, ack_quorum=2, digest=digest) as ledger:
+        ledger.append_many(entries(0, COUNT))
+        assert [entry.payload for entry in ledger.read(0, COUNT - 1)] == entries(0, COUNT)
+    with on_genuine.open(ledger.id) as closed:
+        assert [entry.payload for entry in closed.entries()] == entries(0, COUNT)
+
+
+def test_our_recovery_fences_genuine_bookies(
+    mixed: tuple[LocalCluster, list[ApacheBookie]], on_genuine: BlockingBookKeeper, version: int
+) -> None:
+    ledger = on_genuine.create(ensemble=2, write_quorum=2, ack_quorum=1)
+    ledger.append_many(entries(0, COUNT))
+    with connect(mixed[0].uri, ClientSettings(use_v2=version == 2, password=PASSWORD.encode())) as other:
+        with other.open(ledger.id) as recovered:
+            assert [entry.payload for entry in recovered.entries()] == entries(0, COUNT)
+    with pytest.raises(LedgerFencedOff):
+        ledger.append(b"too late")
+
+
+def test_our_explicit_lac_is_told_by_genuine_bookies(on_genuine: BlockingBookKeeper) -> None:
+    ledger = on_genuine.create(ensemble=2, write_quorum=2, ack_quorum=2)
+    ledger.append_many(entries(0, 10))
+    with on_genuine.open_without_recovery(ledger.id) as tail:
+        assert next(tail.tail(9))[-1].entry_id == 9
+    ledger.close()
+
+
+def test_our_client_asks_a_genuine_bookie_for_its_disk_space(on_genuine: BlockingBookKeeper) -> None:
+    for bookie_id in on_genuine.available_bookies().writable:
+        info = on_genuine.bookie_info(bookie_id)
+        assert 0 < info.free_bytes < info.total_bytes
+
+
+def test_both_clients_write_and_read_on_a_mixed_ensemble(
+    mixed: tuple[LocalCluster, list[ApacheBookie]], apache_client: ApacheClient, version: int
+) -> None:
+    uri = mixed[0].uri
+    with connect(uri, ClientSettings(use_v2=version == 2, password=PASSWORD.encode())) as client:
+        with client.create(ensemble=4, write_quorum=3, ack_quorum=2) as ours:
+            ours.append_many(entries(0, COUNT))
+        (theirs,) = apache_client.run("write", uri, version, "CRC32C", PASSWORD, 4, 3, 2, 60)
+        with client.open(int(theirs)) as ledger:
+            assert [entry.payload for entry in ledger.entries()] == entries(0, 60)
+            assert set(ledger.metadata.last_fragment.ensemble) == set(client.available_bookies().writable)
+    lines = apache_client.run("read", uri, version, "CRC32C", PASSWORD, ours.id)
+    assert [line.encode() for line in lines] == entries(0, COUNT)
+
+
+def test_either_writer_replaces_a_killed_bookie_of_either_kind(
+    mixed: tuple[LocalCluster, list[ApacheBookie]], apache_client: ApacheClient
+) -> None:
+    cluster, genuine = mixed
+    settings = ClientSettings(password=PASSWORD.encode(), add_timeout_s=2.0)
+    (theirs,) = apache_client.run("begin", cluster.uri, 3, "CRC32C", PASSWORD, 3, 2, 2, 30)
+    with connect(cluster.uri, settings) as client:
+        ours = client.create(ensemble=3, write_quorum=2, ack_quorum=2)
+        ours.append_many(entries(0, 30))
+        genuine[0].kill()
+        ours.append_many(entries(30, 60))
+        assert apache_client.run("append", theirs, 30) == ["59"]
+        genuine[0].start()
+        cluster.bookies[0].kill()
+        ours.append_many(entries(60, 90))
+        assert apache_client.run("append", theirs, 30) == ["89"]
+        ours.close()
+        with client.open(int(theirs)) as ledger:
+            assert [entry.payload for entry in ledger.entries()] == entries(0, 90)
+            fragments = len(ledger.metadata.fragments)
+    lines = apache_client.run("read", cluster.uri, 3, "CRC32C", PASSWORD, ours.id)
+    assert [line.encode() for line in lines] == entries(0, 90)
+    # Of four bookies a ledger used three: two deaths hit each ledger at least once.
+    assert fragments > 1
+    assert len(ours.metadata.fragments) > 1
