@@ -1,9 +1,10 @@
 """One run: writers, readers and recoverers at work while everything breaks, then peace, then the reckoning.
 
-0 .. FAULT_SECONDS      faults at random moments: power cuts (also in the middle of a file operation), connections cut,
-                        hosts partitioned, slow links, metadata replies lost, calls failed, sessions expired, clients killed
-then                    faults stop, everything restarts; every ledger is recovered by two clients at once and read
-                        by both; all promises are checked
+0 .. FAULT_SECONDS  faults at random moments: power cuts (also in the middle of a file operation), connections
+                    cut, hosts partitioned, slow links, metadata calls failed or their replies lost, sessions
+                    expired, clients killed; some aimed at the moments in which a promise hangs by a thread
+then                faults stop, everything restarts; every ledger is recovered by two clients at once and read
+                    by both; all promises are checked
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ FAULT_SECONDS = 6.0
 PEACE_SECONDS = 120.0
 LEDGERS = 2
 ENTRIES_MAX = 60
-QUORUMS = ((3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 3), (5, 3, 2), (2, 2, 1))
+QUORUMS = ((3, 3, 2), (3, 2, 2), (4, 3, 2), (3, 3, 3), (5, 3, 2), (2, 2, 1), (3, 2, 1))
 
 
 @dataclass(slots=True)
@@ -52,6 +53,8 @@ class Campaign:
         self.histories: dict[int, LedgerHistory] = {}
         self.outcome = Outcome(seed)
         self._writers: list[SimulatedClient] = []
+        self._handles: dict[int, WriteHandle] = {}
+        self._blackouts = 1 if self.rng.random() < 0.3 else 0
         self._peace = False
 
     def run(self) -> Outcome:
@@ -112,7 +115,13 @@ class Campaign:
             return
         history = self.histories[handle.ledger_id] = LedgerHistory(handle.ledger_id)
         self.world.note(f"{client.name} created {handle.ledger_id}")
-        handle.on_acknowledged = self._guarded(history.on_acknowledged)
+        self._handles[handle.ledger_id] = handle
+
+        def on_acknowledged(entry_ids: range) -> None:
+            history.on_acknowledged(entry_ids)
+            self._cut_power_after_acknowledgement()
+
+        handle.on_acknowledged = self._guarded(on_acknowledged)
         await self._append_until_the_end(client, handle, history)
 
     def _guarded(self, check: Callable[..., None]) -> Callable[..., None]:
@@ -134,7 +143,7 @@ class Campaign:
                 history.on_appended(payloads)
                 handle.append_batch_nowait(payloads)
                 number += count
-                await self.world.pause(self.rng.random() * 0.25)
+                await self.world.pause(self.rng.random() * self.rng.choice((0.1, 0.25, 0.8)))
             if self.rng.random() < 0.5:
                 metadata = await handle.close()
                 assert metadata.last_entry_id is not None
@@ -154,6 +163,8 @@ class Campaign:
                 return
             history = self.rng.choice(list(self.histories.values()))
             client = self.world.add_client()
+            if self.rng.random() < 0.6:
+                self._cut_power_around_fencing(history.ledger_id)
             try:
                 handle = await client.ledgers.open(history.ledger_id, password=b"secret")
                 history.on_closed(handle.last_add_confirmed)
@@ -189,6 +200,23 @@ class Campaign:
         for bookie in self.rng.sample(victims, min(count, len(victims))):
             bookie.cut_power()
             self.world.clock.callLater(self.rng.random() * 2.0, bookie.ensure_running)
+
+    def _cut_power_around_fencing(self, ledger_id: int) -> None:
+        """Aim at members of the ensemble that have answered a fencing request and may forget it (I-23, T21)."""
+        ensemble = self._handles[ledger_id].metadata.last_fragment.ensemble
+        members = [bookie for bookie in self.world.bookies if bookie.running and bookie.bookie_id in ensemble]
+        for bookie in self.rng.sample(members, min(len(members), self.rng.randint(1, 2))):
+            moment = self.rng.random() * 0.3
+            self.world.clock.callLater(moment, bookie.cut_power)
+            self.world.clock.callLater(moment + self.rng.random() * 0.05, bookie.ensure_running)
+
+    def _cut_power_after_acknowledgement(self) -> None:
+        """Aim at the moment in which an acknowledged entry may not be on any disk yet (I-47)."""
+        if self._blackouts and not self._peace and self.rng.random() < 0.05:
+            self._blackouts -= 1
+            for bookie in self.world.bookies:
+                bookie.cut_power()
+                self.world.clock.callLater(0.01 + self.rng.random() * 0.5, bookie.ensure_running)
 
     def _cut_power_in_operation(self) -> None:
         victims = [bookie for bookie in self.world.bookies if bookie.running]

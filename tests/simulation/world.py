@@ -189,6 +189,7 @@ class SimulatedBookie:
         self.process: SimulatedProcess | None = None
         self.bookie: Bookie | None = None
         self._starts = 0
+        self._disk_delay_max_s = self.rng.choice((0.001, 0.005, 0.03))
 
     @property
     def running(self) -> bool:
@@ -225,7 +226,7 @@ class SimulatedBookie:
         process.on_crash(store.crash)
 
         def worker(name: str) -> SimulatedWorker:
-            return SimulatedWorker(name, process, self.rng)
+            return SimulatedWorker(name, process, self.rng, delay_max_s=self._disk_delay_max_s)
 
         storage_worker = worker("storage")
         storage = LedgerStorage(fs, LedgerDirectories(LEDGER_DIRS), STORAGE_SETTINGS)

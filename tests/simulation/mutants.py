@@ -1,0 +1,73 @@
+"""Bugs planted on purpose: each takes one guard out of the real code, and the campaign must notice.
+
+A guard is only proven if the promise breaks without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from bookkeeper.bookie.fencing import LedgerAccess
+from bookkeeper.bookie.journal.format import fence_record
+from bookkeeper.bookie.journal.writer import Journal
+from bookkeeper.protocol.reads import RangeRead
+
+
+@contextmanager
+def answer_before_the_sync() -> Iterator[None]:
+    """I-47: the journal says "durable" as soon as a record is queued."""
+    append = Journal.append
+
+    def hasty(
+        self: Journal,
+        parts: Sequence[bytes],
+        size: int,
+        on_durable: Callable[[BaseException | None], None],
+        record_count: int = 1,
+    ) -> None:
+        append(self, parts, size, lambda _error: None, record_count)
+        self._clock.callLater(0.0, on_durable, None)
+
+    with mock.patch.object(Journal, "append", hasty):
+        yield
+
+
+@contextmanager
+def recovery_ends_on_one_negative() -> Iterator[None]:
+    """I-30: one bookie without the entry is enough for recovery to end the ledger before it."""
+    init = RangeRead.__init__
+
+    def credulous(self: RangeRead[Any], *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        self._negatives_needed = 1
+
+    with mock.patch.object(RangeRead, "__init__", credulous):
+        yield
+
+
+@contextmanager
+def fence_not_durable() -> Iterator[None]:
+    """I-23: a fencing request is answered although the fence is only in memory, and it never reaches the journal."""
+    from bookkeeper.bookie import bookie as module
+
+    def unwritten(self: LedgerAccess, ledger_id: int, call: Callable[[], None]) -> None:
+        call()
+
+    def of_another_ledger(ledger_id: int) -> bytes:
+        return fence_record(ledger_id + (1 << 40))
+
+    with (
+        mock.patch.object(LedgerAccess, "when_durable", unwritten),
+        mock.patch.object(module, "fence_record", of_another_ledger),
+    ):
+        yield
+
+
+MUTANTS = {
+    "answer before the sync": answer_before_the_sync,
+    "recovery ends on one negative": recovery_ends_on_one_negative,
+    "fence not durable": fence_not_durable,
+}
