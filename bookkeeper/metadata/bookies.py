@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 READ_ONLY_DIRECTORY = "readonly"
 _CONSISTENT_ATTEMPTS_MAX = 5
 _RECONNECTION_WAIT_S = 60.0
+_REFUSAL_PAUSE_MAX_S = 30.0  # between attempts that fail for a reason which will hardly go away
 
 log = Logger()
 
@@ -162,7 +163,8 @@ class ZnodeBookies:
                         log.warn("Listing the bookies failed for now: {error}", error=error)
                     await until_connected(self._tree, self._clock, _RECONNECTION_WAIT_S)
                     await pause(self._clock, delay_s)
-                    delay_s = min(2 * delay_s, self._settings.retry_delay_max_s)
+                    may_pass = isinstance(error, MetadataUnavailable)
+                    delay_s = min(2 * delay_s, self._settings.retry_delay_max_s if may_pass else _REFUSAL_PAUSE_MAX_S)
         finally:
             self._refreshing = False
 

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import NotInitialised, VersionConflict
 from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.service_info import check_bookie_id
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, Tree
 from bookkeeper.model import BookieId, Versioned
@@ -50,6 +51,7 @@ class ZnodeCookies:
         return None if found is None else Versioned(found[0], found[1].version)
 
     async def _create(self, bookie_id: BookieId, data: bytes) -> Versioned[bytes]:
+        check_bookie_id(bookie_id)
         errand = self._errand(f"create the cookie of {bookie_id}")
         path = self._path(bookie_id)
         try:

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import AlreadyRegistered, MetadataError, MetadataUnavailable, NotInitialised
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
-from bookkeeper.metadata.service_info import format_service_info
+from bookkeeper.metadata.service_info import check_bookie_id, format_service_info
 from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, RegistrationListener, StoreState, Watch
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, NodeKind, Stat, Tree, TreeEvent
 from bookkeeper.metadata.watches import Listeners
@@ -74,6 +74,7 @@ class ZnodeRegistration:
     # --- asked for -------------------------------------------------------------------------------------------------
 
     async def _register(self, bookie_id: BookieId, info: BookieServiceInfo, mode: BookieMode) -> None:
+        check_bookie_id(bookie_id)
         self._wanted = (bookie_id, info, mode)
         try:
             await self._establish(bookie_id, info, mode)
@@ -118,8 +119,6 @@ class ZnodeRegistration:
                 if await until_connected(self._tree, self._clock, _RENEWAL_ATTEMPT_S):
                     await self._establish(*self._wanted)
                     log.info("Registered again as {bookie_id}", bookie_id=self._wanted[0])
-                    self._listeners.tell(RegistrationEvent.RENEWED, None)
-                    return
             except MetadataUnavailable as error:
                 log.warn("Registering again failed for now: {error}", error=error)
                 await pause(self._clock, delay_s)
@@ -127,6 +126,12 @@ class ZnodeRegistration:
             except MetadataError as error:
                 self._phase, self._wanted = _Phase.IDLE, None
                 self._listeners.tell(RegistrationEvent.FAILED, error)
+        if self._is_registered_now():
+            # By this renewal, or by a change of mode that had its turn before.
+            self._listeners.tell(RegistrationEvent.RENEWED, None)
+
+    def _is_registered_now(self) -> bool:
+        return self._phase is _Phase.REGISTERED
 
     # --- znodes ----------------------------------------------------------------------------------------------------
 

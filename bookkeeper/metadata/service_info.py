@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
 from google.protobuf.message import DecodeError
 
-from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.errors import InvalidArgument, MetadataCorrupt
 from bookkeeper.metadata.textproto import require_complete
 from bookkeeper.model import BookieId, BookieServiceInfo, Endpoint
 from bookkeeper.wire.proto.DataFormats_pb2 import BookieServiceInfoFormat
 
+_BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+", re.ASCII)  # `:-_` is a range, in Apache's pattern as well
+_RESERVED_ID = "readonly"
+
 BOOKIE_RPC = "bookie-rpc"
 _PORT_MAX = 65535
+
+
+def check_bookie_id(bookie_id: str) -> None:
+    """Raise InvalidArgument unless this can be the id of a bookie, which names a znode."""
+    if _BOOKIE_ID.fullmatch(bookie_id) is None or bookie_id.lower() == _RESERVED_ID:
+        raise InvalidArgument(
+            f"{bookie_id!r} cannot be a bookie's id: it must consist of letters, digits and :;<=>?@[\\]^_.- "
+            f"and must not be {_RESERVED_ID!r}"
+        )
 
 
 def format_service_info(info: BookieServiceInfo) -> bytes:

@@ -15,6 +15,7 @@ Thread: reactor, except where a method says otherwise.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -120,6 +121,41 @@ class _Callbacks(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
     def dispatch_callback(self, callback: Any) -> None:
         callback.func(*callback.args)
 
+    def create_socket_pair(self) -> tuple[_PipeEnd, _PipeEnd]:
+        """What kazoo wakes its thread with: one byte per operation, which stays there while the connection is down.
+
+        A pipe holds 65 536 of them. A socket pair, kazoo's own choice, holds some 280, and the next operation would
+        block the reactor thread until the server is back.
+        """
+        read_fd, write_fd = os.pipe()
+        os.set_blocking(write_fd, False)
+        return _PipeEnd(read_fd), _PipeEnd(write_fd)
+
+
+class _PipeEnd:
+    """One end of a pipe with the methods of a socket that kazoo calls."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        """The descriptor; -1 once closed."""
+        return self._fd
+
+    def send(self, data: bytes) -> int:
+        """Write; never blocks."""
+        return os.write(self._fd, data)
+
+    def recv(self, size: int) -> bytes:
+        """Read what is there, or wait for it."""
+        return os.read(self._fd, size)
+
+    def close(self) -> None:
+        """Release the descriptor. Harmless when repeated."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
 
 class _ServerWatch:
     """A watch as kazoo sees it. Equal ones are set once, so a path needs one however many listen."""
@@ -161,6 +197,8 @@ class ZooKeeperSession:
                 "zkEnableSecurity needs credentials: without them ZooKeeper cannot tell who the creator is; "
                 "give them as user:password"
             )
+        if settings.digest_auth is not None and ":" not in settings.digest_auth:
+            raise ConfigurationError("the digest credentials of ZooKeeper are not of the form user:password")
         self._servers = servers
         self._clock = clock
         self._call_from_thread = call_from_thread
@@ -177,10 +215,10 @@ class ZooKeeperSession:
         self._inbox: deque[Callable[[], None]] = deque()  # appended by any thread, emptied by the reactor's
         self._inbox_lock = threading.Lock()
         self._inbox_announced = False
-        self._ended: MetadataError | None = None  # why no new session will be made
+        self.refusal: MetadataError | None = None  # why no session can be made any more
         self.state = StoreState.SUSPENDED
         self.session_id = 0
-        self._client = self._new_client(None)
+        self._client = self._new_client()
 
     @property
     def description(self) -> str:
@@ -300,9 +338,10 @@ class ZooKeeperSession:
         call = _Call(name, path, start, is_change=is_change)
         if self.state is StoreState.CLOSED:
             return defer.fail(MetadataUnavailable(f"{call}: the connection to {self.description} was closed"))
-        if self._ended is not None:
-            return defer.fail(self._ended)
-        if self.state is not StoreState.CONNECTED:
+        if self.refusal is not None:
+            return defer.fail(self.refusal)
+        # kazoo's thread may know of a lost connection before its message has reached this one.
+        if self.state is not StoreState.CONNECTED or not self._client.connected:
             return defer.fail(NotAttempted(f"{call}: not connected to {self.description}"))
         if not self._waiting and len(self._in_flight) < self._settings.operations_in_flight_max:
             self._send(call)
@@ -322,8 +361,8 @@ class ZooKeeperSession:
         self._in_flight[call] = None
         if self._timer is None:
             self._timer = self._clock.callLater(self._settings.session_timeout_s, self._on_timer)
-        # kazoo appends to a queue and writes a byte into a socket pair: with the bound on what is in flight it never
-        # blocks. The link calls back on kazoo's thread, or here when the call ended at once.
+        # kazoo appends to a queue and writes a byte into a pipe; with the bound on what is in flight that never blocks.
+        # The link calls back on kazoo's thread, or here when the call ended at once.
         call.start(self._client).rawlink(lambda result: self._put(lambda: self._on_result(call, result)))
 
     def _send_waiting(self) -> None:
@@ -409,23 +448,24 @@ class ZooKeeperSession:
     def _replace_client(self, client: KazooClient, why: str) -> None:
         """kazoo's connection thread has ended. After bad credentials that is final, else another client goes on."""
         if client.client_state == KeeperState.AUTH_FAILED or why == KeeperState.AUTH_FAILED:
-            self._ended = AccessDenied(f"{self.description} refused the credentials of zkDigestAuth")
+            self.refusal = AccessDenied(f"{self.description} refused the credentials of zkDigestAuth")
             return
         log.error("The ZooKeeper client ended by itself ({why}); starting another", why=why)
-        self._client = self._new_client(None)
-        self._clock.callLater(_RECONNECT_MAX_S, self._start_replacement, self._client)
+        self._client = self._new_client()
+        # Not before the old session is over: until then the server might still act on what that one had sent, after
+        # the new one has looked whether it did.
+        self._clock.callLater(self._settings.session_timeout_s, self._start_replacement, self._client)
         self._stop(client)
 
     def _start_replacement(self, client: KazooClient) -> None:
         if client is self._client and self.state is not StoreState.CLOSED:
             client.start_async()
 
-    def _new_client(self, client_id: tuple[int, bytes] | None) -> KazooClient:
+    def _new_client(self) -> KazooClient:
         settings = self._settings
         client = KazooClient(
             hosts=self._servers,
             timeout=settings.session_timeout_s,
-            client_id=client_id,
             handler=_Callbacks(),
             auth_data=[("digest", settings.digest_auth)] if settings.digest_auth is not None else None,
             connection_retry=KazooRetry(
@@ -475,7 +515,10 @@ class ZooKeeperSession:
             self._inbox.clear()
             self._inbox_announced = False
         for item in items:
-            item()
+            try:
+                item()
+            except Exception:  # noqa: BLE001 - one message must not keep the others from being heard
+                log.failure("A message of the ZooKeeper client could not be dealt with")
 
 
 def _stat(found: ZnodeStat) -> Stat:

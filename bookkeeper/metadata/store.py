@@ -132,7 +132,8 @@ class LedgerStore(Protocol):
         """Tell `on_change` the metadata soon, then every newer version seen; versions only rise, some may be skipped.
 
         after_version: older or equal versions are not told. None is told once, when the ledger is gone; the watch then
-        ends. `on_error` hears of records that cannot be read; the watch goes on. Survives session loss.
+        ends. `on_error` hears of a record that cannot be read, and the watch goes on; or that access was refused, or
+        that there is no cluster, and the watch ends. Survives session loss. May call back before it returns.
         """
 
     def ids(self) -> AsyncIterator[list[LedgerId]]:
@@ -151,7 +152,8 @@ class BookieWatch(Protocol):
     def watch(self, on_change: BookiesListener) -> Watch:
         """Tell `on_change` the registered bookies soon, then after every change and every re-registration.
 
-        While the store is not connected nothing is told; afterwards the whole is read anew.
+        While the store is not connected nothing is told; afterwards the whole is read anew. May call back before it
+        returns.
         """
 
     def epoch(self, bookie_id: BookieId) -> int | None:

@@ -14,7 +14,7 @@ from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.ledgers import ZnodeLedgers
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.registration import ZnodeRegistration
-from bookkeeper.metadata.store import MetadataSettings, StoreState, Watch
+from bookkeeper.metadata.store import MetadataSettings, MetadataStore, StoreState, Watch
 from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import Tree
 
@@ -66,3 +66,9 @@ class ZnodeStore:
         """See MetadataStore."""
         self.ledgers.close()
         return self._tree.close()
+
+
+if TYPE_CHECKING:
+
+    def _is_a_metadata_store(store: ZnodeStore) -> MetadataStore:
+        return store

@@ -42,7 +42,8 @@ def connect(
     """Connect to the servers of a metadataServiceUri. Whether there is a cluster is looked at by `ledgers.prepare`.
 
     call_from_thread: runs a call on the reactor thread (reactor.callFromThread).
-    Raises ConfigurationError for a URI that cannot be, MetadataUnavailable after settings.session_timeout_s.
+    Raises ConfigurationError for a URI or credentials that cannot be, MetadataUnavailable after
+    settings.session_timeout_s, AccessDenied.
     """
     return Deferred.fromCoroutine(_connect(uri, clock, call_from_thread, random, settings or MetadataSettings()))
 
@@ -60,6 +61,8 @@ async def _connect(
     if await until_connected(session, clock, settings.session_timeout_s):
         return ZooKeeperStore(session, where, clock, random, settings)
     await session.close()
+    if session.refusal is not None:
+        raise session.refusal
     raise MetadataUnavailable(
         f"no answer from {session.description} within {settings.session_timeout_s:g} s; check that it runs, that the "
         f"address in metadataServiceUri ({where}) is right, and that nothing blocks the way"

@@ -1,7 +1,7 @@
 """The metadata contract against a real ZooKeeper."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_twisted
@@ -27,9 +27,7 @@ class ZooKeeperWorld:
         self._kazoo = kazoo
         self.stores: list[ZooKeeperStore] = []
 
-    async def connect(
-        self, kind: LayoutKind | None = None, settings: MetadataSettings | None = None
-    ) -> ZooKeeperStore:
+    async def connect(self, kind: LayoutKind | None = None, settings: MetadataSettings | None = None) -> ZooKeeperStore:
         store = await connect(
             MetadataUri((self._address,), self.root, kind),
             clock=reactor,

@@ -9,12 +9,12 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import MetadataError, MetadataUnavailable, NoSuchLedger
+from bookkeeper.errors import AlreadyRegistered, InvalidArgument, MetadataError, MetadataUnavailable, NoSuchLedger
 from bookkeeper.metadata.codec import format_ledger
 from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.paths import hierarchical_path
-from bookkeeper.metadata.store import MetadataSettings, StoreState
+from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, StoreState
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.model import BookieId, BookieMode, LedgerId
 from tests.support.metadata_contract import all_ids, ledger, service_info
@@ -258,3 +258,66 @@ def test_a_ledger_that_vanishes_under_a_watch_ends_it() -> None:
     assert heard == [None]
     with pytest.raises(NoSuchLedger):
         now(store.ledgers.read(LedgerId(10)))
+
+
+def test_a_listing_whose_connection_goes_in_its_middle_fails() -> None:
+    """I-18: what was listed so far must not look like all there is."""
+    clock = SimulatedClock()
+    shared = MemoryMetadata(clock=clock)
+    store = store_of(shared, clock, settings=MetadataSettings(operation_timeout_s=3.0))
+    for path in ("/ledgers/00", "/ledgers/00/0000", "/ledgers/00/0001"):
+        shared.znodes.create(path, b"", NodeKind.PERSISTENT, session_id=0)
+    for ledger_id in (*range(1000), 10_000):
+        shared.znodes.create(f"/ledgers{hierarchical_path(ledger_id)}", b"", NodeKind.PERSISTENT, session_id=0)
+    seen: list[Any] = []
+
+    async def walk() -> None:
+        async for batch in store.ledgers.ids():
+            seen.append(len(batch))
+            store.cut_connection(for_s=60.0)
+
+    done: list[Any] = []
+    Deferred.fromCoroutine(walk()).addBoth(done.append)
+    clock.run_until(lambda: bool(done), seconds=60.0)
+    assert seen == [1000]
+    assert isinstance(done[0].value, MetadataUnavailable)
+
+
+@pytest.mark.parametrize("bookie_id", ["", "a/b", "readonly", "ReadOnly", "a b", "ü:1"])
+def test_an_id_that_no_bookie_can_have_is_refused(bookie_id: str) -> None:
+    store = store_of(MemoryMetadata(), SimulatedClock())
+    with pytest.raises(InvalidArgument, match="bookie's id"):
+        now(store.registration.register(BookieId(bookie_id), service_info("a"), BookieMode.WRITABLE))
+    with pytest.raises(InvalidArgument, match="bookie's id"):
+        now(store.cookies.write(BookieId(bookie_id), b"5\n", None))
+
+
+def test_a_change_of_mode_during_session_loss_still_ends_in_a_renewal() -> None:
+    clock = SimulatedClock()
+    shared = MemoryMetadata(clock=clock)
+    store = store_of(shared, clock, faults=MemoryFaults(delay_max_s=0.01))
+    events: list[Any] = []
+    store.registration.watch(lambda event, _error: events.append(event))
+    done: list[Any] = []
+    store.registration.register(BOOKIE, service_info("a"), BookieMode.WRITABLE).addBoth(done.append)
+    clock.run_until(lambda: bool(done), seconds=5.0)
+    store.registration.register(BOOKIE, service_info("a"), BookieMode.READ_ONLY).addBoth(done.append)
+    store.expire_session(0.5)
+    clock.run_until(lambda: RegistrationEvent.RENEWED in events, seconds=30.0)
+    assert done == [None, None]
+    assert events == [RegistrationEvent.LOST, RegistrationEvent.RENEWED]
+    found = now(store_of(shared, clock).bookies.current())
+    assert (found.writable, found.read_only) == ({}, {BOOKIE: service_info("a")})
+
+
+def test_a_rival_that_takes_the_id_over_during_session_loss_ends_the_registration() -> None:
+    clock = SimulatedClock()
+    shared = MemoryMetadata(clock=clock)
+    store, rival = store_of(shared, clock), store_of(shared, clock)
+    events: list[Any] = []
+    now(store.registration.register(BOOKIE, service_info("a"), BookieMode.WRITABLE))
+    store.registration.watch(lambda event, error: events.append((event, type(error))))
+    store.expire_session(0.5)
+    now(rival.registration.register(BOOKIE, service_info("b"), BookieMode.WRITABLE))
+    clock.run_until(lambda: len(events) == 2, seconds=60.0)
+    assert events == [(RegistrationEvent.LOST, type(None)), (RegistrationEvent.FAILED, AlreadyRegistered)]

@@ -1,0 +1,348 @@
+"""The ZooKeeper session itself: outages, expiry, several servers, a chroot, credentials, bounds."""
+
+import random
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from kazoo.client import KazooClient
+from twisted.internet import reactor, threads
+from twisted.internet.defer import Deferred, DeferredList, gatherResults
+
+from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
+from bookkeeper.errors import (
+    AccessDenied,
+    ConfigurationError,
+    MetadataOutcomeUnknown,
+    MetadataUnavailable,
+    NotInitialised,
+)
+from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, StoreState
+from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
+from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId
+from tests.support.metadata_contract import Heard, all_ids, ledger, raises, service_info
+
+BOOKIE = BookieId("bookie-a:3181")
+
+
+class Connections:
+    """Makes stores, and closes them when the test is over."""
+
+    def __init__(self) -> None:
+        self.stores: list[ZooKeeperStore] = []
+
+    async def __call__(self, uri: str, **settings: Any) -> ZooKeeperStore:
+        store = await connect(
+            uri,
+            clock=reactor,
+            call_from_thread=reactor.callFromThread,
+            random=random.Random(),
+            settings=MetadataSettings(**settings),
+        )
+        self.stores.append(store)
+        return store
+
+
+@pytest_twisted.async_yield_fixture
+async def connected() -> AsyncIterator[Connections]:
+    connections = Connections()
+    yield connections
+    for store in connections.stores:
+        await store.close()
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
+    """A ZooKeeper that the test may kill."""
+    with EmbeddedZooKeeper(data_dir=tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def dead_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def restart(server: EmbeddedZooKeeper) -> None:
+    """kill -9, and again on the same port with the same data."""
+    server.kill()
+    await threads.deferToThread(server.restart)
+
+
+@pytest_twisted.ensureDeferred
+async def test_writes_survive_a_server_killed_in_their_midst(
+    own_zookeeper: EmbeddedZooKeeper, connected: Connections
+) -> None:
+    """I-16: every create and every close has exactly one outcome, which the client knows, though the server died amid
+    them. Creates and closes run in a window of 20; the server is killed while they do, twice."""
+    store = await connected(f"zk://{own_zookeeper.address}/ledgers", operation_timeout_s=40.0)
+    await store.admin.format()
+    made: list[LedgerId] = []
+
+    async def worker() -> None:
+        for _ in range(30):
+            ledger_id, created = await store.ledgers.create(ledger())
+            closed = await store.ledgers.write(ledger_id, created.value.closed(EntryId(7), 70), created.version)
+            assert closed.version == 1
+            made.append(ledger_id)
+
+    states = Heard(reactor)
+    store.watch_state(states)
+    workers = gatherResults([Deferred.fromCoroutine(worker()) for _ in range(20)], consumeErrors=True)
+    for size in (100, 350):
+        while len(made) < size:
+            await store.sync()
+        await restart(own_zookeeper)
+    await workers
+    assert StoreState.SUSPENDED in states.calls
+    await store.sync()
+    assert await all_ids(store) == sorted(made)
+    assert len(set(made)) == 600
+    for ledger_id in made[::50]:
+        assert (await store.ledgers.read(ledger_id)).value.is_closed
+
+
+@pytest_twisted.ensureDeferred
+async def test_watches_and_the_registration_survive_a_restarted_server(
+    own_zookeeper: EmbeddedZooKeeper, connected: Connections
+) -> None:
+    uri = f"zk://{own_zookeeper.address}/ledgers"
+    store, bookie = await connected(uri), await connected(uri)
+    await store.admin.initialise()
+    await bookie.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.WRITABLE)
+    ledger_id, created = await store.ledgers.create(ledger())
+    ledgers, bookies, states = Heard(reactor), Heard(reactor), Heard(reactor)
+    store.ledgers.watch(ledger_id, ledgers)
+    store.bookies.watch(bookies)
+    await ledgers.until(len, "the ledger")
+    await bookies.until(lambda calls: calls and BOOKIE in calls[-1].writable, "the bookie")
+    store.watch_state(states)
+    await restart(own_zookeeper)
+    await states.until(lambda calls: calls and calls[-1] is StoreState.CONNECTED, "the reconnection")
+    assert StoreState.LOST not in states.calls
+    recovering = await store.ledgers.write(ledger_id, created.value.in_recovery(), 0)
+    await ledgers.until(lambda calls: recovering in calls, "the change")
+    await bookie.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.READ_ONLY)
+    await bookies.until(lambda calls: BOOKIE in calls[-1].read_only, "the change of mode")
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_session_that_the_server_ended_is_replaced(
+    own_zookeeper: EmbeddedZooKeeper, connected: Connections
+) -> None:
+    uri = f"zk://{own_zookeeper.address}/ledgers"
+    bookie = await connected(uri, session_timeout_s=1.0, operation_timeout_s=30.0)
+    await bookie.admin.initialise()
+    await bookie.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.WRITABLE)
+    first_session = bookie.session.session_id
+    events, states = Heard(reactor), Heard(reactor)
+    bookie.registration.watch(events)
+    bookie.watch_state(states)
+    key = bookie.session.session_key
+
+    def end_session() -> None:
+        rival = KazooClient(hosts=own_zookeeper.address, client_id=key)
+        rival.start()
+        rival.stop()
+        rival.close()
+
+    await threads.deferToThread(end_session)
+    await events.until(lambda calls: (RegistrationEvent.RENEWED, None) in calls, "the renewal")
+    assert bookie.session.session_id != first_session
+    assert states.calls.index(StoreState.LOST) < states.calls.index(
+        StoreState.CONNECTED, states.calls.index(StoreState.LOST)
+    )
+    assert BOOKIE in (await bookie.bookies.current()).writable
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_change_whose_outcome_stays_open_says_so(
+    own_zookeeper: EmbeddedZooKeeper, connected: Connections
+) -> None:
+    """I-16: nobody is there to be asked. Many changes in flight, so that some of them were sent."""
+    store = await connected(f"zk://{own_zookeeper.address}/ledgers", operation_timeout_s=2.0)
+    await store.admin.initialise()
+    await store.ledgers.prepare()
+    writes = [store.cookies.write(BookieId(f"bookie-{n}:1"), b"5\n", None) for n in range(200)]
+    own_zookeeper.kill()
+    outcomes = await DeferredList(writes, consumeErrors=True)
+    failures = [failure.value for succeeded, failure in outcomes if not succeeded]
+    assert any(type(failure) is MetadataOutcomeUnknown for failure in failures)
+    assert all(isinstance(failure, MetadataUnavailable) for failure in failures)
+    assert own_zookeeper.address in str(failures[0])
+    error = await raises(MetadataUnavailable, store.ledgers.read(LedgerId(1)))
+    assert own_zookeeper.address in str(error)
+
+
+@pytest_twisted.ensureDeferred
+async def test_without_a_server_connecting_fails_in_time_and_names_it(dead_port: int, connected: Connections) -> None:
+    error = await raises(MetadataUnavailable, connected(f"zk://127.0.0.1:{dead_port}/ledgers", session_timeout_s=0.5))
+    assert f"127.0.0.1:{dead_port}" in str(error)
+    assert "0.5 s" in str(error)
+
+
+@pytest_twisted.ensureDeferred
+async def test_one_server_of_several_is_enough(
+    zookeeper, ledgers_root: str, dead_port: int, connected: Connections
+) -> None:
+    uri = f"zk+hierarchical://127.0.0.1:{dead_port};{zookeeper.address}{ledgers_root}"
+    for _ in range(4):  # kazoo begins with any of them
+        store = await connected(uri)
+        assert not await store.admin.exists()
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_chroot_is_a_longer_root(zookeeper, ledgers_root: str, connected: Connections) -> None:
+    store = await connected(f"zk://{zookeeper.address}{ledgers_root}/of/mine/ledgers")
+    error = await raises(NotInitialised, store.admin.initialise())
+    assert "parent" in str(error)
+    await store.admin.format()
+    ledger_id, created = await store.ledgers.create(ledger())
+    assert await store.ledgers.read(ledger_id) == created
+    outside = await connected(f"zk://{zookeeper.address}{ledgers_root}")
+    await raises(NotInitialised, outside.admin.instance_id())
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_secure_cluster_is_the_creators_alone(zookeeper, ledgers_root: str, connected: Connections) -> None:
+    """Reference 4.9: creator: all on everything, except the high-order directories of ids."""
+    uri = f"zk+longhierarchical://{zookeeper.address}{ledgers_root}"
+    owner = await connected(uri, secure=True, digest_auth="bookkeeper:secret")
+    await owner.admin.initialise()
+    ledger_id, created = await owner.ledgers.create(ledger())
+    await owner.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.WRITABLE)
+    await owner.cookies.write(BOOKIE, b"5\n", None)
+
+    colleague = await connected(uri, secure=True, digest_auth="bookkeeper:secret")
+    assert await colleague.ledgers.read(ledger_id) == created
+    for stranger in (
+        await connected(uri),
+        await connected(uri, secure=True, digest_auth="bookkeeper:wrong"),
+    ):
+        error = await raises(AccessDenied, stranger.ledgers.read(ledger_id))
+        assert ledgers_root in str(error)
+        await raises(AccessDenied, stranger.cookies.read(BOOKIE))
+        await raises(AccessDenied, stranger.bookies.current())
+
+    def acls() -> dict[str, Any]:
+        kazoo = KazooClient(hosts=zookeeper.address, auth_data=[("digest", "bookkeeper:secret")])
+        kazoo.start()
+        paths = (
+            "",
+            "/LAYOUT",
+            "/INSTANCEID",
+            f"/available/{BOOKIE}",
+            f"/cookies/{BOOKIE}",
+            "/idgen-long/HOB-0000000001",
+        )
+        found = {path: kazoo.get_acls(ledgers_root + path)[0] for path in paths}
+        kazoo.stop()
+        kazoo.close()
+        return found
+
+    found = await threads.deferToThread(acls)
+    opened = found.pop("/idgen-long/HOB-0000000001")
+    assert [(acl.id.scheme, acl.id.id, acl.perms) for acl in opened] == [("world", "anyone", 31)]
+    for path, acl in found.items():
+        assert [(one.id.scheme, one.perms) for one in acl] == [("digest", 31)], path
+
+
+@pytest_twisted.ensureDeferred
+async def test_security_without_credentials_is_refused_at_once(zookeeper, connected: Connections) -> None:
+    error = await raises(ConfigurationError, connected(f"zk://{zookeeper.address}/ledgers", secure=True))
+    assert "user:password" in str(error)
+
+
+@pytest_twisted.ensureDeferred
+async def test_operations_beyond_the_bound_are_refused_and_the_others_succeed(
+    zookeeper, ledgers_root: str, connected: Connections
+) -> None:
+    store = await connected(
+        f"zk://{zookeeper.address}{ledgers_root}", operations_in_flight_max=4, operations_waiting_max=10
+    )
+    await store.admin.initialise()
+    outcomes = await DeferredList([store.cookies.all() for _ in range(20)], consumeErrors=True)
+    refused = [failure.value for succeeded, failure in outcomes if not succeeded]
+    assert len(refused) == 6
+    assert "10 operations wait" in str(refused[0])
+    assert await store.cookies.all() == {}
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_thousand_creates_at_once_are_pipelined_into_a_thousand_ledgers(
+    zookeeper, ledgers_root: str, connected: Connections
+) -> None:
+    store = await connected(f"zk://{zookeeper.address}{ledgers_root}")
+    await store.admin.initialise()
+    made = await gatherResults([store.ledgers.create(ledger()) for _ in range(1000)])
+    assert sorted(ledger_id for ledger_id, _ in made) == await all_ids(store)
+
+
+@pytest_twisted.ensureDeferred
+async def test_closing_fails_what_is_pending_and_is_repeatable(
+    zookeeper, ledgers_root: str, connected: Connections
+) -> None:
+    store = await connected(f"zk://{zookeeper.address}{ledgers_root}")
+    pending = store.admin.exists()
+    await gatherResults([store.close(), store.close()])
+    error = await raises(MetadataUnavailable, pending)
+    assert "closed" in str(error)
+    assert store.state is StoreState.CLOSED
+
+
+REGISTER_AND_HANG = """
+import random, sys
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from bookkeeper.metadata.store import MetadataSettings
+from bookkeeper.metadata.zookeeper import connect
+from bookkeeper.model import BookieMode, BookieServiceInfo
+
+async def main():
+    store = await connect(sys.argv[1], clock=reactor, call_from_thread=reactor.callFromThread, random=random.Random(),
+                          settings=MetadataSettings(session_timeout_s=1.0))
+    await store.registration.register(sys.argv[2], BookieServiceInfo(()), BookieMode.WRITABLE)
+    print("registered", flush=True)
+
+Deferred.fromCoroutine(main())
+reactor.run()
+"""
+
+
+def start_bookie(uri: str) -> "subprocess.Popen[bytes]":
+    """A process that registers the bookie, says so and hangs."""
+    return subprocess.Popen(
+        [sys.executable, "-c", REGISTER_AND_HANG, uri, BOOKIE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_bookie_killed_and_restarted_at_once_registers_when_the_old_session_is_over(
+    zookeeper, ledgers_root: str, connected: Connections
+) -> None:
+    """kill -9 leaves the registration of the dead process until the server ends its session; the new one waits."""
+    uri = f"zk://{zookeeper.address}{ledgers_root}"
+    store = await connected(uri)
+    await store.admin.initialise()
+    old = start_bookie(uri)
+    try:
+        assert old.stdout is not None
+        assert await threads.deferToThread(old.stdout.readline) == b"registered\n"
+        before = (await store.bookies.current()).writable
+        epoch = store.bookies.epoch(BOOKIE)
+    finally:
+        old.kill()
+        old.communicate()
+    assert BOOKIE in before
+    await store.registration.register(BOOKIE, service_info("new"), BookieMode.WRITABLE)
+    assert (await store.bookies.current()).writable == {BOOKIE: service_info("new")}
+    assert (store.bookies.epoch(BOOKIE) or 0) > (epoch or 0)
