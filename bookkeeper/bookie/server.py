@@ -304,9 +304,12 @@ class BookieServer:
             endpoints.append(Endpoint("httpserver", host, self._http.getHost().port, "http"))
         self._info = BookieServiceInfo(tuple(endpoints))
         registration = self._store.registration
-        await registration.register(self.bookie_id, self._info, self._mode.mode)
+        registered = self._mode.mode
+        await registration.register(self.bookie_id, self._info, registered)
         registration.watch(self._on_registration)
         self._mode.on_change = self._on_mode
+        if self._mode.mode is not registered:  # a disk filled up meanwhile
+            self._on_mode(self._mode.mode)
 
     # --- while it runs ------------------------------------------------------------------------------------------------
 

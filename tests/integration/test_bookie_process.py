@@ -396,6 +396,28 @@ def test_a_bookie_whose_session_expired_registers_again_and_never_stopped_servin
     assert bookie.stop() == 0
 
 
+def test_a_read_only_bookie_is_registered_as_such_reads_fences_and_refuses_adds(
+    zookeeper: Any, ledgers_root: str, bookie: LocalBookie
+) -> None:
+    with RawClient(bookie.port) as client:
+        client.send(adds(range(10)))
+        assert client.acknowledged(10) == list(range(10))
+    assert bookie.stop() == 0
+    bookie.settings["forceReadOnlyBookie"] = "true"
+    bookie.start()
+    node = WatchedNode(zookeeper.address, f"{ledgers_root}/available/readonly/{bookie.bookie_id}")
+    node.wait(present=True)
+    node.close()
+    with RawClient(bookie.port) as client:
+        assert len(read_bodies(client, range(10))) == 10
+        client.send(adds(range(10, 11)))
+        (refused_add,) = client.receive()
+        assert refused_add.status is Status.READ_ONLY
+        client.send(request_encoder(2).encode_fence_reads(7, [-1], KEY)[1])
+        (answer,) = client.receive()
+        assert answer.bodies == [body_of(7, 9, b"z" * 100)]  # I-22
+
+
 def test_logs_can_be_json(cluster: LocalCluster) -> None:
     bookie = cluster.bookies[0]
     assert bookie.stop() == 0
