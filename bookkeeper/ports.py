@@ -37,7 +37,7 @@ class Clock(Protocol):
     def seconds(self) -> float:
         """Seconds since some fixed moment; never goes back."""
 
-    def callLater(self, delay_s: float, call: Callable[..., object], /, *args: Any, **kwargs: Any) -> Timer:  # noqa: N802
+    def callLater(self, delay_s: float, call: Callable[..., object], /, *args: Any, **kwargs: Any) -> Timer:
         """Run `call(*args, **kwargs)` on the reactor thread after `delay_s` seconds."""
 
 
@@ -47,41 +47,41 @@ class Transport(Protocol):
     def write(self, data: bytes, /) -> None:
         """Queue bytes. Never blocks; the registered producer is paused when too much waits."""
 
-    def writeSequence(self, parts: Any, /) -> None:  # noqa: N802
+    def writeSequence(self, parts: Any, /) -> None:
         """Queue several pieces at once."""
 
-    def loseConnection(self) -> None:  # noqa: N802
+    def loseConnection(self) -> None:
         """Close once everything written has left."""
 
-    def abortConnection(self) -> None:  # noqa: N802
+    def abortConnection(self) -> None:
         """Close at once; unsent bytes are dropped."""
 
-    def pauseProducing(self) -> None:  # noqa: N802
+    def pauseProducing(self) -> None:
         """Stop delivering received bytes."""
 
-    def resumeProducing(self) -> None:  # noqa: N802
+    def resumeProducing(self) -> None:
         """Deliver received bytes again."""
 
-    def registerProducer(self, producer: Any, streaming: bool, /) -> None:  # noqa: N802, FBT001
+    def registerProducer(self, producer: Any, streaming: bool, /) -> None:
         """Ask to be paused and resumed as the send buffer fills and drains."""
 
-    def unregisterProducer(self) -> None:  # noqa: N802
+    def unregisterProducer(self) -> None:
         """End the registration."""
 
-    def getPeer(self) -> Any:  # noqa: N802
+    def getPeer(self) -> Any:
         """Address of the other side, for messages only."""
 
 
 class StreamProtocol(Protocol):
     """The part of Twisted's IProtocol that a network drives."""
 
-    def makeConnection(self, transport: Any, /) -> None:  # noqa: N802
+    def makeConnection(self, transport: Any, /) -> None:
         """The connection is up."""
 
-    def dataReceived(self, data: bytes, /) -> None:  # noqa: N802
+    def dataReceived(self, data: bytes, /) -> None:
         """Some bytes arrived."""
 
-    def connectionLost(self, reason: Any, /) -> None:  # noqa: N802
+    def connectionLost(self, reason: Any, /) -> None:
         """The connection is gone; called once."""
 
 
