@@ -58,6 +58,7 @@ log = Logger()
 # kazoo's own reconnecting, on its own thread. Without a maximum number of tries: who waits has a deadline of his own.
 _RECONNECT_FIRST_S = 0.05
 _RECONNECT_MAX_S = 1.0
+_HANDSHAKE_S = 2.5  # at least
 
 _STORE_STATES = {
     KazooState.CONNECTED: StoreState.CONNECTED,
@@ -464,7 +465,7 @@ class ZooKeeperSession:
     def _new_client(self) -> KazooClient:
         settings = self._settings
         client = KazooClient(
-            hosts=self._servers,
+            hosts=",".join([self._servers] * self._rounds()),
             timeout=settings.session_timeout_s,
             handler=_Callbacks(),
             auth_data=[("digest", settings.digest_auth)] if settings.digest_auth is not None else None,
@@ -482,6 +483,15 @@ class ZooKeeperSession:
 
         client.add_listener(on_state)
         return client
+
+    def _rounds(self) -> int:
+        """How often to name each server to kazoo, which waits session timeout / number of names for a handshake.
+
+        A server that accepts before it serves loses the handshake, and one server alone would then cost the whole
+        session timeout, and with it the session.
+        """
+        names = self._servers.count(",") + 1
+        return max(1, int(self._settings.session_timeout_s / (_HANDSHAKE_S * names)))
 
     def _stop(self, client: KazooClient) -> Deferred[None]:
         """Stop a client on a thread of its own: that waits for kazoo's thread, and for the server's last answer."""
