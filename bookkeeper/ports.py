@@ -1,8 +1,8 @@
 """The seams between decisions and the world: clock, network, worker threads.
 
-Everything that waits, connects or runs on another thread is passed in as one of these, so that the simulator can run the
-real client and bookie under its own clock, network and disk. The disk seam is `bookkeeper.filesystem`, the metadata seam
-`bookkeeper.metadata.store`; randomness is a `random.Random` that the caller hands over.
+Everything that waits, connects or runs on another thread is passed in as one of these, so that the simulator can run
+the real client and bookie under its own clock, network and disk. The disk seam is `bookkeeper.filesystem`, the metadata
+seam `bookkeeper.metadata.store`; randomness is a `random.Random` that the caller hands over.
 
 The real implementations are in `bookkeeper.runtime`, the simulated ones in the tests.
 """
