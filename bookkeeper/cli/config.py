@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 from bookkeeper.cli.connection import parse_settings
+from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import EXIT_OK, note, print_json, print_table
 
 
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
     )
+    add_verbose(parser)
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
 
 

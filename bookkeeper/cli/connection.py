@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
     )
-    group.add_argument("-v", "--verbose", action="store_true", help="show where an error came from")
+    add_verbose(parser)
 
 
 def parse_settings(pairs: list[str]) -> Mapping[str, str]:

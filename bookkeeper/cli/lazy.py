@@ -1,4 +1,4 @@
-"""Sub-commands whose options are looked up only when their name was typed."""
+"""Sub-commands whose options are looked up only when their name was typed; the option that all of them have."""
 
 from __future__ import annotations
 
@@ -27,3 +27,10 @@ class LazyParser(argparse.ArgumentParser):
         if fill is not None:
             fill(self)
         return super().parse_known_args(args, namespace)
+
+
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """-v. The main program looks for it among the words itself, so it may stand anywhere."""
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", default=argparse.SUPPRESS, help="show where an error came from"
+    )

@@ -9,12 +9,12 @@ examples:
 from __future__ import annotations
 
 import argparse
-import signal
 from pathlib import Path
 
 from bookkeeper.cli.connection import parse_settings
+from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import note
-from bookkeeper.cli.supervise import wait_for_signal
+from bookkeeper.cli.supervise import stop_on_sigterm, wait_for_signal
 from bookkeeper.embedded.cluster import LocalCluster
 
 
@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """The options `localbookie` and `standalone` share."""
+    add_verbose(parser)
     parser.add_argument("--directory", type=Path, help="where all data lives (default: temporary, removed at the end)")
     parser.add_argument("--zookeeper-port", type=int, default=2181, help="0 picks a free one (default: %(default)s)")
     parser.add_argument("--zookeeper", metavar="HOST:PORT", help="use this ZooKeeper (default: the embedded one)")
@@ -50,10 +51,11 @@ def run(args: argparse.Namespace) -> int:
 
 def run_cluster(args: argparse.Namespace, count: int) -> int:
     """Start `count` bookies, wait, stop everything."""
+    stop_on_sigterm()
     ports = range(args.port, args.port + count) if args.port else ()
     cluster = LocalCluster(
         count,
-        directory=args.directory.absolute() if args.directory else None,
+        directory=args.directory,
         zookeeper=args.zookeeper,
         zookeeper_port=args.zookeeper_port,
         ports=ports,
@@ -64,7 +66,7 @@ def run_cluster(args: argparse.Namespace, count: int) -> int:
         processes = {}
         if cluster.zookeeper is not None:
             note(f"  ZooKeeper  {cluster.zookeeper.address}  process {cluster.zookeeper.pid}")
-            processes["ZooKeeper"] = cluster.zookeeper.pid
+            processes[f"ZooKeeper (log {cluster.zookeeper.log_path})"] = cluster.zookeeper.pid
         for bookie in cluster.bookies:
             note(f"  bookie {bookie.number}   {bookie.bookie_id}  process {bookie.pid}  log {bookie.log_path}")
             processes[f"bookie {bookie.number} (log {bookie.log_path})"] = bookie.pid
@@ -72,7 +74,6 @@ def run_cluster(args: argparse.Namespace, count: int) -> int:
         note("Ctrl-C stops everything.")
         wait_for_signal(processes)
         note("Stopping.")
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return 0
 
 

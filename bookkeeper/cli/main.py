@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Sequence
 from functools import partial
 
-from bookkeeper.cli.lazy import LazyParser
+from bookkeeper.cli.lazy import LazyParser, add_verbose
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -84,7 +84,7 @@ def _dispatch(arguments: list[str]) -> int:
         prog="bookkeeper", description="Replicated logs that speak Apache BookKeeper's protocols.", epilog=EXAMPLES
     )
     parser.add_argument("--version", action="version", version=f"pybookkeeper {_version()}")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show where an error came from")
+    add_verbose(parser)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module_name, summary) in commands.items():
         subparsers.add_parser(name, help=summary, fill=partial(_fill, module_name, summary))

@@ -13,6 +13,7 @@ import importlib.metadata
 import time
 from collections.abc import Callable
 
+from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 
 PARTS = {"ledgers": "bookkeeper.cli.demo.ledgers:run"}
@@ -20,6 +21,7 @@ PARTS = {"ledgers": "bookkeeper.cli.demo.ledgers:run"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `bookkeeper demo`."""
+    add_verbose(parser)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"parts to run (default: all): {', '.join(_parts())}")
 
 

@@ -7,6 +7,7 @@ counted by what the writer was told, not by what it sent, and compared byte for 
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -17,8 +18,8 @@ from bookkeeper.embedded.cluster import LocalCluster
 
 BOOKIES = 4
 PACKAGES_MAX = 600
-KILL_AFTER_PACKAGES = 0.5
-"""Share of the packages after which one bookie is killed, with entries of the next package in flight."""
+KILL_BETWEEN = (0.4, 0.6)
+"""Shares of the packages between which a bookie is killed: while the longest of them is being written."""
 
 
 @dataclass(slots=True)
@@ -59,7 +60,8 @@ def run() -> None:
 def _write(cluster: LocalCluster, client: BlockingBookKeeper, packages: list[Stream]) -> Written:
     written = Written()
     progress = Progress("packages", len(packages))
-    kill_at = int(len(packages) * KILL_AFTER_PACKAGES)
+    candidates = range(*(int(len(packages) * share) for share in KILL_BETWEEN)) or range(1)
+    kill_at = max(candidates, key=lambda number: len(packages[number].entries))
     started = time.perf_counter()
     for number, stream in enumerate(packages):
         with client.create(
@@ -67,18 +69,20 @@ def _write(cluster: LocalCluster, client: BlockingBookKeeper, packages: list[Str
         ) as ledger:
             entries = stream.entries
             if number == kill_at:
+                # Half of the package is acknowledged; the other half is in flight when the bookie dies.
                 half = len(entries) // 2
-                ledger.append_many(entries[:half] or entries)
+                ledger.append_many(entries[:half])
                 victim = next(b for b in cluster.bookies if b.bookie_id in ledger.metadata.last_fragment.ensemble)
-                victim.kill()
                 written.killed, written.killed_at = victim.bookie_id, written.entries + half
-                if half:
-                    ledger.append_many(entries[half:])
+                killing = threading.Thread(target=victim.kill)
+                killing.start()
+                ledger.append_many(entries[half:])
+                killing.join()
             else:
                 ledger.append_many(entries)
             written.entries += len(entries)
             written.size += sum(map(len, entries))
-            written.ledgers[stream.package] = (ledger.ledger_id, len(entries), _digest(entries))
+            written.ledgers[stream.package] = (ledger.id, len(entries), _digest(entries))
         progress.update(number + 1)
     progress.close()
     written.seconds = time.perf_counter() - started

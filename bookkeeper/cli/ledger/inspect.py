@@ -90,9 +90,9 @@ def create(args: argparse.Namespace) -> int:
         else:
             ledger.close()
         if args.json:
-            print_json(metadata_json(ledger.ledger_id, client.metadata(ledger.ledger_id)))
+            print_json(metadata_json(ledger.id, client.metadata(ledger.id)))
         else:
-            print(ledger.ledger_id)
+            print(ledger.id)
     return 0
 
 

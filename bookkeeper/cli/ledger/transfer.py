@@ -43,7 +43,7 @@ def write(args: argparse.Namespace) -> int:
         try:
             with ledger:
                 if sys.stdin.isatty():
-                    note(f"Ledger {ledger.ledger_id}: one entry per line, Ctrl-D ends.")
+                    note(f"Ledger {ledger.id}: one entry per line, Ctrl-D ends.")
                 for batch in source(sys.stdin.fileno(), entry_size_max):
                     for piece in _bounded(batch):
                         ledger.append_many(piece)
@@ -52,13 +52,13 @@ def write(args: argparse.Namespace) -> int:
                         progress.update(written)
         except BaseException:
             progress.close()
-            note(f"Ledger {ledger.ledger_id} holds the first {written} entries; the rest was not acknowledged.")
+            note(f"Ledger {ledger.id} holds the first {written} entries; the rest was not acknowledged.")
             raise
     progress.close()
     if args.json:
-        print_json({"ledger_id": ledger.ledger_id, "entries": written, "length": size})
+        print_json({"ledger_id": ledger.id, "entries": written, "length": size})
     else:
-        print(ledger.ledger_id)
+        print(ledger.id)
         note(f"{written:,} entries, {size:,} bytes")
     return 0
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bookkeeper.cli.connection import add_connection_arguments, client_settings, parse_settings
+from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note, print_json
 from bookkeeper.cli.perf.calibrate import calibrate
 from bookkeeper.cli.perf.counters import BookieProcess, process_memory_bytes
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Start a cluster, measure every size x window x protocol version, stop it.",
     )
     _add_workload(bench)
+    add_verbose(bench)
     bench.add_argument("--sizes", type=_numbers, default=[128, 1024, 10240], metavar="BYTES,...",
                        help="payload bytes (default: 128,1024,10240)")  # fmt: skip
     bench.add_argument("--windows", type=_numbers, default=[1, 100, 1000, 5000], metavar="N,...",

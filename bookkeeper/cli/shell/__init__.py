@@ -3,6 +3,7 @@
     command.py   the table of commands
     cluster.py   metaformat initnewcluster whatisinstanceid listbookies bookieinfo
     ledgers.py   listledgers ledgermetadata readledger deleteledger
+    onebookie.py one bookie's copy, for readledger -b
     checks.py    simpletest bookiesanity
     local.py     bookieformat
     offline.py   lastmark readjournal readlog readlogmetadata ledger listfilesondisc: files only, no server

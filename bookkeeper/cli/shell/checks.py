@@ -6,8 +6,9 @@ import argparse
 import time
 
 from bookkeeper.cli.connection import connect
-from bookkeeper.cli.output import EXIT_OK, CommandFailed, Progress, note
+from bookkeeper.cli.output import EXIT_OK, CommandFailed, Progress
 from bookkeeper.cli.shell.base import ShellCommand, metadata_uri
+from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.model import BookieId
 
 PASSWORD = b"simpletest"
@@ -48,11 +49,9 @@ def _simpletest(args: argparse.Namespace) -> int:
                 ledger.append_many([_payload(number) for number in range(first, min(count, first + BATCH))])
                 progress.update(first)
         progress.close()
-        _read_back(args, client, ledger.ledger_id, count)
-        client.delete(ledger.ledger_id)
-    print(
-        f"{count} entries written to ledger {ledger.ledger_id} and read back in {time.perf_counter() - started:.2f} s"
-    )
+        _read_back(client, ledger.id, count)
+        client.delete(ledger.id)
+    print(f"{count} entries written to ledger {ledger.id} and read back in {time.perf_counter() - started:.2f} s")
     return EXIT_OK
 
 
@@ -60,21 +59,19 @@ def _payload(number: int) -> bytes:
     return b"entry-%d" % number
 
 
-def _read_back(args: argparse.Namespace, client: object, ledger_id: int, count: int) -> None:
-    from bookkeeper.client.blocking import BlockingBookKeeper
-
-    assert isinstance(client, BlockingBookKeeper)
+def _read_back(client: BlockingBookKeeper, ledger_id: int, count: int) -> None:
     with client.open(ledger_id, password=PASSWORD) as ledger:
         if ledger.last_add_confirmed != count - 1:
             raise CommandFailed(f"ledger {ledger_id} ends at entry {ledger.last_add_confirmed}, wrote {count} entries")
         for entry in ledger.entries():
             if entry.payload != _payload(entry.entry_id):
                 raise CommandFailed(f"entry {entry.entry_id} of ledger {ledger_id} came back as {entry.payload!r}")
-    del args
 
 
 def _bookiesanity_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-e", "-entries", "--entries", type=int, default=10, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("-t", "-timeout", "--timeout", type=float, default=1.0, metavar="SECONDS",
+                        help="for a write or a read (default: %(default)g)")  # fmt: skip
     parser.add_argument("-b", "-bookie", "--bookie", metavar="ID", help="bookie to test (default: the conf file's)")
 
 
@@ -83,13 +80,16 @@ def _bookiesanity(args: argparse.Namespace) -> int:
 
     bookie_id = BookieId(args.bookie or configured_bookie_id(args))
     args.uri, args.conf = metadata_uri(args), None
-    with connect(args) as client:
-        ledger = client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=PASSWORD, bookies=(bookie_id,))
-        with ledger:
+    timeout = f"{args.timeout:g}"
+    args.defines += [f"addEntryTimeoutSec={timeout}", f"readEntryTimeoutSec={timeout}"]
+    with connect(args, only=[bookie_id]) as client:
+        if bookie_id not in client.available_bookies().writable:
+            raise CommandFailed(f"bookie {bookie_id} is not registered as writable; `listbookies -a` shows its state")
+        with client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=PASSWORD) as ledger:
             ledger.append_many([_payload(number) for number in range(args.entries)])
-        _read_back(args, client, ledger.ledger_id, args.entries)
-        client.delete(ledger.ledger_id)
-    note(f"bookie {bookie_id} wrote and returned {args.entries} entries")
+        _read_back(client, ledger.id, args.entries)
+        client.delete(ledger.id)
+    print(f"bookie {bookie_id} wrote and returned {args.entries} entries")
     return EXIT_OK
 
 

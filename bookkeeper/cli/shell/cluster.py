@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import socket
+from dataclasses import dataclass
 
 from bookkeeper.cli.connection import connect
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, CommandFailed, confirm, note, print_json, print_table
 from bookkeeper.cli.reactor import with_store
 from bookkeeper.cli.shell.base import ShellCommand, add_force, metadata_uri, no_arguments
 from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.model import BookieServiceInfo
 
 
 def _metaformat(args: argparse.Namespace) -> int:
@@ -58,32 +62,48 @@ def _listbookies_arguments(parser: argparse.ArgumentParser) -> None:
                        help="read-only ones")  # fmt: skip
     which.add_argument("-a", "-all", "--all", action="store_const", const="all", dest="which",
                        help="every bookie with a cookie, registered or not")  # fmt: skip
+    parser.add_argument("-h", "-hostnames", "--hostnames", action="store_true", help="resolve addresses to names too")
     parser.set_defaults(which=None)
 
 
-def _listbookies(args: argparse.Namespace) -> int:
-    async def use(store: MetadataStore) -> list[tuple[str, str, str]]:
-        available = await store.bookies.current()
-        rows = []
-        if args.which in (None, "rw", "all"):
-            rows += [(id_, "read-write", _address(info.address())) for id_, info in available.writable.items()]
-        if args.which in (None, "ro", "all"):
-            rows += [(id_, "read-only", _address(info.address())) for id_, info in available.read_only.items()]
-        if args.which == "all":
-            known = {row[0] for row in rows}
-            rows += [(id_, "not registered", "-") for id_ in await store.cookies.all() if id_ not in known]
-        return sorted(rows)
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    bookie_id: str
+    state: str
+    address: str
 
-    rows = with_store(metadata_uri(args), use)
+
+def _listbookies(args: argparse.Namespace) -> int:
+    async def use(store: MetadataStore) -> list[_Listed]:
+        available = await store.bookies.current()
+        found = []
+        if args.which != "ro":
+            found += [_listed(id_, "read-write", info) for id_, info in available.writable.items()]
+        if args.which != "rw":
+            found += [_listed(id_, "read-only", info) for id_, info in available.read_only.items()]
+        if args.which == "all":
+            known = {bookie.bookie_id for bookie in found}
+            found += [_Listed(id_, "not registered", "-") for id_ in await store.cookies.all() if id_ not in known]
+        return sorted(found, key=lambda bookie: bookie.bookie_id)
+
+    rows = [dataclasses.asdict(bookie) for bookie in with_store(metadata_uri(args), use)]
+    if args.hostnames:
+        rows = [{**row, "hostname": _hostname(row["address"])} for row in rows]
     if args.json:
-        print_json([{"bookie_id": id_, "state": state, "address": address} for id_, state, address in rows])
+        print_json(rows)
     else:
-        print_table(("bookie", "state", "address"), rows)
+        names = ["bookie_id", "state", "address", *(["hostname"] if args.hostnames else [])]
+        print_table(["bookie", *names[1:]], [[row[name] for name in names] for row in rows])
     return EXIT_OK
 
 
-def _address(address: tuple[str, int] | None) -> str:
-    return f"{address[0]}:{address[1]}" if address else "-"
+def _listed(bookie_id: str, state: str, info: BookieServiceInfo) -> _Listed:
+    address = info.address()
+    return _Listed(bookie_id, state, f"{address[0]}:{address[1]}" if address else "-")
+
+
+def _hostname(address: str) -> str:
+    return socket.getfqdn(address.rpartition(":")[0]) if address != "-" else "-"
 
 
 def _bookieinfo(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ import importlib
 from functools import partial
 
 from bookkeeper.cli.connection import add_connection_arguments
-from bookkeeper.cli.lazy import LazyParser
+from bookkeeper.cli.lazy import LazyParser, add_verbose
 from bookkeeper.cli.shell.base import ShellCommand
 
 COMMANDS = {
@@ -62,6 +62,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     command = _load(name)
     parser.epilog = f"example:\n  bookkeeper shell {command.example}"
     command.add_arguments(parser)
+    add_verbose(parser)
 
 
 def run(args: argparse.Namespace) -> int:

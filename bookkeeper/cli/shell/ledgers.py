@@ -11,8 +11,11 @@ from bookkeeper.cli.ledger.inspect import metadata_json, print_metadata
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, confirm, note, print_json
 from bookkeeper.cli.reactor import with_store
 from bookkeeper.cli.shell.base import ShellCommand, metadata_uri
+from bookkeeper.cli.shell.onebookie import OneBookie
+from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.metadata.store import MetadataStore
-from bookkeeper.model import LedgerId, LedgerMetadata, Versioned
+from bookkeeper.model import BookieId, DigestType, LedgerId, LedgerMetadata, Status, Versioned
+from bookkeeper.wire.digest import digest_of, ids_of
 
 
 def _client_arguments(args: argparse.Namespace) -> argparse.Namespace:
@@ -113,20 +116,62 @@ def _readledger_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "-msg", "--msg", action="store_true", help="print the payloads")
     parser.add_argument("-r", "-force-recovery", "--force-recovery", action="store_true", dest="recover",
                         help="recover first: fences the writer and closes the ledger")  # fmt: skip
+    parser.add_argument("-b", "-bookie", "--bookie", metavar="BOOKIE",
+                        help="read from this bookie only (default: from the ledger's)")  # fmt: skip
 
 
 def _readledger(args: argparse.Namespace) -> int:
-    count = 0
     with connect(_client_arguments(args)) as client:
-        with client.open_as_administrator(args.ledger_id, recover=args.recover) as handle:
-            last = handle.last_add_confirmed if args.lastentryid < 0 else args.lastentryid
-            batches = handle.batches(args.firstentryid, last) if last >= args.firstentryid else ()
-            for batch in batches:
-                for entry in batch:
-                    _print_entry(args.ledger_id, entry.entry_id, entry.payload, payload_too=args.msg)
-                count += len(batch)
+        count = _read_from_one(args, client) if args.bookie else _read(args, client)
     note(f"{count:,} entries")
     return EXIT_OK
+
+
+def _read(args: argparse.Namespace, client: BlockingBookKeeper) -> int:
+    count = 0
+    with client.open_as_administrator(args.ledger_id, recover=args.recover) as handle:
+        last = handle.last_add_confirmed if args.lastentryid < 0 else args.lastentryid
+        batches = handle.batches(args.firstentryid, last) if last >= args.firstentryid else ()
+        for batch in batches:
+            for entry in batch:
+                _print_entry(args.ledger_id, entry.entry_id, entry.payload, payload_too=args.msg)
+            count += len(batch)
+    return count
+
+
+def _read_from_one(args: argparse.Namespace, client: BlockingBookKeeper) -> int:
+    """What this bookie holds. What it does not hold is said on standard error; damage is an error."""
+    if args.recover:
+        raise CommandFailed("-b reads one bookie as it is; -r recovers: take one of them", EXIT_USAGE)
+    metadata = client.metadata(args.ledger_id)
+    digest = digest_of(metadata.digest_type or DigestType.CRC32, metadata.password or b"")
+    count = 0
+    with OneBookie(args.bookie, _address_of(client, args.bookie)) as bookie:
+        last = args.lastentryid
+        if last < 0:
+            body = bookie.last(args.ledger_id)
+            last = ids_of(body)[1] if isinstance(body, bytes) else -1
+        for entry_id, body in bookie.read(args.ledger_id, args.firstentryid, last):
+            if isinstance(body, Status):
+                note(f"entry {entry_id}: {body.value}")
+                continue
+            payload = digest.verify(args.ledger_id, [entry_id], [body])[0]
+            if payload is None:
+                raise CommandFailed(f"entry {entry_id} of ledger {args.ledger_id} is damaged on bookie {args.bookie}")
+            _print_entry(args.ledger_id, entry_id, payload, payload_too=args.msg)
+            count += 1
+    return count
+
+
+def _address_of(client: BlockingBookKeeper, bookie_id: str) -> tuple[str, int]:
+    available = client.available_bookies()
+    info = available.writable.get(BookieId(bookie_id)) or available.read_only.get(BookieId(bookie_id))
+    if info is not None and (address := info.address()) is not None:
+        return address
+    host, _, port = bookie_id.rpartition(":")
+    if not host or not port.isdigit():
+        raise CommandFailed(f"bookie {bookie_id} is not registered, so nothing tells its address")
+    return host, int(port)
 
 
 def _print_entry(ledger_id: int, entry_id: int, payload: bytes, *, payload_too: bool) -> None:
