@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import os
 import sys
 import traceback
@@ -79,11 +78,12 @@ def _describe(error: Exception) -> str:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    commands = all_commands()
+    # The commands of other packages are looked up only for help and for names that are none of ours.
+    commands = COMMANDS if arguments and arguments[0] in COMMANDS else all_commands()
     parser = LazyParser(
         prog="bookkeeper", description="Replicated logs that speak Apache BookKeeper's protocols.", epilog=EXAMPLES
     )
-    parser.add_argument("--version", action="version", version=f"pybookkeeper {_version()}")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     add_verbose(parser)
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module_name, summary) in commands.items():
@@ -97,6 +97,8 @@ def _dispatch(arguments: list[str]) -> int:
 
 def all_commands() -> dict[str, tuple[str, str]]:
     """Name -> (module, summary) of our own commands and of those that other packages add."""
+    import importlib.metadata
+
     commands = dict(COMMANDS)
     for entry_point in importlib.metadata.entry_points(group="bookkeeper.commands"):
         commands.setdefault(entry_point.name, (entry_point.value, f"from {entry_point.module}"))
@@ -109,11 +111,18 @@ def _fill(module_name: str, summary: str, parser: argparse.ArgumentParser) -> No
     module.add_arguments(parser)
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("pybookkeeper")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
+class _ShowVersion(argparse.Action):
+    """Looks the version up only when it is asked for: reading package metadata costs as much as the rest of a start."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import importlib.metadata
+
+        try:
+            version = importlib.metadata.version("pybookkeeper")
+        except importlib.metadata.PackageNotFoundError:
+            version = "(not installed)"
+        print(f"pybookkeeper {version}")
+        parser.exit()
 
 
 if __name__ == "__main__":
