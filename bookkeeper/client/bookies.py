@@ -11,17 +11,23 @@ Thread: reactor.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.client.connection import BookieChannel
-from bookkeeper.errors import ClientClosed
+from bookkeeper.errors import ClientClosed, MetadataUnavailable
 from bookkeeper.model import AvailableBookies, BookieId
 
 if TYPE_CHECKING:
     from bookkeeper.metadata.store import BookieWatch, Watch
     from bookkeeper.ports import Clock, Timer
+
+
+T = TypeVar("T")
+
+READY_TIMEOUT_S = 30.0
+"""How long an operation waits for the first list of bookies; longer than a session takes to be made again."""
 
 
 class BookieDirectory:
@@ -39,14 +45,33 @@ class BookieDirectory:
         self._closed = False
 
     def ready(self) -> Deferred[None]:
-        """Fires once the registrations have been told for the first time."""
+        """Fires once the registrations have been told for the first time.
+
+        Fails with MetadataUnavailable after READY_TIMEOUT_S, ClientClosed when the client closes.
+        """
         if self._known is not None:
             return succeed(None)
         waiting: Deferred[None] = Deferred(self._waiting.remove)
         self._waiting.append(waiting)
+        timer = self._clock.callLater(READY_TIMEOUT_S, self._give_up, waiting)
+
+        def stop_timer(result: T) -> T:
+            if timer.active():
+                timer.cancel()
+            return result
+
+        waiting.addBoth(stop_timer)
         if self._watch is None:
             self._watch = self._source.watch(self._on_change)
         return waiting
+
+    def _give_up(self, waiting: Deferred[None]) -> None:
+        self._waiting.remove(waiting)
+        waiting.errback(
+            MetadataUnavailable(
+                f"the metadata store did not tell the registered bookies within {READY_TIMEOUT_S:g} s; is it up?"
+            )
+        )
 
     def _on_change(self, bookies: AvailableBookies) -> None:
         self._known = bookies

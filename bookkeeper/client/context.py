@@ -64,7 +64,7 @@ class ClientContext:
         self.written: set[LedgerId] = (
             set()
         )  # ledgers with a handle that was not closed in order: answers may still come
-        self._tasks: set[Deferred[None]] = set()
+        self._tasks: dict[Deferred[None], None] = {}  # in order, so that closing is the same in every run of one seed
         self._on_close: dict[object, Callable[[], object]] = {}
 
     def _make_channel(self, bookie_id: BookieId, version: int) -> BookieChannel:
@@ -122,10 +122,10 @@ class ClientContext:
     def spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
         """Run background work that nobody waits for; it is cancelled when the client closes."""
         task = Deferred.fromCoroutine(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
 
         def done(result: Failure | None) -> None:
-            self._tasks.discard(task)
+            self._tasks.pop(task, None)
             if not isinstance(result, Failure) or isinstance(result.value, CancelledError | ClientClosed):
                 return
             if isinstance(result.value, BookKeeperError):
