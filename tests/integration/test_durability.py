@@ -1,0 +1,280 @@
+"""Nothing acknowledged is lost: SIGKILL of bookies and writers, ZooKeeper outages, full disks, all under load.
+
+Real processes and files; they are started from the main thread, as they die with the thread that starts them. Each test writes as fast as it can, lets something die in the middle, and reads everything
+back with a fresh client that recovers the ledger. What must be there is what the writer's acknowledgements said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from bookkeeper import BookKeeper
+from bookkeeper.config import ClientSettings
+from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
+from bookkeeper.embedded.process import dying_with_parent
+from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
+from bookkeeper.errors import NotEnoughBookies
+from bookkeeper.model import LedgerState
+from tests.support.cluster import local_cluster
+from tests.support.ledger_load import Load, check_entries, check_ledger
+
+T = TypeVar("T")
+
+ROUNDS = 20
+SESSION_MS = "800"
+"""A killed bookie may register again when its old session is over; a test waits that long for every kill."""
+
+WAIT_S = 60.0
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three bookies that the tests below kill and start again."""
+    directory = tmp_path_factory.mktemp("durability")
+    root = f"/durability-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, 3, directory=directory, settings={"zkTimeout": SESSION_MS}) as cluster:
+        yield cluster
+
+
+def run(awaitable: Awaitable[T]) -> T:
+    """Run a coroutine in an event loop of its own, bounded."""
+
+    async def bounded() -> T:
+        return await asyncio.wait_for(awaitable, WAIT_S)
+
+    return asyncio.run(bounded())
+
+
+def kill_all(bookies: list[LocalBookie]) -> None:
+    """SIGKILL to all before waiting for any."""
+    for bookie in bookies:
+        os.kill(bookie.pid, signal.SIGKILL)
+    for bookie in bookies:
+        bookie.kill()
+
+
+def start_all(bookies: list[LocalBookie]) -> None:
+    for bookie in bookies:
+        bookie.start(wait=False)
+    for bookie in bookies:
+        bookie.wait_ready()
+
+
+# --- bookies --------------------------------------------------------------------------------------------------------
+
+
+def test_kill_of_all_bookies_under_load_loses_nothing_acknowledged(cluster: LocalCluster, seed: int) -> None:
+    """Odd rounds: the writer dies with them and the reader recovers; even ones: it notices, and closes if it can."""
+    rng = random.Random(seed)
+    written: dict[int, int] = {}
+
+    async def one_round(number: int) -> None:
+        async with await BookKeeper.connect(cluster.uri) as bk:
+            load = Load(await bk.create(ensemble=3, write_quorum=2, ack_quorum=2))
+            await load.reached(rng.randrange(200, 4000))
+            kill_all(cluster.bookies)  # thousands of entries are in flight
+            if number % 2:
+                await load.abandon()
+            start_all(cluster.bookies)
+            if not number % 2:
+                assert isinstance(await load.failed(), NotEnoughBookies)
+                await load.stop()
+        written[load.ledger.id] = load.acknowledged
+        await check_ledger(cluster.uri, load.ledger.id, load.acknowledged)
+
+    for number in range(ROUNDS):
+        run(one_round(number))
+    assert len(written) == ROUNDS
+
+    async def all_again() -> None:
+        async with await BookKeeper.connect(cluster.uri) as bk:
+            for ledger_id, acknowledged in written.items():
+                await check_entries(await bk.open(ledger_id), acknowledged)
+
+    run(all_again())
+    assert all(b"Replayed" in bookie.log_path.read_bytes() for bookie in cluster.bookies)
+
+
+def test_a_spare_takes_the_place_of_a_bookie_killed_while_a_ledger_is_written(cluster: LocalCluster) -> None:
+    spare = cluster.add_bookie()
+
+    async def scenario() -> None:
+        async with await BookKeeper.connect(cluster.uri) as bk:
+            load = Load(await bk.create(ensemble=3, write_quorum=2, ack_quorum=2))
+            await load.reached(2000)
+            ensemble = load.ledger.metadata.last_fragment.ensemble
+            victim = next(bookie for bookie in cluster.bookies if bookie.bookie_id in ensemble)
+            victim.kill()
+            await load.reached(load.acknowledged + 15_000)  # more than was in flight
+            await load.stop()
+            metadata = await load.ledger.close()
+            assert len(metadata.fragments) == 2
+            assert victim.bookie_id not in metadata.last_fragment.ensemble
+            assert metadata.last_entry_id == load.acknowledged - 1
+        assert await check_ledger(cluster.uri, load.ledger.id, load.acknowledged) == load.acknowledged
+        victim.start()
+
+    run(scenario())
+    assert spare.running
+
+
+# --- writers --------------------------------------------------------------------------------------------------------
+
+WRITER = """
+import asyncio, sys
+from bookkeeper import BookKeeper
+from tests.support.ledger_load import Load
+
+async def main():
+    async with await BookKeeper.connect(sys.argv[1]) as bk:
+        load = Load(await bk.create(custom={"log": b"primary"}))
+        print(load.ledger.id, flush=True)
+        while True:
+            await load.reached(load.acknowledged + 1)
+            print(load.acknowledged, flush=True)
+
+asyncio.run(main())
+"""
+
+
+class WriterProcess:
+    """A program that writes a ledger and tells what was acknowledged."""
+
+    def __init__(self, uri: str) -> None:
+        command = dying_with_parent([sys.executable, "-c", WRITER, uri])
+        root = str(Path(__file__).resolve().parents[2])
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": root}
+        )
+        assert self.process.stdout is not None
+        self._told = self.process.stdout
+        line = self._told.readline()
+        assert line, self.process.communicate()[1]
+        self.ledger_id = int(line)
+
+    def wait_for(self, count: int) -> None:
+        """Return once it has told of `count` acknowledged entries."""
+        while int(self._told.readline()) < count:
+            pass
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; the last count it told, and what it said on standard error."""
+        told, said = self.process.communicate(timeout=WAIT_S)
+        whole_lines = told[: told.rfind("\n") + 1].split()
+        return int(whole_lines[-1]) if whole_lines else 0, said
+
+
+def test_a_backup_finds_everything_that_a_killed_writer_was_told_is_acknowledged(cluster: LocalCluster) -> None:
+    for _ in range(3):
+        writer = WriterProcess(cluster.uri)
+        writer.wait_for(3000)
+        writer.process.kill()
+        acknowledged, _ = writer.end()
+        assert run(check_ledger(cluster.uri, writer.ledger_id, max(acknowledged, 3000))) >= 3000
+
+
+def test_a_writer_that_was_only_asleep_acknowledges_nothing_after_the_backup_took_over(cluster: LocalCluster) -> None:
+    """It is stopped with entries in flight, its ledger is recovered, and it wakes up: I-23, I-24."""
+    writer = WriterProcess(cluster.uri)
+    writer.wait_for(3000)
+    writer.process.send_signal(signal.SIGSTOP)
+    try:
+        count = run(check_ledger(cluster.uri, writer.ledger_id, 3000))
+    finally:
+        writer.process.send_signal(signal.SIGCONT)
+    acknowledged, said = writer.end()
+    assert acknowledged <= count
+    assert "LedgerFencedOff" in said
+    assert run(check_ledger(cluster.uri, writer.ledger_id, acknowledged)) == count
+
+
+# --- ZooKeeper ------------------------------------------------------------------------------------------------------
+
+
+def test_appends_go_on_while_zookeeper_is_away_and_all_is_well_when_it_is_back(tmp_path: Path) -> None:
+    """A ledger needs ZooKeeper to begin, to change its ensemble and to end; not for entries in between."""
+    with EmbeddedZooKeeper(data_dir=tmp_path / "zookeeper") as server:
+        settings = {"zkTimeout": SESSION_MS}
+        with local_cluster(server.address, "/ledgers", 4, directory=tmp_path / "c", settings=settings) as cluster:
+            run(_outage(server, cluster))
+
+
+async def _outage(server: EmbeddedZooKeeper, cluster: LocalCluster) -> None:
+    async with await BookKeeper.connect(cluster.uri) as bk:
+        load = Load(await bk.create(ensemble=3, write_quorum=2, ack_quorum=2))
+        await load.reached(1000)
+        ensemble = load.ledger.metadata.last_fragment.ensemble
+        spare = next(bookie for bookie in cluster.bookies if bookie.bookie_id not in ensemble)
+        victim = next(bookie for bookie in cluster.bookies if bookie.bookie_id in ensemble)
+
+        async def registered(count: int) -> None:
+            while len((await bk.available_bookies()).writable) != count:
+                await load.reached(load.acknowledged + 100)
+
+        server.kill()
+        away_since = time.monotonic()
+        await load.reached(load.acknowledged + 20_000)
+        while time.monotonic() < away_since + 2 * int(SESSION_MS) / 1000:  # long enough for sessions to end
+            await load.reached(load.acknowledged + 100)
+        server.restart()
+        await registered(4)
+
+        os.kill(spare.pid, signal.SIGSTOP)  # its session ends, and it learns that only when it wakes up
+        try:
+            await registered(3)
+        finally:
+            os.kill(spare.pid, signal.SIGCONT)
+        await registered(4)
+        assert "Registered again" in spare.log_path.read_text()
+        assert len(load.ledger.metadata.fragments) == 1
+
+        victim.kill()  # what came back is good enough for a change of the ensemble
+        await load.reached(load.acknowledged + 15_000)
+        await load.stop()
+        metadata = await load.ledger.close()
+        assert spare.bookie_id in metadata.last_fragment.ensemble
+    assert await check_ledger(cluster.uri, load.ledger.id, load.acknowledged) == load.acknowledged
+
+
+# --- disks ----------------------------------------------------------------------------------------------------------
+
+DISK_SIZE = 96 << 20
+RESERVE = 16 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own that a test can fill."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "none", str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("needs the program mount")
+    if done.returncode:
+        pytest.skip(f"needs the right to mount a small tmpfs (root): {done.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def fill(path: Path, leave: int) -> Path:
+    """Take all of a file system but `leave` bytes with one file; deleting it frees them."""
+    ballast = path / "ballast"
+    with ballast.open("wb") as file:
+        space = os.statvfs(path)
+        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize - leave)
+    return ballast
