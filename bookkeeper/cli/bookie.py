@@ -17,6 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bookkeeper.cli.connection import parse_settings
+from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.output import CommandFailed
 from bookkeeper.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="one setting; takes precedence over environment (BK_KEY) and file; may be repeated",
+        help="one setting; takes precedence over environment (BK_KEY) and file; repeatable",
     )
     parser.add_argument(
         "--log-format", choices=("text", "json"), default="text", help="form of the log lines (default: %(default)s)"
@@ -46,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="info",
         help="least severity that is logged (default: %(default)s)",
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="log tracebacks")
+    add_verbose(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,10 +57,10 @@ def run(args: argparse.Namespace) -> int:
     from bookkeeper.config import load_server
 
     try:
-        overrides = _parse_overrides(args.overrides)
+        overrides = parse_settings(args.overrides)
         loaded = load_server(args.conf, overrides)
         journal_was_off = _journal_was_off(args.conf, overrides, os.environ)
-    except ConfigurationError as error:
+    except (ConfigurationError, CommandFailed) as error:
         print(f"bookkeeper: {error}", file=sys.stderr)
         return EXIT_BAD_CONFIGURATION
     return _serve(args, loaded, journal_was_off)
@@ -70,9 +73,7 @@ def _serve(args: argparse.Namespace, loaded: Loaded[ServerSettings], journal_was
     from bookkeeper.bookie.server import BookieServer
     from bookkeeper.logs import LogFormat, start_logging
 
-    start_logging(
-        LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose=getattr(args, "verbose", False)
-    )
+    start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)
     log = Logger()
     if loaded.ignored:
         names = ", ".join(ignored.name for ignored in loaded.ignored)
@@ -99,16 +100,6 @@ def _reactor_without_tls() -> Any:
     return reactor
 
 
-def _parse_overrides(texts: list[str]) -> dict[str, str]:
-    overrides = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator or not name.strip():
-            raise ConfigurationError(f"-o {text}: not of the form KEY=VALUE")
-        overrides[name.strip()] = value.strip()
-    return overrides
-
-
 def _journal_was_off(conf: Path | None, overrides: Mapping[str, str], environ: Mapping[str, str]) -> bool:
     """True when the settings would have had an Apache bookie acknowledge before its journal was synced (I-72)."""
     from bookkeeper.config.properties import parse_properties
@@ -119,16 +110,3 @@ def _journal_was_off(conf: Path | None, overrides: Mapping[str, str], environ: M
     given |= {name: environ[f"BK_{name}"] for name in _UNSYNCED_KEYS if f"BK_{name}" in environ}
     given |= overrides
     return any(given.get(name, "true").strip().lower() == "false" for name in _UNSYNCED_KEYS)
-
-
-def main() -> int:
-    """Run as a program of its own (`python -m bookkeeper.cli.bookie`)."""
-    parser = argparse.ArgumentParser(
-        prog="bookkeeper bookie", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_arguments(parser)
-    return run(parser.parse_args())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

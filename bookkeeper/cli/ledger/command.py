@@ -19,7 +19,7 @@ import importlib
 
 from bookkeeper.cli.connection import add_connection_arguments
 
-_ACTIONS = {
+ACTIONS = {
     "create": ("bookkeeper.cli.ledger.inspect", "create"),
     "write": ("bookkeeper.cli.ledger.transfer", "write"),
     "read": ("bookkeeper.cli.ledger.transfer", "read"),
@@ -115,5 +115,5 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen action."""
-    module, name = _ACTIONS[args.action]
+    module, name = ACTIONS[args.action]
     return int(getattr(importlib.import_module(module), name)(args))

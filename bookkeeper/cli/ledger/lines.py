@@ -13,26 +13,32 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 
 CHUNK_SIZE = 256 * 1024
 _LENGTH = struct.Struct(">I")
-_TOKEN = re.compile(r"%(.)|\\(.)|([^%\\]+)", re.DOTALL)
+_TOKEN = re.compile(r"%(.?)|\\(.)|([^%\\]+)", re.DOTALL)
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 Formatter = Callable[[int, int, bytes], bytes]
 """(ledger id, entry id, payload) -> bytes to print."""
 
 
-def read_lines(descriptor: int, entry_size_max: int) -> Iterator[list[bytes]]:
-    """Batches of lines as they arrive: whatever one read brought. The last line needs no line end.
+def chunks_of(descriptor: int) -> Iterator[bytes]:
+    """What arrives at a descriptor, as it arrives, to its end."""
+    while chunk := os.read(descriptor, CHUNK_SIZE):
+        yield chunk
+
+
+def read_lines(chunks: Iterable[bytes], entry_size_max: int) -> Iterator[list[bytes]]:
+    """Batches of lines as they arrive: whatever one chunk brought. The last line needs no line end.
 
     Raises CommandFailed naming the line that is longer than `entry_size_max` bytes.
     """
     rest, done = b"", 0
-    while chunk := os.read(descriptor, CHUNK_SIZE):
+    for chunk in chunks:
         lines = (rest + chunk).split(b"\n")
         rest = lines.pop()
         _check_sizes(lines, entry_size_max, done, "line")
@@ -44,10 +50,10 @@ def read_lines(descriptor: int, entry_size_max: int) -> Iterator[list[bytes]]:
         yield [rest]
 
 
-def read_length_prefixed(descriptor: int, entry_size_max: int) -> Iterator[list[bytes]]:
+def read_length_prefixed(chunks: Iterable[bytes], entry_size_max: int) -> Iterator[list[bytes]]:
     """Batches of length-prefixed entries. Raises CommandFailed for a length above the bound or a cut-off last entry."""
     buffer, done = bytearray(), 0
-    while chunk := os.read(descriptor, CHUNK_SIZE):
+    for chunk in chunks:
         buffer += chunk
         position = 0
         entries: list[bytes] = []

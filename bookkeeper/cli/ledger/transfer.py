@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import client_settings, connect
 from bookkeeper.cli.ledger.inspect import digest_type_of, parse_custom
-from bookkeeper.cli.ledger.lines import formatter_of, read_length_prefixed, read_lines
+from bookkeeper.cli.ledger.lines import chunks_of, formatter_of, read_length_prefixed, read_lines
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, note, print_json
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def write(args: argparse.Namespace) -> int:
             with ledger:
                 if sys.stdin.isatty():
                     note(f"Ledger {ledger.id}: one entry per line, Ctrl-D ends.")
-                for batch in source(sys.stdin.fileno(), entry_size_max):
+                for batch in source(chunks_of(sys.stdin.fileno()), entry_size_max):
                     for piece in _bounded(batch):
                         ledger.append_many(piece)
                         written += len(piece)

@@ -1,0 +1,148 @@
+"""The command tree: exit codes, errors in one line, commands of other packages, help for everything."""
+
+import argparse
+import importlib.metadata
+import re
+import sys
+import types
+from collections.abc import Callable
+
+import pytest
+
+from bookkeeper.cli.ledger.command import ACTIONS
+from bookkeeper.cli.main import COMMANDS, main
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.shell.command import COMMANDS as SHELL_COMMANDS
+from bookkeeper.errors import NoSuchLedger
+
+ALL = [
+    [],
+    *([name] for name in COMMANDS),
+    *(["ledger", name] for name in ACTIONS),
+    *(["shell", name] for name in SHELL_COMMANDS),
+    *(["perf", name] for name in ("write", "read", "bench")),
+]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException | int], list[argparse.Namespace]]:
+    """Install the command `other`, as another package would; it ends as told. Returns the arguments it got."""
+
+    def install(outcome: BaseException | int) -> list[argparse.Namespace]:
+        calls: list[argparse.Namespace] = []
+        module = types.ModuleType("other_package_command", "What it does.")
+
+        def add_arguments(parser: argparse.ArgumentParser) -> None:
+            parser.add_argument("--count", type=int, default=1)
+            parser.add_argument("-v", action="store_true")
+
+        def run(args: argparse.Namespace) -> int:
+            calls.append(args)
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+
+        module.__dict__.update(add_arguments=add_arguments, run=run)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        entry_point = importlib.metadata.EntryPoint("other", module.__name__, "bookkeeper.commands")
+
+        def entry_points(*, group: str) -> list[importlib.metadata.EntryPoint]:
+            return [entry_point] if group == "bookkeeper.commands" else []
+
+        monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+        return calls
+
+    return install
+
+
+Install = Callable[[BaseException | int], list[argparse.Namespace]]
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], [], ["ledger"], ["ledger", "read"], ["ledger", "read", "seven"]])
+def test_wrong_usage_ends_with_2_and_says_how(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == EXIT_USAGE
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "usage: bookkeeper" in output.err
+
+
+def test_another_packages_command_is_found_by_its_entry_point(
+    command: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = command(3)
+    assert main(["other", "--count", "5"]) == 3
+    assert calls[0].count == 5
+    assert main(["--help"]) == EXIT_OK
+    assert "from other_package_command" in capsys.readouterr().out
+
+
+def test_a_command_that_failed_says_why_in_one_line(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    command(CommandFailed("the disk is full; free some space", 5))
+    assert main(["other"]) == 5
+    assert capsys.readouterr() == ("", "bookkeeper: the disk is full; free some space\n")
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    command(KeyboardInterrupt())
+    assert main(["other"]) == EXIT_INTERRUPTED
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (NoSuchLedger("ledger 7 does not exist"), "ledger 7 does not exist"),
+        (PermissionError(13, "Permission denied", "/data"), "[Errno 13] Permission denied: '/data'"),
+        (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_an_error_is_one_line_and_a_traceback_only_with_v(
+    command: Install, capsys: pytest.CaptureFixture[str], error: Exception, text: str
+) -> None:
+    command(error)
+    assert main(["other"]) == EXIT_FAILURE
+    assert capsys.readouterr().err == f"bookkeeper: {text} (-v shows where)\n"
+    assert main(["other", "-v"]) == EXIT_FAILURE
+    verbose = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in verbose
+    assert verbose.endswith(f"bookkeeper: {text}\n")
+
+
+def test_only_the_module_of_the_command_that_was_typed_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("bookkeeper.cli.perf")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert main(["ledger", "--help"]) == EXIT_OK
+    assert not any(name.startswith("bookkeeper.cli.perf") for name in sys.modules)
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == EXIT_OK
+    assert re.fullmatch(r"pybookkeeper \S+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_help_describes_every_command_and_the_default_of_every_option(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--help"]) == EXIT_OK
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: {' '.join(['bookkeeper', *words])} ")
+    for option in options_of(text):
+        if takes_a_value(option):
+            assert re.search(r"default|repeatable|required", option), option
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS if name != "perf")], ids=" ".join)
+def test_help_has_examples(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--help"]) == EXIT_OK
+    assert re.search(r"examples?:\n  .*bookkeeper ", capsys.readouterr().out) is not None
+
+
+def options_of(help_text: str) -> list[str]:
+    """The entries of a help text's options, each with its own text."""
+    body = help_text[re.search(r"\n\n(?=[^\n]*options:|[a-z ]+:\n)", help_text).end() :]  # type: ignore[union-attr]
+    return re.findall(r"(?m)^  -[^\n]*(?:\n {4,}[^\n]*)*", body)
+
+
+def takes_a_value(option: str) -> bool:
+    return re.match(r"  (-[\w-]+,? )*-[\w-]+ ([A-Z{]|K)", option) is not None

@@ -1,0 +1,134 @@
+"""Tables, JSON, questions and progress: one behaviour for all commands."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from bookkeeper.cli.connection import parse_settings
+from bookkeeper.cli.output import (
+    EXIT_FAILURE,
+    EXIT_USAGE,
+    PROGRESS_INTERVAL_S,
+    CommandFailed,
+    Progress,
+    confirm,
+    note,
+    print_json,
+    print_json_line,
+    print_table,
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def table(header: list[str], rows: list[list[object]]) -> list[str]:
+    out = io.StringIO()
+    print_table(header, rows, out)
+    return out.getvalue().splitlines()
+
+
+def test_numbers_stand_to_the_right_and_text_to_the_left() -> None:
+    assert table(["name", "bytes"], [["a", 5], ["longer", 1234]]) == [
+        "name    bytes",
+        "a           5",
+        "longer   1234",
+    ]
+
+
+def test_unknown_values_do_not_turn_a_column_of_numbers_into_text() -> None:
+    assert table(["n"], [["-"], ["1,000"], [""], ["3.5"]]) == ["    n", "    -", "1,000", "", "  3.5"]
+
+
+def test_a_table_without_rows_is_its_header() -> None:
+    assert table(["bookie", "state"], []) == ["bookie  state"]
+
+
+def test_json_has_bytes_as_text_and_tuples_as_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"key": b"\xff", "list": (1, 2), "set": frozenset([3])})
+    assert json.loads(capsys.readouterr().out) == {"key": "\xff", "list": [1, 2], "set": [3]}
+
+
+def test_a_json_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json_line({"a": {"b": ["x\ny"]}})
+    assert capsys.readouterr().out == '{"a":{"b":["x\\ny"]}}\n'
+
+
+def test_notes_do_not_go_where_data_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    note("for the operator")
+    assert capsys.readouterr() == ("", "for the operator\n")
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    confirm("Delete?", force=False)
+
+
+@pytest.mark.parametrize("answer", ["y\n", "Yes\n", " YES \n"])
+def test_yes_goes_on(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    ask(monkeypatch, answer)
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "n\n", "yesterday\n"])
+def test_anything_else_stops(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    with pytest.raises(CommandFailed, match="Nothing was done") as failed:
+        ask(monkeypatch, answer)
+    assert failed.value.exit_code == EXIT_FAILURE
+
+
+def test_where_nobody_can_be_asked_force_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(CommandFailed, match="--force") as failed:
+        confirm("Delete?", force=False)
+    assert failed.value.exit_code == EXIT_USAGE
+    confirm("Delete?", force=True)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_progress_is_shown_at_most_twice_a_second_and_cleared_at_the_end() -> None:
+    out, clock = Terminal(), Clock()
+    progress = Progress("entries", 2000, clock=clock, out=out)
+    progress.update(10)
+    assert out.getvalue() == ""
+    clock.now += PROGRESS_INTERVAL_S
+    progress.update(1000)
+    shown = out.getvalue()
+    assert shown == "\rentries: 1,000/2,000, 2,000/s\x1b[K"
+    progress.update(1500)
+    assert out.getvalue() == shown
+    progress.close()
+    assert out.getvalue() == shown + "\r\x1b[K"
+
+
+@pytest.mark.parametrize("quiet", ["pipe", "NO_PROGRESS"])
+def test_progress_is_silent_in_a_pipe_and_where_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch, quiet: str) -> None:
+    out, clock = Terminal() if quiet == "NO_PROGRESS" else io.StringIO(), Clock()
+    if quiet == "NO_PROGRESS":
+        monkeypatch.setenv("NO_PROGRESS", "1")
+    progress = Progress("entries", clock=clock, out=out)
+    clock.now += 10
+    progress.update(5)
+    progress.close()
+    assert out.getvalue() == ""
+
+
+def test_settings_are_key_and_value() -> None:
+    assert parse_settings(["a=1", " b = x=y ", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+
+
+@pytest.mark.parametrize("word", ["novalue", "=1", ""])
+def test_a_word_that_is_no_setting_is_named(word: str) -> None:
+    with pytest.raises(CommandFailed, match=f"setting {word!r}: write it as KEY=VALUE") as failed:
+        parse_settings([word])
+    assert failed.value.exit_code == EXIT_USAGE
