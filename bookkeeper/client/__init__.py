@@ -1,17 +1,16 @@
 """The ledger client: one Deferred-native core under three faces.
 
-    aio.py  blocking.py        asyncio; a private reactor in a thread         connecting.py builds the real parts
-            \\    /
-          client.py            create, open, delete, list
+    aio.py  blocking.py              asyncio on the caller's loop; a private reactor in a thread.
+            \\    /                   connecting.py builds the real parts, loop_reactor.py and
+          client.py                  reactor_thread.py are the reactors; client.py: create, open, delete, list
         /     |     \\
-  writer   reader   recovery   handles; writing.py is what both write handles share, view.py what a reader knows
-     |        |        |
-  add_pipeline  range_read  lac_read    drive protocol.adds, protocol.reads, protocol.lac: events in, frames and
-  timers out
-        \\     |     /
-        connection.py          one channel per bookie and protocol version; bookies.py finds, keeps and quarantines them
-             |
-        flushing.py            once per turn: writers first, then one write per connection
+    writer  reader  recovery         handles; writing.py is what both write handles share, view.py what a reader knows
+       |       |       |
+    add_pipeline  range_read         drive protocol.adds, protocol.reads, protocol.lac (lac_read.py): events in, frames and
+        \\     |     /                timers out
+        connection.py                one channel per bookie and protocol version over link.py, its TCP connection;
+              |                      bookies.py finds, keeps and quarantines them
+        flushing.py                  once per turn: writers first, then one write per connection
 
     ensemble_change, metadata_update, placement    a failed bookie becomes a new fragment, by compare-and-set
     streaming.py                                   read-ahead and tails

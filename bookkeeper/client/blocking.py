@@ -13,21 +13,17 @@ ClientClosed.
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.python.failure import Failure
+from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import BookieInfo, LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.range_read import Entry
+from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.errors import BookKeeperError, ClientClosed
 from bookkeeper.model import AvailableBookies, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 
@@ -39,15 +35,10 @@ if TYPE_CHECKING:
     from bookkeeper.client.writing import LedgerWriting
     from bookkeeper.config import ClientSettings
 
-T = TypeVar("T")
-
 READ_BATCH = 1000
 """Entries an iterator fetches per crossing of threads, at most READ_BATCH_BYTES of them."""
 
 READ_BATCH_BYTES = 4 * 1024 * 1024
-
-JOIN_TIMEOUT_S = 10.0
-"""How long `close` waits for the reactor's thread."""
 
 __all__ = [
     "BlockingAdvancedWriteHandle",
@@ -66,7 +57,7 @@ def connect(
     only: the bookies that ledgers may be placed on; None: all of them.
     Raises ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
     """
-    crossing = _ReactorThread()
+    crossing = ReactorThread()
     try:
         client = crossing.run(
             lambda: Deferred.fromCoroutine(
@@ -79,101 +70,10 @@ def connect(
     return BlockingBookKeeper(client, crossing)
 
 
-class _ReactorThread:
-    """A private reactor in a daemon thread, and the way to it and back."""
-
-    def __init__(self) -> None:
-        self.reactor = _new_reactor()
-        self._pid = os.getpid()
-        self._stopped = False
-        self._waiting: set[Future[Any]] = set()  # touched on the reactor thread only
-        self._thread = threading.Thread(target=self._run, name="bookkeeper-client", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        self.reactor.run(installSignalHandlers=False)
-        for waiting in list(self._waiting):
-            waiting.set_exception(ClientClosed("the client was closed"))
-
-    def call(self, what: Callable[[], T]) -> T:
-        """Run `what` on the reactor thread; return what it returns."""
-        return self.run(lambda: maybeDeferred(what))
-
-    def run(self, start: Callable[[], Deferred[T]]) -> T:
-        """Run `start` on the reactor thread; wait for its Deferred."""
-        if self._pid != os.getpid():
-            raise ClientClosed("this client was connected before a fork; connect again in the child process")
-        if self._stopped:
-            raise ClientClosed("the client is closed; connect again")
-        outcome: Future[T] = Future()
-        pending: list[Deferred[T]] = []
-
-        def begin() -> None:
-            self._waiting.add(outcome)
-            outcome.add_done_callback(self._waiting.discard)
-            result = maybeDeferred(start)
-            pending.append(result)
-            result.addBoth(finish)
-
-        def finish(result: T | Failure) -> None:
-            if isinstance(result, Failure):
-                outcome.set_exception(result.value)
-            else:
-                outcome.set_result(result)
-
-        def cancel() -> None:
-            pending[0].cancel()  # `begin` ran before: calls from threads keep their order
-
-        self.reactor.callFromThread(begin)
-        try:
-            return outcome.result()
-        except KeyboardInterrupt:
-            self.reactor.callFromThread(cancel)
-            raise
-
-    def resolve(self, host: str) -> Deferred[str]:
-        """Look a host name up in a thread of its own: reactor thread pools would keep the process from ending."""
-        found: Deferred[str] = Deferred(lambda _: None)
-
-        def tell(result: str | BaseException) -> None:
-            if not found.called:
-                found.callback(result) if isinstance(result, str) else found.errback(result)
-
-        def look_up() -> None:
-            result: str | BaseException
-            try:
-                result = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-            except OSError as error:
-                result = error
-            self.reactor.callFromThread(tell, result)
-
-        threading.Thread(target=look_up, name=f"resolve-{host}", daemon=True).start()
-        return found
-
-    def stop(self) -> None:
-        """End the reactor and its thread."""
-        if self._stopped or self._pid != os.getpid():
-            return
-        self._stopped = True
-        self.reactor.callFromThread(self.reactor.stop)
-        self._thread.join(JOIN_TIMEOUT_S)
-
-
-def _new_reactor() -> Any:
-    """A reactor of our own; the global one is not touched."""
-    try:
-        from twisted.internet import epollreactor
-    except ImportError:
-        from twisted.internet.selectreactor import SelectReactor
-
-        return SelectReactor()
-    return epollreactor.EPollReactor()  # type: ignore[no-untyped-call]  # untyped upstream
-
-
 class BlockingBookKeeper:
     """One client of one cluster. A context manager."""
 
-    def __init__(self, client: LedgerClient, crossing: _ReactorThread) -> None:
+    def __init__(self, client: LedgerClient, crossing: ReactorThread) -> None:
         self._client, self._crossing = client, crossing
         self._closed = False
 
@@ -300,7 +200,7 @@ class BlockingBookKeeper:
 class _Writing:
     """What both write handles share."""
 
-    def __init__(self, writing: LedgerWriting, crossing: _ReactorThread) -> None:
+    def __init__(self, writing: LedgerWriting, crossing: ReactorThread) -> None:
         self._writing, self._crossing = writing, crossing
 
     @property
@@ -367,7 +267,7 @@ class _Writing:
 class BlockingWriteHandle(_Writing):
     """The writer of one ledger; see `WriteHandle`."""
 
-    def __init__(self, handle: WriteHandle, crossing: _ReactorThread) -> None:
+    def __init__(self, handle: WriteHandle, crossing: ReactorThread) -> None:
         super().__init__(handle, crossing)
         self._handle = handle
 
@@ -383,7 +283,7 @@ class BlockingWriteHandle(_Writing):
 class BlockingAdvancedWriteHandle(_Writing):
     """The writer of one ledger whose entry ids the caller chooses; see `AdvancedWriteHandle`."""
 
-    def __init__(self, handle: AdvancedWriteHandle, crossing: _ReactorThread) -> None:
+    def __init__(self, handle: AdvancedWriteHandle, crossing: ReactorThread) -> None:
         super().__init__(handle, crossing)
         self._handle = handle
 
@@ -399,7 +299,7 @@ class BlockingAdvancedWriteHandle(_Writing):
 class BlockingReadHandle:
     """One ledger, for reading; see `ReadHandle`."""
 
-    def __init__(self, handle: ReadHandle, crossing: _ReactorThread) -> None:
+    def __init__(self, handle: ReadHandle, crossing: ReactorThread) -> None:
         self._handle, self._crossing = handle, crossing
 
     @property

@@ -1,6 +1,6 @@
 """Everything between the client and one bookie in one protocol version: requests out, answers routed to who asked.
 
-Thread: reactor. A `BookieChannel` lives as long as the client; its TCP connection (`_Link`) comes and goes. It
+Thread: reactor. A `BookieChannel` lives as long as the client; its TCP connection (`BookieLink`) comes and goes. It
 connects when something is sent, never by itself. After a failure it refuses at once until a back-off has passed or
 the bookie has registered anew, so that a dead bookie costs its callers nothing but the first wait.
 
@@ -14,13 +14,14 @@ READS_MAX reads, CALLS_MAX calls; what waits to be sent is part of these.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.client.flushing import FLUSH_BYTES, FLUSH_ENTRIES, TurnFlush
+from bookkeeper.client.link import BookieLink
 from bookkeeper.errors import (
     BookieUnavailable,
     BookKeeperError,
@@ -33,18 +34,17 @@ from bookkeeper.model import BookieId, Status
 from bookkeeper.protocol.connection import (
     AddsInFlight,
     CallsInFlight,
-    Handshake,
     PendingCall,
     PendingRead,
     ReadsInFlight,
 )
 from bookkeeper.wire import messages
-from bookkeeper.wire.codec import RequestEncoder, response_decoder
+from bookkeeper.wire.codec import RequestEncoder
 
 if TYPE_CHECKING:
     from bookkeeper.client.bookies import BookieDirectory
     from bookkeeper.config import ClientSettings
-    from bookkeeper.ports import Clock, Network, Timer, Transport
+    from bookkeeper.ports import Clock, Network, Timer
 
 log = Logger()
 
@@ -104,7 +104,7 @@ class BookieChannel:
         self._reads: ReadsInFlight[ReadOwner] = ReadsInFlight(entries_max=READS_MAX)
         self._adds: AddsInFlight[AddOwner] = AddsInFlight()
         self._calls = CallsInFlight(calls_max=CALLS_MAX)
-        self._link: _Link | None = None
+        self._link: BookieLink | None = None
         self._out: list[bytes] = []
         self._out_bytes = self._out_entries = 0
         self._marked = False
@@ -244,12 +244,12 @@ class BookieChannel:
                 )
             )
             return
-        link = self._link = _Link(self)
+        link = self._link = BookieLink(self, self.bookie_id, self.encoder, self._clock, self._settings)
         self.connect_count += 1
         connecting: Deferred[None] = self._network.connect(*address, link, timeout_s=self._settings.connect_timeout_s)
         connecting.addErrback(self._on_connect_failed, link)
 
-    def _on_connect_failed(self, failure: Failure, link: _Link) -> None:
+    def _on_connect_failed(self, failure: Failure, link: BookieLink) -> None:
         if self._link is link:
             self._link = None
             self._on_unreachable(ConnectFailed(f"bookie {self.bookie_id}: {failure.value}", bookie_id=self.bookie_id))
@@ -288,12 +288,12 @@ class BookieChannel:
 
     # --- the link's events
 
-    def on_ready(self, link: _Link) -> None:
+    def on_ready(self, link: BookieLink) -> None:
         """Requests may leave."""
         if self._link is link:
             self._write_out()
 
-    def on_messages(self, link: _Link, received: list[Any]) -> None:
+    def on_messages(self, link: BookieLink, received: list[Any]) -> None:
         """Answers of one chunk, in order."""
         self._answered = True
         self._refused = False
@@ -340,7 +340,7 @@ class BookieChannel:
                     )
                 )
 
-    def on_link_lost(self, link: _Link, error: BookieUnavailable) -> None:
+    def on_link_lost(self, link: BookieLink, error: BookieUnavailable) -> None:
         """The connection ended or could not be authenticated."""
         if self._link is not link:
             return
@@ -404,98 +404,3 @@ class BookieChannel:
         if link is not None:
             link.close()
         self._lose(ClientClosed("the client is closed"))
-
-
-class _Link:
-    """The Twisted protocol of one TCP connection."""
-
-    def __init__(self, channel: BookieChannel) -> None:
-        self.handshake = Handshake(channel._settings.auth_plugin)  # noqa: SLF001 - two halves of one thing
-        self.transport: Transport
-        self.paused = False
-        self.closing = False
-        self.heard_s = channel._clock.seconds()  # noqa: SLF001
-        self._channel = channel
-        version: Literal[2, 3] = 2 if channel.encoder.version == 2 else 3
-        self._decoder = response_decoder(version, channel._settings.frame_size_max)  # noqa: SLF001
-        self._connected = False
-
-    def makeConnection(self, transport: Transport) -> None:
-        channel = self._channel
-        self.transport = transport
-        self._connected = True
-        self.heard_s = channel._clock.seconds()  # noqa: SLF001
-        transport.registerProducer(self, True)
-        if self.closing:
-            transport.abortConnection()
-        elif self.handshake.on_connected():
-            settings = channel._settings  # noqa: SLF001
-            _, frame = channel.encoder.encode_auth(settings.auth_plugin, settings.auth_payload)
-            transport.write(frame)
-        else:
-            channel.on_ready(self)
-
-    def dataReceived(self, data: bytes) -> None:
-        if self.closing:
-            return
-        channel = self._channel
-        self.heard_s = channel._clock.seconds()  # noqa: SLF001
-        received = self._decoder.receive(data)
-        if received and not self.handshake.ready:
-            received = self._authenticate(received)
-        if received:
-            channel.on_messages(self, received)
-        if self._decoder.error is not None and not self.closing:
-            self.abort(
-                ConnectionLost(
-                    f"bookie {channel.bookie_id} broke the protocol: {self._decoder.error}", bookie_id=channel.bookie_id
-                )
-            )
-
-    def connectionLost(self, reason: Any) -> None:
-        self.handshake.on_ended()
-        self.closing = True
-        bookie_id = self._channel.bookie_id
-        why = ConnectionLost(f"the connection to bookie {bookie_id} ended: {reason.value}", bookie_id=bookie_id)
-        self._channel.on_link_lost(self, why)
-
-    def _authenticate(self, received: list[Any]) -> list[Any]:
-        """Take the answers to our credentials; return what follows them."""
-        for position, message in enumerate(received):
-            if isinstance(message, messages.AuthReply):
-                refusal = self.handshake.on_auth_reply(message.status, message.plugin)
-                if refusal is not None:
-                    self.abort(ConnectFailed(f"bookie {self._channel.bookie_id}: {refusal}"))
-                    return []
-                if self.handshake.ready:
-                    self._channel.on_ready(self)
-                    return received[position + 1 :]
-            elif isinstance(message, messages.GenericFailure):
-                self.abort(ConnectFailed(f"bookie {self._channel.bookie_id}: {message.status.value}"))
-                return []
-        return []
-
-    def abort(self, why: BookieUnavailable) -> None:
-        """End the connection now and tell the channel; nothing that still arrives counts."""
-        self.closing = True
-        self._channel.on_link_lost(self, why)
-        if self._connected:
-            self.transport.abortConnection()
-
-    def close(self) -> None:
-        """End the connection once everything written has left; the channel has let go of it already."""
-        self.closing = True
-        if self._connected:
-            self.transport.loseConnection()
-
-    def pauseProducing(self) -> None:
-        """The send buffer is full: keep what follows here, where it is counted."""
-        self.paused = True
-
-    def resumeProducing(self) -> None:
-        self.paused = False
-        if self.handshake.ready:
-            self._channel.on_ready(self)
-
-    def stopProducing(self) -> None:
-        """The transport is closing; connectionLost follows."""

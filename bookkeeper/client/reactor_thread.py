@@ -1,0 +1,115 @@
+"""A private Twisted reactor in a daemon thread, and the way to it and back for threads that wait.
+
+Thread: `run`, `call` and `stop` from any thread but the reactor's; `resolve` on the reactor's. After a fork the child has
+no such thread, and is told so.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.python.failure import Failure
+
+from bookkeeper.errors import ClientClosed
+
+T = TypeVar("T")
+
+JOIN_TIMEOUT_S = 10.0
+"""How long `stop` waits for the reactor's thread."""
+
+
+class ReactorThread:
+    """A private reactor in a daemon thread, and the way to it and back."""
+
+    def __init__(self) -> None:
+        self.reactor = _new_reactor()
+        self._pid = os.getpid()
+        self._stopped = False
+        self._waiting: set[Future[Any]] = set()  # touched on the reactor thread only
+        self._thread = threading.Thread(target=self._run, name="bookkeeper-client", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.reactor.run(installSignalHandlers=False)
+        for waiting in list(self._waiting):
+            waiting.set_exception(ClientClosed("the client was closed"))
+
+    def call(self, what: Callable[[], T]) -> T:
+        """Run `what` on the reactor thread; return what it returns."""
+        return self.run(lambda: maybeDeferred(what))
+
+    def run(self, start: Callable[[], Deferred[T]]) -> T:
+        """Run `start` on the reactor thread; wait for its Deferred."""
+        if self._pid != os.getpid():
+            raise ClientClosed("this client was connected before a fork; connect again in the child process")
+        if self._stopped:
+            raise ClientClosed("the client is closed; connect again")
+        outcome: Future[T] = Future()
+        pending: list[Deferred[T]] = []
+
+        def begin() -> None:
+            self._waiting.add(outcome)
+            outcome.add_done_callback(self._waiting.discard)
+            result = maybeDeferred(start)
+            pending.append(result)
+            result.addBoth(finish)
+
+        def finish(result: T | Failure) -> None:
+            if isinstance(result, Failure):
+                outcome.set_exception(result.value)
+            else:
+                outcome.set_result(result)
+
+        def cancel() -> None:
+            pending[0].cancel()  # `begin` ran before: calls from threads keep their order
+
+        self.reactor.callFromThread(begin)
+        try:
+            return outcome.result()
+        except KeyboardInterrupt:
+            self.reactor.callFromThread(cancel)
+            raise
+
+    def resolve(self, host: str) -> Deferred[str]:
+        """Look a host name up in a thread of its own: reactor thread pools would keep the process from ending."""
+        found: Deferred[str] = Deferred(lambda _: None)
+
+        def tell(result: str | BaseException) -> None:
+            if not found.called:
+                found.callback(result) if isinstance(result, str) else found.errback(result)
+
+        def look_up() -> None:
+            result: str | BaseException
+            try:
+                result = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+            except OSError as error:
+                result = error
+            self.reactor.callFromThread(tell, result)
+
+        threading.Thread(target=look_up, name=f"resolve-{host}", daemon=True).start()
+        return found
+
+    def stop(self) -> None:
+        """End the reactor and its thread."""
+        if self._stopped or self._pid != os.getpid():
+            return
+        self._stopped = True
+        self.reactor.callFromThread(self.reactor.stop)
+        self._thread.join(JOIN_TIMEOUT_S)
+
+
+def _new_reactor() -> Any:
+    """A reactor of our own; the global one is not touched."""
+    try:
+        from twisted.internet import epollreactor
+    except ImportError:
+        from twisted.internet.selectreactor import SelectReactor
+
+        return SelectReactor()
+    return epollreactor.EPollReactor()  # type: ignore[no-untyped-call]  # untyped upstream
