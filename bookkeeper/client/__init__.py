@@ -6,8 +6,8 @@
         /     |     \\
     writer  reader  recovery         handles; writing.py is what both write handles share, view.py what a reader knows
        |       |       |
-    add_pipeline  range_read         drive protocol.adds, protocol.reads, protocol.lac (lac_read.py): events in, frames and
-        \\     |     /                timers out
+    add_pipeline  range_read         drive protocol.adds, .reads, .lac (lac_read.py): events in, frames and timers out
+        \\     |     /
         connection.py                one channel per bookie and protocol version over link.py, its TCP connection;
               |                      bookies.py finds, keeps and quarantines them
         flushing.py                  once per turn: writers first, then one write per connection

@@ -1,7 +1,7 @@
 """A private Twisted reactor in a daemon thread, and the way to it and back for threads that wait.
 
-Thread: `run`, `call` and `stop` from any thread but the reactor's; `resolve` on the reactor's. After a fork the child has
-no such thread, and is told so.
+Thread: `run`, `call` and `stop` from any thread but the reactor's; `resolve` on the reactor's. After a fork the child
+has no such thread, and is told so.
 """
 
 from __future__ import annotations
