@@ -23,6 +23,12 @@ ENTRY_SIZE_MAX = 1024 * 1024
 _RELEASE = re.compile(rb"(?m)^(?=\S+ \([^)]*\) )")
 """Where a release begins in a changelog: `name (version) distribution; urgency=...`."""
 
+_PACKAGE_AT = {
+    b"status": 4,
+    **dict.fromkeys((b"install", b"upgrade", b"configure", b"trigproc", b"remove", b"purge"), 3),
+}
+"""Which word of a line of dpkg's log names the package, by the line's third word. Other lines are about no package."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -60,8 +66,8 @@ def _dpkg_events(limit: int) -> Iterator[Stream]:
     by_package: dict[str, list[bytes]] = {}
     for line in DPKG_LOG.read_bytes().splitlines():
         words = line.split()
-        if len(words) > 3:
-            package = words[4 if words[2] == b"status" and len(words) > 4 else 3].decode(errors="replace")
+        if len(words) > 4 and words[2] in _PACKAGE_AT:
+            package = words[_PACKAGE_AT[words[2]]].decode(errors="replace")
             by_package.setdefault(package.partition(":")[0], []).append(line)
     for package, events in list(by_package.items())[:limit]:
         yield Stream(package, events)

@@ -60,6 +60,12 @@ class Task:
         """For the command line of the worker."""
         return json.dumps(asdict(self))
 
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        """The inverse."""
+        values = json.loads(text)
+        return cls(**{**values, "ledger_ids": tuple(values["ledger_ids"])})
+
 
 class Measurement:
     """Counts and latencies of the part of the run that is kept."""
@@ -73,6 +79,7 @@ class Measurement:
         self._cpu_from = 0.0
         self._writes_from = 0
         self._count_writes: Callable[[], int] = int
+        self._first_kept: float | None = None
 
     def start(self, count_writes: Callable[[], int]) -> None:
         """The clock runs from now on."""
@@ -84,21 +91,22 @@ class Measurement:
     def add(self, count: int, began: float, now: float) -> None:
         """`count` operations that began at `began` are complete."""
         self.done += count
-        if now >= self.kept_from:
-            if not self.kept_done:
-                self._first_kept = now
-                self._cpu_from, self._writes_from = cpu_seconds(), self._count_writes()
+        if self._first_kept is not None:
             self.kept_done += count
             self.latencies.add(now - began, count)
+        elif now >= self.kept_from:
+            # This acknowledgement ends the time before: rates are taken from here on.
+            self._first_kept = now
+            self._cpu_from, self._writes_from = cpu_seconds(), self._count_writes()
 
-    def result(self) -> dict[str, Any]:
-        """Plain values for the parent."""
-        elapsed = time.perf_counter() - self._first_kept if self.kept_done else 0.0
+    def stop(self) -> dict[str, Any]:
+        """Everything asked for is complete: the figures as plain values for the parent."""
+        kept = self._first_kept is not None
         return {
             "operations": self.kept_done,
-            "seconds": elapsed,
-            "cpu_s": cpu_seconds() - self._cpu_from if self.kept_done else 0.0,
-            "writes": self._count_writes() - self._writes_from if self.kept_done else 0,
+            "seconds": time.perf_counter() - self._first_kept if self._first_kept is not None else 0.0,
+            "cpu_s": cpu_seconds() - self._cpu_from if kept else 0.0,
+            "writes": self._count_writes() - self._writes_from if kept else 0,
             "all_operations": self.done,
             "latencies": self.latencies.to_json(),
         }
@@ -209,7 +217,7 @@ async def _say_ready_and_wait() -> None:
     await deferToThread(sys.stdin.readline)
 
 
-async def _write(client: LedgerClient, job: Task, measurement: Measurement) -> list[int]:
+async def _write(client: LedgerClient, job: Task, measurement: Measurement) -> dict[str, Any]:
     payload = random.Random(1).randbytes(job.entry_size)
     window = max(1, job.outstanding // job.ledgers)
     writers: list[tuple[WriteHandle, LedgerWriter]] = []
@@ -233,12 +241,13 @@ async def _write(client: LedgerClient, job: Task, measurement: Measurement) -> l
     for _, writer in writers:
         writer.run(None)
     await _gathered([writer.finished for _, writer in writers])
+    result = measurement.stop()
     for handle, _ in writers:
         await handle.close()
-    return ledger_ids
+    return {**result, "ledger_ids": ledger_ids}
 
 
-async def _read(client: LedgerClient, job: Task, measurement: Measurement) -> list[int]:
+async def _read(client: LedgerClient, job: Task, measurement: Measurement) -> dict[str, Any]:
     handles = [await client.open(ledger_id, password=job.password.encode()) for ledger_id in job.ledger_ids]
     for ledger_id, handle in zip(job.ledger_ids, handles, strict=True):
         if handle.last_add_confirmed < 0:
@@ -250,7 +259,7 @@ async def _read(client: LedgerClient, job: Task, measurement: Measurement) -> li
     for reader in readers:
         reader.run()
     await _gathered([reader.finished for reader in readers])
-    return list(job.ledger_ids)
+    return {**measurement.stop(), "ledger_ids": job.ledger_ids}
 
 
 async def _run(reactor: Any, job: Task) -> None:
@@ -266,17 +275,15 @@ async def _run(reactor: Any, job: Task) -> None:
     client = await connect(job.uri, reactor, settings)
     measurement = Measurement(job.seconds)
     try:
-        ledger_ids = await (_write if job.kind == "write" else _read)(client, job, measurement)
+        result = await (_write if job.kind == "write" else _read)(client, job, measurement)
     finally:
         await client.close()
-    print(json.dumps({**measurement.result(), "ledger_ids": ledger_ids}), flush=True)
+    print(json.dumps(result), flush=True)
 
 
 def main() -> None:
     """Run the task given as the first argument."""
-    values = json.loads(sys.argv[1])
-    values["ledger_ids"] = tuple(values["ledger_ids"])
-    job = Task(**values)
+    job = Task.from_json(sys.argv[1])
     task.react(lambda reactor: Deferred.fromCoroutine(_run(reactor, job)))
 
 

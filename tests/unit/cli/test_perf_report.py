@@ -1,0 +1,159 @@
+"""The arithmetic of a measured cell, and that what is unknown is shown as unknown."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+import pytest
+
+from bookkeeper.cli.main import main
+from bookkeeper.cli.output import EXIT_USAGE
+from bookkeeper.cli.perf.calibrate import Calibration
+from bookkeeper.cli.perf.counters import BookieCounters
+from bookkeeper.cli.perf.latency import Latencies
+from bookkeeper.cli.perf.report import HEADER, Cell, print_cells
+from bookkeeper.cli.perf.worker import Measurement, Task
+
+TASK = Task(
+    uri="zk://127.0.0.1/ledgers",
+    kind="write",
+    ensemble=3,
+    write_quorum=2,
+    ack_quorum=2,
+    entry_size=1000,
+    outstanding=100,
+    ledgers=1,
+    seconds=10.0,
+    warmup_entries=0,
+    use_v2=True,
+    digest="CRC32C",
+    password="",
+)
+CALIBRATION = Calibration(
+    echo_frames_per_s=200_000.0,
+    fdatasync_p50_s=0.001,
+    fdatasync_p99_s=0.002,
+    append_records_per_s=300_000.0,
+    interpreter="CPython",
+)
+BOOKIES = BookieCounters(cpu_s=2.0, syncs=1000.0, synced_records=400_000.0, reply_writes=4000.0)
+
+
+def cell_of(**changes: object) -> Cell:
+    latencies = Latencies()
+    latencies.add(0.005, 100)
+    cell = Cell(
+        job=TASK,
+        clients=2,
+        operations_per_s=50_000.0,
+        latencies=latencies,
+        client_cpu_us=3.0,
+        client_writes_per_operation=0.01,
+        all_operations=200_000,
+        bookies=BOOKIES,
+        calibration=CALIBRATION,
+        ledger_ids=(7,),
+    )
+    return dataclasses.replace(cell, **changes)
+
+
+def test_ratios_of_a_write() -> None:
+    assert cell_of().ratios() == pytest.approx(
+        {
+            "copies_per_echo": 2 * 50_000 / 200_000,  # Qw copies travel per add
+            "p50_per_fdatasync": pytest.approx(5.0, rel=0.01),
+            "bookie_cpu_us": 10.0,
+            "entries_per_sync": 400.0,
+            "bookie_writes_per_operation": 0.02,
+        }
+    )
+
+
+def test_a_read_moves_one_copy_and_syncs_nothing() -> None:
+    ratios = cell_of(job=dataclasses.replace(TASK, kind="read")).ratios()
+    assert ratios["copies_per_echo"] == 0.25
+    assert ratios["entries_per_sync"] is None
+
+
+def test_what_was_not_measured_is_unknown_and_not_zero() -> None:
+    ratios = cell_of(bookies=None, calibration=None).ratios()
+    assert set(ratios.values()) == {None}
+    without_metrics = cell_of(bookies=BookieCounters(2.0, None, None, None)).ratios()
+    assert without_metrics["bookie_cpu_us"] == 10.0
+    assert without_metrics["entries_per_sync"] is None
+    assert without_metrics["bookie_writes_per_operation"] is None
+
+
+def test_megabytes_are_payload() -> None:
+    assert cell_of().megabytes_per_s == 50.0
+
+
+def test_the_table_has_a_row_a_cell_and_dashes_for_the_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    print_cells([cell_of(), cell_of(bookies=None, calibration=None)])
+    header, known, unknown = capsys.readouterr().out.splitlines()
+    assert all(name in header for name in HEADER)
+    assert known.split()[:6] == ["write", "1000", "200", "2", "50,000", "50.0"]
+    assert unknown.split()[-2:] == ["-", "-"]
+
+
+def test_json_round_trips_and_names_its_calibration() -> None:
+    value = json.loads(json.dumps(cell_of().to_json()))
+    assert value["outstanding"] == 200
+    assert value["calibration"]["echo_frames_per_s"] == 200_000.0
+    assert set(value["latency_ms"]) == {"p50", "p95", "p99", "p99.9", "max"}
+    assert value["entries_per_sync"] == 400.0
+
+
+def test_counters_between_two_moments() -> None:
+    later = BookieCounters(cpu_s=3.5, syncs=1100.0, synced_records=None, reply_writes=4001.0)
+    assert later.since(BOOKIES) == BookieCounters(1.5, 100.0, None, 1.0)
+
+
+def test_a_task_survives_the_command_line() -> None:
+    task = dataclasses.replace(TASK, ledger_ids=(1, 2))
+    assert Task.from_json(task.to_json()) == task
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def advance(seconds: float) -> None:
+        now[0] += seconds
+
+    return advance
+
+
+def test_the_first_quarter_of_a_run_is_not_counted(clock: Callable[[float], None]) -> None:
+    measurement = Measurement(8.0)
+    writes = iter([10, 25])
+    measurement.start(lambda: next(writes))
+    measurement.add(1000, 100.0, 101.9)
+    clock(2.0)
+    measurement.add(50, 101.0, 102.0)
+    clock(4.0)
+    measurement.add(100, 105.5, 106.0)
+    result = measurement.stop()
+    # Counted from the first acknowledgement after the quarter, which only starts the clock.
+    assert result["operations"] == 100
+    assert result["seconds"] == 4.0
+    assert result["all_operations"] == 1150
+    assert result["writes"] == 15
+    assert Latencies.merged([result["latencies"]]).percentile(50) == pytest.approx(0.5, rel=0.011)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["write", "-throttle", "0"],
+        ["write", "-throttle", "2", "-ledgers", "3"],
+        ["write", "-useV2", "perhaps"],
+        ["read"],
+        ["bench", "--versions", "2,4"],
+        ["bench", "--windows", "0"],
+    ],
+)
+def test_what_cannot_be_measured_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["perf", *words]) == EXIT_USAGE
+    assert capsys.readouterr().out == ""
