@@ -67,6 +67,7 @@ class IndexFlusher:
         self._files = files
         self._cache = cache
         self._batch = max(1, min(BATCH_MAX, open_files_max // 2))
+        self._unsynced_dirs: set[str] = set()  # they got new names, and nothing made those durable yet
 
     def flush(self, between: Callable[[], None]) -> int:
         """Make everything dirty durable; return the number of files written.
@@ -75,14 +76,15 @@ class IndexFlusher:
         Raises NoWritableDisk (full; what was not written stays dirty, try again later); anything else is fatal (I-48).
         """
         states = sorted(self._cache.take_dirty(), key=_by_directory)
-        named: set[str] = set()
         for start in range(0, len(states), self._batch):
-            self._flush_batch(states[start : start + self._batch], named)
+            self._flush_batch(states[start : start + self._batch])
             between()
-        self._fs.sync_dirs(sorted(named))
+        # Also names that a flush ended by a full disk left behind: their ledgers are clean and will not come again.
+        self._fs.sync_dirs(sorted(self._unsynced_dirs))
+        self._unsynced_dirs.clear()
         return len(states)
 
-    def _flush_batch(self, states: list[LedgerState], named: set[str]) -> None:
+    def _flush_batch(self, states: list[LedgerState]) -> None:
         for state in states:
             self._complete_pages(state)
         changes = [self._collect(state) for state in states]
@@ -102,7 +104,7 @@ class IndexFlusher:
         for change in changes:
             if change.is_new:
                 self._fs.rename(change.path + TEMPORARY_SUFFIX, change.path)
-                named.add(os.path.dirname(change.path))
+                self._unsynced_dirs.add(os.path.dirname(change.path))
             self._cache.written(
                 change.state,
                 directory=change.directory,

@@ -258,6 +258,34 @@ def test_a_full_disk_at_any_byte_count_loses_nothing() -> None:
         stored.check()
 
 
+def test_new_index_files_that_a_full_disk_left_behind_have_durable_names_before_the_mark() -> None:
+    """I-49, I-54: the checkpoint after it has other ledgers to write, and must not forget those of the one before."""
+    probe = StoredLedgers()
+    many_ledgers(probe)
+    cut_short = 0
+    for quota in range(probe.fs.used_bytes // 2, probe.fs.used_bytes, 2000):
+        stored = StoredLedgers()
+        stored.fs.quota_bytes = quota
+        try:
+            many_ledgers(stored)
+        except NoWritableDisk:
+            cut_short += 1
+        stored.fs.quota_bytes = None
+        stored.directories.set_full(())
+        stored.checkpoint()
+        stored.crash()
+        stored.replay()
+        stored.check()
+    assert cut_short > 10
+
+
+def many_ledgers(stored: StoredLedgers) -> None:
+    """More new ledgers than are written at once."""
+    for ledger_id in range(0, 30 * 256, 256):
+        stored.add(ledger_id, 0, 2)
+    stored.checkpoint()
+
+
 def run_until_full(stored: StoredLedgers) -> None:
     try:
         workload(stored)
