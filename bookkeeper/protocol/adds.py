@@ -31,6 +31,9 @@ from bookkeeper.errors import (
 from bookkeeper.model import BookieId, EntryId, Status, check_quorum
 from bookkeeper.protocol.schedule import write_set
 
+CAPACITY_FIRST = 64
+"""Slots of a new window's rings."""
+
 CHANGES_MAX_DEFAULT = 2**31 - 1
 """Ensemble changes that one window makes (maxNumEnsembleChanges)."""
 
@@ -131,21 +134,19 @@ class AddWindow:
         self._quorum_timeout_s = quorum_timeout_s
         self._changes_left = changes_max
 
-        capacity = 1 << (entries_max - 1).bit_length()
-        self._slot_mask = capacity - 1
+        self._capacity_max = 1 << (entries_max - 1).bit_length()
         # A free slot lacks more answers than any entry may, at indexes that do not exist: it is never complete.
         self._free = ((1 << (write_quorum + 1)) - 1) << ensemble_size
-        self._free_slots = [self._free] * capacity
-        one_turn = [
+        self._one_turn = [
             sum(1 << index for index in write_set(start, ensemble_size, write_quorum)) for start in range(ensemble_size)
         ]
-        # write_set_bits[e % E : e % E + n]: the write sets of n entries from e on.
-        self._write_set_bits = one_turn * (capacity // ensemble_size + 2)
-        self._waits = self._free_slots.copy()  # bits without a positive answer
-        self._lost = [0] * capacity  # those of them that are not expected any more
-        self._sizes = [0] * capacity
+        # The rings start small and grow with the entries in flight: a process may hold thousands of idle handles.
+        self._waits: list[int] = []  # bits without a positive answer
+        self._lost: list[int] = []  # those of them that are not expected any more
+        self._sizes: list[int] = []
+        self._make_rings(min(CAPACITY_FIRST, self._capacity_max))
 
-        # 0 <= tail <= head <= next <= tail + capacity; head - 1 = last acknowledged, next - 1 = LAP.
+        # 0 <= tail <= head <= next <= tail + capacity_max; head - 1 = last acknowledged, next - 1 = LAP.
         # Slots outside [tail, next) are free; inside, only ids not pushed yet (`push_ids`) are.
         self._tail = self._head = self._next = next_entry_id
         self._lost_until = next_entry_id  # no entry at or above it has a bit in _lost
@@ -265,6 +266,7 @@ class AddWindow:
         assert count <= self.accepts(sizes), "push without asking accepts"
         if not count:
             return EntryId(first)
+        self._reserve(first + count)
         residue = first % len(self._ensemble)
         self._put(self._waits, first, self._write_set_bits[residue : residue + count])
         self._put(self._sizes, first, list(sizes))
@@ -277,7 +279,7 @@ class AddWindow:
 
     def accepts_ids(self, entry_ids: Sequence[int], sizes: Sequence[int]) -> int:
         """How many of these leading entries fit now. An id too far above the oldest entry has to wait for the gap."""
-        until = self._tail + len(self._waits)
+        until = self._tail + self._capacity_max
         fitting = 0
         for entry_id in entry_ids:
             if entry_id >= until:
@@ -291,6 +293,8 @@ class AddWindow:
         Raises DuplicateEntry for an id used before, InvalidArgument for a negative one; nothing is taken then.
         """
         assert len(entry_ids) <= self.accepts_ids(entry_ids, sizes), "push_ids without asking accepts_ids"
+        if entry_ids:
+            self._reserve(max(entry_ids) + 1)
         waits, mask, ensemble_size = self._waits, self._slot_mask, len(self._ensemble)
         seen: set[int] = set()
         for entry_id in entry_ids:
@@ -594,6 +598,32 @@ class AddWindow:
             bookie_id=bookie_id,
             ledger_id=self._ledger_id,
         )
+
+    def _make_rings(self, capacity: int) -> None:
+        """Empty rings of `capacity` slots, a power of two."""
+        self._slot_mask = capacity - 1
+        self._free_slots = [self._free] * capacity
+        # write_set_bits[e % E : e % E + n]: the write sets of n entries from e on.
+        self._write_set_bits = self._one_turn * (capacity // len(self._one_turn) + 2)
+        self._waits = self._free_slots.copy()
+        self._lost = [0] * capacity
+        self._sizes = [0] * capacity
+
+    def _reserve(self, until: int) -> None:
+        """Grow the rings so that the ids from tail up to `until` have slots of their own."""
+        span = until - self._tail
+        if span <= len(self._waits):
+            return
+        occupied = range(self._tail, self._next)
+        rows = [
+            (self._waits[entry_id & self._slot_mask], self._lost[entry_id & self._slot_mask],
+             self._sizes[entry_id & self._slot_mask])
+            for entry_id in occupied
+        ]  # fmt: skip
+        self._make_rings(1 << (span - 1).bit_length())
+        for entry_id, (waits, lost, size) in zip(occupied, rows, strict=True):
+            slot = entry_id & self._slot_mask
+            self._waits[slot], self._lost[slot], self._sizes[slot] = waits, lost, size
 
     def _put(self, ring: list[int], first: int, values: list[int]) -> None:
         """ring[first ...] = values, around the end of the ring."""
