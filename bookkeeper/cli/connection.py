@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper
     from bookkeeper.config import ClientSettings
-    from bookkeeper.model import BookieId
 
 DEFAULT_URI = "zk://127.0.0.1:2181/ledgers"
 
@@ -57,9 +56,9 @@ def client_settings(args: argparse.Namespace) -> ClientSettings:
     return load_client(args.conf, overrides).settings
 
 
-def connect(args: argparse.Namespace, *, only: Collection[BookieId] | None = None) -> BlockingBookKeeper:
-    """A blocking client of the cluster the command line names; a context manager. only: bookies for new ledgers."""
+def connect(args: argparse.Namespace) -> BlockingBookKeeper:
+    """A blocking client of the cluster the command line names; a context manager."""
     from bookkeeper.client.blocking import connect as connect_blocking
 
     settings = client_settings(args)
-    return connect_blocking(settings.metadata_service_uri, settings, only=only)
+    return connect_blocking(settings.metadata_service_uri, settings)

@@ -1,55 +1,45 @@
-"""Running a coroutine of Deferreds from the command line, on the global reactor of a process that does nothing else."""
+"""The metadata store for commands that need it without a client: on a reactor of its own in another thread.
+
+Commands may be run one after the other in one process, and Ctrl-C interrupts the waiting.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from bookkeeper.config import ClientSettings
     from bookkeeper.metadata.store import MetadataStore
 
 T = TypeVar("T")
 
 
-def run_async(start: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-    """Run `start(reactor)` to its end; return its result or raise its error. Once per process."""
-    from twisted.internet import reactor
+def with_store(settings: ClientSettings, use: Callable[[MetadataStore], Awaitable[T]]) -> T:
+    """Connect to the metadata store, run `use(store)`, close the store; the cluster need not exist yet."""
     from twisted.internet.defer import Deferred
-    from twisted.python.failure import Failure
 
-    outcome: list[Any] = []
+    from bookkeeper.client.connecting import metadata_settings
+    from bookkeeper.client.reactor_thread import ReactorThread
+    from bookkeeper.metadata import zookeeper
 
-    def finished(result: Any) -> None:
-        outcome.append(result)
-        reactor.stop()
+    crossing = ReactorThread()
 
-    def begin() -> None:
-        Deferred.fromCoroutine(start(reactor)).addBoth(finished)
-
-    reactor.callWhenRunning(begin)
-    reactor.run()
-    if not outcome:
-        raise KeyboardInterrupt
-    result = outcome[0]
-    if isinstance(result, Failure):
-        result.raiseException()
-    value: T = result
-    return value
-
-
-def with_store(uri: str, use: Callable[[MetadataStore], Awaitable[T]]) -> T:
-    """Connect to the metadata store, run `use(store)`, close the store."""
-
-    async def session(reactor: Any) -> T:
-        from bookkeeper.metadata import zookeeper
-
+    async def session() -> T:
         store = await zookeeper.connect(
-            uri, clock=reactor, call_from_thread=reactor.callFromThread, random=random.Random()
+            settings.metadata_service_uri,
+            clock=crossing.reactor,
+            call_from_thread=crossing.reactor.callFromThread,
+            random=random.Random(),
+            settings=metadata_settings(settings),
         )
         try:
             return await use(store)
         finally:
             await store.close()
 
-    return run_async(session)
+    try:
+        return crossing.run(lambda: Deferred.fromCoroutine(session()))
+    finally:
+        crossing.stop()

@@ -13,7 +13,7 @@ ClientClosed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -25,7 +25,7 @@ from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.range_read import Entry
 from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.errors import BookKeeperError, ClientClosed
-from bookkeeper.model import AvailableBookies, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
+from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
 
 if TYPE_CHECKING:
     from bookkeeper.client.advanced_writer import AdvancedWriteHandle
@@ -49,20 +49,15 @@ __all__ = [
 ]
 
 
-def connect(
-    uri: str, settings: ClientSettings | None = None, *, only: Collection[BookieId] | None = None
-) -> BlockingBookKeeper:
+def connect(uri: str, settings: ClientSettings | None = None) -> BlockingBookKeeper:
     """Connect to the cluster at a metadataServiceUri, for example zk+hierarchical://zk1:2181,zk2:2181/ledgers.
 
-    only: the bookies that ledgers may be placed on; None: all of them.
     Raises ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
     """
     crossing = ReactorThread()
     try:
         client = crossing.run(
-            lambda: Deferred.fromCoroutine(
-                connect_to(uri, crossing.reactor, settings, resolve=crossing.resolve, only=only)
-            )
+            lambda: Deferred.fromCoroutine(connect_to(uri, crossing.reactor, settings, resolve=crossing.resolve))
         )
     except BaseException:
         crossing.stop()

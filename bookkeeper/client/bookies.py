@@ -10,7 +10,7 @@ Thread: reactor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
@@ -33,11 +33,8 @@ READY_TIMEOUT_S = 30.0
 class BookieDirectory:
     """The registered bookies, kept current by a watch, and those in quarantine."""
 
-    def __init__(
-        self, source: BookieWatch, clock: Clock, *, quarantine_s: float, only: Collection[BookieId] | None = None
-    ) -> None:
+    def __init__(self, source: BookieWatch, clock: Clock, *, quarantine_s: float) -> None:
         self._source, self._clock, self._quarantine_s = source, clock, quarantine_s
-        self._only = None if only is None else frozenset(only)
         self._known: AvailableBookies | None = None
         self._watch: Watch | None = None
         self._waiting: list[Deferred[None]] = []
@@ -81,9 +78,8 @@ class BookieDirectory:
 
     @property
     def writable(self) -> frozenset[BookieId]:
-        """Bookies that take new ledgers; only those that this client may choose."""
-        writable = frozenset(self._known.writable) if self._known is not None else frozenset()
-        return writable if self._only is None else writable & self._only
+        """Bookies that take new ledgers."""
+        return frozenset(self._known.writable) if self._known is not None else frozenset()
 
     @property
     def current(self) -> AvailableBookies:

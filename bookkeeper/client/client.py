@@ -7,7 +7,7 @@ code. Thread: reactor.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -67,7 +67,6 @@ class LedgerClient:
 
     rack_of: where a bookie stands, for placement. now_ms: wall clock for the creation time of ledgers, None: not
     stored.
-    only: the bookies that ledgers may be placed on; None: all of them. Reading asks whoever has the entry.
     owns_store: close the metadata store with the client.
     """
 
@@ -81,15 +80,12 @@ class LedgerClient:
         *,
         rack_of: RackOf = one_rack,
         now_ms: Callable[[], int] | None = None,
-        only: Collection[BookieId] | None = None,
         owns_store: bool = False,
     ) -> None:
         self.settings = settings if settings is not None else ClientSettings()
         self.store = store
         self._owns_store = owns_store
-        self._context = ClientContext(
-            store, network, clock, rng, self.settings, rack_of=rack_of, now_ms=now_ms, only=only
-        )
+        self._context = ClientContext(store, network, clock, rng, self.settings, rack_of=rack_of, now_ms=now_ms)
         self._recoveries: dict[LedgerId, list[Deferred[Versioned[LedgerMetadata]]]] = {}
 
     # --- writing
@@ -380,13 +376,11 @@ class LedgerClient:
         await self.close()
 
 
-def connect(
-    uri: str, reactor: Any, settings: ClientSettings | None = None, *, only: Collection[BookieId] | None = None
-) -> Deferred[LedgerClient]:
+def connect(uri: str, reactor: Any, settings: ClientSettings | None = None) -> Deferred[LedgerClient]:
     """Connect to a real cluster by its metadataServiceUri, on a running Twisted reactor. See `client.connecting`."""
     from bookkeeper.client.connecting import connect_to
 
-    return Deferred.fromCoroutine(connect_to(uri, reactor, settings, only=only))
+    return Deferred.fromCoroutine(connect_to(uri, reactor, settings))
 
 
 def _check_create(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.runtime import TwistedNetwork
 
 if TYPE_CHECKING:
-    from bookkeeper.model import BookieId
     from bookkeeper.ports import Listener, Network, StreamProtocol
 
 Resolve = Callable[[str], Deferred[str]]
@@ -32,14 +31,9 @@ Resolve = Callable[[str], Deferred[str]]
 
 
 async def connect_to(
-    uri: str,
-    reactor: Any,
-    settings: ClientSettings | None = None,
-    *,
-    resolve: Resolve | None = None,
-    only: Collection[BookieId] | None = None,
+    uri: str, reactor: Any, settings: ClientSettings | None = None, *, resolve: Resolve | None = None
 ) -> LedgerClient:
-    """Connect to the cluster at `uri` and make sure that there is one. only: see LedgerClient.
+    """Connect to the cluster at `uri` and make sure that there is one.
 
     Fails with ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
     """
@@ -54,11 +48,7 @@ async def connect_to(
         clock=reactor,
         call_from_thread=reactor.callFromThread,
         random=rng,
-        settings=MetadataSettings(
-            session_timeout_s=settings.zk_session_timeout_s,
-            secure=settings.zk_enable_security,
-            digest_auth=settings.zk_digest_auth,
-        ),
+        settings=metadata_settings(settings),
     )
     client = LedgerClient(
         store,
@@ -68,7 +58,6 @@ async def connect_to(
         settings,
         rack_of=racks,
         now_ms=lambda: int(time.time() * 1000),
-        only=only,
         owns_store=True,
     )
     try:
@@ -77,6 +66,15 @@ async def connect_to(
         await client.close()
         raise
     return client
+
+
+def metadata_settings(settings: ClientSettings) -> MetadataSettings:
+    """The part of the settings that concerns the session with ZooKeeper."""
+    return MetadataSettings(
+        session_timeout_s=settings.zk_session_timeout_s,
+        secure=settings.zk_enable_security,
+        digest_auth=settings.zk_digest_auth,
+    )
 
 
 def _racks(settings: ClientSettings) -> RackOf:

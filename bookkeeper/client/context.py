@@ -6,7 +6,7 @@ Thread: reactor. Nothing here knows where time, bytes or randomness come from.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -46,13 +46,12 @@ class ClientContext:
         *,
         rack_of: RackOf,
         now_ms: Callable[[], int] | None,
-        only: Collection[BookieId] | None = None,
     ) -> None:
         self.store, self.network, self.clock, self.rng, self.settings = store, network, clock, rng, settings
         self.rack_of = rack_of
         self.now_ms = now_ms
         self.turn = TurnFlush(clock)
-        self.directory = BookieDirectory(store.bookies, clock, quarantine_s=settings.quarantine_s, only=only)
+        self.directory = BookieDirectory(store.bookies, clock, quarantine_s=settings.quarantine_s)
         self.version = V2 if settings.use_v2 else V3
         # One encoder per version for all connections: the frame of an entry serves all its replicas.
         self._v3_encoder: v3.RequestEncoder | None = None

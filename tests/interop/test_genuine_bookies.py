@@ -12,7 +12,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.errors import LedgerFencedOff
-from bookkeeper.model import BookieId, DigestType
+from bookkeeper.model import DigestType
 from tests.interop.conftest import SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheBookie, ApacheClient
 
@@ -49,27 +49,33 @@ def version(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="module")
-def on_genuine(mixed: tuple[LocalCluster, list[ApacheBookie]], version: int) -> Iterator[BlockingBookKeeper]:
-    """Our client; its ledgers are on the genuine bookies only."""
-    cluster, genuine = mixed
+def client(mixed: tuple[LocalCluster, list[ApacheBookie]], version: int) -> Iterator[BlockingBookKeeper]:
     settings = ClientSettings(use_v2=version == 2, password=PASSWORD.encode(), explicit_lac_interval_s=0.05)
-    with connect(cluster.uri, settings, only=[BookieId(bookie.bookie_id) for bookie in genuine]) as client:
+    with connect(mixed[0].uri, settings) as client:
         yield client
 
 
+@pytest.fixture
+def genuine(mixed: tuple[LocalCluster, list[ApacheBookie]]) -> list[str]:
+    """The ids of the genuine bookies."""
+    return [bookie.bookie_id for bookie in mixed[1]]
+
+
 @pytest.mark.parametrize("digest", list(DigestType), ids=lambda digest: digest.name)
-def test_our_client_writes_and_reads_on_genuine_bookies(on_genuine: BlockingBookKeeper, digest: DigestType) -> None:
-    with on_genuine.create(ensemble=2, write_quorum=2, ack_quorum=2, digest=digest) as ledger:
+def test_our_client_writes_and_reads_on_genuine_bookies(
+    client: BlockingBookKeeper, genuine: list[str], digest: DigestType
+) -> None:
+    with client.create(ensemble=2, write_quorum=2, ack_quorum=2, digest=digest, bookies=genuine) as ledger:
         ledger.append_many(entries(0, COUNT))
         assert [entry.payload for entry in ledger.read(0, COUNT - 1)] == entries(0, COUNT)
-    with on_genuine.open(ledger.id) as closed:
+    with client.open(ledger.id) as closed:
         assert [entry.payload for entry in closed.entries()] == entries(0, COUNT)
 
 
 def test_our_recovery_fences_genuine_bookies(
-    mixed: tuple[LocalCluster, list[ApacheBookie]], on_genuine: BlockingBookKeeper, version: int
+    mixed: tuple[LocalCluster, list[ApacheBookie]], client: BlockingBookKeeper, genuine: list[str], version: int
 ) -> None:
-    ledger = on_genuine.create(ensemble=2, write_quorum=2, ack_quorum=1)
+    ledger = client.create(ensemble=2, write_quorum=2, ack_quorum=1, bookies=genuine)
     ledger.append_many(entries(0, COUNT))
     with connect(mixed[0].uri, ClientSettings(use_v2=version == 2, password=PASSWORD.encode())) as other:
         with other.open(ledger.id) as recovered:
@@ -78,31 +84,33 @@ def test_our_recovery_fences_genuine_bookies(
         ledger.append(b"too late")
 
 
-def test_our_explicit_lac_is_told_by_genuine_bookies(on_genuine: BlockingBookKeeper) -> None:
-    ledger = on_genuine.create(ensemble=2, write_quorum=2, ack_quorum=2)
+def test_our_explicit_lac_is_told_by_genuine_bookies(client: BlockingBookKeeper, genuine: list[str]) -> None:
+    ledger = client.create(ensemble=2, write_quorum=2, ack_quorum=2, bookies=genuine)
     ledger.append_many(entries(0, 10))
-    with on_genuine.open_without_recovery(ledger.id) as tail:
+    with client.open_without_recovery(ledger.id) as tail:
         assert next(tail.tail(9))[-1].entry_id == 9
     ledger.close()
 
 
-def test_our_client_asks_a_genuine_bookie_for_its_disk_space(on_genuine: BlockingBookKeeper) -> None:
-    for bookie_id in on_genuine.available_bookies().writable:
-        info = on_genuine.bookie_info(bookie_id)
+def test_our_client_asks_a_genuine_bookie_for_its_disk_space(client: BlockingBookKeeper, genuine: list[str]) -> None:
+    for bookie_id in genuine:
+        info = client.bookie_info(bookie_id)
         assert 0 < info.free_bytes < info.total_bytes
 
 
 def test_both_clients_write_and_read_on_a_mixed_ensemble(
-    mixed: tuple[LocalCluster, list[ApacheBookie]], apache_client: ApacheClient, version: int
+    mixed: tuple[LocalCluster, list[ApacheBookie]],
+    client: BlockingBookKeeper,
+    apache_client: ApacheClient,
+    version: int,
 ) -> None:
     uri = mixed[0].uri
-    with connect(uri, ClientSettings(use_v2=version == 2, password=PASSWORD.encode())) as client:
-        with client.create(ensemble=4, write_quorum=3, ack_quorum=2) as ours:
-            ours.append_many(entries(0, COUNT))
-        (theirs,) = apache_client.run("write", uri, version, "CRC32C", PASSWORD, 4, 3, 2, 60)
-        with client.open(int(theirs)) as ledger:
-            assert [entry.payload for entry in ledger.entries()] == entries(0, 60)
-            assert set(ledger.metadata.last_fragment.ensemble) == set(client.available_bookies().writable)
+    with client.create(ensemble=4, write_quorum=3, ack_quorum=2) as ours:
+        ours.append_many(entries(0, COUNT))
+    (theirs,) = apache_client.run("write", uri, version, "CRC32C", PASSWORD, 4, 3, 2, 60)
+    with client.open(int(theirs)) as ledger:
+        assert [entry.payload for entry in ledger.entries()] == entries(0, 60)
+        assert set(ledger.metadata.last_fragment.ensemble) == set(client.available_bookies().writable)
     lines = apache_client.run("read", uri, version, "CRC32C", PASSWORD, ours.id)
     assert [line.encode() for line in lines] == entries(0, COUNT)
 

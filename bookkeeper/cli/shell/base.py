@@ -1,16 +1,27 @@
-"""What a shell command is, and what several of them need."""
+"""What a shell command is, and what several of them need.
+
+As in Apache's shell, --conf is a bookie's conf file, for commands that act as clients too: what a client shares with a
+bookie (the metadata store and how to talk to it) is taken from there. -D may name a key of either.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bookkeeper.cli.connection import client_settings, parse_settings
+from bookkeeper.cli.reactor import with_store as with_store_of
+from bookkeeper.config import ClientSettings, ServerSettings, keys_of, load_server
+from bookkeeper.config.shared import SharedSettings
 
 if TYPE_CHECKING:
-    from bookkeeper.config import ServerSettings
+    from bookkeeper.client.blocking import BlockingBookKeeper
+    from bookkeeper.metadata.store import MetadataStore
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +39,39 @@ def no_arguments(parser: argparse.ArgumentParser) -> None:
     del parser
 
 
-def metadata_uri(args: argparse.Namespace) -> str:
-    """The metadata service URI: --uri, else that of the conf file, which may be a bookie's."""
-    if args.uri or args.conf is None:
-        return client_settings(args).metadata_service_uri
-    return server_settings(args).metadata_service_uri
-
-
 def server_settings(args: argparse.Namespace) -> ServerSettings:
-    """The bookie settings of --conf and -D; where directories and identity come from."""
-    from bookkeeper.config import load_server
-
-    overrides = dict(parse_settings(args.defines))
+    """The bookie settings of --conf and -D; where directories and identity come from. Raises ConfigurationError."""
+    client_keys = keys_of(ClientSettings).keys() - keys_of(ServerSettings).keys()
+    overrides = {key: value for key, value in parse_settings(args.defines).items() if key not in client_keys}
     if args.uri:
         overrides["metadataServiceUri"] = args.uri
     return load_server(args.conf, overrides).settings
+
+
+def shell_settings(args: argparse.Namespace, changes: Mapping[str, str] | None = None) -> ClientSettings:
+    """The client settings of a shell command. changes: keys the command sets itself. Raises ConfigurationError."""
+    server_keys = keys_of(ServerSettings).keys() - keys_of(ClientSettings).keys()
+    defines = [pair for pair in args.defines if pair.partition("=")[0].strip() not in server_keys]
+    defines += [f"{key}={value}" for key, value in (changes or {}).items()]
+    client = client_settings(argparse.Namespace(uri=args.uri, conf=None, defines=defines))
+    if args.conf is None:
+        return client
+    server = server_settings(args)
+    shared = {field.name: getattr(server, field.name) for field in dataclasses.fields(SharedSettings)}
+    return dataclasses.replace(client, **shared)
+
+
+def connect(args: argparse.Namespace, changes: Mapping[str, str] | None = None) -> BlockingBookKeeper:
+    """A blocking client for a shell command; a context manager."""
+    from bookkeeper.client import blocking
+
+    settings = shell_settings(args, changes)
+    return blocking.connect(settings.metadata_service_uri, settings)
+
+
+def with_store(args: argparse.Namespace, use: Callable[[MetadataStore], Awaitable[T]]) -> T:
+    """Run `use(store)` on the metadata store of a shell command."""
+    return with_store_of(shell_settings(args), use)
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

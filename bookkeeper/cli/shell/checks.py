@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 
-from bookkeeper.cli.connection import connect
 from bookkeeper.cli.output import EXIT_OK, CommandFailed, Progress
-from bookkeeper.cli.shell.base import ShellCommand, metadata_uri
+from bookkeeper.cli.shell.base import ShellCommand, connect
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.model import BookieId
 
@@ -37,7 +36,6 @@ def _simpletest_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _simpletest(args: argparse.Namespace) -> int:
-    args.uri, args.conf = metadata_uri(args), None
     count = args.numEntries
     started = time.perf_counter()
     with connect(args) as client:
@@ -79,13 +77,13 @@ def _bookiesanity(args: argparse.Namespace) -> int:
     from bookkeeper.cli.shell.local import configured_bookie_id
 
     bookie_id = BookieId(args.bookie or configured_bookie_id(args))
-    args.uri, args.conf = metadata_uri(args), None
     timeout = f"{args.timeout:g}"
-    args.defines += [f"addEntryTimeoutSec={timeout}", f"readEntryTimeoutSec={timeout}"]
-    with connect(args, only=[bookie_id]) as client:
+    # No other bookie may step in for this one, or its failure would go unnoticed.
+    changes = {"maxNumEnsembleChanges": "0", "addEntryTimeoutSec": timeout, "readEntryTimeoutSec": timeout}
+    with connect(args, changes) as client:
         if bookie_id not in client.available_bookies().writable:
             raise CommandFailed(f"bookie {bookie_id} is not registered as writable; `listbookies -a` shows its state")
-        with client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=PASSWORD) as ledger:
+        with client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=PASSWORD, bookies=[bookie_id]) as ledger:
             ledger.append_many([_payload(number) for number in range(args.entries)])
         _read_back(client, ledger.id, args.entries)
         client.delete(ledger.id)

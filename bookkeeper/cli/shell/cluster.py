@@ -7,38 +7,38 @@ import dataclasses
 import socket
 from dataclasses import dataclass
 
-from bookkeeper.cli.connection import connect
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, CommandFailed, confirm, note, print_json, print_table
-from bookkeeper.cli.reactor import with_store
-from bookkeeper.cli.shell.base import ShellCommand, add_force, metadata_uri, no_arguments
+from bookkeeper.cli.shell.base import ShellCommand, add_force, connect, no_arguments, shell_settings, with_store
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieServiceInfo
 
 
 def _metaformat(args: argparse.Namespace) -> int:
-    uri = metadata_uri(args)
+    uri = shell_settings(args).metadata_service_uri
 
-    async def use(store: MetadataStore) -> str:
-        if await store.admin.exists():
-            if args.non_interactive and not args.force:
-                raise CommandFailed(f"{uri} holds a cluster; -nonInteractive needs -force to format it")
-            question = f"Format the metadata of {uri}? Every ledger of this cluster is forgotten."
-            confirm(question, force=args.force)
+    async def exists(store: MetadataStore) -> bool:
+        return await store.admin.exists()
+
+    async def format_it(store: MetadataStore) -> str:
         return await store.admin.format()
 
-    note(f"formatted; instance id {with_store(uri, use)}")
+    if not args.force and with_store(args, exists):
+        if args.non_interactive:
+            raise CommandFailed(f"{uri} holds a cluster; -nonInteractive needs -force to format it")
+        confirm(f"Format the metadata of {uri}? Every ledger of this cluster is forgotten.", force=False)
+    note(f"formatted; instance id {with_store(args, format_it)}")
     return EXIT_OK
 
 
 def _initnewcluster(args: argparse.Namespace) -> int:
-    uri = metadata_uri(args)
+    uri = shell_settings(args).metadata_service_uri
 
     async def use(store: MetadataStore) -> str:
         if args.if_absent and await store.admin.exists():
             return await store.admin.instance_id()
         return await store.admin.initialise()
 
-    note(f"cluster {uri}: instance id {with_store(uri, use)}")
+    note(f"cluster {uri}: instance id {with_store(args, use)}")
     return EXIT_OK
 
 
@@ -50,7 +50,7 @@ def _whatisinstanceid(args: argparse.Namespace) -> int:
     async def use(store: MetadataStore) -> str:
         return await store.admin.instance_id()
 
-    print(with_store(metadata_uri(args), use))
+    print(with_store(args, use))
     return EXIT_OK
 
 
@@ -86,7 +86,7 @@ def _listbookies(args: argparse.Namespace) -> int:
             found += [_Listed(id_, "not registered", "-") for id_ in await store.cookies.all() if id_ not in known]
         return sorted(found, key=lambda bookie: bookie.bookie_id)
 
-    rows = [dataclasses.asdict(bookie) for bookie in with_store(metadata_uri(args), use)]
+    rows = [dataclasses.asdict(bookie) for bookie in with_store(args, use)]
     if args.hostnames:
         rows = [{**row, "hostname": _hostname(row["address"])} for row in rows]
     if args.json:
@@ -109,8 +109,6 @@ def _hostname(address: str) -> str:
 def _bookieinfo(args: argparse.Namespace) -> int:
     rows: list[tuple[str, str, str, str]] = []
     failed = 0
-    args.uri = metadata_uri(args)
-    args.conf = None
     with connect(args) as client:
         available = client.available_bookies()
         for bookie_id in sorted({*available.writable, *available.read_only}):

@@ -6,22 +6,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from bookkeeper.cli.connection import connect
 from bookkeeper.cli.ledger.inspect import metadata_json, print_metadata
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, confirm, note, print_json
-from bookkeeper.cli.reactor import with_store
-from bookkeeper.cli.shell.base import ShellCommand, metadata_uri
+from bookkeeper.cli.shell.base import ShellCommand, connect, with_store
 from bookkeeper.cli.shell.onebookie import OneBookie
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, DigestType, LedgerId, LedgerMetadata, Status, Versioned
 from bookkeeper.wire.digest import digest_of, ids_of
-
-
-def _client_arguments(args: argparse.Namespace) -> argparse.Namespace:
-    """The same arguments for a client: only the URI of a bookie's conf file matters to it."""
-    args.uri, args.conf = metadata_uri(args), None
-    return args
 
 
 def _listledgers_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +26,7 @@ def _listledgers_arguments(parser: argparse.ArgumentParser) -> None:
 def _listledgers(args: argparse.Namespace) -> int:
     progress = Progress("ledgers looked at")
     shown = seen = 0
-    with connect(_client_arguments(args)) as client:
+    with connect(args) as client:
         for batch in client.ids():
             for ledger_id in batch:
                 seen += 1
@@ -93,7 +85,7 @@ def _ledgermetadata(args: argparse.Namespace) -> int:
             return await store.ledgers.write(ledger_id, restored, current.version)
         return (await store.ledgers.create(restored, ledger_id))[1]
 
-    versioned = with_store(metadata_uri(args), use)
+    versioned = with_store(args, use)
     if args.dumptofile:
         args.dumptofile.write_bytes(format_ledger(versioned.value))
         note(f"metadata of ledger {ledger_id} written to {args.dumptofile}")
@@ -121,7 +113,7 @@ def _readledger_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _readledger(args: argparse.Namespace) -> int:
-    with connect(_client_arguments(args)) as client:
+    with connect(args) as client:
         count = _read_from_one(args, client) if args.bookie else _read(args, client)
     note(f"{count:,} entries")
     return EXIT_OK
@@ -189,7 +181,7 @@ def _deleteledger_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _deleteledger(args: argparse.Namespace) -> int:
-    with connect(_client_arguments(args)) as client:
+    with connect(args) as client:
         metadata = client.metadata(args.ledger_id)
         confirm(f"Delete ledger {args.ledger_id} ({metadata.state.name})?", force=args.force)
         client.delete(args.ledger_id)

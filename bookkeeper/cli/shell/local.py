@@ -17,8 +17,7 @@ from bookkeeper.bookie.identity import (
     lock_directories,
 )
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, confirm, note
-from bookkeeper.cli.reactor import with_store
-from bookkeeper.cli.shell.base import ShellCommand, add_force, metadata_uri, server_settings
+from bookkeeper.cli.shell.base import ShellCommand, add_force, server_settings, with_store
 from bookkeeper.config import ServerSettings
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.metadata.store import MetadataStore
@@ -73,7 +72,7 @@ def _bookieformat(args: argparse.Namespace) -> int:
                 await store.cookies.delete(bookie_id, stored.version)
             return stored is not None
 
-        gone = with_store(metadata_uri(args), use)
+        gone = with_store(args, use)
         note(f"deleted the cookie of {bookie_id}" if gone else f"{bookie_id} had no cookie")
     return EXIT_OK
 
