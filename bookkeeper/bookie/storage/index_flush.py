@@ -69,15 +69,20 @@ class IndexFlusher:
         self._batch = max(1, min(BATCH_MAX, open_files_max // 2))
         self._unsynced_dirs: set[str] = set()  # they got new names, and nothing made those durable yet
 
-    def flush(self, between: Callable[[], None]) -> int:
+    def flush(self, between: Callable[[], None], *, names_in_doubt: bool = False) -> int:
         """Make everything dirty durable; return the number of files written.
 
+        names_in_doubt: a killed process may have left names that are there and not durable: sync those of all files
+        written, up to the directory's top.
         between: called between two batches; what it adds to the index must point to synced bytes of the logs (I-58).
         Raises NoWritableDisk (full; what was not written stays dirty, try again later); anything else is fatal (I-48).
         """
         states = sorted(self._cache.take_dirty(), key=_by_directory)
         for start in range(0, len(states), self._batch):
-            self._flush_batch(states[start : start + self._batch])
+            batch = states[start : start + self._batch]
+            self._flush_batch(batch)
+            if names_in_doubt:
+                self._unsynced_dirs.update(above for state in batch for above in _directories_above(self._path(state)))
             between()
         # Also names that a flush ended by a full disk left behind: their ledgers are clean and will not come again.
         self._fs.sync_dirs(sorted(self._unsynced_dirs))
@@ -139,6 +144,10 @@ class IndexFlusher:
             path = index_path(directory, state.ledger_id)
             return _Change(state, directory, path, is_new, header, state.header_version, pieces, slot_count)
 
+    def _path(self, state: LedgerState) -> str:
+        assert state.directory is not None
+        return index_path(state.directory, state.ledger_id)
+
     def _choose_directory(self, ledger_id: int) -> str:
         writable = self._directories.writable_index_dirs()
         return writable[ledger_id % len(writable)]
@@ -197,6 +206,13 @@ class IndexFlusher:
                 change.file.close()
             else:
                 self._files.release(change.path)
+
+
+def _directories_above(path: str) -> Iterator[str]:
+    """The two directories that index files are spread over, and `current`."""
+    for _ in range(3):
+        path = os.path.dirname(path)
+        yield path
 
 
 def _opened(change: _Change) -> File:

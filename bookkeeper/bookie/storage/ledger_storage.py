@@ -131,6 +131,14 @@ class LedgerStorage:
         self.added_bytes += sum(map(len, bodies))
 
     @property
+    def _replaying(self) -> bool:
+        """Until the journal was replayed what is on the disk may be a killed process's and not durable.
+
+        Then a record that changes nothing makes the next checkpoint write and sync the header all the same.
+        """
+        return not self._index_files.strict
+
+    @property
     def is_full(self) -> bool:
         """True when `add` must not be called: the buffer is at its bound and both snapshots wait for the disk."""
         return self._active.size >= self._settings.memtable_bytes_max and len(self._snapshots) >= SNAPSHOTS_MAX
@@ -298,14 +306,15 @@ class LedgerStorage:
     def set_fenced(self, ledger_id: int) -> bool:
         """Set the fence, for ever (I-24), creating the ledger (I-22); True when it was not set before."""
         state = self._writable_state(ledger_id)
-        if state.fenced:
+        newly = not state.fenced
+        if not newly and not self._replaying:
             return False
 
         def change(state: LedgerState) -> None:
             state.fenced = True
 
         self._cache.change_header(state, change)
-        return True
+        return newly
 
     def explicit_lac(self, ledger_id: int) -> bytes | None:
         """The explicit LAC packet with the highest LAC so far. Raises StorageError."""
@@ -321,7 +330,9 @@ class LedgerStorage:
             raise InvalidArgument(f"an explicit LAC packet of {len(packet)} bytes for ledger {ledger_id}")
         state = self._writable_state(ledger_id)
         if state.explicit_lac is not None and _lac(state.explicit_lac) >= _lac(packet):
-            return
+            if not self._replaying:
+                return
+            packet = state.explicit_lac
 
         def change(state: LedgerState) -> None:
             state.explicit_lac = packet
@@ -378,7 +389,9 @@ class LedgerStorage:
             self.flush_snapshot()
         with _Fatal(self):
             self._logs.sync()
-            self.counters.index_files_written += self._index_flusher.flush(self._make_room)
+            self.counters.index_files_written += self._index_flusher.flush(
+                self._make_room, names_in_doubt=self._replaying
+            )
         self.counters.checkpoints += 1
 
     def _make_room(self) -> None:

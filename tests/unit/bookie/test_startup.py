@@ -5,6 +5,7 @@ The real journal and storage on a file system that forgets what was not synced; 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -24,10 +25,11 @@ from bookkeeper.filesystem import create_durable
 from bookkeeper.model import LogMark, Status
 from bookkeeper.wire.messages import AddBatch, FenceRead, ReadBatch, WriteLac
 from tests.support.bookie_fakes import KEY, OTHER_KEY, TOKEN, Answers, ManualWorker, body_of, lac_packet
-from tests.support.faulty_filesystem import FaultyFileSystem
+from tests.support.faulty_filesystem import CHANGING, FaultyFileSystem, Op
 
 JOURNAL_DIRS = ("/j0", "/j1")
 LEDGER_DIRS = ("/l0", "/l1")
+MARK_DIRS = [f"{directory}/current" for directory in LEDGER_DIRS]
 LEDGERS = range(1, 7)
 
 
@@ -140,6 +142,60 @@ def test_a_replay_larger_than_the_write_buffer_is_flushed_as_it_goes() -> None:
     for entry_id in range(150):
         assert again.read(1, entry_id) == body_of(1, entry_id, b"z" * 100)
     assert again.storage.memory_bytes < 3 * 20_000 + 1_000_000
+
+
+class Killed(BaseException):
+    """kill -9: the process ends, what it wrote stays in the page cache."""
+
+
+@pytest.mark.parametrize("known_before", [False, True])
+def test_what_a_killed_process_did_not_sync_is_durable_before_the_mark_passes_it(known_before: bool) -> None:
+    """I-49, I-54: kill -9 in a checkpoint, a start, then a power cut; each alone loses nothing, nor do all three."""
+    fenced, with_lac = [300, 600, 900], [1200, 1500, 1800]
+    for moment in itertools.count(1):
+        run = Run(FaultyFileSystem())
+        if known_before:
+            for ledger_id in fenced + with_lac:
+                run.add(ledger_id, 0)
+            run.storage.rotate()
+            run.storage.checkpoint()
+            persist_marks(run.fs, MARK_DIRS, [journal.mark() for journal in run.journals])
+        for ledger_id in fenced:
+            run.ask(run.bookie.fence_read, FenceRead(ledger_id, -1, KEY, False, TOKEN))
+        for ledger_id in with_lac:
+            run.ask(run.bookie.write_lac, WriteLac(ledger_id, 5, KEY, lac_packet(ledger_id, 5), TOKEN))
+        was_killed = kill_in_checkpoint(run, moment)
+        again = Run(run.fs)
+        third = Run(again.crash())
+        for ledger_id in fenced:
+            assert third.add(ledger_id, 1) is Status.FENCED, f"killed at operation {moment}"
+        for ledger_id in with_lac:
+            assert third.storage.explicit_lac(ledger_id) == lac_packet(ledger_id, 5), f"killed at operation {moment}"
+            assert third.storage.master_key(ledger_id) == KEY
+        if not was_killed:
+            assert moment > 18
+            return
+
+
+def kill_in_checkpoint(run: Run, moment: int) -> bool:
+    """Kill at the checkpoint's n-th change of the disk. False when it has fewer."""
+    left = moment
+
+    def kill(op: Op, path: str) -> None:
+        nonlocal left
+        left -= op in CHANGING
+        if not left:
+            raise Killed
+
+    run.fs.on_operation = kill
+    run.storage.rotate()
+    try:
+        run.storage.checkpoint()
+    except Killed:
+        return True
+    finally:
+        run.fs.on_operation = None
+    return False
 
 
 def test_a_lost_journal_directory_is_not_an_empty_one() -> None:
