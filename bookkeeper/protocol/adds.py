@@ -15,9 +15,9 @@ acknowledged is judged again under the new ensemble, also those that were comple
 from __future__ import annotations
 
 import enum
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from bookkeeper.errors import (
@@ -29,10 +29,11 @@ from bookkeeper.errors import (
     UnauthorizedAccess,
 )
 from bookkeeper.model import BookieId, EntryId, Status, check_quorum
+from bookkeeper.protocol.add_deadlines import AddDeadlines, indexes_of
 from bookkeeper.protocol.schedule import write_set
 
 CAPACITY_FIRST = 64
-"""Slots of a new window's rings."""
+"""Slots of the rings of a window that is new, or at rest: most of many open handles are."""
 
 CHANGES_MAX_DEFAULT = 2**31 - 1
 """Ensemble changes that one window makes (maxNumEnsembleChanges)."""
@@ -80,16 +81,6 @@ class Overdue:
     entry_ids: list[int]
 
 
-@dataclass(slots=True)
-class _Batch:
-    """Entries first..last sent at one moment to the ensemble indexes in `indexes` (bits)."""
-
-    first: int
-    last: int
-    sent_at: float
-    indexes: int
-
-
 class AddWindow:
     """The unacknowledged and unanswered adds of one ledger. Events in, decisions out; owns no connection and no clock.
 
@@ -130,16 +121,13 @@ class AddWindow:
         self._bytes_max = bytes_max
         self._frozen_lac = frozen_lac
         self._delayed = delay_ensemble_change
-        self._response_timeout_s = response_timeout_s
-        self._quorum_timeout_s = quorum_timeout_s
         self._changes_left = changes_max
 
         self._capacity_max = 1 << (entries_max - 1).bit_length()
         # A free slot lacks more answers than any entry may, at indexes that do not exist: it is never complete.
         self._free = ((1 << (write_quorum + 1)) - 1) << ensemble_size
-        self._one_turn = [
-            sum(1 << index for index in write_set(start, ensemble_size, write_quorum)) for start in range(ensemble_size)
-        ]
+        # write_set_bits[e % E : e % E + n]: the write sets of n entries from e on.
+        self._write_set_bits = _write_set_bits(ensemble_size, write_quorum, self._capacity_max)
         # The rings start small and grow with the entries in flight: a process may hold thousands of idle handles.
         self._waits: list[int] = []  # bits without a positive answer
         self._lost: list[int] = []  # those of them that are not expected any more
@@ -159,9 +147,7 @@ class AddWindow:
         self._changing = False
         self._error: BookKeeperError | None = None  # set once; nothing is acknowledged after that (I-08)
         self._outstanding_taken = False
-        # Both by time of sending. A batch leaves when nothing of it is wanted any more: the ring bounds their number.
-        self._sent: deque[_Batch] = deque()
-        self._pushed: deque[_Batch] = deque()
+        self._deadlines = AddDeadlines(response_timeout_s, quorum_timeout_s)
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -223,7 +209,7 @@ class AddWindow:
     @property
     def abandoned(self) -> frozenset[int]:
         """Indexes that get nothing any more."""
-        return frozenset(_indexes(self._abandoned))
+        return frozenset(indexes_of(self._abandoned))
 
     @property
     def error(self) -> BookKeeperError | None:
@@ -238,6 +224,24 @@ class AddWindow:
             if (self._waits[slot] & self._lost[slot]).bit_count() > self._spare:
                 return EntryId(entry_id)
         return None
+
+    @property
+    def slot_count(self) -> int:
+        """Slots of each of the three rings: 8 bytes each."""
+        return len(self._waits)
+
+    @property
+    def first_gap(self) -> EntryId:
+        """The first id not pushed: what `push_ids` took behind it is held back until it comes."""
+        for entry_id in range(self._head, self._next):
+            if self._waits[entry_id & self._slot_mask] == self._free:
+                return EntryId(entry_id)
+        return EntryId(self._next)
+
+    def expects(self, index: int) -> bool:
+        """Whether any answer of this index is waited for; if none is, losing its connection is no failure."""
+        bit = 1 << index
+        return any(self._expected_of(entry_id) & bit for entry_id in range(self._tail, self._next))
 
     # --- pushing ----------------------------------------------------------------------------------------------------
 
@@ -269,7 +273,7 @@ class AddWindow:
         self._reserve(first + count)
         residue = first % len(self._ensemble)
         self._put(self._waits, first, self._write_set_bits[residue : residue + count])
-        self._put(self._sizes, first, list(sizes))
+        self._put(self._sizes, first, sizes)
         self._next = first + count
         self._count_in(count, sum(sizes))
         self._note_sent(first, first + count - 1, now)
@@ -361,12 +365,7 @@ class AddWindow:
             return Decision.MERGED
         if self._delayed and status is not Status.READ_ONLY and self.stuck is None:
             return Decision.NOTED
-        if not self._changes_left:
-            self._error = AddFailed(
-                f"ledger {self._ledger_id}: bookie {bookie_id} failed and the limit of ensemble changes is reached; "
-                "write on in a new ledger",
-                ledger_id=self._ledger_id,
-            )
+        if self._out_of_changes(bookie_id):
             return Decision.FATAL
         return Decision.CHANGE
 
@@ -382,8 +381,7 @@ class AddWindow:
         outstanding = range(self._head, self._next)
         gaps = any(self._waits[entry_id & self._slot_mask] == self._free for entry_id in outstanding)
         self._occupied_entries = self._occupied_bytes = 0
-        self._sent.clear()
-        self._pushed.clear()
+        self._deadlines.clear()
         if not gaps:
             return outstanding
         return [entry_id for entry_id in outstanding if self._waits[entry_id & self._slot_mask] != self._free]
@@ -406,7 +404,7 @@ class AddWindow:
         """The last fragment's ensemble, as committed, is `ensemble`: judge all unacknowledged entries under it (I-05).
 
         Every index whose bookie differs starts again without answers, whoever replaced it. After an error it does
-        nothing but end the change.
+        nothing but end the change. Where more bookies failed and the limit of changes is reached, `error` is set.
         """
         assert self._changing, "no ensemble change is running"
         assert len(ensemble) == len(self._ensemble), "the ensemble size is fixed (I-01)"
@@ -420,8 +418,10 @@ class AddWindow:
         # What was acknowledged stays in the old fragment: nobody answers for it at a replaced index any more.
         self._give_up(range(self._tail, self._head), replaced_bits)
         resend = self._expect_again(replaced)
-        self._note_sent_again(replaced_bits, now)
-        return ChangeResult(resend, self._resume(), further=bool(self._failed))
+        self._deadlines.on_sent_again(self._unacknowledged_runs(), now, replaced_bits)
+        acknowledged = self._resume()
+        further = bool(self._failed) and not self._out_of_changes(*self._failed.values())
+        return ChangeResult(resend, acknowledged, further)
 
     def abandon(self, indexes: Iterable[int]) -> range:
         """Go on without these indexes (I-28a): they get nothing any more and nothing is expected from them.
@@ -441,42 +441,22 @@ class AddWindow:
 
     def next_deadline(self) -> float | None:
         """When `overdue` or `quorum_overdue` should be called next; None while nothing is timed."""
-        deadlines = []
-        self._forget_answered()
-        if self._sent and self._response_timeout_s is not None:
-            deadlines.append(self._sent[0].sent_at + self._response_timeout_s)
-        if self._pushed and self._quorum_timeout_s is not None:
-            deadlines.append(self._pushed[0].sent_at + self._quorum_timeout_s)
-        return min(deadlines, default=None)
+        self._deadlines.forget(self._tail, self._head)
+        return self._deadlines.next
 
     def overdue(self, now: float) -> list[Overdue]:
         """Who has not answered what within the response timeout; each entry and bookie is reported once."""
-        if self._response_timeout_s is None:
-            return []
-        late: dict[int, list[int]] = {}
-        while self._sent and self._sent[0].sent_at + self._response_timeout_s <= now:
-            batch = self._sent.popleft()
-            for entry_id in range(max(batch.first, self._tail), batch.last + 1):
-                slot = entry_id & self._slot_mask
-                for index in _indexes(self._waits[slot] & ~self._lost[slot] & batch.indexes):
-                    late.setdefault(index, []).append(entry_id)
-        return [Overdue(index, self._ensemble[index], sorted(entry_ids)) for index, entry_ids in sorted(late.items())]
+        late = self._deadlines.overdue(now, self._tail, self._expected_of)
+        if self._tail == self._next and len(self._waits) > CAPACITY_FIRST:
+            self._make_rings(min(CAPACITY_FIRST, self._capacity_max))  # was busy once, and is at rest
+        return [Overdue(index, self._ensemble[index], entry_ids) for index, entry_ids in late.items()]
 
     def quorum_overdue(self, now: float) -> EntryId | None:
         """The entry pushed longest ago that misses the quorum timeout; None if there is none.
 
         Complete entries behind a gap of `push_ids` wait for their caller and do not count.
         """
-        if self._quorum_timeout_s is None:
-            return None
-        while self._pushed and self._pushed[0].sent_at + self._quorum_timeout_s <= now:
-            batch = self._pushed[0]
-            for entry_id in range(max(batch.first, self._head), batch.last + 1):
-                incomplete = self._waits[entry_id & self._slot_mask].bit_count() > self._spare
-                if incomplete or self._changing:
-                    return EntryId(entry_id)
-            self._pushed.popleft()
-        return None
+        return self._deadlines.quorum_overdue(now, self._head, self._incomplete)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -511,7 +491,7 @@ class AddWindow:
             return
         self._occupied_entries -= tail - old
         self._occupied_bytes -= self._sum_sizes(old, tail)
-        self._put(waits, old, self._free_slots[: tail - old])
+        self._put(waits, old, [self._free] * (tail - old))
         if old < self._lost_until:
             self._put(lost, old, [0] * (tail - old))
         self._tail = tail
@@ -554,36 +534,38 @@ class AddWindow:
 
     def _note_sent(self, first: int, last: int, now: float) -> None:
         """Remember the moment for the timeouts; one batch per push."""
-        if self._response_timeout_s is None and self._quorum_timeout_s is None:
-            return
-        self._forget_answered()
-        everyone = (1 << len(self._ensemble)) - 1
-        if self._response_timeout_s is not None:
-            self._sent.append(_Batch(first, last, now, everyone))
-        if self._quorum_timeout_s is not None:
-            self._pushed.append(_Batch(first, last, now, everyone))
+        if self._deadlines.timed:
+            self._deadlines.forget(self._tail, self._head)
+            self._deadlines.on_sent(first, last, now, (1 << len(self._ensemble)) - 1)
 
-    def _note_sent_again(self, indexes: int, now: float) -> None:
-        """The unacknowledged entries go to new bookies at these indexes: their time starts anew."""
-        for batch in self._sent:
-            batch.indexes &= ~indexes
+    def _unacknowledged_runs(self) -> Iterator[tuple[int, int]]:
+        """First and last ids of the runs of unacknowledged entries; gaps of `push_ids` lie between them."""
         first: int | None = None
         for entry_id in range(self._head, self._next + 1):
             pushed = entry_id < self._next and self._waits[entry_id & self._slot_mask] != self._free
             if pushed and first is None:
                 first = entry_id
             elif not pushed and first is not None:
-                if self._response_timeout_s is not None:
-                    self._sent.append(_Batch(first, entry_id - 1, now, indexes))
-                if self._quorum_timeout_s is not None:
-                    self._pushed.append(_Batch(first, entry_id - 1, now, indexes))
+                yield first, entry_id - 1
                 first = None
 
-    def _forget_answered(self) -> None:
-        while self._sent and self._sent[0].last < self._tail:
-            self._sent.popleft()
-        while self._pushed and self._pushed[0].last < self._head:
-            self._pushed.popleft()
+    def _expected_of(self, entry_id: int) -> int:
+        """Bits of the indexes whose answer for the entry is still waited for; those of a gap do not exist."""
+        slot = entry_id & self._slot_mask
+        return self._waits[slot] & ~self._lost[slot]
+
+    def _incomplete(self, entry_id: int) -> bool:
+        return self._changing or self._waits[entry_id & self._slot_mask].bit_count() > self._spare
+
+    def _out_of_changes(self, *failed: BookieId) -> bool:
+        if self._changes_left > 0:
+            return False
+        self._error = AddFailed(
+            f"ledger {self._ledger_id}: bookie {', '.join(failed)} failed and the limit of ensemble changes is "
+            "reached; write on in a new ledger",
+            ledger_id=self._ledger_id,
+        )
+        return True
 
     def _verdict(self, bookie_id: BookieId, status: Status) -> BookKeeperError:
         if status is Status.FENCED:
@@ -602,10 +584,7 @@ class AddWindow:
     def _make_rings(self, capacity: int) -> None:
         """Empty rings of `capacity` slots, a power of two."""
         self._slot_mask = capacity - 1
-        self._free_slots = [self._free] * capacity
-        # write_set_bits[e % E : e % E + n]: the write sets of n entries from e on.
-        self._write_set_bits = self._one_turn * (capacity // len(self._one_turn) + 2)
-        self._waits = self._free_slots.copy()
+        self._waits = [self._free] * capacity
         self._lost = [0] * capacity
         self._sizes = [0] * capacity
 
@@ -614,18 +593,13 @@ class AddWindow:
         span = until - self._tail
         if span <= len(self._waits):
             return
-        occupied = range(self._tail, self._next)
-        rows = [
-            (self._waits[entry_id & self._slot_mask], self._lost[entry_id & self._slot_mask],
-             self._sizes[entry_id & self._slot_mask])
-            for entry_id in occupied
-        ]  # fmt: skip
+        old, mask = (self._waits, self._lost, self._sizes), self._slot_mask
+        slots = [entry_id & mask for entry_id in range(self._tail, self._next)]
         self._make_rings(1 << (span - 1).bit_length())
-        for entry_id, (waits, lost, size) in zip(occupied, rows, strict=True):
-            slot = entry_id & self._slot_mask
-            self._waits[slot], self._lost[slot], self._sizes[slot] = waits, lost, size
+        for ring, before in zip((self._waits, self._lost, self._sizes), old, strict=True):
+            self._put(ring, self._tail, [before[slot] for slot in slots])
 
-    def _put(self, ring: list[int], first: int, values: list[int]) -> None:
+    def _put(self, ring: list[int], first: int, values: Sequence[int]) -> None:
         """ring[first ...] = values, around the end of the ring."""
         start = first & self._slot_mask
         end = start + len(values)
@@ -650,11 +624,10 @@ def _distinct(ensemble: Sequence[BookieId]) -> tuple[BookieId, ...]:
     return tuple(ensemble)
 
 
-def _indexes(bits: int) -> list[int]:
-    """The positions of the set bits, ascending."""
-    found = []
-    while bits:
-        lowest = bits & -bits
-        found.append(lowest.bit_length() - 1)
-        bits ^= lowest
-    return found
+@lru_cache(maxsize=32)
+def _write_set_bits(ensemble_size: int, write_quorum: int, capacity: int) -> tuple[int, ...]:
+    """The write sets, as bits, of `capacity` entries and more in a row; one for all windows of a shape."""
+    one_turn = [
+        sum(1 << index for index in write_set(start, ensemble_size, write_quorum)) for start in range(ensemble_size)
+    ]
+    return tuple(one_turn) * (capacity // ensemble_size + 2)

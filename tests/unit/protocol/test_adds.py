@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.errors import AddFailed, DuplicateEntry, InvalidArgument, LedgerFencedOff, UnauthorizedAccess
 from bookkeeper.model import BookieId, Status
-from bookkeeper.protocol.adds import AddWindow, Decision
+from bookkeeper.protocol.adds import CAPACITY_FIRST, AddWindow, Decision
 
 A, B, C, D, E = (BookieId(name) for name in "abcde")
 
@@ -445,3 +445,53 @@ def test_an_answered_window_has_no_deadline() -> None:
 def test_a_window_that_holds_nothing_is_refused(entries_max: int, bytes_max: int) -> None:
     with pytest.raises(InvalidArgument, match="at least 1"):
         window(entries_max=entries_max, bytes_max=bytes_max)
+
+
+def test_changes_that_follow_each_other_count_against_the_limit_too() -> None:
+    """I-09. Mutant: a change begun because more bookies failed meanwhile lets the count pass zero: no limit."""
+    adds = window(changes_max=1)
+    adds.push([10], 0.0)
+    adds.on_failure(0, A, None, [0])
+    adds.begin_change()
+    assert adds.on_failure(1, B, None, [0]) is Decision.MERGED
+    assert not adds.end_change((D, B, C), 0.0).further
+    assert isinstance(adds.error, AddFailed)
+    assert "limit of ensemble changes" in str(adds.error)
+
+
+def test_rings_grow_with_what_is_on_its_way_and_shrink_at_rest() -> None:
+    """I-14: twenty thousand idle handles must not hold twenty thousand full windows."""
+    adds = window(entries_max=8192, bytes_max=1 << 30)
+    for first in range(0, 8192, 512):
+        assert adds.push([1] * 512, 0.0) == first
+    assert adds.accepts([1]) == 0
+    for first in range(0, 8192, 1024):
+        entry_ids = list(range(first, first + 1024))
+        adds.on_responses(0, A, entry_ids)
+        assert adds.on_responses(1, B, entry_ids) == range(first, first + 1024)
+        adds.on_responses(2, C, entry_ids)
+    assert adds.slot_count == 8192
+    assert adds.overdue(5.0) == []
+    assert adds.slot_count == CAPACITY_FIRST
+    assert adds.push([3], 6.0) == 8192
+    adds.on_responses(0, A, [8192])
+    assert adds.on_responses(1, B, [8192]) == range(8192, 8193)
+    assert adds.acknowledged_length == 8195
+
+
+def test_the_first_gap_is_the_id_that_everything_behind_it_waits_for() -> None:
+    adds = window()
+    assert adds.first_gap == 0
+    adds.push_ids([0, 1, 4], [1, 1, 1], 0.0)
+    assert adds.first_gap == 2
+    adds.push_ids([2, 3], [1, 1], 0.0)
+    assert adds.first_gap == 5
+
+
+def test_an_index_that_owes_no_answer_is_not_waited_for() -> None:
+    adds = window(write_quorum=2)
+    assert not adds.expects(0)
+    adds.push([1], 0.0)
+    assert [adds.expects(index) for index in range(3)] == [True, True, False]
+    adds.on_responses(0, A, [0])
+    assert [adds.expects(index) for index in range(3)] == [False, True, False]

@@ -1,0 +1,114 @@
+"""When the adds of a window are late: one record per batch sent, none per entry. Pure.
+
+    sent      batches by time of sending, until nobody owes an answer for them     response timeout, per bookie
+    pushed    batches by time of sending, until they are acknowledged              quorum timeout, whole entries
+
+A batch leaves when nothing of it is wanted any more, so the window's ring bounds their number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from bookkeeper.model import EntryId
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Entries first..last sent at one moment to the ensemble indexes in `indexes` (bits)."""
+
+    first: int
+    last: int
+    sent_at: float
+    indexes: int
+
+
+class AddDeadlines:
+    """The moments of sending. A timeout of None times nothing.
+
+    `tail` and `head` are the window's: below `tail` nobody owes an answer, below `head` all is acknowledged.
+    """
+
+    __slots__ = ("_pushed", "_quorum_timeout_s", "_response_timeout_s", "_sent", "timed")
+
+    def __init__(self, response_timeout_s: float | None, quorum_timeout_s: float | None) -> None:
+        self._response_timeout_s = response_timeout_s
+        self._quorum_timeout_s = quorum_timeout_s
+        self.timed = response_timeout_s is not None or quorum_timeout_s is not None
+        self._sent: deque[_Batch] = deque()
+        self._pushed: deque[_Batch] = deque()
+
+    def on_sent(self, first: int, last: int, now: float, indexes: int) -> None:
+        """Entries first..last leave now for these indexes (bits)."""
+        if self._response_timeout_s is not None:
+            self._sent.append(_Batch(first, last, now, indexes))
+        if self._quorum_timeout_s is not None:
+            self._pushed.append(_Batch(first, last, now, indexes))
+
+    def on_sent_again(self, runs: Iterable[tuple[int, int]], now: float, indexes: int) -> None:
+        """Everything unacknowledged, as runs of ids, goes to new bookies at these indexes: their time starts anew."""
+        for batch in self._sent:
+            batch.indexes &= ~indexes
+        for first, last in runs:
+            self.on_sent(first, last, now, indexes)
+
+    def forget(self, tail: int, head: int) -> None:
+        """Drop the batches that are settled."""
+        while self._sent and self._sent[0].last < tail:
+            self._sent.popleft()
+        while self._pushed and self._pushed[0].last < head:
+            self._pushed.popleft()
+
+    def clear(self) -> None:
+        """Nothing is timed any more."""
+        self._sent.clear()
+        self._pushed.clear()
+
+    @property
+    def next(self) -> float | None:
+        """The next moment at which something may be late; None while nothing is timed."""
+        deadlines = []
+        if self._sent and self._response_timeout_s is not None:
+            deadlines.append(self._sent[0].sent_at + self._response_timeout_s)
+        if self._pushed and self._quorum_timeout_s is not None:
+            deadlines.append(self._pushed[0].sent_at + self._quorum_timeout_s)
+        return min(deadlines, default=None)
+
+    def overdue(self, now: float, tail: int, expected: Callable[[int], int]) -> dict[int, list[int]]:
+        """Per index, ascending, the entries it did not answer in time; each is told once.
+
+        expected: the indexes (bits) whose answer for an entry is still waited for.
+        """
+        late: dict[int, list[int]] = {}
+        if self._response_timeout_s is None:
+            return late
+        while self._sent and self._sent[0].sent_at + self._response_timeout_s <= now:
+            batch = self._sent.popleft()
+            for entry_id in range(max(batch.first, tail), batch.last + 1):
+                for index in indexes_of(expected(entry_id) & batch.indexes):
+                    late.setdefault(index, []).append(entry_id)
+        return {index: sorted(late[index]) for index in sorted(late)}
+
+    def quorum_overdue(self, now: float, head: int, incomplete: Callable[[int], bool]) -> EntryId | None:
+        """The entry pushed longest ago that is not complete although its time is over; None if there is none."""
+        if self._quorum_timeout_s is None:
+            return None
+        while self._pushed and self._pushed[0].sent_at + self._quorum_timeout_s <= now:
+            batch = self._pushed[0]
+            for entry_id in range(max(batch.first, head), batch.last + 1):
+                if incomplete(entry_id):
+                    return EntryId(entry_id)
+            self._pushed.popleft()
+        return None
+
+
+def indexes_of(bits: int) -> list[int]:
+    """The positions of the set bits, ascending."""
+    found = []
+    while bits:
+        lowest = bits & -bits
+        found.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return found
