@@ -69,7 +69,8 @@ class AddPipeline:
         self._channels: list[BookieChannel] = []
         self._index_of: dict[BookieId, int] = {}
         self._unacknowledged: deque[tuple[int, Sequence[int], list[bytes]]] = deque()  # greatest id, ids, frames
-        self._shunned: dict[BookieId, tuple[float, int | None]] = {}  # failed, and until when they are not taken back
+        # Failed, and until when they are not taken back; with their registration and our LAC at that moment.
+        self._shunned: dict[BookieId, tuple[float, int | None, int]] = {}
         self._timer: Timer | None = None
         self._failed = False
         self._adopt_ensemble()
@@ -160,7 +161,8 @@ class AddPipeline:
 
     def on_bookie_lost(self, bookie_id: BookieId, error: BookieUnavailable) -> None:
         """Nothing is known of the adds the bookie has not answered."""
-        if self.window.occupied_entries:
+        index = self._index_of.get(bookie_id)
+        if index is not None and self.window.expects(index):
             self.answers[bookie_id] = error
             self._on_failure(bookie_id, None, None)
 
@@ -169,7 +171,8 @@ class AddPipeline:
         if index is None or self._failed:
             return
         until = self._context.clock.seconds() + self._context.settings.quarantine_s
-        self._shunned[bookie_id] = (until, self._context.directory.epoch(bookie_id))
+        epoch = self._context.directory.epoch(bookie_id)
+        self._shunned[bookie_id] = (until, epoch, self.window.last_acknowledged)
         decision = self.window.on_failure(index, bookie_id, status, entry_ids)
         if decision is Decision.CHANGE:
             self._context.spawn(self._change_or_fail(), f"ensemble change of ledger {self._ledger_id}")
@@ -178,15 +181,18 @@ class AddPipeline:
         self._on_room()
 
     def _failed_lately(self) -> frozenset[BookieId]:
-        """Bookies that failed this ledger less than a quarantine ago: taking one back at once would go in circles.
+        """Bookies that failed this ledger: taking them back at once would go in circles (L-9).
 
-        One that registered anew since then has been restarted, and may come back at once.
+        One may come back after a quarantine, but not before something was acknowledged since it failed: so the changes
+        without any progress are bounded by the number of bookies. One that registered anew since then has been
+        restarted, and may come back at once.
         """
         now, epoch_of = self._context.clock.seconds(), self._context.directory.epoch
+        acknowledged = self.window.last_acknowledged
         self._shunned = {
-            bookie_id: (until, epoch)
-            for bookie_id, (until, epoch) in self._shunned.items()
-            if until > now and epoch_of(bookie_id) in (epoch, None)
+            bookie_id: (until, epoch, lac)
+            for bookie_id, (until, epoch, lac) in self._shunned.items()
+            if (until > now or lac == acknowledged) and epoch_of(bookie_id) in (epoch, None)
         }
         return frozenset(self._shunned)
 
@@ -232,6 +238,8 @@ class AddPipeline:
             if result.acknowledged:
                 self._complete(result.acknowledged)
             self._on_room()
+            if self.window.error is not None:
+                self.fail(self.window.error)
             # The callbacks above, or a refusal on the way out, may have ended the window or begun the next change.
             if self.failed or self.window.changing or not self.window.failed:
                 return
