@@ -25,11 +25,12 @@ from bookkeeper.bookie.duplicates import sort_out
 from bookkeeper.bookie.fencing import FenceState, KeyCheck, LedgerAccess
 from bookkeeper.bookie.gates import LedgerGates, Waiting
 from bookkeeper.bookie.journal.format import explicit_lac_record, fence_record, master_key_record
-from bookkeeper.bookie.known_lac import EXPLICIT_LAC_SIZE_MIN, KnownLacs, lac_of_packet
+from bookkeeper.bookie.known_lac import KnownLacs, lac_of_packet
 from bookkeeper.bookie.meters import BookieMeters
 from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.reads import EntryReads, Results
 from bookkeeper.bookie.seams import EntryJournal, EntryStorage
+from bookkeeper.bookie.storage.index_format import EXPLICIT_LAC_SIZE_MAX, EXPLICIT_LAC_SIZE_MIN
 from bookkeeper.errors import InvalidArgument, JournalFull, StorageError
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import LAST_ENTRY, Status
@@ -264,10 +265,10 @@ class Bookie:
                 self._refuse_conflict(batch, verdict.differing, refuse)
                 return
             entry_ids, bodies = verdict.new_ids, verdict.new_bodies
+        if entry_ids:
+            self._storage.add(ledger_id, entry_ids, bodies)  # first: what it refuses creates no ledger
         if self._storage.master_key(ledger_id) is None:
             self._storage.set_master_key(ledger_id, batch.master_key)
-        if entry_ids:
-            self._storage.add(ledger_id, entry_ids, bodies)
         self._lacs.raise_to(ledger_id, batch.last_confirmed)
         # Entries that were held already are journaled again: their first record may be unsynced, or was never queued.
         records, size = _framed(batch.bodies)
@@ -408,7 +409,7 @@ class Bookie:
         if self.mode.read_only:
             self._answer(reply, Status.READ_ONLY)
             return
-        if len(packet) < EXPLICIT_LAC_SIZE_MIN or lac_of_packet(packet) < -1:
+        if not EXPLICIT_LAC_SIZE_MIN <= len(packet) <= EXPLICIT_LAC_SIZE_MAX or lac_of_packet(packet) < -1:
             self._answer(reply, Status.BAD_REQUEST)
             return
         if self._access.check_key(ledger_id, request.master_key) is KeyCheck.WRONG:
@@ -416,13 +417,23 @@ class Bookie:
             return
         stored = self._storage.explicit_lac(ledger_id)
         if stored is not None and lac_of_packet(stored) >= lac_of_packet(packet):
-            packet = stored  # journaled again: its first record may still be unsynced
+            self._answer(reply, Status.OK)
+            return
         record = explicit_lac_record(ledger_id, packet)
-        self._append(ledger_id, request.master_key, [record], len(record), partial(self._answer, reply, Status.OK))
+        on_durable = partial(self._lac_durable, ledger_id, packet, reply)
+        self._append(ledger_id, request.master_key, [record], len(record), on_durable)
         if self._storage.master_key(ledger_id) is None:
             self._storage.set_master_key(ledger_id, request.master_key)
-        self._storage.set_explicit_lac(ledger_id, packet)
-        self._lacs.raise_to(ledger_id, lac_of_packet(packet))
+
+    def _lac_durable(self, ledger_id: int, packet: bytes, reply: Callable[[Status], None]) -> None:
+        """Only now may readers see it: a LAC that was served must not fall back after a crash (I-07)."""
+
+        def run() -> None:
+            self._storage.set_explicit_lac(ledger_id, packet)
+            self._lacs.raise_to(ledger_id, lac_of_packet(packet))
+            self._answer(reply, Status.OK)
+
+        self._decide(run, partial(self._answer, reply))
 
     def read_lac(self, request: ReadLac, reply: Callable[[Status, bytes | None, bytes | None], None]) -> None:
         """The explicit LAC packet and the body of the last entry, each None where there is none.

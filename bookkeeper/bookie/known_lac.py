@@ -12,8 +12,6 @@ from bookkeeper.bookie.recent import RecentMap
 
 _LAC_OF_BODY = struct.Struct(">16xq")
 _LAC_OF_PACKET = struct.Struct(">8xq")
-EXPLICIT_LAC_SIZE_MIN = 16
-"""Bytes of ledger id and LAC at the start of an explicit-LAC packet; the digest follows."""
 
 
 def lac_of_body(body: bytes) -> int:

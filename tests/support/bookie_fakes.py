@@ -14,6 +14,7 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from bookkeeper.bookie.bookie import Bookie, BookieBounds
+from bookkeeper.bookie.known_lac import lac_of_packet
 from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.errors import JournalFull
 from bookkeeper.metrics import Metrics
@@ -102,7 +103,7 @@ class FakeStorage:
         return self.lacs.get(ledger_id)
 
     def set_explicit_lac(self, ledger_id: int, packet: bytes) -> None:
-        self.lacs[ledger_id] = packet
+        self.lacs[ledger_id] = max(packet, self.lacs.get(ledger_id, packet), key=lac_of_packet)
 
 
 class FakeJournal:
@@ -253,9 +254,9 @@ class BookieBench:
         self.bookie.fence_read(FenceRead(ledger_id, entry_id, key, False, TOKEN), answers)
         return answers
 
-    def write_lac(self, lac: int, *, ledger_id: int = 7, key: bytes = KEY) -> Answers:
+    def write_lac(self, lac: int, *, ledger_id: int = 7, key: bytes = KEY, digest: bytes = b"") -> Answers:
         answers = Answers()
-        self.bookie.write_lac(WriteLac(ledger_id, lac, key, lac_packet(ledger_id, lac), TOKEN), answers)
+        self.bookie.write_lac(WriteLac(ledger_id, lac, key, lac_packet(ledger_id, lac) + digest, TOKEN), answers)
         return answers
 
     def read_lac(self, *, ledger_id: int = 7) -> Answers:

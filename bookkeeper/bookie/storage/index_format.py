@@ -39,7 +39,9 @@ PAGE_SIZE = PAGE_SLOTS * SLOT_SIZE
 
 KEY_SIZE_MAX = 128
 EXPLICIT_LAC_SIZE_MIN = 16
+"""Ledger id and LAC; the digest follows."""
 EXPLICIT_LAC_SIZE_MAX = 256
+"""Far above any digest, and what fits. A longer packet must not reach the journal: no replay could store it."""
 
 _HEAD = struct.Struct(">4sii")
 _INT = struct.Struct(">i")

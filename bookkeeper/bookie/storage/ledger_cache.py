@@ -84,8 +84,8 @@ class LedgerCache:
             except OSError as error:
                 raise StorageError(f"cannot read the index file of ledger {ledger_id}: {error}") from error
             with self.lock:
-                if epoch != self._epoch:
-                    continue
+                if epoch != self._epoch or ledger_id in self._states:
+                    continue  # created, evicted or loaded by another thread meanwhile: that state counts
                 if loaded is None:
                     if len(self._absent) >= ABSENT_MAX:
                         self._absent.clear()

@@ -493,7 +493,37 @@ def test_an_explicit_lac_is_answered_after_its_sync_even_when_it_is_old() -> Non
     bench.journal.sync()
     assert (first, older) == ([Status.OK], [Status.OK])
     records = [record for record in bench.journal.durable if ids_of([record]) == [(7, EXPLICIT_LAC_ENTRY)]]
-    assert [record[20:] for record in records] == [lac_packet(7, 5)] * 2
+    assert [record[20:] for record in records] == [lac_packet(7, 5), lac_packet(7, 3)]
+    assert bench.storage.lacs[7] == lac_packet(7, 5)
+    assert bench.write_lac(4) == [Status.OK]  # nothing to store
+    assert bench.journal.queued == []
+
+
+def test_an_explicit_lac_is_served_only_once_it_is_durable() -> None:
+    """I-07: otherwise a crash would take it back from readers who saw it."""
+    bench = BookieBench()
+    bench.add([5], lac=1)
+    bench.settle()
+    bench.read(5, with_lac=True)
+    answers = bench.write_lac(4)
+    assert bench.read_lac() == [(Status.OK, None, body_of(7, 5, lac=1))]
+    assert bench.read(5, with_lac=True)[0][1] == 1
+    bench.journal.sync()
+    assert answers == [Status.OK]
+    assert bench.read_lac() == [(Status.OK, lac_packet(7, 4), body_of(7, 5, lac=1))]
+    assert bench.read(5, with_lac=True)[0][1] == 4
+
+
+@pytest.mark.parametrize("digest_size", [241, 5000])
+def test_an_explicit_lac_too_long_to_be_stored_never_reaches_the_journal(digest_size: int) -> None:
+    """Its replay would fail at every start."""
+    bench = BookieBench()
+    answers = bench.write_lac(4, digest=b"d" * digest_size)
+    assert answers == [Status.BAD_REQUEST]
+    bench.settle()
+    assert answers == [Status.BAD_REQUEST]
+    assert bench.journal.durable == []
+    assert bench.bookie.in_flight == 0
 
 
 def test_a_fenced_ledger_still_takes_an_explicit_lac() -> None:
@@ -508,6 +538,7 @@ def test_read_lac_answers_both_parts_or_no_entry() -> None:
     bench = BookieBench()
     assert bench.read_lac() == [(Status.NO_ENTRY, None, None)]  # not NO_LEDGER: the reference forces it
     bench.write_lac(3)
+    bench.settle()
     assert bench.read_lac() == [(Status.OK, lac_packet(7, 3), None)]
     bench.add([4])
     assert bench.read_lac() == [(Status.OK, lac_packet(7, 3), body_of(7, 4))]
@@ -521,6 +552,14 @@ def test_read_lac_says_io_error_when_the_last_entry_cannot_be_read() -> None:
     answers = bench.read_lac()
     bench.worker.run_all()
     assert answers == [(Status.IO_ERROR, None, None)]  # I-31
+
+
+def test_an_add_that_the_storage_refuses_creates_no_ledger() -> None:
+    bench = BookieBench()
+    bench.storage.error = InvalidArgument("entry ids end at 2**36")
+    assert bench.add([1 << 40]) == [Status.BAD_REQUEST]
+    assert bench.storage.keys == {}
+    assert bench.journal.queued == []
 
 
 # --- waiting for the disk -----------------------------------------------------------------------------------------

@@ -317,3 +317,25 @@ def test_a_damaged_header_is_an_error_and_stays_one() -> None:
         assert stored.read(2, [0]) == [Status.IO_ERROR]
     with pytest.raises(CorruptRecord):
         stored.storage.set_fenced(2)
+
+
+def test_a_ledger_that_two_threads_load_at_once_has_one_state() -> None:
+    """I-24: the second to finish must not put what it read over what was changed since."""
+    stored = StoredLedgers()
+    stored.add(7, 0, 3)
+    stored.checkpoint()
+    stored.start()
+    reads = 0
+
+    def other_thread(op: Op, _: str) -> None:
+        nonlocal reads
+        reads += op is Op.READ
+        if reads == 2:  # the first one has read the header and is about to read the last page
+            reads += 1
+            stored.fence(7)
+
+    stored.fs.on_operation = other_thread
+    stored.storage.load_cold(7)
+    assert reads > 2
+    assert stored.storage.is_fenced(7)
+    stored.check()
