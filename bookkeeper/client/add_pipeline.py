@@ -304,5 +304,5 @@ class AddPipeline:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
-        self._context.channels.forget_writer(self._ledger_id)
+        self._context.channels.forget_writer(self._ledger_id, self)
         self._on_failed(error)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from bookkeeper.client.writing import EntryDone, LedgerWriting, call_guarded
+from bookkeeper.client.writing import BYTES, EntryDone, LedgerWriting, call_guarded, not_bytes
 from bookkeeper.errors import BookKeeperError, InvalidArgument
 from bookkeeper.model import EntryId, LedgerId, LedgerMetadata, Versioned
 
@@ -104,9 +104,12 @@ class AdvancedWriteHandle(LedgerWriting):
 
     def flush(self) -> Deferred[EntryId]:
         """Fires with the LAC once everything added before this call is acknowledged; not before gaps are filled."""
+        return self._acknowledged_up_to(None)
+
+    def _acknowledged_up_to(self, last: int | None) -> Deferred[EntryId]:
         acknowledged: Deferred[EntryId] = Deferred()
 
-        def done(last: int, error: BookKeeperError | None) -> None:
+        def done(_: int, error: BookKeeperError | None) -> None:
             if error is None:
                 acknowledged.callback(self._window.last_acknowledged)
             else:
@@ -114,18 +117,28 @@ class AdvancedWriteHandle(LedgerWriting):
 
         if self._pipeline.failed:
             return fail(self._why_not())
-        last = max([self.last_add_pushed, *(entry_id for entry_id, _, _ in self._waiting)])
+        if last is None:
+            last = max([self.last_add_pushed, *(entry_id for entry_id, _, _ in self._waiting)])
         if last <= self.last_add_confirmed:
             return succeed(self.last_add_confirmed)
         self._done.setdefault(last, []).append(done)
         return acknowledged
 
+    def _drain(self) -> Deferred[EntryId]:
+        """Up to the first gap: it will not be filled any more, and what lies behind it fails."""
+        gap = self._window.first_gap({entry_id for entry_id, _, _ in self._waiting})
+        return self._acknowledged_up_to(gap - 1)
+
     # --- inside
 
     def _check_entry(self, entry_id: int, payload: bytes) -> None:
         self._check(len(payload))
+        if not isinstance(payload, BYTES):
+            raise not_bytes(self.ledger_id, [payload])
         if entry_id < 0:
             raise InvalidArgument(f"ledger {self.ledger_id}: entry id {entry_id} is negative; ids start at 0")
+        if entry_id >= 2**63:
+            raise InvalidArgument(f"ledger {self.ledger_id}: entry id {entry_id} is above {2**63 - 1}")
 
     def _fits(self, entry_id: int, size: int) -> bool:
         window = self._window
@@ -150,9 +163,9 @@ class AdvancedWriteHandle(LedgerWriting):
 
     def _use_room(self) -> None:
         for _ in range(len(self._waiting)):
+            if not self._waiting:
+                return  # a callback below ended the handle, and everybody was told
             entry_id, payload, done = self._waiting.popleft()
-            if self._pipeline.failed:
-                return
             if not self._fits(entry_id, len(payload)):
                 self._waiting.append((entry_id, payload, done))
                 continue

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
 
-from bookkeeper.client.connection import BookieChannel
+from bookkeeper.client.connection import AddOwner, BookieChannel
 from bookkeeper.errors import ClientClosed, MetadataUnavailable
 from bookkeeper.model import AvailableBookies, BookieId
 
@@ -146,10 +146,10 @@ class BookieChannels:
                 self._sweep = self._clock.callLater(self._idle_s / 2, self._close_idle)
         return channel
 
-    def forget_writer(self, ledger_id: int) -> None:
-        """A write handle is finished: no channel reports to it any more."""
+    def forget_writer(self, ledger_id: int, owner: AddOwner) -> None:
+        """A write handle or recovery is finished: no channel reports to it any more."""
         for channel in self._channels.values():
-            channel.forget_writer(ledger_id)
+            channel.forget_writer(ledger_id, owner)
 
     @property
     def transport_writes(self) -> int:

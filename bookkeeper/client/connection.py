@@ -140,9 +140,9 @@ class BookieChannel:
         self._adds.on_sent(ledger_id, owner, count=len(frames), size=size)
         self._send(frames, size, len(frames))
 
-    def forget_writer(self, ledger_id: int) -> None:
-        """The handle is finished."""
-        self._adds.forget(ledger_id)
+    def forget_writer(self, ledger_id: int, owner: AddOwner) -> None:
+        """The owner is finished."""
+        self._adds.forget(ledger_id, owner)
 
     def read(
         self,

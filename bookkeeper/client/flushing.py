@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from twisted.logger import Logger
+
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
+
+log = Logger()
 
 FLUSH_ENTRIES = 256
 """A handle or connection with this many entries waiting does not wait for the end of the turn (performance rule 8)."""
@@ -46,14 +50,20 @@ class TurnFlush:
             self._clock.callLater(0, self._run)
 
     def _run(self) -> None:
-        try:
-            writers, self._writers = self._writers, []
-            for flush in writers:
-                flush()
-            connections, self._connections = self._connections, []
-            for flush in connections:
-                flush()
-        finally:
-            self._scheduled = False
-            if self._writers or self._connections:
-                self._schedule()
+        writers, self._writers = self._writers, []
+        for flush in writers:
+            _guarded(flush)
+        connections, self._connections = self._connections, []
+        for flush in connections:
+            _guarded(flush)
+        self._scheduled = False
+        if self._writers or self._connections:
+            self._schedule()
+
+
+def _guarded(flush: Callable[[], None]) -> None:
+    """A mistake in one handle must not keep the others' entries back: they are marked, and would never go."""
+    try:
+        flush()
+    except Exception:  # noqa: BLE001 - whatever it is, it is told here
+        log.failure("sending at the end of a turn failed")

@@ -35,7 +35,7 @@ class LacReading:
     def __init__(
         self, context: ClientContext, view: LedgerView, digest: Digest, core: LacRead | TryLacRead, *, explicit: bool
     ) -> None:
-        self.result: Deferred[EntryId] = Deferred(lambda _: None)
+        self.result: Deferred[EntryId] = Deferred(self._cancelled)
         self._context, self._view, self._digest, self._core = context, view, digest, core
         self._explicit = explicit
         self._over = False
@@ -129,6 +129,10 @@ class LacReading:
             bookie_id=bookie_id,
             ledger_id=self._view.ledger_id,
         )
+
+    def _cancelled(self, _: object) -> None:
+        """The caller lost interest: late answers are dropped."""
+        self._over = True
 
     def _note(self, done: bool) -> None:
         if not done or self._over:

@@ -233,6 +233,7 @@ class LedgerRecovery:
             self._timer.cancel()
         self._timer = None
         self._context.forget_close(self)
+        self._context.channels.forget_writer(self._ledger_id, self._adds)
 
     def _finish(self, metadata: LedgerMetadata) -> None:
         self._end()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bookkeeper.client.flushing import FLUSH_BYTES, FLUSH_ENTRIES
-from bookkeeper.client.writing import EntryDone, LedgerWriting, call_guarded
+from bookkeeper.client.writing import BYTES, EntryDone, LedgerWriting, call_guarded, not_bytes
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import EntryId, LedgerId, LedgerMetadata, Versioned
 
@@ -96,6 +96,8 @@ class WriteHandle(LedgerWriting):
         size = len(payload)
         try:
             self._check(size)
+            if not isinstance(payload, BYTES):
+                raise not_bytes(self.ledger_id, [payload])
             if not self._waiting and self._has_room(size):
                 entry_id = self._take(payload, size)
                 self._done.append((entry_id, lambda entry_id, error: _settle(acknowledged, EntryId(entry_id), error)))
@@ -114,6 +116,8 @@ class WriteHandle(LedgerWriting):
             return succeed(range(self.last_add_pushed + 1, self.last_add_pushed + 1))
         acknowledged: Deferred[range] = Deferred()
         try:
+            if not all(isinstance(payload, BYTES) for payload in payloads):
+                raise not_bytes(self.ledger_id, payloads)
             sizes = list(map(len, payloads))
             self._check(max(sizes))
             self._wait(payloads, sum(sizes), lambda ids, error: _settle(acknowledged, ids, error))
@@ -232,7 +236,10 @@ class WriteHandle(LedgerWriting):
         if self._pending and not self._pipeline.failed:
             payloads, self._pending = self._pending, []
             self._pending_bytes = self._room_entries = self._room_bytes = 0
-            self._pipeline.send(payloads)
+            try:
+                self._pipeline.send(payloads)
+            except TypeError as error:  # they have ids, and there is nothing to send under them
+                self._pipeline.fail(not_bytes(self.ledger_id, payloads, error))
 
     def _wait(
         self, payloads: Sequence[bytes], size: int, on_done: Callable[[range, BookKeeperError | None], object]
@@ -254,7 +261,7 @@ class WriteHandle(LedgerWriting):
     def _take_some(self, waiting: _Waiting) -> bool:
         """Give ids to the next payloads of one call; True when it has them all."""
         payloads = waiting.payloads
-        while waiting.taken < len(payloads):
+        while waiting.taken < len(payloads) and not self._pipeline.failed:
             payload = payloads[waiting.taken]
             size = len(payload)
             if not self._has_room(size):
@@ -263,6 +270,8 @@ class WriteHandle(LedgerWriting):
             entry_id = self._take(payload, size)
             if waiting.first_entry_id < 0:
                 waiting.first_entry_id = entry_id
+        if self._pipeline.failed:
+            return False
         self._done.append((waiting.entry_ids[-1], waiting.tell))
         return True
 

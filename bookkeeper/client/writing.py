@@ -10,7 +10,7 @@ need not recover it. Thread: reactor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from bookkeeper.wire.digest import Digest
 
 log = Logger()
+
+BYTES = (bytes, bytearray, memoryview)
+"""What an entry may be given as. It is copied at the end of the turn: do not change it before that."""
 
 EntryDone = Callable[[int, BookKeeperError | None], object]
 """Called once per entry id (or last id of a call): acknowledged, or why not."""
@@ -225,6 +228,9 @@ class LedgerWriting:
         """The end of all adds. Everybody who waits hears of it, once."""
         self._accepting = False
         self._explicit_lac.stop()
+        if self.last_add_confirmed >= 0:
+            # A callback of this very acknowledgement may have ended the handle: the others get their good news first.
+            self._complete(range(self.last_add_confirmed + 1))
         closing = self._close_started and isinstance(error, LedgerClosed) and self._close_result is None
         failed_by_itself = not (closing or self._aborted)
         if failed_by_itself:
@@ -239,7 +245,9 @@ class LedgerWriting:
             return
         if self.on_failed is not None:
             call_guarded(self.on_failed, error)
-        if not isinstance(error, LedgerFencedOff | LedgerClosed | ClientClosed) and not self._close_started:
+        if isinstance(error, LedgerFencedOff | LedgerClosed | ClientClosed):
+            self._context.forget_close(self)  # nothing is left to be done for it
+        elif not self._close_started:
             self.close_now().addErrback(
                 lambda failure: log.info(
                     "closing ledger {ledger_id} after a failure: {error}", ledger_id=self.ledger_id, error=failure.value
@@ -254,6 +262,10 @@ class LedgerWriting:
     def flush(self) -> Deferred[EntryId]:
         """Fires with the LAC once everything appended before this call is acknowledged."""
         raise AssertionError("each kind of handle keeps its own waiters")
+
+    def _drain(self) -> Deferred[EntryId]:
+        """Fires once everything is acknowledged that can be without a further append."""
+        return self.flush()
 
     def close(self) -> Deferred[LedgerMetadata]:
         """Wait until everything appended is acknowledged, then close the ledger; fires with its final metadata.
@@ -301,7 +313,6 @@ class LedgerWriting:
     def _on_closed(self, result: LedgerMetadata | Failure) -> None:
         self._close_result = result
         self._context.forget_close(self)
-        self._context.channels.forget_writer(self.ledger_id)
         if isinstance(result, LedgerMetadata) and result.is_closed:
             self._context.written.discard(self.ledger_id)
         waiters, self._close_waiters = self._close_waiters, []
@@ -310,7 +321,7 @@ class LedgerWriting:
 
     async def _drain_and_close(self) -> LedgerMetadata:
         if not self._pipeline.failed:
-            drained = self.flush()
+            drained = self._drain()
             self._accepting = False
             try:
                 await drained
@@ -369,6 +380,16 @@ class LedgerWriting:
     def read(self, first_entry_id: int, last_entry_id: int) -> Deferred[list[Entry]]:
         """Entries first..last, both included; they must be acknowledged."""
         return self.read_handle.read(first_entry_id, last_entry_id)
+
+
+def not_bytes(ledger_id: int, payloads: Sequence[object], cause: Exception | None = None) -> InvalidArgument:
+    """The error for payloads among which is something else than bytes."""
+    kinds = sorted({type(payload).__name__ for payload in payloads if not isinstance(payload, BYTES)})
+    error = InvalidArgument(
+        f"ledger {ledger_id}: entries are bytes, not {', '.join(kinds) or cause}; encode them before appending"
+    )
+    error.__cause__ = cause
+    return error
 
 
 def call_guarded(call: Callable[..., object], *args: object) -> None:

@@ -15,7 +15,7 @@ acknowledged is judged again under the new ensemble, also those that were comple
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -230,13 +230,12 @@ class AddWindow:
         """Slots of each of the three rings: 8 bytes each."""
         return len(self._waits)
 
-    @property
-    def first_gap(self) -> EntryId:
-        """The first id not pushed: what `push_ids` took behind it is held back until it comes."""
-        for entry_id in range(self._head, self._next):
-            if self._waits[entry_id & self._slot_mask] == self._free:
-                return EntryId(entry_id)
-        return EntryId(self._next)
+    def first_gap(self, coming: Container[int] = ()) -> EntryId:
+        """The first id neither pushed nor among `coming`: what `push_ids` took behind it is held back for ever."""
+        entry_id = self._head
+        while entry_id in coming or (entry_id < self._next and self._waits[entry_id & self._slot_mask] != self._free):
+            entry_id += 1
+        return EntryId(entry_id)
 
     def expects(self, index: int) -> bool:
         """Whether any answer of this index is waited for; if none is, losing its connection is no failure."""

@@ -319,9 +319,10 @@ class AddsInFlight(Generic[O]):
             self.bytes -= size
         self._answered_of_oldest = answered
 
-    def forget(self, ledger_id: int) -> None:
-        """The handle is finished and wants no more answers."""
-        self._owners.pop(ledger_id, None)
+    def forget(self, ledger_id: int, owner: O) -> None:
+        """The owner is finished and wants no more answers; another one of the same ledger still does."""
+        if self._owners.get(ledger_id) is owner:
+            del self._owners[ledger_id]
 
     def on_ended(self) -> list[O]:
         """The connection is gone: everyone who wrote through it."""

@@ -481,11 +481,13 @@ def test_rings_grow_with_what_is_on_its_way_and_shrink_at_rest() -> None:
 
 def test_the_first_gap_is_the_id_that_everything_behind_it_waits_for() -> None:
     adds = window()
-    assert adds.first_gap == 0
+    assert adds.first_gap() == 0
     adds.push_ids([0, 1, 4], [1, 1, 1], 0.0)
-    assert adds.first_gap == 2
+    assert adds.first_gap() == 2
+    assert adds.first_gap({2, 7}) == 3
+    assert adds.first_gap({2, 3, 5}) == 6
     adds.push_ids([2, 3], [1, 1], 0.0)
-    assert adds.first_gap == 5
+    assert adds.first_gap() == 5
 
 
 def test_an_index_that_owes_no_answer_is_not_waited_for() -> None:

@@ -123,7 +123,8 @@ def test_unanswered_bytes_are_released_as_answers_are_counted() -> None:
     adds.on_answered(7)  # a bookie that answers twice
     assert (adds.count, adds.bytes) == (0, 0)
     assert (adds.owner_of(1), adds.owner_of(3)) == ("w1", None)
-    adds.forget(1)
+    adds.forget(1, "w1")
+    adds.forget(2, "an earlier writer of the same ledger")
     assert adds.on_ended() == ["w2"]
 
 
