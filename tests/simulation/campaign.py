@@ -1,8 +1,9 @@
 """One run: writers, readers and recoverers at work while everything breaks, then peace, then the reckoning.
 
-0 .. FAULT_SECONDS  faults at random moments: power cuts (also in the middle of a file operation), connections
-                    cut, hosts partitioned, slow links, metadata calls failed or their replies lost, sessions
-                    expired, clients killed; some aimed at the moments in which a promise hangs by a thread
+0 .. FAULT_SECONDS  faults at random moments: power cuts and kills of bookies (also in the middle of a file
+                    operation), disk errors, bookies that turn read-only, connections cut, hosts partitioned, slow
+                    links, metadata calls failed or their replies lost, sessions expired, clients killed; some aimed at
+                    the moments in which a promise hangs by a thread
 then                faults stop, everything restarts; every ledger is recovered by two clients at once and read
                     by both; all promises are checked
 """
@@ -20,8 +21,11 @@ from twisted.internet.defer import CancelledError
 from bookkeeper.client.reader import ReadHandle
 from bookkeeper.client.writer import WriteHandle
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.model import LedgerMetadata
+from bookkeeper.protocol.schedule import write_set
 from tests.simulation.history import LedgerHistory, Violation
-from tests.simulation.world import SimulatedClient, World
+from tests.simulation.world import SimulatedBookie, SimulatedClient, World
+from tests.support.faulty_filesystem import Op
 
 BOOKIES = 5
 FAULT_SECONDS = 6.0
@@ -188,8 +192,9 @@ class Campaign:
         faults = (
             self._cut_power, self._cut_power_in_operation, self._cut_connection, self._partition, self._slow_link,
             self._trouble_metadata, self._expire_session, self._kill_client, self._cut_connection,
+            self._kill_bookie, self._kill_bookie_in_operation, self._fail_disk, self._turn_read_only,
         )  # fmt: skip
-        for _ in range(self.rng.randint(3, 10)):
+        for _ in range(self.rng.randint(3, 14)):
             self.world.clock.callLater(self.rng.random() * FAULT_SECONDS, self.rng.choice(faults))
 
     def _cut_power(self) -> None:
@@ -225,6 +230,41 @@ class Campaign:
         bookie = self.rng.choice(victims)
         bookie.cut_power_at_operation(self.rng.randint(1, 12))
         self.world.clock.callLater(1.0 + self.rng.random(), bookie.ensure_running)
+
+    def _kill_bookie(self) -> None:
+        victims = [bookie for bookie in self.world.bookies if bookie.running]
+        if self._peace or not victims:
+            return
+        bookie = self.rng.choice(victims)
+        bookie.kill()
+        self.world.clock.callLater(self.rng.random(), bookie.ensure_running)
+        if self.rng.random() < 0.5:  # what the killed process left in the page cache must not be taken for durable
+            self.world.clock.callLater(1.0 + self.rng.random(), self._cut_power_of, bookie)
+
+    def _kill_bookie_in_operation(self) -> None:
+        victims = [bookie for bookie in self.world.bookies if bookie.running]
+        if self._peace or not victims:
+            return
+        bookie = self.rng.choice(victims)
+        bookie.kill_at_operation(self.rng.randint(1, 30))
+        self.world.clock.callLater(1.0 + self.rng.random(), bookie.ensure_running)
+        self.world.clock.callLater(2.0 + self.rng.random(), self._cut_power_of, bookie)
+
+    def _cut_power_of(self, bookie: SimulatedBookie) -> None:
+        if not self._peace:
+            bookie.cut_power()
+            self.world.clock.callLater(self.rng.random(), bookie.ensure_running)
+
+    def _fail_disk(self) -> None:
+        if not self._peace:
+            op = self.rng.choice((Op.WRITE, Op.SYNC, Op.SYNC, Op.RENAME, Op.SYNC_DIR, Op.TRUNCATE, Op.READ, Op.UNLINK))
+            self.rng.choice(self.world.bookies).fail_disk(op, self.rng.randint(1, 20))
+
+    def _turn_read_only(self) -> None:
+        if not self._peace:
+            bookie = self.rng.choice(self.world.bookies)
+            bookie.set_read_only(True)
+            self.world.clock.callLater(self.rng.random() * 2.0, bookie.set_read_only, False)
 
     def _cut_connection(self) -> None:
         if not self._peace:
@@ -274,15 +314,19 @@ class Campaign:
         self.world.note("peace")
         self._calm_metadata()
         self.world.network.heal()
+        whole_site = self.rng.random() < 0.5
         for bookie in self.world.bookies:
-            bookie.fs.forget_faults()
+            bookie.forget_faults()
+            if whole_site:  # whatever was acknowledged is on disks, and not only in page caches
+                bookie.cut_power()
             bookie.ensure_running()
 
     async def _reckon(self, history: LedgerHistory, done: list[int]) -> None:
         """Two clients recover and read the ledger at once, as often as it takes; all must agree."""
         readers = [self.world.add_client(), self.world.add_client()]
         results: list[list[bytes]] = []
-        waiting = [self.world.spawn(self._recover_and_read(client, history, results)) for client in readers]
+        metadata: list[LedgerMetadata] = []
+        waiting = [self.world.spawn(self._recover_and_read(client, history, results, metadata)) for client in readers]
         for each in waiting:
             await each
         if len(results) == len(readers):
@@ -290,16 +334,37 @@ class Campaign:
                 raise Violation(f"I-45: two readers of ledger {history.ledger_id} differ")
             if len(results[0]) < history.acknowledged + 1:
                 raise Violation(f"I-40: ledger {history.ledger_id}: acknowledged entries are missing")
+            while not all(bookie.serves for bookie in self.world.bookies):
+                await self.world.pause(0.1)
+            self._count_copies(history.ledger_id, len(results[0]), metadata[0])
         done.append(history.ledger_id)
 
+    def _count_copies(self, ledger_id: int, entry_count: int, metadata: LedgerMetadata) -> None:
+        """Every entry has its Qa copies among the members that the metadata names (I-05, I-37)."""
+        bookies = {bookie.bookie_id: bookie for bookie in self.world.bookies}
+        for entry_id in range(entry_count):
+            ensemble = metadata.fragment_of(entry_id).ensemble
+            members = [ensemble[at] for at in write_set(entry_id, metadata.ensemble_size, metadata.write_quorum)]
+            copies = [bookies[member].holds(ledger_id, entry_id) for member in members]
+            if sum(copies) < metadata.ack_quorum:
+                raise Violation(
+                    f"I-05: ledger {ledger_id} entry {entry_id} has {sum(copies)} copies on {members}, "
+                    f"of {metadata.ack_quorum} that were acknowledged"
+                )
+
     async def _recover_and_read(
-        self, client: SimulatedClient, history: LedgerHistory, results: list[list[bytes]]
+        self,
+        client: SimulatedClient,
+        history: LedgerHistory,
+        results: list[list[bytes]],
+        metadata: list[LedgerMetadata],
     ) -> None:
         while True:
             try:
                 handle = await client.ledgers.open(history.ledger_id, password=b"secret")
                 history.on_closed(handle.last_add_confirmed)
                 results.append(await self._read_all(handle, history))
+                metadata.append(handle.metadata)
                 return
             except BookKeeperError as error:
                 self.world.note(f"{client.name}: {type(error).__name__}, again")

@@ -16,6 +16,9 @@ MUTANT_SEEDS_MAX = 1500
 FAULT_KINDS = (
     "power cut",
     "power cut in mid-operation",
+    "bookie killed",
+    "ended by a disk error",
+    "read-only",
     "connection cut",
     "partition",
     "slow link",

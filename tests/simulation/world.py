@@ -10,6 +10,7 @@ journal files, preallocation) are tiny, so that rolls, flushes and checkpoints h
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import random
 from collections import Counter
@@ -25,7 +26,7 @@ from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.endpoint import BookieService
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
-from bookkeeper.bookie.mode import ModeSwitch
+from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
@@ -37,12 +38,12 @@ from bookkeeper.filesystem import DiskUsage
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint
-from tests.support.faulty_filesystem import FaultyFileSystem, PowerCut
+from tests.support.faulty_filesystem import CHANGING, FaultyFileSystem, Op, PowerCut
 from tests.support.simulated_clock import SimulatedClock, SimulatedProcess, SimulatedWorker
 from tests.support.simulated_network import SimulatedNetwork
 
 BOOKIE_PORT = 3181
-JOURNAL_DIR = "/journal"
+JOURNAL_DIRS = ("/journal-1", "/journal-2")
 LEDGER_DIRS = ("/ledgers-1", "/ledgers-2")
 
 JOURNAL_SETTINGS = JournalSettings(
@@ -75,6 +76,10 @@ CLIENT_SETTINGS = ClientSettings(
     recovery_read_batch=4,
 )
 METADATA_SETTINGS = MetadataSettings(session_timeout_s=1.5, operation_timeout_s=4.0, registration_wait_s=3.0)
+
+
+class Killed(BaseException):
+    """kill -9 in the middle of a file operation. Not an Exception: no error handling of the code under test sees it."""
 
 
 class World:
@@ -131,7 +136,8 @@ class World:
         """Run a coroutine of the test itself; an error no one expected is kept in `errors`."""
 
         def failed(failure: Failure) -> None:
-            self.errors.append(failure.value)
+            if not isinstance(failure.value, PowerCut | Killed):
+                self.errors.append(failure.value)
 
         return Deferred.fromCoroutine(work).addErrback(failed)
 
@@ -158,6 +164,8 @@ class World:
                 self.clock.step()
             except PowerCut:
                 self.faults["power cut in mid-operation"] += 1
+            except Killed:
+                pass  # counted where it struck
             for bookie in self.bookies:
                 bookie.notice_power_cut()
         assert self.clock.seconds() <= limit
@@ -184,10 +192,14 @@ class SimulatedBookie:
         self.bookie_id = BookieId(f"{name}:{BOOKIE_PORT}")
         self.fs = FaultyFileSystem()
         self.rng = world.derive(name)
-        for directory in (JOURNAL_DIR, *LEDGER_DIRS):
+        self.journal_dirs = JOURNAL_DIRS[: 1 if self.rng.random() < 0.7 else 2]
+        for directory in (*self.journal_dirs, *LEDGER_DIRS):
             self.fs.make_dirs(current(directory))
         self.process: SimulatedProcess | None = None
         self.bookie: Bookie | None = None
+        self.mode = ModeSwitch()
+        self.serves = False
+        self._storage: LedgerStorage | None = None
         self._starts = 0
         self._disk_delay_max_s = self.rng.choice((0.001, 0.005, 0.03))
 
@@ -200,6 +212,7 @@ class SimulatedBookie:
         """Start a process on the directories, as a supervisor would after a crash."""
         assert not self.running
         self._starts += 1
+        self.serves = False
         self.process = SimulatedProcess(f"{self.name}#{self._starts}", self.world.clock)
         self.world.note(f"{self.process.name} starts")
         self.world.spawn(self._run(self.process))
@@ -228,16 +241,21 @@ class SimulatedBookie:
         def worker(name: str) -> SimulatedWorker:
             return SimulatedWorker(name, process, self.rng, delay_max_s=self._disk_delay_max_s)
 
+        self.serves = False
+        self.mode = ModeSwitch()
         storage_worker = worker("storage")
-        storage = LedgerStorage(fs, LedgerDirectories(LEDGER_DIRS), STORAGE_SETTINGS)
-        ends = startup.recover(fs, storage, [JOURNAL_DIR], LEDGER_DIRS)
-        journal = Journal(fs, current(JOURNAL_DIR), worker("journal"), clock, JOURNAL_SETTINGS)
-        journal.on_failed = lambda error: self._fail(process, error)
-        await journal.start(ends[0])
+        storage = self._storage = LedgerStorage(fs, LedgerDirectories(LEDGER_DIRS), STORAGE_SETTINGS)
+        ends = startup.recover(fs, storage, self.journal_dirs, LEDGER_DIRS)
+        journals = []
+        for directory, end in zip(self.journal_dirs, ends, strict=True):
+            journal = Journal(fs, current(directory), worker("journal"), clock, JOURNAL_SETTINGS)
+            journal.on_failed = lambda error: self._fail(process, error)
+            await journal.start(end)
+            journals.append(journal)
         mark_dirs = [current(directory) for directory in LEDGER_DIRS]
         checkpointer = Checkpointer(
             storage,
-            [journal],
+            journals,
             partial(startup.persist_marks, fs, mark_dirs),
             storage_worker,
             clock,
@@ -247,9 +265,9 @@ class SimulatedBookie:
         )
         bookie = self.bookie = Bookie(
             storage,
-            [journal],
+            journals,
             worker("read"),
-            ModeSwitch(),
+            self.mode,
             clock,
             exit=lambda error: self._fail(process, error),
             after_add=checkpointer.after_add,
@@ -259,15 +277,31 @@ class SimulatedBookie:
         host = world.network.host(process, self.name)
         await host.listen(self.name, BOOKIE_PORT, service.accept)
         info = BookieServiceInfo((Endpoint("bookie", self.name, BOOKIE_PORT, "bookie-rpc"),))
-        await store.registration.register(self.bookie_id, info, BookieMode.WRITABLE)
+        await store.registration.register(self.bookie_id, info, self.mode.mode)
+        self.mode.on_change = lambda mode: self._register_anew(process, store, info, mode)
+        self.serves = True
         world.note(f"{process.name} serves")
 
+    def _register_anew(
+        self, process: SimulatedProcess, store: MemoryMetadataStore, info: BookieServiceInfo, mode: BookieMode
+    ) -> None:
+        if process.alive:
+            store.registration.register(self.bookie_id, info, mode).addErrback(
+                lambda failure: self.world.note(f"{process.name} could not register: {failure.type.__name__}")
+            )
+
     def _fail(self, process: SimulatedProcess, error: BaseException) -> None:
-        """The bookie met a disk error and ends itself (I-48); unsynced bytes stay in the page cache, or not."""
+        """The bookie met a disk error and ends itself (I-48); its supervisor starts it again, or the whole machine.
+
+        Without a new start of the machine the page cache still shows what never reached the disk.
+        """
         if process.alive:
             self.world.note(f"{process.name} failed: {type(error).__name__}")
+            self.world.faults["ended by a disk error"] += 1
             process.crash()
-            self.fs.crash(self.rng)
+            if self.rng.random() < 0.5:
+                self.fs.crash(self.rng)
+            self.world.clock.callLater(self.rng.random() * 0.5, self._restart, process)
 
     def notice_power_cut(self) -> None:
         """A planned power cut struck in the middle of a file operation: the machine is off."""
@@ -277,6 +311,11 @@ class SimulatedBookie:
                 self.world.note(f"{self.process.name} lost power in mid-operation")
                 self.process.crash()
             self.fs.crash(self.rng)
+
+    def holds(self, ledger_id: int, entry_id: int) -> bool:
+        """True when its storage has the entry. It must be serving."""
+        assert self._storage is not None
+        return isinstance(self._storage.read_cold(ledger_id, [entry_id])[0], bytes)
 
     # --- faults
 
@@ -292,6 +331,47 @@ class SimulatedBookie:
     def cut_power_at_operation(self, number: int) -> None:
         """... in the middle of its n-th next change of a file."""
         self.fs.cut_power_at(number)
+
+    def kill(self) -> None:
+        """kill -9: what was written stays in the page cache, synced or not."""
+        if self.running:
+            assert self.process is not None
+            self.world.note(f"{self.process.name} killed")
+            self.world.faults["bookie killed"] += 1
+            self.process.crash()
+
+    def kill_at_operation(self, number: int) -> None:
+        """... in the middle of its n-th next change of a file."""
+        left = number
+
+        def look(op: Op, path: str) -> None:
+            nonlocal left
+            left -= op in CHANGING
+            if not left:
+                self.fs.on_operation = None
+                self.kill()
+                raise Killed(f"{op.value} {path}")
+
+        self.fs.on_operation = look
+
+    def fail_disk(self, op: Op, number: int) -> None:
+        """The n-th next operation of this kind fails with EIO; a failed sync forgets the bytes it was to store."""
+        self.fs.fail_nth(op, number, errno.EIO, drop_dirty=self.rng.random() < 0.7)
+        self.world.faults["disk error planned"] += 1
+
+    def forget_faults(self) -> None:
+        """What was planned and has not happened does not happen."""
+        self.fs.forget_faults()
+        self.fs.on_operation = None
+        self.set_read_only(False)
+
+    def set_read_only(self, read_only: bool) -> None:
+        """As the disk monitor does when the disks fill up, and when there is room again."""
+        if read_only and self.running:
+            self.world.faults["read-only"] += 1
+            self.mode.forbid(ReadOnlyReason.DISK_FULL)
+        else:
+            self.mode.allow(ReadOnlyReason.DISK_FULL)
 
     def ensure_running(self) -> None:
         """Restart it if it is down."""
