@@ -1,7 +1,10 @@
 """Reading a range of entries: drives `protocol.reads.RangeRead` over the channels.
 
 Requests to one bookie leave joined; answers are verified per batch. A replica whose answer is bad, missing or late is
-passed over for the next one; a slow one gets company after the speculative delay. Thread: reactor.
+passed over for the next one; a slow one gets company after the speculative delay.
+
+Members change under a reader, and the news may be late: an entry that is confirmed and that the bookies asked do not
+deliver is looked for again where newer metadata says it is (I-46). Thread: reactor.
 """
 
 from __future__ import annotations
@@ -9,10 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
-from bookkeeper.errors import BookieUnavailable, BookKeeperError, ClientClosed, EntryUnreadable
+from bookkeeper.errors import (
+    BookieUnavailable,
+    BookKeeperError,
+    ClientClosed,
+    EntryUnreadable,
+    MetadataError,
+    NoSuchLedger,
+)
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, Status
 from bookkeeper.protocol.reads import RangeRead, ReadRequest
 from bookkeeper.wire.status import error_of
@@ -24,6 +34,10 @@ if TYPE_CHECKING:
     from bookkeeper.wire.digest import Digest
 
 log = Logger()
+
+
+LOOKS_MAX = 16
+"""Times that one read follows its entries to new members."""
 
 
 class Entry(NamedTuple):
@@ -44,10 +58,18 @@ class RangeReading:
         self._first, self._last = first_entry_id, last_entry_id
         self._timer: Timer | None = None
         self._over = False
-        self._core: RangeRead[bytes] = RangeRead(
+        self._found: list[bytes] = []  # payloads from `first` on that earlier attempts read
+        self._looks_left = LOOKS_MAX
+        self._core = self._new_core()
+
+    def _new_core(self) -> RangeRead[bytes]:
+        """A read of what is not found yet, where the newest metadata says it is."""
+        context, view = self._context, self._view
+        self._metadata = view.versioned
+        return RangeRead(
             view.metadata,
-            first_entry_id,
-            last_entry_id,
+            self._first + len(self._found),
+            self._last,
             ledger_id=view.ledger_id,
             prefer=context.reading_order,
             speculation=context.speculation,
@@ -116,10 +138,10 @@ class RangeReading:
 
     def _finish(self) -> None:
         error = self._core.error()
+        payloads = self._found = self._found + self._core.take()
         if error is not None:
-            self._fail(error)
+            self._look_again(error)
             return
-        payloads = self._core.take()
         if len(payloads) != self._last - self._first + 1:
             self._fail(
                 EntryUnreadable(
@@ -132,12 +154,58 @@ class RangeReading:
         self._end()
         self.result.callback(list(map(Entry, range(self._first, self._last + 1), payloads)))
 
+    def _look_again(self, error: BookKeeperError) -> None:
+        """Fail, unless the members may have changed: then read the rest from the new ones."""
+        self._stop_timer()
+        missing = self._first + len(self._found)
+        if missing > self._view.last_add_confirmed or not self._looks_left:
+            self._fail(error)
+        elif self._moved(missing):
+            self._looks_left -= 1
+            self._core = self._new_core()
+            self._go_on(self._core.start(self._context.clock.seconds()))
+        elif self._view.versioned.version > self._metadata.version:
+            self._fail(error)
+        else:
+            self._context.spawn(self._ask_metadata(error), f"reading ledger {self._view.ledger_id}")
+
+    def _moved(self, entry_id: int) -> bool:
+        """Whether the newest metadata names other bookies for the entry than those that were asked."""
+        return self._view.metadata.fragment_of(entry_id).ensemble != (
+            self._metadata.value.fragment_of(entry_id).ensemble
+        )
+
+    async def _ask_metadata(self, error: BookKeeperError) -> None:
+        """Once per version: what the store says now, after a sync (I-19)."""
+        store, view = self._context.store, self._view
+        try:
+            await store.sync()
+            found = await store.ledgers.read(view.ledger_id)
+        except NoSuchLedger as gone:
+            error = gone
+        except MetadataError as unavailable:
+            log.debug("no newer metadata of ledger {ledger_id}: {error}", ledger_id=view.ledger_id, error=unavailable)
+        except CancelledError:
+            error = ClientClosed(f"the client was closed while ledger {view.ledger_id} was being read")
+        else:
+            view.adopt(found)
+        if self._over:
+            return
+        if self._moved(self._first + len(self._found)):
+            self._look_again(error)
+        else:
+            self._fail(error)
+
     def _fail(self, error: BookKeeperError) -> None:
         self._end()
         self.result.errback(error)
 
     def _end(self) -> None:
         self._over = True
+        self._found = []  # the connection remembers this read until its deadline: not with the payloads
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "ReadHandle"]
 
 READ_AT_ONCE_MAX = 1000
-"""Entries of one `read` asked for at once; a longer range is streamed behind the scenes."""
+"""Entries of one `read` or `read_unconfirmed` asked for at once; a longer range is read in parts."""
 
 
 class ReadHandle:
@@ -117,14 +117,7 @@ class ReadHandle:
         """
         try:
             self._check_range(first_entry_id, last_entry_id)
-            if last_entry_id > self.last_add_confirmed:
-                raise ReadBeyondEnd(
-                    f"ledger {self.ledger_id}: entries {first_entry_id}..{last_entry_id} reach past the last "
-                    f"confirmed one, {self.last_add_confirmed}; "
-                    + ("the ledger is closed" if self.closed else "read_last_confirmed first"),
-                    ledger_id=self.ledger_id,
-                    entry_id=last_entry_id,
-                )
+            self._check_confirmed(first_entry_id, last_entry_id)
         except BookKeeperError as error:
             return fail(error)
         if last_entry_id - first_entry_id >= READ_AT_ONCE_MAX:
@@ -132,12 +125,23 @@ class ReadHandle:
         return self.start_read(first_entry_id, last_entry_id).result
 
     def read_unconfirmed(self, first_entry_id: int, last_entry_id: int) -> Deferred[list[Entry]]:
-        """The same without regard to what is confirmed: entries beyond may vanish, or not be there (I-42)."""
-        try:
-            self._check_range(first_entry_id, last_entry_id)
-        except BookKeeperError as error:
-            return fail(error)
-        return self.start_read(first_entry_id, last_entry_id).result
+        """The same without regard to what is confirmed: entries beyond may vanish, or not be there (I-42).
+
+        Once the ledger is closed its end is final, and nothing beyond it is read (I-40): ReadBeyondEnd.
+        """
+        return Deferred.fromCoroutine(self._read_unconfirmed(first_entry_id, last_entry_id))
+
+    async def _read_unconfirmed(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
+        self._check_range(first_entry_id, last_entry_id)
+        entries: list[Entry] = []
+        for first in range(first_entry_id, last_entry_id + 1, READ_AT_ONCE_MAX):
+            if self.closed:
+                self._check_confirmed(first_entry_id, last_entry_id)
+            last = min(last_entry_id, first + READ_AT_ONCE_MAX - 1)
+            entries += await self.start_read(first, last).result
+        if self.closed:
+            self._check_confirmed(first_entry_id, last_entry_id)
+        return entries
 
     def read_last(self) -> Deferred[Entry]:
         """The last entry confirmed. Fails with NoSuchEntry when the ledger is empty."""
@@ -158,6 +162,16 @@ class ReadHandle:
             raise InvalidArgument(
                 f"ledger {self.ledger_id}: {first_entry_id}..{last_entry_id} is no range of entries; "
                 "need 0 <= first <= last"
+            )
+
+    def _check_confirmed(self, first_entry_id: int, last_entry_id: int) -> None:
+        if last_entry_id > self.last_add_confirmed:
+            raise ReadBeyondEnd(
+                f"ledger {self.ledger_id}: entries {first_entry_id}..{last_entry_id} reach past the last "
+                f"confirmed one, {self.last_add_confirmed}; "
+                + ("the ledger is closed" if self.closed else "read_last_confirmed first"),
+                ledger_id=self.ledger_id,
+                entry_id=last_entry_id,
             )
 
     async def _read_long(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
@@ -241,15 +255,19 @@ class ReadHandle:
                 self.ledger_id, self._on_metadata, after_version=self._view.versioned.version
             )
             self._context.on_close(self, self._stop_watch)
+            self._watch_no_longer_than_needed()  # it may have told something before it returned
 
     def _on_metadata(self, metadata: Versioned[LedgerMetadata] | None) -> None:
         if metadata is None:
             self._deleted = NoSuchLedger(f"ledger {self.ledger_id} was deleted")
         elif not self._view.adopt(metadata):
             return
+        self._watch_no_longer_than_needed()
+        self._tell_news()
+
+    def _watch_no_longer_than_needed(self) -> None:
         if self.closed or self._deleted is not None:
             self._stop_watch()
-        self._tell_news()
 
     def _stop_watch(self) -> None:
         if self._watch is not None:
