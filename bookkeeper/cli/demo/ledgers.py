@@ -22,17 +22,32 @@ KILL_BETWEEN = (0.4, 0.6)
 """Shares of the packages between which a bookie is killed: while the longest of them is being written."""
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenLedger:
+    """One package's ledger: how many entries were acknowledged, and SHA-256 over all of them."""
+
+    ledger_id: int
+    entries: int
+    digest: str
+
+
 @dataclass(slots=True)
 class Written:
     """What the writer was told is durable."""
 
-    ledgers: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    """package -> (ledger id, entries, SHA-256 over all entries)."""
+    ledgers: dict[str, WrittenLedger] = field(default_factory=dict)
+    """By package."""
     entries: int = 0
     size: int = 0
     killed: str = ""
     killed_at: int = 0
     seconds: float = 0.0
+
+    def note(self, package: str, ledger_id: int, entries: list[bytes]) -> None:
+        """All `entries` are acknowledged."""
+        self.ledgers[package] = WrittenLedger(ledger_id, len(entries), _digest(entries))
+        self.entries += len(entries)
+        self.size += sum(map(len, entries))
 
 
 def run() -> None:
@@ -44,7 +59,7 @@ def run() -> None:
     with LocalCluster(BOOKIES) as cluster:
         print(f"Cluster: ZooKeeper and {BOOKIES} bookies, up in {time.perf_counter() - started:.1f} s: {cluster.uri}")
         with connect(cluster.uri) as client:
-            written = _write(cluster, client, packages)
+            written = write(cluster, client, packages)
             print(
                 f"Written: {written.entries:,} entries, {written.size / 1e6:.1f} MB in {written.seconds:.1f} s "
                 f"({written.entries / written.seconds:,.0f} entries/s, "
@@ -52,12 +67,13 @@ def run() -> None:
                 "E=3 Qw=2 Qa=2, every acknowledgement after two fsyncs"
             )
             print(f"Killed:  bookie {written.killed} with SIGKILL after {written.killed_at:,} acknowledged entries")
-            changed = _verify(client, written)
+            changed = verify(client, written)
             print(f"Changed: {changed} ledger(s) replaced the killed bookie by another and went on")
     print("Stopped: everything.")
 
 
-def _write(cluster: LocalCluster, client: BlockingBookKeeper, packages: list[Stream]) -> Written:
+def write(cluster: LocalCluster, client: BlockingBookKeeper, packages: list[Stream]) -> Written:
+    """A ledger for each package; a bookie of one of them is killed while it is written."""
     written = Written()
     progress = Progress("packages", len(packages))
     candidates = range(*(int(len(packages) * share) for share in KILL_BETWEEN)) or range(1)
@@ -80,9 +96,7 @@ def _write(cluster: LocalCluster, client: BlockingBookKeeper, packages: list[Str
                 killing.join()
             else:
                 ledger.append_many(entries)
-            written.entries += len(entries)
-            written.size += sum(map(len, entries))
-            written.ledgers[stream.package] = (ledger.id, len(entries), _digest(entries))
+            written.note(stream.package, ledger.id, entries)
         progress.update(number + 1)
     progress.close()
     written.seconds = time.perf_counter() - started
@@ -96,18 +110,23 @@ def _digest(entries: list[bytes]) -> str:
     return total.hexdigest()
 
 
-def _verify(client: BlockingBookKeeper, written: Written) -> int:
-    """Read everything back; returns how many ledgers have more than one fragment."""
+def verify(client: BlockingBookKeeper, written: Written) -> int:
+    """Read everything back; returns how many ledgers have more than one fragment.
+
+    Raises CommandFailed for a ledger that holds anything but what was acknowledged.
+    """
     progress = Progress("ledgers read", len(written.ledgers))
     read = size = changed = 0
     started = time.perf_counter()
-    for number, (package, (ledger_id, count, digest)) in enumerate(written.ledgers.items()):
-        with client.open(ledger_id) as ledger:
+    for number, (package, expected) in enumerate(written.ledgers.items()):
+        with client.open(expected.ledger_id) as ledger:
             entries = [entry.payload for entry in ledger.entries()]
             changed += len(ledger.metadata.fragments) > 1
-        if len(entries) != count or _digest(entries) != digest:
-            raise CommandFailed(f"ledger {ledger_id} ({package}): {len(entries)} of {count} entries, or other bytes")
-        read += count
+        if len(entries) != expected.entries or _digest(entries) != expected.digest:
+            raise CommandFailed(
+                f"ledger {expected.ledger_id} ({package}): {len(entries)} of {expected.entries} entries, or other bytes"
+            )
+        read += len(entries)
         size += sum(map(len, entries))
         progress.update(number + 1)
     progress.close()

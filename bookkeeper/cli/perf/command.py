@@ -159,7 +159,8 @@ def run(args: argparse.Namespace) -> int:
         if args.action == "read":
             task = dataclasses.replace(task, ledger_ids=tuple(args.ledger))
         directory = args.calibrate_on or Path(tempfile.gettempdir())
-        cells = [run_workload(task, clients=args.clients, calibration=calibrate(directory))]
+        cell = run_workload(task, clients=args.clients)
+        cells = [dataclasses.replace(cell, calibration=calibrate(directory))]
     if args.json:
         print_json([cell.to_json() for cell in cells])
         return EXIT_OK

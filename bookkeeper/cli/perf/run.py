@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -15,16 +16,21 @@ from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.cli.perf.report import Cell
 from bookkeeper.cli.perf.worker import Task
 
+END_TIMEOUT_S = 30
+"""For a client process to close its ledgers' client after its result."""
+
 
 def run_workload(
     job: Task, *, clients: int = 1, bookies: Sequence[BookieProcess] = (), calibration: Calibration | None = None
 ) -> Cell:
     """Measure `job` with `clients` processes, each with the job's window. Raises CommandFailed when one fails."""
     command = [sys.executable, "-m", "bookkeeper.cli.perf.worker", job.to_json()]
-    processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(clients)
-    ]
-    try:
+    with contextlib.ExitStack() as stack:
+        processes = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(clients)
+        ]
+        stack.callback(_kill, processes)  # before their contexts wait for them
         for process in processes:
             _read_line(process, "ready")
         before = snapshot(bookies)
@@ -35,12 +41,7 @@ def run_workload(
         results = [_read_line(process, "operations") for process in processes]
         after = snapshot(bookies)
         for process in processes:
-            process.wait(30)
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            process.wait(END_TIMEOUT_S)
     operations = sum(result["operations"] for result in results)
     if not operations:
         raise CommandFailed(f"nothing was completed within {job.seconds:g} s; take a longer -time or a smaller window")
@@ -56,6 +57,11 @@ def run_workload(
         calibration=calibration,
         ledger_ids=tuple(ledger_id for result in results for ledger_id in result["ledger_ids"]),
     )
+
+
+def _kill(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        process.kill()  # does nothing to one that has ended
 
 
 def _read_line(process: subprocess.Popen[str], wanted: str) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def _find_log(args: argparse.Namespace) -> tuple[int, str]:
         path = os.path.join(directory, log_name(log_id))
         if os.path.exists(path):
             return log_id, path
-    raise CommandFailed(f"no entry log {log_name(log_id)} in {', '.join(directories)}")
+    raise CommandFailed(f"no entry log {log_id} ({log_name(log_id)}) in {', '.join(directories)}")
 
 
 def _is_empty(path: str) -> bool:

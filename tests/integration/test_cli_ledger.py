@@ -1,0 +1,226 @@
+"""`bookkeeper ledger` against a real cluster: streams in, streams out, exit codes, bad input."""
+
+import json
+import os
+import struct
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bookkeeper.blocking import connect
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
+from bookkeeper.embedded.cluster import LocalCluster
+from tests.support.cluster import local_cluster
+from tests.support.command_line import CommandLine, start
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    root = f"/cli-ledger-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def run(cluster: LocalCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """Commands find the cluster through the environment, as an operator would set it."""
+    monkeypatch.setenv("BK_metadataServiceUri", cluster.uri)
+    return CommandLine(capfd, monkeypatch)
+
+
+@pytest.fixture
+def written(run: CommandLine) -> str:
+    """A closed ledger of the lines 0..99."""
+    numbers = b"".join(b"%d\n" % number for number in range(100))
+    return run("ledger", "write", stdin=numbers).out.strip()
+
+
+def numbers(first: int, end: int) -> list[str]:
+    return [str(number) for number in range(first, end)]
+
+
+# --- write and read
+
+
+def test_what_lines_write_read_prints(run: CommandLine, written: str) -> None:
+    outcome = run("ledger", "read", written)
+    assert outcome.lines == numbers(0, 100)
+    assert outcome.err == f"100 entries of ledger {written}\n"
+
+
+def test_writing_says_what_was_written_as_json(run: CommandLine) -> None:
+    value = json.loads(run("ledger", "write", "--json", stdin=b"one\n\nthree").out)
+    assert value == {"ledger_id": value["ledger_id"], "entries": 3, "length": 8}
+    assert run("ledger", "read", value["ledger_id"]).out == "one\n\nthree\n"
+
+
+def test_binary_entries_go_in_and_out_length_prefixed(run: CommandLine) -> None:
+    data = b"".join(struct.pack(">I", len(entry)) + entry for entry in (b"a\nb", b"", b"\r\n"))
+    ledger = run("ledger", "write", "--length-prefixed", stdin=data).out.strip()
+    assert run("ledger", "read", ledger, "--length-prefixed").out.encode() == data
+
+
+@pytest.mark.parametrize("digest", ["crc32c", "crc32", "mac", "dummy"])
+def test_digest_password_quorums_and_custom_metadata_are_as_asked(run: CommandLine, digest: str) -> None:
+    options = ("--digest", digest, "--password", "se cret", "--ensemble", 2, "--ack-quorum", 1, "--custom", "app=test")
+    ledger = run("ledger", "write", *options, stdin=b"x\n").out.strip()
+    shown = json.loads(run("ledger", "show", ledger, "--json", "--secrets").out)
+    assert (shown["digest_type"], shown["password"]) == (digest.upper(), "se cret")
+    assert (shown["ensemble_size"], shown["write_quorum"], shown["ack_quorum"]) == (2, 2, 1)
+    assert shown["custom"] == {"app": "test"}
+    assert run("ledger", "read", ledger, "--password", "se cret").out == "x\n"
+    refused = run("ledger", "read", ledger, "--password", "wrong", code=EXIT_FAILURE)
+    assert f"ledger {ledger}: the password is not the one it was created with" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["-o", "98"], ["98", "99"]),
+        (["-o", "-3"], ["97", "98", "99"]),
+        (["-o", "-1000", "-c", "2"], ["0", "1"]),
+        (["-o", "end"], []),
+        (["-o", "500"], []),
+        (["-c", "0"], []),
+        (["-o", "10", "--last", "12"], ["10", "11", "12"]),
+        (["--last", "1000", "-o", "99"], ["99"]),
+    ],
+)
+def test_where_reading_begins_and_ends(run: CommandLine, written: str, options: list[str], expected: list[str]) -> None:
+    assert run("ledger", "read", written, *options).lines == expected
+
+
+def test_output_is_formatted_as_asked(run: CommandLine, written: str) -> None:
+    assert run("ledger", "read", written, "-c", 2, "-f", r"%l/%o=%s;\n").lines == [f"{written}/0=0;", f"{written}/1=1;"]
+    (line,) = run("ledger", "read", written, "-c", 1, "-J").lines
+    assert json.loads(line) == {"ledger_id": int(written), "entry_id": 0, "size": 1, "payload": "0"}
+
+
+def test_a_chosen_id_is_taken_once(run: CommandLine) -> None:
+    ledger = run("ledger", "write", "--ledger-id", 4_000_000_000, stdin=b"x\n").out.strip()
+    assert ledger == "4000000000"
+    assert "4000000000" in run("ledger", "create", "--ledger-id", 4_000_000_000, code=EXIT_FAILURE).err
+
+
+# --- bad input
+
+
+def test_input_cut_inside_an_entry_keeps_the_whole_ones_and_fails(run: CommandLine, cluster: LocalCluster) -> None:
+    data = struct.pack(">I", 3) + b"one" + struct.pack(">I", 99) + b"half"
+    failed = run("ledger", "write", "--length-prefixed", stdin=data, code=EXIT_FAILURE)
+    assert failed.out == ""
+    assert "the input ends inside entry 1: 8 bytes are left over" in failed.err
+    ledger = failed.err.split()[1]
+    assert f"Ledger {ledger} holds the first 1 entries" in failed.err
+    assert run("ledger", "read", ledger, "--recover").out == "one\n"
+
+
+def test_an_entry_too_large_for_the_bookies_is_refused_with_the_limit(run: CommandLine) -> None:
+    line = b"x" * 3000 + b"\n"
+    failed = run("ledger", "write", "-D", "nettyMaxFrameSizeBytes=2048", stdin=line, code=EXIT_FAILURE)
+    assert "line 1 has 3000 bytes; the limit is 1920" in failed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["read", "123456"], EXIT_FAILURE, "123456"),
+        (["show", "123456"], EXIT_FAILURE, "123456"),
+        (["read", "0", "-o", "somewhere"], EXIT_USAGE, "use beginning, end, -N or an entry id"),
+        (["create", "--ensemble", "2", "--write-quorum", "3"], EXIT_FAILURE, "need ensemble >= write quorum"),
+        (["create", "--ensemble", "9"], EXIT_FAILURE, "the ledger needs 9 bookies and 3 are writable"),
+        (["create", "--custom", "novalue"], EXIT_USAGE, "write it as KEY=VALUE"),
+        (["create", "-D", "readEntryTimeoutSecs=1"], EXIT_FAILURE, "readEntryTimeoutSec"),
+        (["list", "--uri", "zk://127.0.0.1:1/ledgers", "-D", "zkTimeout=500"], EXIT_FAILURE, "127.0.0.1:1"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_thing(
+    run: CommandLine, written: str, words: list[str], code: int, message: str
+) -> None:
+    failed = run("ledger", *words, code=code)
+    assert failed.out == ""
+    assert message in failed.err
+    assert "Traceback" not in failed.err
+
+
+def test_a_reader_that_leaves_early_is_no_failure_of_ours(cluster: LocalCluster, run: CommandLine) -> None:
+    ledger = run("ledger", "write", stdin=b"x" * 60_000 + b"\n").out.strip()
+    reading = start("ledger", "read", ledger, "--uri", cluster.uri, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert reading.stdout is not None
+    reading.stdout.close()
+    _, err = reading.communicate(timeout=60)
+    assert reading.returncode == EXIT_FAILURE
+    assert err == ""
+
+
+# --- create, list, show, delete
+
+
+def test_create_makes_a_closed_ledger_or_an_open_one(run: CommandLine) -> None:
+    closed = run("ledger", "create").out.strip()
+    assert json.loads(run("ledger", "show", closed, "--json").out)["state"] == "CLOSED"
+    still_open = json.loads(run("ledger", "create", "--open", "--json").out)
+    assert still_open["state"] == "OPEN"
+    assert run("ledger", "read", still_open["ledger_id"], "--recover").out == ""
+    assert json.loads(run("ledger", "show", still_open["ledger_id"], "--json").out)["state"] == "CLOSED"
+
+
+def test_show_is_for_people_without_json_and_hides_the_password(run: CommandLine) -> None:
+    ledger = run("ledger", "create", "--password", "hidden").out.strip()
+    shown = run("ledger", "show", ledger).out
+    assert shown.startswith(f"ledger {ledger}: CLOSED, last entry -1, 0 bytes\n  E=3 Qw=2 Qa=2, digest CRC32C\n")
+    assert "hidden" not in shown
+    assert "password" not in json.loads(run("ledger", "show", ledger, "--json").out)
+
+
+def test_list_has_every_ledger_and_the_limit_holds(run: CommandLine, written: str) -> None:
+    everything = run("ledger", "list")
+    assert written in everything.lines
+    assert everything.lines == sorted(everything.lines, key=int)
+    assert run("ledger", "list", "--limit", 1).lines == everything.lines[:1]
+    metadata = [json.loads(line) for line in run("ledger", "list", "--long", "--json").lines]
+    assert [str(value["ledger_id"]) for value in metadata] == everything.lines
+
+
+def test_delete_asks_tries_and_deletes(run: CommandLine) -> None:
+    ledger = run("ledger", "create").out.strip()
+    assert "--force" in run("ledger", "delete", ledger, code=EXIT_USAGE).err
+    assert f"would delete ledger {ledger}" in run("ledger", "delete", ledger, "--dry-run").err
+    assert ledger in run("ledger", "list").lines
+    assert f"deleted ledger {ledger}" in run("ledger", "delete", ledger, "--force").err
+    assert ledger not in run("ledger", "list").lines
+    run("ledger", "delete", ledger, "--force", code=EXIT_FAILURE)
+
+
+# --- tail
+
+
+def test_tail_follows_an_open_ledger_until_it_is_closed(cluster: LocalCluster) -> None:
+    with connect(cluster.uri) as client:
+        ledger = client.create()
+        ledger.append_many([b"0", b"1", b"2"])
+        tail = start("ledger", "tail", ledger.id, "--uri", cluster.uri, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert tail.stdout is not None
+        assert [tail.stdout.readline() for _ in range(3)] == ["0\n", "1\n", "2\n"]
+        ledger.append(b"3")
+        assert tail.stdout.readline() == "3\n"
+        ledger.append(b"4")
+        ledger.close()
+        out, err = tail.communicate(timeout=60)
+    assert (tail.returncode, out, err) == (EXIT_OK, "4\n", "")
+
+
+def test_tail_stops_at_the_end_or_after_a_count(run: CommandLine, written: str) -> None:
+    assert run("ledger", "tail", written, "-e", "-o", -2).lines == ["98", "99"]
+    assert run("ledger", "tail", written, "-c", 3).lines == ["0", "1", "2"]
+    assert run("ledger", "tail", written, "-o", "97").lines == ["97", "98", "99"]
+
+
+def test_tail_never_disturbs_the_writer(cluster: LocalCluster, run: CommandLine) -> None:
+    with connect(cluster.uri) as client, client.create() as ledger:
+        for number in range(5):
+            ledger.append(b"%d" % number)
+        assert run("ledger", "tail", ledger.id, "-c", 4).lines == numbers(0, 4)
+        assert ledger.append(b"still writing") == 5

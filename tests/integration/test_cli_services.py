@@ -1,0 +1,241 @@
+"""`bookkeeper localbookie`, `standalone` and `zookeeper`: processes that start, tell, notice and stop; perf and demo.
+
+Each is run as an operator runs it, as a process of its own. What they start must be gone when they are.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.blocking import connect
+from bookkeeper.cli.demo import ledgers as demo_ledgers
+from bookkeeper.cli.demo.history import Stream
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.perf import calibrate
+from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.embedded.process import free_port
+from bookkeeper.model import BookieId
+from tests.support.cluster import FAST, local_cluster
+from tests.support.command_line import CommandLine, start
+
+TIMEOUT_S = 60
+SETTINGS = [word for key, value in FAST.items() for word in ("-o", f"{key}={value}")]
+
+
+class Service:
+    """A long-running command, and what it said so far."""
+
+    def __init__(self, *words: object) -> None:
+        self.process = start(*words, stderr=subprocess.PIPE)
+        self.said = ""
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Read what it says until `pattern` matches; its end fails the test."""
+        assert self.process.stderr is not None
+        while (found := re.search(pattern, self.said)) is None:
+            line = self.process.stderr.readline()
+            assert line, f"it ended with code {self.process.wait()} before it said {pattern!r}:\n{self.said}"
+            self.said += line
+        return found
+
+    def end(self, sign: signal.Signals) -> int:
+        """Send the signal; the exit code."""
+        self.process.send_signal(sign)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for the end; the exit code."""
+        _, rest = self.process.communicate(timeout=TIMEOUT_S)
+        self.said += rest
+        return self.process.returncode
+
+    @property
+    def children(self) -> list[int]:
+        """The process ids it told."""
+        return [int(pid) for pid in re.findall(r"process (\d+)", self.said)]
+
+
+@pytest.fixture
+def services() -> Iterator[list[Service]]:
+    """Those that a test started; killed at its end if they still run."""
+    started: list[Service] = []
+    yield started
+    for service in started:
+        if service.process.poll() is None:
+            service.process.kill()
+            service.wait()
+
+
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def local_bookies(zookeeper: Any, count: int, *words: object) -> Service:
+    return Service("localbookie", count, "--zookeeper", zookeeper.address, "--port", 0, *SETTINGS, *words)
+
+
+def test_localbookie_starts_tells_how_to_reach_it_and_stops_on_ctrl_c(services: list[Service]) -> None:
+    services.append(service := Service("localbookie", 2, "--zookeeper-port", 0, "--port", 0, *SETTINGS))
+    uri = service.wait_for(r"Cluster is up: (\S+)\n")[1]
+    service.wait_for("Ctrl-C stops everything")
+    directory = Path(service.wait_for(r"log (\S+)/bookie-1/bookie.log")[1])
+    assert len(service.children) == 3
+    with connect(uri) as client:
+        with client.create(ensemble=2) as ledger:
+            ledger.append(b"one")
+        assert len(client.available_bookies().writable) == 2
+    assert service.end(signal.SIGINT) == EXIT_OK
+    assert service.said.endswith("Stopping.\n")
+    assert all(is_gone(pid) for pid in service.children)
+    assert not directory.exists()
+
+
+def test_standalone_keeps_its_data_and_its_bookies_identity(services: list[Service], tmp_path: Path) -> None:
+    """Stopped by SIGTERM and started again in the same directory; ports are picked, the bookie's only once."""
+    words = ("standalone", "--directory", tmp_path / "data", "--zookeeper-port", 0, "--port", 0, *SETTINGS)
+    services.append(first := Service(*words))
+    uri = first.wait_for(r"Cluster is up: (\S+)\n")[1]
+    first.wait_for("Ctrl-C stops everything")
+    with connect(uri) as client, client.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger:
+        ledger.append_many([b"one", b"two"])
+    assert first.end(signal.SIGTERM) == EXIT_OK
+    assert all(is_gone(pid) for pid in first.children)
+
+    services.append(second := Service(*words))
+    uri = second.wait_for(r"Cluster is up: (\S+)\n")[1]
+    second.wait_for("Ctrl-C stops everything")
+    with connect(uri) as client, client.open(ledger.id) as reader:
+        assert [entry.payload for entry in reader.entries()] == [b"one", b"two"]
+    assert second.end(signal.SIGINT) == EXIT_OK
+
+
+def test_a_bookie_that_dies_is_noticed_and_everything_stops(
+    services: list[Service], zookeeper: Any, tmp_path: Path
+) -> None:
+    services.append(service := local_bookies(zookeeper, 2, "--directory", tmp_path))
+    service.wait_for("Ctrl-C stops everything")
+    os.kill(service.children[1], signal.SIGKILL)
+    assert service.wait() == EXIT_FAILURE
+    assert f"bookie 2 (log {tmp_path}/bookie-2/bookie.log) ended by itself" in service.said
+    assert all(is_gone(pid) for pid in service.children)
+
+
+def test_a_bookie_that_cannot_start_is_shown_with_the_end_of_its_log(
+    services: list[Service], zookeeper: Any, tmp_path: Path
+) -> None:
+    services.append(service := local_bookies(zookeeper, 1, "--directory", tmp_path, "-o", "journalMaxSizeMb=5"))
+    assert service.wait() == EXIT_FAILURE
+    assert "bookie 1 ended with code 1" in service.said
+    assert "journalMaxSizeMB" in service.said
+    assert "Traceback" not in service.said
+
+
+def test_a_taken_port_is_named(services: list[Service], tmp_path: Path) -> None:
+    port = free_port()
+    services.append(first := Service("zookeeper", "--port", port, "--directory", tmp_path / "first"))
+    told = first.wait_for(r"ZooKeeper serves on 127.0.0.1:(\d+), process (\d+), log (\S+)\.")
+    assert int(told[1]) == port
+    services.append(second := Service("zookeeper", "--port", port, "--directory", tmp_path / "second"))
+    assert second.wait() == EXIT_FAILURE
+    assert f"port {port} is taken" in second.said
+    assert first.end(signal.SIGTERM) == EXIT_OK
+    assert all(is_gone(pid) for pid in first.children)
+    assert (tmp_path / "first").exists()
+
+
+@pytest.mark.parametrize("words", [["localbookie"], ["localbookie", "0"], ["localbookie", "2", "-o", "nonsense"]])
+def test_wrong_usage_starts_nothing(
+    words: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = CommandLine(capfd, monkeypatch)(*words, code=EXIT_USAGE)
+    assert outcome.out == ""
+
+
+# --- perf and demo
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Four bookies; the demo's test kills one of them."""
+    root = f"/cli-services-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, 4, directory=tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def short_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its figures are not looked at here."""
+    for name in ("ECHO_SECONDS", "SYNC_SECONDS", "APPEND_SECONDS"):
+        monkeypatch.setattr(calibrate, name, 0.1)
+
+
+@pytest.mark.usefixtures("short_calibration")
+def test_perf_writes_then_reads_what_it_wrote(
+    cluster: LocalCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = CommandLine(capfd, monkeypatch)
+    shared = ("--uri", cluster.uri, "-time", 1, "-throttle", 50, "--json")
+    (write,) = json.loads(run("perf", "write", *shared, "--clients", 2, "-ledgers", 2, "-useV2", "false").out)
+    assert (write["protocol"], write["clients"], write["outstanding"], len(write["ledger_ids"])) == (3, 2, 100, 4)
+    assert write["operations_per_s"] > 0
+    assert 0 < write["latency_ms"]["p50"] <= write["latency_ms"]["max"]
+    assert write["copies_per_echo"] > 0
+    assert write["client_writes_per_operation"] > 0
+    (read,) = json.loads(run("perf", "read", *shared, "-ledger", write["ledger_ids"][0]).out)
+    assert (read["workload"], read["protocol"]) == ("read", 2)
+    assert read["operations_per_s"] > 0
+    assert "empty" in _read_of_an_empty_ledger(cluster, run)
+
+
+def _read_of_an_empty_ledger(cluster: LocalCluster, run: CommandLine) -> str:
+    ledger = run("ledger", "create", "--uri", cluster.uri).out.strip()
+    return run("perf", "read", "--uri", cluster.uri, "-time", 1, "-ledger", ledger, code=EXIT_FAILURE).err
+
+
+@pytest.mark.usefixtures("short_calibration")
+def test_perf_bench_runs_a_cluster_of_its_own_and_reads_its_bookies_counters(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = CommandLine(capfd, monkeypatch)
+    outcome = run("perf", "bench", "--sizes", 100, "--windows", 20, "--versions", 2, "-time", 1, *SETTINGS)
+    legend, calibration, header, write, read = outcome.lines
+    assert "E=3 Qw=2 Qa=2 digest CRC32C" in legend
+    assert re.search(r"echo [\d,]+ frames/s, fdatasync p50 [\d.]+ ms", calibration)
+    columns = header.split()
+    assert columns[:5] == ["what", "bytes", "window", "v", "ops/s"]
+    assert write.split()[:4] == ["write", "100", "20", "2"]
+    assert read.split()[:4] == ["read", "100", "20", "2"]
+    assert "-" not in write.split()
+
+
+def test_the_demo_loses_nothing_when_a_bookie_is_killed(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packages = [Stream(f"package-{n}", [b"%d-%d" % (n, i) for i in range(20 + n)]) for n in range(10)]
+    with connect(cluster.uri) as client:
+        written = demo_ledgers.write(cluster, client, packages)
+        assert written.entries == sum(len(stream.entries) for stream in packages)
+        assert not next(b for b in cluster.bookies if b.bookie_id == written.killed).running
+        assert demo_ledgers.verify(client, written) >= 1
+        fragments = client.metadata(written.ledgers["package-5"].ledger_id).fragments
+        assert BookieId(written.killed) in fragments[0].ensemble
+        assert BookieId(written.killed) not in fragments[-1].ensemble
+    assert "all equal to what was acknowledged, 0 missing" in capsys.readouterr().out
+
+
+def test_the_demo_would_notice_a_lost_or_changed_entry(cluster: LocalCluster) -> None:
+    with connect(cluster.uri) as client:
+        with client.create() as ledger:
+            ledger.append_many([b"one", b"two"])
+        for entries in ([b"one"], [b"one", b"tow"], [b"one", b"two", b"three"]):
+            written = demo_ledgers.Written()
+            written.note("package", ledger.id, entries)
+            with pytest.raises(CommandFailed, match=rf"ledger {ledger.id} \(package\)"):
+                demo_ledgers.verify(client, written)
