@@ -205,6 +205,9 @@ class Bookie:
         if needs_key:
             self._access.key_journaled(ledger_id)
 
+    def _may_not_create(self, ledger_id: int) -> bool:
+        return not self._storage.takes_ledgers and not self._storage.exists(ledger_id)
+
     def _synced(self, on_durable: Callable[[], None], error: BaseException | None) -> None:
         if error is not None:
             self.fail(error)
@@ -342,6 +345,9 @@ class Bookie:
             self._answer(reply, Status.UNAUTHORIZED)
             return
         if self._access.fence_state(ledger_id) is FenceState.ABSENT:
+            if self._may_not_create(ledger_id):
+                self._answer(reply, Status.TOO_MANY_REQUESTS)
+                return
             record = fence_record(ledger_id)
             self._append(ledger_id, key, [record], len(record), partial(self._access.fence_durable, ledger_id))
             if self._storage.master_key(ledger_id) is None:
@@ -418,6 +424,9 @@ class Bookie:
         stored = self._storage.explicit_lac(ledger_id)
         if stored is not None and lac_of_packet(stored) >= lac_of_packet(packet):
             self._answer(reply, Status.OK)
+            return
+        if self._may_not_create(ledger_id):
+            self._answer(reply, Status.TOO_MANY_REQUESTS)
             return
         record = explicit_lac_record(ledger_id, packet)
         on_durable = partial(self._lac_durable, ledger_id, packet, reply)

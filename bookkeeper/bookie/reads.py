@@ -26,7 +26,8 @@ OnResults = Callable[[Results], None]
 class EntryReads:
     """Looks entries up. Thread: reactor; disk work on `worker`.
 
-    entries_max: entries being read from the disk at once; more are answered TOO_MANY_REQUESTS.
+    entries_max: entries being read from the disk at once; more are answered TOO_MANY_REQUESTS, except that one batch
+    is always taken when none is being read.
     Bodies come as the storage holds them, uncopied.
     """
 
@@ -85,7 +86,7 @@ class EntryReads:
 
     def _read_cold(self, ledger_id: int, entry_ids: Sequence[int], on_results: OnResults) -> None:
         count = len(entry_ids)
-        if self.cold_count + count > self._entries_max:
+        if self.cold_count and self.cold_count + count > self._entries_max:
             on_results([Status.TOO_MANY_REQUESTS] * count)
             return
         self.cold_count += count

@@ -21,6 +21,10 @@ class EntryStorage(Protocol):
     def is_full(self) -> bool:
         """The write buffers are at their bound; more is taken only after a flush."""
 
+    @property
+    def takes_ledgers(self) -> bool:
+        """False while a ledger that is not there must not be created."""
+
     def is_loaded(self, ledger_id: int) -> bool:
         """True when the other calls about this ledger need no disk."""
 

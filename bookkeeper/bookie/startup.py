@@ -36,7 +36,7 @@ class ReplayCounters:
 
 
 class StorageReplay:
-    """Puts journal records into a storage, flushing whenever its buffers are full. Thread: the one that replays."""
+    """Puts journal records into a storage; flushes and checkpoints as its buffers fill. Thread: the one that replays."""
 
     def __init__(self, storage: LedgerStorage) -> None:
         self._storage = storage
@@ -45,10 +45,12 @@ class StorageReplay:
     def entries(self, ledger_id: int, entry_ids: list[int], bodies: list[bytes]) -> None:
         """Entries, whether the storage has them already or not."""
         storage = self._storage
-        if storage.should_flush or storage.is_full:
+        if storage.should_flush:
             storage.rotate()
-            while storage.snapshot_count:
-                storage.flush_snapshot()
+            storage.flush_snapshot()
+        if storage.needs_checkpoint:
+            storage.rotate()
+            storage.checkpoint()
         storage.add(ledger_id, entry_ids, bodies)
         self.counters.entries += len(entry_ids)
 

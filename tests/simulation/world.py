@@ -241,7 +241,6 @@ class SimulatedBookie:
         def worker(name: str) -> SimulatedWorker:
             return SimulatedWorker(name, process, self.rng, delay_max_s=self._disk_delay_max_s)
 
-        self.serves = False
         self.mode = ModeSwitch()
         storage_worker = worker("storage")
         storage = self._storage = LedgerStorage(fs, LedgerDirectories(LEDGER_DIRS), STORAGE_SETTINGS)

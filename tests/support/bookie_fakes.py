@@ -47,6 +47,7 @@ class FakeStorage:
         self.cold_ledgers: set[int] = set()
         self.cold_entries: set[tuple[int, int]] = set()
         self.is_full = False
+        self.takes_ledgers = True
         self.error: Exception | None = None
         """Raised by the next `add`."""
         self.cold_error: Exception | None = None

@@ -16,7 +16,7 @@ from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import CorruptRecord, StorageError
-from bookkeeper.filesystem import File, OpenMode
+from bookkeeper.filesystem import File, FileSystem, OpenMode
 
 TEMPORARY_SUFFIX = ".new"
 _WALK_PAGES = 128
@@ -47,7 +47,8 @@ def index_path(directory: str, ledger_id: int) -> str:
 class IndexFiles:
     """Index files by ledger id. Thread: any."""
 
-    def __init__(self, directories: LedgerDirectories, files: OpenFiles) -> None:
+    def __init__(self, fs: FileSystem, directories: LedgerDirectories, files: OpenFiles) -> None:
+        self._fs = fs
         self._directories = directories
         self._files = files
         self.strict = False
@@ -74,7 +75,17 @@ class IndexFiles:
                     "keep the one that belongs to this bookie"
                 )
             found = loaded
+        if found is None:
+            self._check_directories()
         return found
+
+    def _check_directories(self) -> None:
+        """A disk that is no longer mounted has no index file either; only a directory that is there can deny (I-31)."""
+        for directory in self._directories.index_dirs:
+            if not self._fs.is_dir(current(directory)):
+                raise StorageError(
+                    f"index directory {current(directory)} is gone: mount its disk and restart the bookie"
+                )
 
     def _load_file(self, file: File, path: str, directory: str) -> LoadedIndex:
         header = fmt.decode_header(file.pread(fmt.HEADER_SIZE, 0), path)

@@ -205,11 +205,12 @@ class LedgerCache:
         for ledger_id, entry_ids, locations in runs:
             with self.lock:
                 state = self._states[ledger_id]
-                self.page_bytes += state.put(entry_ids, locations)
+                grown = state.put(entry_ids, locations)
+                self.page_bytes += grown
                 if entry_ids[-1] > state.last_entry_id:
                     state.last_entry_id = entry_ids[-1]
                 self._dirty[ledger_id] = state
-                self._dirty_bytes += PAGE_OVERHEAD_BYTES + 8 * len(entry_ids)
+                self._dirty_bytes += max(grown, PAGE_OVERHEAD_BYTES + 8 * len(entry_ids))
         with self.lock:
             self._evict_pages()
 

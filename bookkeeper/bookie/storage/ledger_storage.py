@@ -71,7 +71,7 @@ class LedgerStorage:
         self._settings = settings
         self._files = OpenFiles(fs, settings.open_files_max)
         self._logs = EntryLogs(fs, directories, self._files, entry_log_bytes_max=settings.entry_log_bytes_max)
-        self._index_files = IndexFiles(directories, self._files)
+        self._index_files = IndexFiles(fs, directories, self._files)
         self._cache = LedgerCache(
             self._index_files, bytes_max=settings.index_cache_bytes_max, ledgers_max=settings.ledger_states_max
         )
@@ -140,8 +140,18 @@ class LedgerStorage:
 
     @property
     def is_full(self) -> bool:
-        """True when `add` must not be called: the buffer is at its bound and both snapshots wait for the disk."""
-        return self._active.size >= self._settings.memtable_bytes_max and len(self._snapshots) >= SNAPSHOTS_MAX
+        """True when no more entries must be added: buffer and snapshots, or the index, wait for the disk."""
+        settings = self._settings
+        return (
+            (self._active.size >= settings.memtable_bytes_max and len(self._snapshots) >= SNAPSHOTS_MAX)
+            or self._cache.dirty_bytes >= settings.index_cache_bytes_max
+            or not self.takes_ledgers
+        )
+
+    @property
+    def takes_ledgers(self) -> bool:
+        """False while so many ledgers wait for a checkpoint that no more may be created."""
+        return self._cache.dirty_ledger_count < self._settings.dirty_ledgers_max
 
     @property
     def should_flush(self) -> bool:
@@ -385,7 +395,7 @@ class LedgerStorage:
         Raises as `flush_snapshot`.
         """
         self._check_usable()
-        while self._snapshots:
+        for _ in self._snapshots:  # not those that adds fill meanwhile: under load that would never end
             self.flush_snapshot()
         with _Fatal(self):
             self._logs.sync()
@@ -407,8 +417,12 @@ class LedgerStorage:
 
     @property
     def needs_checkpoint(self) -> bool:
-        """True when half of the index cache is dirty: it could not be bounded for long."""
-        return self._cache.dirty_bytes > self._settings.index_cache_bytes_max // 2
+        """True when half of the index cache or of the ledgers is dirty: it could not be bounded for long."""
+        settings = self._settings
+        return (
+            self._cache.dirty_bytes > settings.index_cache_bytes_max // 2
+            or self._cache.dirty_ledger_count > settings.dirty_ledgers_max // 2
+        )
 
     @property
     def rolled_log_count(self) -> int:

@@ -562,6 +562,19 @@ def test_an_add_that_the_storage_refuses_creates_no_ledger() -> None:
     assert bench.journal.queued == []
 
 
+def test_no_fence_or_lac_creates_a_ledger_while_too_many_wait_for_the_disk() -> None:
+    bench = BookieBench()
+    bench.add([0])
+    bench.settle()
+    bench.storage.takes_ledgers = False
+    assert bench.fence(ledger_id=8) == [Status.TOO_MANY_REQUESTS]
+    assert bench.write_lac(0, ledger_id=8) == [Status.TOO_MANY_REQUESTS]
+    assert not bench.storage.exists(8)
+    known = bench.fence()
+    bench.settle()
+    assert known == [body_of(7, 0)]
+
+
 # --- waiting for the disk -----------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from bookkeeper.bookie.storage.disks import LedgerDirectories
+from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, StorageSettings
 from bookkeeper.errors import CorruptRecord, InvalidArgument, StorageError
 from bookkeeper.model import LAST_ENTRY, Status
@@ -338,4 +340,63 @@ def test_a_ledger_that_two_threads_load_at_once_has_one_state() -> None:
     stored.storage.load_cold(7)
     assert reads > 2
     assert stored.storage.is_fenced(7)
+    stored.check()
+
+
+def test_an_index_directory_that_is_gone_denies_nothing() -> None:
+    """I-31: its disk may not be mounted."""
+    stored = StoredLedgers()
+    directories = LedgerDirectories(("/a",), ("/gone",))
+    storage = LedgerStorage(stored.fs, directories, StorageSettings())
+    assert storage.read_cold(5, [0]) == [Status.IO_ERROR]
+    with pytest.raises(StorageError, match="/gone/current"):
+        storage.load_cold(5)
+
+
+def test_ledgers_that_wait_for_a_checkpoint_are_bounded() -> None:
+    stored = StoredLedgers(settings=StorageSettings(dirty_ledgers_max=10))
+    for ledger_id in range(6):
+        stored.fence(ledger_id)
+    assert stored.storage.needs_checkpoint
+    assert not stored.storage.is_full
+    for ledger_id in range(6, 10):
+        stored.fence(ledger_id)
+    assert stored.storage.is_full
+    assert not stored.storage.takes_ledgers
+    stored.checkpoint()
+    assert not stored.storage.is_full
+    assert stored.storage.takes_ledgers
+
+
+def test_locations_that_wait_for_a_checkpoint_are_bounded_by_the_memory_they_take() -> None:
+    """Entries far apart cost a whole page each."""
+    stored = StoredLedgers(settings=StorageSettings(index_cache_bytes_max=256 * 1024))
+    stored.add(7, 1023, 20, step=1024)
+    stored.flush()
+    assert stored.storage.memory_bytes > 20 * 8192
+    assert stored.storage.needs_checkpoint
+    stored.add(7, 1023 + 20 * 1024, 20, step=1024)
+    stored.flush()
+    assert stored.storage.is_full
+    stored.checkpoint()
+    assert not stored.storage.is_full
+    stored.check()
+
+
+def test_a_checkpoint_ends_although_adds_fill_buffers_as_fast_as_it_writes_them() -> None:
+    stored = StoredLedgers(settings=StorageSettings(memtable_bytes_max=1000))
+    refills = 0
+
+    def add_more(op: Op, path: str) -> None:
+        nonlocal refills
+        if op is Op.WRITE and path.endswith(".log") and stored.storage.can_rotate and refills < 50:
+            refills += 1
+            stored.add(7, refills * 10, 10)
+            stored.storage.rotate()
+
+    stored.add(7, 0, 10)
+    stored.fs.on_operation = add_more
+    stored.checkpoint()
+    assert refills < 10
+    stored.fs.on_operation = None
     stored.check()
