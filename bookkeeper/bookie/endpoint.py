@@ -203,7 +203,7 @@ class Connection:
 
     def makeConnection(self, transport: Any) -> None:
         """The connection is up."""
-        self._peer = str(transport.getPeer())
+        self._peer = _name_of(transport.getPeer())
         if not self._service.admit(self):
             self._warn(
                 "too many connections",
@@ -304,7 +304,15 @@ class Connection:
         else:
             inbox.popleft()
             if isinstance(request, Malformed):
-                self._warn("malformed", "Refused a request from {peer}: {reason}", reason=request.reason)
+                self._warn(
+                    "malformed",
+                    "Refused a request from {peer}: {operation} of ledger {ledger_id}, entry {entry_id}: {reason}; "
+                    "the fault is that client's",
+                    operation=request.operation.value,
+                    ledger_id=request.ledger_id,
+                    entry_id=request.entry_id,
+                    reason=request.reason,
+                )
         self._open_requests += 1
         assert self._dispatcher is not None
         self._dispatcher.dispatch(request)
@@ -430,3 +438,9 @@ class Connection:
     def _warn(self, subject: str, template: str, **fields: object) -> None:
         if self._service.log_limit.admits(subject):
             log.warn(template, peer=self._peer, **fields)
+
+
+def _name_of(peer: object) -> str:
+    """host:port of a TCP peer."""
+    host, port = getattr(peer, "host", None), getattr(peer, "port", None)
+    return str(peer) if host is None else f"{host}:{port}"

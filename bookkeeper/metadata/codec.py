@@ -47,7 +47,10 @@ def parse_ledger(data: bytes, path: str) -> LedgerMetadata:
     end = data.find(b"\n", len(HEADER), len(HEADER) + _VERSION_DIGITS_MAX + 1)
     if not data.startswith(HEADER) or end < 0:
         what = "empty" if not data else f"it begins with {data[:40]!r}"
-        raise MetadataCorrupt(f"{path}: not ledger metadata: {what}")
+        raise MetadataCorrupt(
+            f"{path}: not ledger metadata: {what}; something else wrote there. A dump is put back by "
+            "'bookkeeper shell ledgermetadata -restorefromfile'"
+        )
     digits = data[len(HEADER) : end]
     if not digits.isdigit():
         raise MetadataCorrupt(f"{path}: {digits!r} is not a metadata format version")
@@ -63,7 +66,10 @@ def parse_ledger(data: bytes, path: str) -> LedgerMetadata:
         raise MetadataCorrupt(f"{path}: {error}") from error
     if version == 0:
         raise MetadataCorrupt(f"{path}: metadata format version 0 does not exist")
-    raise MetadataTooNew(f"{path}: metadata format version {version}; this release reads up to {VERSION_MAX}")
+    raise MetadataTooNew(
+        f"{path}: metadata format version {version}; this release reads up to {VERSION_MAX}; "
+        "use a newer release of this program"
+    )
 
 
 def format_ledger(metadata: LedgerMetadata) -> bytes:

@@ -172,7 +172,9 @@ class JournalScan:
         if found is not None:
             raise self._corrupt(
                 position,
-                f"no valid group is here, but one follows at offset {found}: acknowledged records are damaged",
+                f"no valid group is here, but one follows at offset {found}: acknowledged records are damaged; "
+                "restore the file from a copy. If there is none, 'bookkeeper shell bookieformat' empties this bookie, "
+                "and only other bookies hold its entries",
             )
 
     def valid_group_after(self, offset: int) -> int | None:
