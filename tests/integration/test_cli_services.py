@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ from bookkeeper.cli.demo import ledgers as demo_ledgers
 from bookkeeper.cli.demo.history import Stream
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed
 from bookkeeper.cli.perf import calibrate
-from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.cli.perf.counters import read_metrics
+from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.model import BookieId
 from tests.support.cluster import FAST, local_cluster
@@ -167,6 +170,22 @@ def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     root = f"/cli-services-{os.urandom(3).hex()}"
     with local_cluster(zookeeper.address, root, 4, directory=tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster
+
+
+def test_a_bookie_tells_its_heartbeat_and_its_metrics_over_http(cluster: LocalCluster) -> None:
+    port = free_port()
+    settings = {**FAST, "httpServerEnabled": "true", "httpServerPort": str(port)}
+    bookie = LocalBookie(9, cluster.directory / "bookie-9", cluster.uri, free_port(), settings)
+    bookie.start()
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/heartbeat", timeout=TIMEOUT_S) as answer:
+            assert answer.read() == b"OK\n"
+        assert bookie.metrics_url is not None
+        assert read_metrics(bookie.metrics_url)["bookie_journal_JOURNAL_SYNC_count"] >= 0
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/nonsense", timeout=TIMEOUT_S)
+    finally:
+        assert bookie.stop() == EXIT_OK
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import importlib
 
-from bookkeeper.cli.connection import add_connection_arguments
+from bookkeeper.cli.connection import DIGESTS, add_connection_arguments
 
 ACTIONS = {
     "create": ("bookkeeper.cli.ledger.inspect", "create"),
@@ -84,7 +84,7 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--digest",
-        choices=["crc32c", "crc32", "mac", "dummy"],
+        choices=DIGESTS,
         default="crc32c",
         help="checksum of entries (default: %(default)s)",
     )

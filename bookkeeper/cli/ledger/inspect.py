@@ -6,21 +6,9 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from bookkeeper.cli.connection import connect
+from bookkeeper.cli.connection import connect, digest_type_of
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, confirm, note, print_json, print_json_line
-from bookkeeper.model import DigestType, LedgerMetadata
-
-DIGEST_NAMES = {
-    "crc32c": DigestType.CRC32C,
-    "crc32": DigestType.CRC32,
-    "mac": DigestType.MAC,
-    "dummy": DigestType.DUMMY,
-}
-
-
-def digest_type_of(name: str) -> DigestType:
-    """The digest type of a name in any case."""
-    return DIGEST_NAMES[name.lower()]
+from bookkeeper.model import LedgerMetadata
 
 
 def parse_custom(pairs: Sequence[str]) -> dict[str, bytes]:

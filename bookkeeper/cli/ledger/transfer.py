@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import client_settings, connect
-from bookkeeper.cli.ledger.inspect import digest_type_of, parse_custom
+from bookkeeper.cli.connection import client_settings, connect, digest_type_of
+from bookkeeper.cli.ledger.inspect import parse_custom
 from bookkeeper.cli.ledger.lines import chunks_of, formatter_of, read_length_prefixed, read_lines
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, note, print_json
 

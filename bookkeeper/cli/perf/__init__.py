@@ -2,8 +2,9 @@
 
 calibrate.py   echo frames/s, fdatasync times, append rate: taken in the same run, sharing no code with the codec
 latency.py     weighted latency histogram
-workload.py    one client process: writes or reads with a fixed number of outstanding entries
-counters.py    CPU time and counters of client and bookie processes
+worker.py      one client process: writes or reads with a fixed number of outstanding entries
+run.py         client processes that measure together, summed up
+counters.py    CPU time and counters of bookie processes
 report.py      the table and the JSON
-command.py     arguments, client processes, and `bench` with a cluster of its own
+command.py     arguments, and `bench` with a cluster of its own
 """

@@ -20,7 +20,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bookkeeper.cli.connection import add_connection_arguments, client_settings, parse_settings
+from bookkeeper.cli.connection import (
+    DIGESTS,
+    add_connection_arguments,
+    client_settings,
+    digest_type_of,
+    parse_settings,
+)
 from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note, print_json
 from bookkeeper.cli.perf.calibrate import calibrate
@@ -28,8 +34,6 @@ from bookkeeper.cli.perf.counters import BookieProcess, process_memory_bytes
 from bookkeeper.cli.perf.report import Cell, print_cells, print_legend
 from bookkeeper.cli.perf.run import run_workload
 from bookkeeper.cli.perf.worker import Task
-
-DIGESTS = {"crc32c": "CRC32C", "crc32": "CRC32", "mac": "MAC", "dummy": "DUMMY"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -145,7 +149,7 @@ def _task(args: argparse.Namespace, uri: str, kind: str, entry_size: int, outsta
         seconds=args.time,
         warmup_entries=args.warmupMessages,
         use_v2=use_v2,
-        digest=DIGESTS[args.digest],
+        digest=digest_type_of(args.digest).name,
         password=args.password,
     )
 
