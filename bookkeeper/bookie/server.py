@@ -40,6 +40,7 @@ from bookkeeper.bookie.identity import (
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.notify import notify
+from bookkeeper.bookie.sessions import SessionFile
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import DiskMonitor, DiskVerdict, LedgerDirectories, current, measure
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
@@ -187,6 +188,7 @@ class BookieServer:
     async def _start_storage(self) -> None:
         settings, fs = self._settings, self._fs
         storage_worker, read_worker = self._worker("storage"), self._worker("read")
+        self._read_worker = read_worker
         storage = self._storage = LedgerStorage(fs, self._directories, tuning.storage_settings(settings))
         ledger_dirs = self._directories.ledger_dirs
         startup.check_unsynced_leftovers(fs, ledger_dirs, journal_was_off=self._journal_was_off)
@@ -304,6 +306,8 @@ class BookieServer:
             endpoints.append(Endpoint("httpserver", host, self._http.getHost().port, "http"))
         self._info = BookieServiceInfo(tuple(endpoints))
         registration = self._store.registration
+        # The lock of this directory is held: whoever noted a session there is dead, and need not be waited for.
+        registration.keep_sessions(SessionFile(self._fs, current(self._journal_dirs[0]), self._read_worker))
         registered = self._mode.mode
         await registration.register(self.bookie_id, self._info, registered)
         registration.watch(self._on_registration)

@@ -5,7 +5,8 @@
     READ_ONLY    R/available/readonly/id       create it, then remove R/available/id
 
 So a bookie that changes its mode is in both for a moment and never in none. A node of another session is waited for: it
-is that of a predecessor which did not say goodbye, and goes with its session, or that of a living rival.
+is that of a predecessor which did not say goodbye, and goes with its session, or that of a living rival. Only where a
+`SessionRecord` says that the session was this very bookie's, and that its process is dead, the node is removed at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from twisted.python.failure import Failure
 from bookkeeper.errors import AlreadyRegistered, MetadataError, MetadataUnavailable, NotInitialised
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
 from bookkeeper.metadata.service_info import check_bookie_id, format_service_info
-from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, RegistrationListener, StoreState, Watch
+from bookkeeper.metadata.store import (
+    MetadataSettings,
+    RegistrationEvent,
+    RegistrationListener,
+    SessionRecord,
+    StoreState,
+    Watch,
+)
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, NodeKind, Stat, Tree, TreeEvent
 from bookkeeper.metadata.watches import Listeners
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo
@@ -53,11 +61,16 @@ class ZnodeRegistration:
         self._phase = _Phase.IDLE
         self._wanted: tuple[BookieId, BookieServiceInfo, BookieMode] | None = None
         self._registered_session = 0
+        self._record: SessionRecord | None = None
         tree.watch_state(self._on_state)
 
     def register(self, bookie_id: BookieId, info: BookieServiceInfo, mode: BookieMode) -> Deferred[None]:
         """See Registration."""
         return self._turn.run(lambda: Deferred.fromCoroutine(self._register(bookie_id, info, mode)))
+
+    def keep_sessions(self, record: SessionRecord) -> None:
+        """See Registration."""
+        self._record = record
 
     def unregister(self, bookie_id: BookieId) -> Deferred[None]:
         """See Registration."""
@@ -139,6 +152,8 @@ class ZnodeRegistration:
         other = BookieMode.READ_ONLY if mode is BookieMode.WRITABLE else BookieMode.WRITABLE
         while True:
             session_id = self._tree.session_id
+            if self._record is not None and session_id != 0:
+                await self._record.add(session_id)
             if mode is BookieMode.READ_ONLY:
                 await self._ensure_read_only_directory(bookie_id)
             await self._own(bookie_id, self._path(bookie_id, mode), format_service_info(info))
@@ -172,6 +187,11 @@ class ZnodeRegistration:
                 if await self._try_update(errand, path, data):
                     return
                 continue
+            if stat.owner in self._predecessors:
+                self._tree.forget(path, changed.fire)
+                log.info("Removing the registration that a dead process of {bookie_id} left", bookie_id=bookie_id)
+                await self._remove(errand, path, stat)
+                continue
             left_s = give_up_s - self._clock.seconds()
             if left_s <= 0:
                 self._tree.forget(path, changed.fire)
@@ -204,19 +224,35 @@ class ZnodeRegistration:
         return True
 
     async def _withdraw(self, path: str) -> None:
-        """Remove the node if it is this session's. One of a predecessor's session goes by itself."""
+        """Remove the node if it is this session's, or a recorded one's. Any other goes with its session."""
         errand = self._errand(f"withdraw {path}")
         while True:
             stat = await errand.stat(path)
-            if stat is None or stat.owner != self._tree.session_id:
+            if stat is None or stat.owner not in {self._tree.session_id, *self._predecessors}:
                 return
-            try:
-                await errand.delete(path, stat.version, stat.creation_id)
+            if await self._remove(errand, path, stat):
                 return
-            except NodeAbsent:
-                return
-            except NodeChanged:
-                errand.check_time(f"{path} keeps changing")
+
+    async def _remove(self, errand: Errand, path: str, stat: Stat) -> bool:
+        """Remove the node that was seen; False when it has changed meanwhile.
+
+        The store compares versions only: a rival's node made in that very moment could go instead. A rival with this
+        id is refused by the cookie and by the directory locks, and would register again.
+        """
+        try:
+            await errand.delete(path, stat.version, stat.creation_id)
+        except NodeAbsent:
+            return True
+        except NodeChanged:
+            errand.check_time(f"{path} keeps changing")
+            return False
+        return True
+
+    @property
+    def _predecessors(self) -> frozenset[int]:
+        """Sessions of this bookie that are over, though the store may not know it yet."""
+        known = frozenset(self._record.known()) if self._record is not None else frozenset()
+        return known - {self._tree.session_id, 0}
 
     def _path(self, bookie_id: BookieId, mode: BookieMode) -> str:
         directory = "available" if mode is BookieMode.WRITABLE else "available/readonly"

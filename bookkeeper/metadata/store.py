@@ -16,7 +16,7 @@ What holds for every method:
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -163,6 +163,16 @@ class BookieWatch(Protocol):
         """
 
 
+class SessionRecord(Protocol):
+    """The sessions of one bookie's processes, kept where only one process at a time can be."""
+
+    def known(self) -> Collection[int]:
+        """Sessions noted; all but this process's newest are over, or their process is certainly dead."""
+
+    def add(self, session_id: int) -> Deferred[None]:
+        """Note this process's session; fires once that is durable. Never fails."""
+
+
 class Registration(Protocol):
     """This process's own bookie registration; gone when its session is."""
 
@@ -171,6 +181,9 @@ class Registration(Protocol):
 
         Another session's registration of the id is waited for up to `registration_wait_s`, then AlreadyRegistered.
         """
+
+    def keep_sessions(self, record: SessionRecord) -> None:
+        """From now on note each session before it registers, and remove what recorded earlier ones left at once."""
 
     def unregister(self, bookie_id: BookieId) -> Deferred[None]:
         """Withdraw it. Harmless when it is not registered."""

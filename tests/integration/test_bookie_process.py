@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,44 @@ def test_a_clean_stop_exits_with_zero_and_needs_no_replay(bookie: LocalBookie) -
     with RawClient(bookie.port) as client:
         assert len(read_bodies(client, range(100))) == 100
     assert "Replayed 100 entries" not in log_of(bookie)
+
+
+def test_a_killed_bookie_registers_again_without_waiting_for_its_old_session(
+    zookeeper: Any, ledgers_root: str, tmp_path: Path
+) -> None:
+    """Twice: the second predecessor had removed the first one's registration."""
+    slow = {"zkTimeout": "10000"}
+    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path, settings=slow) as cluster:
+        (bookie,) = cluster.bookies
+        client = KazooClient(hosts=zookeeper.address)
+        client.start()
+        try:
+            path = f"{ledgers_root}/available/{bookie.bookie_id}"
+            for _ in range(2):
+                owner = client.exists(path).ephemeralOwner
+                bookie.kill()
+                started = time.monotonic()
+                bookie.start()
+                taken_s = time.monotonic() - started
+                assert client.exists(path).ephemeralOwner != owner
+                assert taken_s < 2.0
+        finally:
+            client.stop()
+            client.close()
+
+
+def test_a_killed_bookie_waits_for_a_session_that_it_has_no_record_of(
+    zookeeper: Any, ledgers_root: str, tmp_path: Path
+) -> None:
+    slow = {"zkTimeout": "4000"}
+    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path, settings=slow) as cluster:
+        (bookie,) = cluster.bookies
+        bookie.kill()
+        (record,) = tmp_path.rglob("metadata.sessions")
+        record.write_bytes(b"damaged")
+        bookie.start()
+        assert "Waiting for an older registration" in log_of(bookie)
+        assert "Ignoring" in log_of(bookie)
 
 
 def test_sigint_stops_as_sigterm_does(bookie: LocalBookie) -> None:

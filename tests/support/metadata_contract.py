@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from bookkeeper.errors import (
     AlreadyRegistered,
@@ -529,6 +529,53 @@ async def a_predecessors_registration_is_waited_for(world: World) -> None:
     await registering
     await new.sync()
     assert (await new.bookies.current()).writable == {BOOKIE: service_info("new")}
+
+
+class Sessions:
+    """A SessionRecord in memory."""
+
+    def __init__(self, *known: int) -> None:
+        self.sessions = list(known)
+
+    def known(self) -> list[int]:
+        return self.sessions
+
+    def add(self, session_id: int) -> Deferred[None]:
+        self.sessions.append(session_id)
+        return succeed(None)
+
+
+@fact
+async def a_dead_predecessors_registration_is_removed_at_once(world: World) -> None:
+    """Its session is recorded, so its process is dead; in the other mode too."""
+    await cluster(world)
+    for mode in BookieMode:
+        old = await world.connect()
+        new = await world.connect(settings=MetadataSettings(registration_wait_s=0.0))
+        old_sessions = Sessions()
+        old.registration.keep_sessions(old_sessions)
+        await old.registration.register(BOOKIE, service_info("bookie-a"), mode)
+        new_sessions = Sessions(*old_sessions.sessions)
+        new.registration.keep_sessions(new_sessions)
+        await new.registration.register(BOOKIE, service_info("new"), BookieMode.WRITABLE)
+        assert len(new_sessions.sessions) == len(old_sessions.sessions) + 1
+        await new.sync()
+        found = await new.bookies.current()
+        assert (found.writable, found.read_only) == ({BOOKIE: service_info("new")}, {})
+        await new.close()
+        await old.close()
+
+
+@fact
+async def a_registration_of_a_session_that_is_not_recorded_is_left_alone(world: World) -> None:
+    """I-18: only its own record proves that the other process is dead."""
+    first = await cluster(world)
+    await first.registration.register(BOOKIE, service_info("bookie-a"), BookieMode.WRITABLE)
+    rival = await world.connect(settings=MetadataSettings(registration_wait_s=0.5))
+    rival.registration.keep_sessions(Sessions(4711))
+    await raises(AlreadyRegistered, rival.registration.register(BOOKIE, service_info("b"), BookieMode.WRITABLE))
+    await rival.sync()
+    assert (await rival.bookies.current()).writable == {BOOKIE: service_info("bookie-a")}
 
 
 @fact
