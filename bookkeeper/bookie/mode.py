@@ -18,6 +18,7 @@ class ReadOnlyReason(enum.Enum):
     CONFIGURED = "forced by the configuration"
     OPERATOR = "ordered by the operator"
     DISK_FULL = "ledger directories are full"
+    NO_ROOM = "a write to the ledger directories found no space, whatever the disks' usage says (quota, inodes)"
 
 
 class ModeSwitch:

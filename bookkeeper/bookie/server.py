@@ -212,7 +212,8 @@ class BookieServer:
             self._reactor,
             tuning.storage_settings(settings),
             on_failure=self._fail,
-            on_disks_full=self._disks.check_now,
+            on_disks_full=self._on_no_room,
+            on_room=partial(self._mode.allow, ReadOnlyReason.NO_ROOM),
         )
         if settings.force_read_only:
             self._mode.forbid(ReadOnlyReason.CONFIGURED)
@@ -324,6 +325,13 @@ class BookieServer:
         return DiskUsage(
             total=sum(usage.total for usage in devices.values()), free=sum(usage.free for usage in devices.values())
         )
+
+    def _on_no_room(self) -> None:
+        """A flush found no space although the disks did not look full, or not yet."""
+        assert self._disks is not None
+        if self._settings.read_only_mode_enabled:
+            self._mode.forbid(ReadOnlyReason.NO_ROOM)
+        self._disks.check_now()
 
     def _on_disks(self, verdict: DiskVerdict) -> None:
         settings = self._settings

@@ -17,8 +17,9 @@ from twisted.logger import Logger
 from bookkeeper.bookie.journal.mark import mark_name, read_marks, write_marks
 from bookkeeper.bookie.journal.replay import replay
 from bookkeeper.bookie.storage.disks import current
+from bookkeeper.bookie.storage.entry_log import is_no_space
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
-from bookkeeper.errors import StorageError
+from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.model import LogMark
 
@@ -36,7 +37,7 @@ class ReplayCounters:
 
 
 class StorageReplay:
-    """Puts journal records into a storage; flushes and checkpoints as its buffers fill. Thread: the one that replays."""
+    """Puts journal records into a storage; flushes and checkpoints as its buffers fill. Thread: of the replay."""
 
     def __init__(self, storage: LedgerStorage) -> None:
         self._storage = storage
@@ -110,8 +111,18 @@ def recover(
 
 
 def persist_marks(fs: FileSystem, mark_dirs: Sequence[str], marks: Sequence[LogMark]) -> list[LogMark]:
-    """Write each journal's mark durably into all ledger directories; return what is durable everywhere. Blocking."""
-    return [write_marks(fs, mark_dirs, mark_name(index, len(marks)), mark) for index, mark in enumerate(marks)]
+    """Write each journal's mark durably into all ledger directories; return what is durable everywhere. Blocking.
+
+    Raises NoWritableDisk on a full disk: the old marks stay, some directories may have the new one, try again.
+    """
+    try:
+        return [write_marks(fs, mark_dirs, mark_name(index, len(marks)), mark) for index, mark in enumerate(marks)]
+    except OSError as error:
+        if not is_no_space(error):
+            raise
+        raise NoWritableDisk(
+            f"no room for the mark of the journal: {error}; free space in {', '.join(mark_dirs)}"
+        ) from error
 
 
 def check_unsynced_leftovers(fs: FileSystem, ledger_dirs: Sequence[str], *, journal_was_off: bool) -> None:

@@ -86,6 +86,7 @@ def disk_settings(settings: ServerSettings) -> DiskSettings:
         warn_threshold=settings.disk_usage_warn_threshold,
         low_water_mark=settings.disk_usage_low_water,
         read_only_on_any_full=settings.read_only_on_any_disk_full,
+        entry_log_free_bytes_min=settings.entry_log_free_bytes_min,
         check_interval_s=settings.disk_check_interval_s,
     )
 

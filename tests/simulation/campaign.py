@@ -1,9 +1,9 @@
 """One run: writers, readers and recoverers at work while everything breaks, then peace, then the reckoning.
 
 0 .. FAULT_SECONDS  faults at random moments: power cuts and kills of bookies (also in the middle of a file
-                    operation), disk errors, bookies that turn read-only, connections cut, hosts partitioned, slow
-                    links, metadata calls failed or their replies lost, sessions expired, clients killed; some aimed at
-                    the moments in which a promise hangs by a thread
+                    operation), disk errors, full disks, bookies that turn read-only, connections cut, hosts
+                    partitioned, slow links, metadata calls failed or their replies lost, sessions expired, clients
+                    killed; some aimed at the moments in which a promise hangs by a thread
 then                faults stop, everything restarts; every ledger is recovered by two clients at once and read
                     by both; all promises are checked
 """
@@ -192,7 +192,7 @@ class Campaign:
         faults = (
             self._cut_power, self._cut_power_in_operation, self._cut_connection, self._partition, self._slow_link,
             self._trouble_metadata, self._expire_session, self._kill_client, self._cut_connection,
-            self._kill_bookie, self._kill_bookie_in_operation, self._fail_disk, self._turn_read_only,
+            self._kill_bookie, self._kill_bookie_in_operation, self._fail_disk, self._turn_read_only, self._fill_disk,
         )  # fmt: skip
         for _ in range(self.rng.randint(3, 14)):
             self.world.clock.callLater(self.rng.random() * FAULT_SECONDS, self.rng.choice(faults))
@@ -259,6 +259,12 @@ class Campaign:
         if not self._peace:
             op = self.rng.choice((Op.WRITE, Op.SYNC, Op.SYNC, Op.RENAME, Op.SYNC_DIR, Op.TRUNCATE, Op.READ, Op.UNLINK))
             self.rng.choice(self.world.bookies).fail_disk(op, self.rng.randint(1, 20))
+
+    def _fill_disk(self) -> None:
+        if not self._peace:
+            bookie = self.rng.choice(self.world.bookies)
+            bookie.fill_disk()
+            self.world.clock.callLater(self.rng.random() * 3.0, bookie.free_disk)
 
     def _turn_read_only(self) -> None:
         if not self._peace:

@@ -19,6 +19,7 @@ FAULT_KINDS = (
     "bookie killed",
     "ended by a disk error",
     "read-only",
+    "disk full",
     "connection cut",
     "partition",
     "slow link",

@@ -198,6 +198,7 @@ class SimulatedBookie:
         self.process: SimulatedProcess | None = None
         self.bookie: Bookie | None = None
         self.mode = ModeSwitch()
+        self.directories = LedgerDirectories(LEDGER_DIRS)
         self.serves = False
         self._storage: LedgerStorage | None = None
         self._starts = 0
@@ -242,8 +243,9 @@ class SimulatedBookie:
             return SimulatedWorker(name, process, self.rng, delay_max_s=self._disk_delay_max_s)
 
         self.mode = ModeSwitch()
+        self.directories = LedgerDirectories(LEDGER_DIRS)
         storage_worker = worker("storage")
-        storage = self._storage = LedgerStorage(fs, LedgerDirectories(LEDGER_DIRS), STORAGE_SETTINGS)
+        storage = self._storage = LedgerStorage(fs, self.directories, STORAGE_SETTINGS)
         ends = startup.recover(fs, storage, self.journal_dirs, LEDGER_DIRS)
         journals = []
         for directory, end in zip(self.journal_dirs, ends, strict=True):
@@ -260,7 +262,8 @@ class SimulatedBookie:
             clock,
             STORAGE_SETTINGS,
             on_failure=lambda error: self._fail(process, error),
-            on_disks_full=lambda: None,
+            on_disks_full=partial(self.mode.forbid, ReadOnlyReason.NO_ROOM),
+            on_room=partial(self.mode.allow, ReadOnlyReason.NO_ROOM),
         )
         bookie = self.bookie = Bookie(
             storage,
@@ -362,7 +365,18 @@ class SimulatedBookie:
         """What was planned and has not happened does not happen."""
         self.fs.forget_faults()
         self.fs.on_operation = None
+        self.free_disk()
         self.set_read_only(False)
+
+    def fill_disk(self) -> None:
+        """From now on a few bytes fit, and then none."""
+        self.world.faults["disk full"] += 1
+        self.fs.quota_bytes = self.fs.used_bytes + self.rng.randint(0, 30_000)
+
+    def free_disk(self) -> None:
+        """There is room again, and the disk monitor has seen it."""
+        self.fs.quota_bytes = None
+        self.directories.set_full(())
 
     def set_read_only(self, read_only: bool) -> None:
         """As the disk monitor does when the disks fill up, and when there is room again."""

@@ -13,8 +13,9 @@ A missing file that the mark or a later file names is damage too (I-56). Unknown
 be judged refuses to start, with path, offset and reason.
 
 Crash-safe at each step: reading changes nothing; cleaning turns a torn tail into a shorter torn tail, then into zeros.
-The last file is synced before its end is believed: what a killed process left in the page cache alone could vanish
-after it was replayed, and after the next file said it was there.
+The last group is written once more, as it is, and synced before its end is believed: what a killed process left in the
+page cache alone could vanish after it was replayed, and after the next file said it was there. Only synced it could
+vanish all the same: after a failed sync the kernel takes the pages for clean (I-48).
 
 Thread: any one, at start; blocking.
 """
@@ -115,12 +116,13 @@ def _judge(scan: FileScan, path: str, claimed: int | None, *, is_last: bool) -> 
 
 
 def _settle(fs: FileSystem, directory: str, scan: FileScan) -> None:
-    """Make the last file's end durable: sync what was read, and overwrite a torn tail of ours with zeros."""
+    """Make the last file's end durable: write its last group anew and sync; overwrite a torn tail with zeros."""
     path = os.path.join(directory, file_name(scan.journal_id))
     file = fs.open(path, OpenMode.UPDATE)
     try:
         if scan.ours and file.size() < scan.end:
             file.preallocate(file.size(), scan.end - file.size())  # padding that was cut off: marks may point behind it
+        file.pwrite(file.pread(scan.end - scan.last_start, scan.last_start), scan.last_start)
         file.sync()
         if scan.ours and scan.torn is not None:
             tail_end = JournalScan(file, scan.journal_id).nonzero_end(scan.end)

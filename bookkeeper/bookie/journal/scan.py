@@ -54,6 +54,7 @@ class FileScan:
     end: offset behind the last record (group, in our files) that was read.
     torn: what stands at `end` instead of zeros or the end of the file; None where it is clean.
     synced: in our files, the file and offset that were durable when this one was begun.
+    last_start: in our files, where the last group read begins; `end` where none was.
     """
 
     journal_id: int
@@ -62,6 +63,7 @@ class FileScan:
     end: int
     torn: str | None
     synced: tuple[int, int] | None = None
+    last_start: int = 0
     record_count: int = 0
     ignored_count: int = 0
 
@@ -139,6 +141,7 @@ class JournalScan:
         if head != encode_header(version) or not PADDING_SINCE <= version <= VERSION:
             raise self._corrupt(0, "the file header is not the one that was written")
         window, path, position = self._window, self._file.path, start
+        last_start = start
         while (group := self._group_at(position)) is not None:
             at = window.reach(position, group.total_size)
             records_at = at + GROUP_RECORD_SIZE
@@ -150,13 +153,15 @@ class JournalScan:
                 base=window.start,
                 version=VERSION,
             )
-            position = group.end
+            last_start, position = position, group.end
         if marked and position == start and self._group_before(start) is None:
             raise self._corrupt(start, "neither does a group begin at the mark nor does one end there")
         torn = None if self.is_zero_from(position) else "bytes that are no valid group"
         if torn is not None:
             self._refuse_if_a_group_follows(position)
-        return FileScan(self._id, version, True, position, torn, self.synced, sink.record_count, sink.ignored_count)
+        return FileScan(
+            self._id, version, True, position, torn, self.synced, last_start, sink.record_count, sink.ignored_count
+        )
 
     def _group_at(self, offset: int) -> Group | None:
         """The intact group at an offset; afterwards the window holds as much of it as the file does."""
@@ -257,7 +262,7 @@ class JournalScan:
                 break
             window.reach(position, LENGTH.size + size)  # whole now: the next round takes it
         self._refuse_if_a_group_follows(position)
-        return FileScan(self._id, version, False, position, torn, None, sink.record_count, sink.ignored_count)
+        return FileScan(self._id, version, False, position, torn, None, position, sink.record_count, sink.ignored_count)
 
     def _behind_padding(self, position: int, at: int) -> int | None:
         if position + PADDING_HEAD.size > self._size:

@@ -49,7 +49,8 @@ class Checkpointer:
     """Flushes and checkpoints a storage. Thread: reactor; its work runs on `worker`, one piece of each kind at a time.
 
     on_failure: a write or sync failed; the bookie must end (I-48). Nothing is submitted any more.
-    on_disks_full: no ledger directory takes entries; the bookie turns read-only and asks the disks.
+    on_disks_full: no ledger directory takes entries; the bookie turns read-only and asks the disks. Called at each try.
+    on_room: the first try after that which succeeded.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Checkpointer:
         *,
         on_failure: Callable[[BaseException], None],
         on_disks_full: Callable[[], None] | None = None,
+        on_room: Callable[[], None] | None = None,
     ) -> None:
         self._storage = storage
         self._journals = tuple(journals)
@@ -72,6 +74,8 @@ class Checkpointer:
         self._settings = settings
         self._on_failure = on_failure
         self._on_disks_full = on_disks_full
+        self._on_room = on_room
+        self._short_of_room = False
         self._timer: Timer | None = None
         self._stopped = False
         self._failed = False
@@ -148,6 +152,7 @@ class Checkpointer:
 
     def _flushed(self, _: int) -> None:
         self._flushing = False
+        self._found_room()
         if self._waiting:
             self._begin()
         self.after_add()
@@ -192,6 +197,7 @@ class Checkpointer:
         duty = self._settings.checkpoint_duty_max
         self._not_before_s = now + (now - began_s) * (1 / duty - 1)
         self._marking = False
+        self._found_room()
         try:
             for journal, mark in zip(self._journals, marks, strict=True):
                 journal.collect(mark)
@@ -221,9 +227,16 @@ class Checkpointer:
             return False
         log.error("{error}", error=error)
         self._retry_at_s = self._clock.seconds() + RETRY_INTERVAL_S
+        self._short_of_room = True
         if self._on_disks_full is not None:
             self._on_disks_full()
         return True
+
+    def _found_room(self) -> None:
+        if self._short_of_room:
+            self._short_of_room = False
+            if self._on_room is not None:
+                self._on_room()
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True

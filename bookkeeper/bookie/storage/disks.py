@@ -34,6 +34,7 @@ class LedgerDirectories:
         self.ledger_dirs = tuple(ledger_dirs)
         self.index_dirs = tuple(index_dirs) or self.ledger_dirs
         self._full: frozenset[str] = frozenset()
+        self._roomy: frozenset[str] = frozenset()
 
     @property
     def all_dirs(self) -> tuple[str, ...]:
@@ -45,17 +46,24 @@ class LedgerDirectories:
         """Directories that take no new files."""
         return self._full
 
-    def set_full(self, directories: Iterable[str]) -> None:
-        """Replace the set of full directories."""
+    def set_full(self, directories: Iterable[str], roomy: Iterable[str] = ()) -> None:
+        """Replace the set of full directories; `roomy` are those of them that could hold one more entry log."""
         self._full = frozenset(directories)
+        self._roomy = frozenset(roomy)
 
     def mark_full(self, directory: str) -> None:
         """A write there found no space; the next verdict may lift it."""
         self._full |= {directory}
+        self._roomy -= {directory}
 
     def writable_ledger_dirs(self) -> list[str]:
-        """Ledger directories that are not full, in configured order."""
-        return [directory for directory in self.ledger_dirs if directory not in self._full]
+        """Ledger directories that are not full, in configured order; if all are, those that could hold one more log.
+
+        What the journal has taken, and what recovery still adds, must get into entry logs on a read-only bookie too.
+        """
+        return [directory for directory in self.ledger_dirs if directory not in self._full] or [
+            directory for directory in self.ledger_dirs if directory in self._roomy
+        ]
 
     def writable_index_dirs(self) -> list[str]:
         """Index directories that are not full; all of them when every one is, since fences must be storable (I-22)."""
@@ -72,6 +80,7 @@ class DiskSettings:
     """Thresholds as used part of a disk, 0..1.
 
     low_water_mark: over all ledger directories together, below which a bookie whose disks were all full writes again.
+    entry_log_free_bytes_min: free space with which a full directory still takes an entry log when all are full.
     reserve_bytes: free space below which a directory is full whatever its size; kept for journal, marks and fences.
     """
 
@@ -79,15 +88,21 @@ class DiskSettings:
     warn_threshold: float = 0.90
     low_water_mark: float = 0.95
     read_only_on_any_full: bool = True
+    entry_log_free_bytes_min: int = 1200 * 1024 * 1024
     reserve_bytes: int = 64 * 1024 * 1024
     check_interval_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class DiskVerdict:
-    """full: takes no new files. warn: nearly full; compaction should pause. all_full_since: hysteresis of `decide`."""
+    """What the last look said of the directories.
+
+    full: takes no new files. roomy: full, yet with room for an entry log. warn: nearly full; compaction should pause.
+    was_all_full: the hysteresis of `decide`.
+    """
 
     full: frozenset[str] = frozenset()
+    roomy: frozenset[str] = frozenset()
     warn: frozenset[str] = frozenset()
     read_only: bool = False
     was_all_full: bool = False
@@ -105,6 +120,7 @@ def decide(
         for directory, usage in usages.items()
         if _used(usage) > settings.usage_threshold or usage.free < settings.reserve_bytes
     )
+    roomy = frozenset(path for path in full if usages[path].free >= settings.entry_log_free_bytes_min)
     warn = frozenset(directory for directory, usage in usages.items() if _used(usage) > settings.warn_threshold)
     ledgers_full = [directory in full for directory in ledger_dirs]
     all_full = all(ledgers_full)
@@ -113,7 +129,7 @@ def decide(
         free = sum(usages[directory].free for directory in ledger_dirs)
         all_full = _used(DiskUsage(total=total, free=free)) >= settings.low_water_mark
     read_only = all_full or (settings.read_only_on_any_full and any(ledgers_full))
-    return DiskVerdict(full, warn, read_only, all_full)
+    return DiskVerdict(full, roomy, warn, read_only, all_full)
 
 
 def _used(usage: DiskUsage) -> float:
@@ -173,7 +189,7 @@ class DiskMonitor:
         if self._stopped:
             return
         verdict = decide(self.verdict, usages, self._directories.ledger_dirs, self._settings)
-        self._directories.set_full(verdict.full)
+        self._directories.set_full(verdict.full, verdict.roomy)
         self._timer = self._clock.callLater(self._settings.check_interval_s, self.check_now)
         if verdict != self.verdict:
             self.verdict = verdict

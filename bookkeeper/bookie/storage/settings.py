@@ -23,8 +23,8 @@ class StorageSettings:
     memtable_bytes_max: one write buffer, Python's overhead included; up to three exist (one active, two being flushed).
     index_cache_bytes_max: locations in memory; a checkpoint is due when half of it is dirty.
     ledger_states_max: ledgers whose key, fence and LAC stay in memory once they are clean.
-    dirty_ledgers_max: ledgers with something that no index file has yet, about 1 KiB each; a checkpoint is due at half of
-        it, and nothing is added beyond it.
+    dirty_ledgers_max: ledgers with something that no index file has yet, about 1 KiB each; a checkpoint is due at half
+        of it, and nothing is added beyond it.
     open_files_max: entry logs and index files open at a time.
     entry_log_bytes_max: an entry log is closed when the next block would exceed it; at most 1 GiB, as Apache.
     block_bytes: size of one write to an entry log.

@@ -14,13 +14,14 @@ import pytest
 from twisted.internet.task import Clock
 
 from bookkeeper.bookie.bookie import Bookie
+from bookkeeper.bookie.journal.mark import read_marks
 from bookkeeper.bookie.journal.writer import Journal, JournalSettings
 from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.startup import check_unsynced_leftovers, persist_marks, recover
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
-from bookkeeper.errors import StorageError
+from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.filesystem import create_durable
 from bookkeeper.model import LogMark, Status
 from bookkeeper.wire.messages import AddBatch, FenceRead, ReadBatch, WriteLac
@@ -218,6 +219,20 @@ def test_marks_are_written_for_each_journal_into_every_ledger_directory() -> Non
     assert persist_marks(fs, [f"{directory}/current" for directory in LEDGER_DIRS], marks) == marks
     fs.crash()
     assert fs.listdir("/l0/current") == fs.listdir("/l1/current") == ["lastMark.0", "lastMark.1"]
+
+
+def test_a_full_disk_keeps_the_old_marks_and_is_no_failure() -> None:
+    """I-55, I-68: the journal keeps its files, and the checkpoint is tried again."""
+    fs = FaultyFileSystem()
+    for directory in LEDGER_DIRS:
+        fs.make_dirs(f"{directory}/current")
+    persist_marks(fs, MARK_DIRS, [LogMark(5, 512)])
+    fs.quota_bytes = fs.used_bytes
+    with pytest.raises(NoWritableDisk, match="/l0/current"):
+        persist_marks(fs, MARK_DIRS, [LogMark(6, 512)])
+    assert read_marks(fs, MARK_DIRS, "lastMark") == LogMark(5, 512)
+    fs.quota_bytes = None
+    assert persist_marks(fs, MARK_DIRS, [LogMark(6, 512)]) == [LogMark(6, 512)]
 
 
 def test_leftovers_of_an_unsynced_journal_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 
 import pytest
 
@@ -16,7 +17,7 @@ from bookkeeper.bookie.journal.replay import replay, scan_file
 from bookkeeper.errors import CorruptRecord, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import LogMark
-from tests.support.faulty_filesystem import FaultyFileSystem, PowerCut
+from tests.support.faulty_filesystem import FaultyFileSystem, Op, PowerCut
 from tests.support.journals import BARE, DIRECTORY, NOTHING, SMALL, RunningJournal, State, new_disk, replayed
 
 FIRST_ID = 1000000
@@ -373,6 +374,22 @@ def test_what_only_the_page_cache_held_is_durable_after_replay():
 
 
 # --- missing files
+
+
+def test_what_a_failed_sync_left_in_the_page_cache_is_durable_after_replay():
+    """I-48, T14: the kernel took the pages for clean, so the replay's sync alone would store nothing."""
+    disk = new_disk()
+    running = RunningJournal(disk, SMALL)
+    running.write([(1, 0)])
+    disk.fail_nth(Op.SYNC, 1, errno.EIO, path=".txn", drop_dirty=True)
+    running.write([(1, 1)])
+    assert len(running.failures) == 1
+    state, end = replayed(disk)  # a new process, the machine goes on
+    assert (1, 1) in state.bodies
+    RunningJournal(disk, SMALL, after=end).write([(1, 2)])
+    disk.crash()
+    assert set(replayed(disk)[0].bodies) == {(1, 0), (1, 1), (1, 2)}
+    assert set(replayed(disk, end)[0].bodies) == {(1, 2)}
 
 
 def test_a_missing_marked_file_refuses_to_start():

@@ -48,6 +48,7 @@ class Rig:
         self.persisted: list[list[LogMark]] = []
         self.failures: list[BaseException] = []
         self.full_count = 0
+        self.room_count = 0
         self.next_entry_id = 0
         self.checkpointer = Checkpointer(
             self.storage,
@@ -58,6 +59,7 @@ class Rig:
             settings,
             on_failure=self.failures.append,
             on_disks_full=self.disks_full,
+            on_room=self.found_room,
         )
         self.checkpointer.start()
 
@@ -71,6 +73,9 @@ class Rig:
 
     def disks_full(self) -> None:
         self.full_count += 1
+
+    def found_room(self) -> None:
+        self.room_count += 1
 
     def add(self, count: int = 1, payload: bytes = b"x" * 100) -> None:
         for _ in range(count):
@@ -268,9 +273,11 @@ def test_a_full_disk_is_reported_and_tried_again() -> None:
     assert rig.failures == []
     rig.seconds(3)
     assert rig.full_count > 1
+    assert rig.room_count == 0
     rig.fs.quota_bytes = None
     rig.directories.set_full(())
     rig.seconds(12)
+    assert rig.room_count == 1
     assert rig.persisted[-1] == [LogMark(1, 20)]
     assert rig.storage.read(7, range(20)) == [entry_body(7, entry_id, b"x" * 100) for entry_id in range(20)]
 

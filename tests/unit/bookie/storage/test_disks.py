@@ -58,6 +58,21 @@ def test_fences_find_an_index_directory_when_all_are_full() -> None:
     assert directories.writable_index_dirs() == ["/a", "/b"]
 
 
+def test_when_all_are_full_a_directory_with_room_for_a_log_takes_what_the_journal_has_and_recovery_adds() -> None:
+    """I-68: recovery adds come last; taken into the journal, they must find their way out of it."""
+    directories = LedgerDirectories(DISKS)
+    settings = DiskSettings(entry_log_free_bytes_min=30 * 10**9)
+    verdict = decide(DiskVerdict(), used(a=0.96, b=0.98), DISKS, settings)
+    directories.set_full(verdict.full, verdict.roomy)
+    assert verdict.read_only
+    assert directories.writable_ledger_dirs() == ["/a"]
+    directories.mark_full("/a")
+    assert directories.writable_ledger_dirs() == []
+    verdict = decide(verdict, used(a=0.96, b=0.1), DISKS, settings)
+    directories.set_full(verdict.full, verdict.roomy)
+    assert directories.writable_ledger_dirs() == ["/b"]
+
+
 def test_a_bookie_has_a_ledger_directory() -> None:
     with pytest.raises(ValueError, match="at least one"):
         LedgerDirectories(())
