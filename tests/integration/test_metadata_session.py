@@ -26,6 +26,7 @@ from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, Store
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId
 from tests.support.metadata_contract import Heard, all_ids, ledger, raises, service_info
+from tests.support.zookeeper_sessions import end_session
 
 BOOKIE = BookieId("bookie-a:3181")
 
@@ -149,13 +150,7 @@ async def test_a_session_that_the_server_ended_is_replaced(
     bookie.watch_state(states)
     key = bookie.session.session_key
 
-    def end_session() -> None:
-        rival = KazooClient(hosts=own_zookeeper.address, client_id=key)
-        rival.start()
-        rival.stop()
-        rival.close()
-
-    await threads.deferToThread(end_session)
+    await threads.deferToThread(end_session, own_zookeeper.address, key)
     await events.until(lambda calls: (RegistrationEvent.RENEWED, None) in calls, "the renewal")
     assert bookie.session.session_id != first_session
     assert states.calls.index(StoreState.LOST) < states.calls.index(

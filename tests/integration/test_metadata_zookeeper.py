@@ -14,6 +14,7 @@ from bookkeeper.metadata.store import MetadataSettings, MetadataStore, StoreStat
 from bookkeeper.metadata.uri import MetadataUri
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from tests.support.metadata_contract import Fact, Heard, facts
+from tests.support.zookeeper_sessions import end_session
 
 
 class ZooKeeperWorld:
@@ -63,13 +64,6 @@ class ZooKeeperWorld:
         except NoNodeError:
             return None
         return data
-
-
-def end_session(address: str, key: tuple[int, bytes]) -> None:
-    rival = KazooClient(hosts=address, client_id=key)
-    rival.start()
-    rival.stop()
-    rival.close()
 
 
 @pytest.fixture(scope="module")
