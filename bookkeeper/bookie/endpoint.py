@@ -4,9 +4,10 @@
     transport
 
 Bounds of one connection: one received chunk decoded but not dispatched (the inbox), `unsent_bytes_max` of answers plus
-the answers to what was dispatched before that was reached, and one incomplete frame. Reading from the transport is
-paused while the inbox is not empty, so a client that does not read its answers, or writes faster than the journal
-syncs, waits in TCP.
+the answers to what was dispatched before that was reached (adds are small; at most one slice of reads), and one
+incomplete frame. Reading from the transport is paused while the inbox is not empty, so a client that does not read its
+answers, or writes faster than the journal syncs, waits in TCP. Inboxes and incomplete frames of all connections
+together have the bound `received_bytes_max`.
 """
 
 from __future__ import annotations
@@ -27,18 +28,22 @@ from bookkeeper.metrics import Metrics
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT
 from bookkeeper.ports import Clock, Timer, Transport
 from bookkeeper.wire.codec import ServerCodec
-from bookkeeper.wire.messages import AddBatch, Malformed, ReadBatch, Request, WriteLac
+from bookkeeper.wire.messages import AddBatch, FenceRead, Malformed, ReadBatch, ReadLac, Request, WriteLac
 
 log = Logger()
 
 READ_SLICE_MAX = 512
-"""Reads of one connection that are looked up at once; fewer when its entries are large."""
+"""Entries of one connection that are looked up at once, fencing reads included; fewer when its entries are large."""
 
 READ_SLICE_FIRST = 16
-"""As above before any size is known: 16 entries of the largest size are what a first look-up may cost in memory."""
+"""As above while no size is known, for each ledger anew: the first look-up may cost 16 entries of the largest size."""
 
 CONGESTION_POLL_S = 0.005
 """How often a bookie that is behind is asked whether it has caught up."""
+
+
+_READS = frozenset({ReadBatch, FenceRead, ReadLac})
+"""Requests whose answers hold entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +54,16 @@ class ConnectionBounds:
     unsent_bytes_max: bytes of unsent answers at which requests of a connection are held back; they are taken again
     below `unsent_bytes_low`.
     stall_timeout_s: a connection that takes no answers for so long, while some wait, is closed.
-    partial_bytes_max: bytes of incomplete frames over all connections; the connection that exceeds it is closed.
+    received_bytes_max: bytes received and not dispatched, over all connections. Beyond it nobody is read from while
+    decoded requests wait; of incomplete frames alone, which may never be completed, the one that has waited longest
+    goes, with its connection.
     """
 
     connections_max: int = 10_000
     unsent_bytes_max: int = 512 * 1024
     unsent_bytes_low: int = 384 * 1024
     stall_timeout_s: float = 60.0
-    partial_bytes_max: int = 256 * 1024 * 1024
+    received_bytes_max: int = 256 * 1024 * 1024
 
 
 class BookieService:
@@ -83,6 +90,11 @@ class BookieService:
         self.meters = ConnectionMeters(metrics or Metrics())
         self.log_limit = LogLimit(clock)
         self.partial_bytes = 0
+        """Of incomplete frames, over all connections."""
+        self.inbox_bytes = 0
+        """Of decoded requests that wait, over all connections."""
+        self.chunks_received = 0
+        self._crowd: dict[Connection, None] = {}
         self._connections: dict[Connection, None] = {}
         self._unflushed: list[Connection] = []
         self._flush_due = False
@@ -110,6 +122,33 @@ class BookieService:
         """The connection is gone."""
         self._connections.pop(connection, None)
         self._held.pop(connection, None)
+        self._crowd.pop(connection, None)
+
+    # --- received bytes
+
+    @property
+    def crowded(self) -> bool:
+        """True while no more should be read: what was received before waits, and is leaving."""
+        return self.inbox_bytes > 0 and self.inbox_bytes + self.partial_bytes > self.bounds.received_bytes_max
+
+    def wait_for_room(self, connection: Connection) -> None:
+        """Resume the connection when it is no longer crowded."""
+        self._crowd[connection] = None
+
+    def note_inbox(self, change: int) -> None:
+        """Inboxes grew or shrank by so many bytes."""
+        self.inbox_bytes += change
+        if change < 0 and self._crowd and not self.crowded:
+            crowd, self._crowd = self._crowd, {}
+            for connection in crowd:
+                connection.pump()
+
+    def close_oldest_partial(self) -> None:
+        """Incomplete frames alone pass the bound: close whoever has not gone on with his for longest."""
+        victim = min((one for one in self._connections if one.partial_bytes), key=lambda one: one.heard_at)
+        victim.close_for_partial_frames(self.partial_bytes)
+
+    # --- life
 
     def stop(self) -> None:
         """Read nothing more from any connection. Answers still go out."""
@@ -194,10 +233,15 @@ class Connection:
         self._finishing = False  # no more is read; close when the last answer is out
         self._stopped = False  # no more is read; the service closes us
         self._closing = False
-        self._partial_bytes = 0
+        self.partial_bytes = 0
+        """Of the frame that is not complete."""
+        self.heard_at = 0
+        """Number of the last chunk received from this peer, among all chunks."""
+        self._inbox_bytes = 0
         self._open_requests = 0
         self._open_reads = 0
         self._read_slice = READ_SLICE_FIRST
+        self._read_ledger_id = -1
 
     # --- what the transport calls
 
@@ -219,11 +263,14 @@ class Connection:
         """Some bytes arrived."""
         if self._transport is None or self._finishing or self._stopped:
             return
+        service = self._service
+        service.chunks_received += 1
+        self.heard_at = service.chunks_received
         self._inbox.extend(self._codec.receive(data))
-        self._count_partial()
+        self._count_received(len(data))
         error = self._codec.error
         if error is not None:
-            self._service.meters.protocol_errors.add()
+            service.meters.protocol_errors.add()
             self._warn("protocol error", "Closing the connection from {peer}: {error}", error=error)
             error.__traceback__ = None  # it refers back to the codec, and both would wait for a collection
             self._finishing = True
@@ -233,12 +280,12 @@ class Connection:
         """The connection is gone. What it asked for is still done, and answered to nobody."""
         self._transport = None
         self._dispatcher = None  # they know each other; without this the incomplete frame would wait for a collection
-        self._inbox.clear()
         self._outbox.clear()
         self._outbox_bytes = self._handed_bytes = 0
-        self._service.partial_bytes -= self._partial_bytes
-        self._partial_bytes = 0
+        self._service.partial_bytes -= self.partial_bytes
+        self.partial_bytes = 0
         self._service.forget(self)
+        self._empty_inbox()
         if self._stall_timer is not None and self._stall_timer.active():
             self._stall_timer.cancel()
         self._stall_timer = None
@@ -286,7 +333,7 @@ class Connection:
                 return self._blocked
             return True
         kind = type(request)
-        if kind is ReadBatch:
+        if kind in _READS:
             return self._open_reads >= self._read_slice
         if (kind is AddBatch or kind is WriteLac) and self._service.bookie.congested:
             self._service.hold(self)
@@ -296,6 +343,8 @@ class Connection:
     def _dispatch_next(self, inbox: deque[Request]) -> None:
         request = inbox[0]
         if isinstance(request, ReadBatch):
+            if request.ledger_id != self._read_ledger_id:
+                self._read_ledger_id, self._read_slice = request.ledger_id, READ_SLICE_FIRST
             if len(request.entry_ids) > self._read_slice:
                 request = request.take(self._read_slice)
             else:
@@ -303,6 +352,7 @@ class Connection:
             self._open_reads += len(request.entry_ids)
         else:
             inbox.popleft()
+            self._open_reads += type(request) in _READS
             if isinstance(request, Malformed):
                 self._warn(
                     "malformed",
@@ -322,11 +372,16 @@ class Connection:
         transport = self._transport
         if transport is None:
             return
+        if not self._inbox:
+            self._empty_inbox()
         if self._finishing:
             if not self._inbox and not self._open_requests:
                 self.close()
             return
-        if self._inbox:
+        crowded = self._service.crowded
+        if crowded:
+            self._service.wait_for_room(self)
+        if self._inbox or crowded:
             if not self._paused:
                 self._paused = True
                 self._service.meters.reading_paused.add()
@@ -335,27 +390,43 @@ class Connection:
             self._paused = False
             transport.resumeProducing()
 
-    def _count_partial(self) -> None:
-        """Keep the sum of incomplete frames, and close this connection when it is the one too many."""
-        partial = self._codec.buffered
-        self._service.partial_bytes += partial - self._partial_bytes
-        self._partial_bytes = partial
-        if self._service.partial_bytes > self._bounds.partial_bytes_max and partial:
-            self._warn(
-                "partial frames",
-                "Closing the connection from {peer}: incomplete frames of all connections take {total} bytes, "
-                "which is the limit",
-                total=self._service.partial_bytes,
-            )
-            self._finishing = True
+    def _count_received(self, size: int) -> None:
+        """Keep the sums of what is decoded and of what is incomplete, after a chunk of `size` bytes."""
+        service, partial = self._service, self._codec.buffered
+        decoded = self.partial_bytes + size - partial
+        service.partial_bytes += partial - self.partial_bytes
+        self.partial_bytes = partial
+        self._inbox_bytes += decoded
+        service.note_inbox(decoded)
+        if partial and service.partial_bytes > self._bounds.received_bytes_max:
+            service.close_oldest_partial()
+
+    def _empty_inbox(self) -> None:
+        self._inbox.clear()
+        held, self._inbox_bytes = self._inbox_bytes, 0
+        if held:
+            self._service.note_inbox(-held)
+
+    def close_for_partial_frames(self, total: int) -> None:
+        """Give up this connection's incomplete frame; what came before it is still answered."""
+        self._warn(
+            "partial frames",
+            "Closing the connection from {peer}, whose incomplete frame has waited longest: incomplete frames of all "
+            "connections take {total} bytes, which is too many",
+            total=total,
+        )
+        self._service.partial_bytes -= self.partial_bytes
+        self.partial_bytes = 0
+        self._finishing = True
+        self.pump()
 
     # --- answers
 
     def _send(self, request: Request, parts: Sequence[bytes]) -> None:
         self._open_requests -= 1
         size = sum(map(len, parts))
-        if isinstance(request, ReadBatch):
-            count = len(request.entry_ids)
+        if type(request) in _READS:
+            count = len(request.entry_ids) if isinstance(request, ReadBatch) else 1
             self._open_reads -= count
             self._read_slice = min(max(self._bounds.unsent_bytes_max * count // max(size, 1), 1), READ_SLICE_MAX)
         if self._transport is None:
@@ -392,7 +463,7 @@ class Connection:
     def stop_reading(self) -> None:
         """Read nothing more; what has arrived but was not dispatched is dropped."""
         self._stopped = True
-        self._inbox.clear()
+        self._empty_inbox()
         if self._transport is not None and not self._paused:
             self._paused = True
             self._transport.pauseProducing()

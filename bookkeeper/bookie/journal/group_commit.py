@@ -15,6 +15,9 @@ from bookkeeper.errors import InvalidArgument, JournalFull
 APPEND_SIZE_MAX = GROUP_SIZE_MAX // 2
 """Largest single append, in bytes: it must fit in a group that replay still believes."""
 
+APPEND_OVERHEAD_BYTES = 512
+"""What an append takes in memory beside its records: itself, its callback, the request behind it."""
+
 OnDurable = Callable[[BaseException | None], None]
 
 
@@ -34,9 +37,11 @@ class CommitQueue:
 
     0 <= bytes in flight <= pending_bytes; pending_bytes <= pending_bytes_max, except that an append to an empty queue
     is always taken (it could otherwise never be).
+    append_overhead: bytes that each append counts beside its records, since very small ones cost far more memory.
     """
 
-    def __init__(self, *, group_bytes_max: int, pending_bytes_max: int) -> None:
+    def __init__(self, *, group_bytes_max: int, pending_bytes_max: int, append_overhead: int = 0) -> None:
+        self._append_overhead = append_overhead
         self._group_bytes_max = group_bytes_max
         self._pending_bytes_max = pending_bytes_max
         self._waiting: list[Append] = []
@@ -46,8 +51,9 @@ class CommitQueue:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes waiting and in flight."""
-        return self._waiting_bytes + self._in_flight_bytes
+        """Bytes waiting and in flight, and the overhead of each append."""
+        count = len(self._waiting) + len(self._in_flight)
+        return self._waiting_bytes + self._in_flight_bytes + count * self._append_overhead
 
     @property
     def waiting_count(self) -> int:
@@ -67,7 +73,7 @@ class CommitQueue:
     def add(self, append: Append) -> None:
         """Queue an append. Raises JournalFull when it would pass the bound, InvalidArgument when it can never fit."""
         pending = self.pending_bytes
-        if pending and pending + append.size > self._pending_bytes_max:
+        if pending and pending + append.size + self._append_overhead > self._pending_bytes_max:
             raise JournalFull(
                 f"{pending} bytes wait for the journal's disk and {append.size} more pass the bound of "
                 f"{self._pending_bytes_max} (journalMaxMemorySizeMb): slow down, or use a faster disk"

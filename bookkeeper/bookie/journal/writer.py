@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from bookkeeper.bookie.journal.files import JournalFiles, Progress
-from bookkeeper.bookie.journal.group_commit import Append, CommitQueue, OnDurable
+from bookkeeper.bookie.journal.group_commit import APPEND_OVERHEAD_BYTES, Append, CommitQueue, OnDurable
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.errors import StorageError
 from bookkeeper.filesystem import FileSystem
@@ -74,7 +74,9 @@ class Journal:
         self._clock = clock
         self._files = JournalFiles(fs, directory, settings, clock.seconds)
         self._queue = CommitQueue(
-            group_bytes_max=settings.group_bytes_max, pending_bytes_max=settings.pending_bytes_max
+            group_bytes_max=settings.group_bytes_max,
+            pending_bytes_max=settings.pending_bytes_max,
+            append_overhead=APPEND_OVERHEAD_BYTES,
         )
         self._mark = LogMark(0, 0)
         self._state = _State.NEW
@@ -216,7 +218,7 @@ class Journal:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes appended whose sync has not been reported."""
+        """Bytes appended whose sync has not been reported, and what each append takes beside its records."""
         return self._queue.pending_bytes
 
     @property

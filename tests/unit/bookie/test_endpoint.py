@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.bookie.bookie import BookieBounds
-from bookkeeper.bookie.endpoint import BookieService, Connection, ConnectionBounds
+from bookkeeper.bookie.endpoint import READ_SLICE_FIRST, BookieService, Connection, ConnectionBounds
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.model import Status
 from bookkeeper.wire.codec import request_encoder, response_decoder, v3_encoder
@@ -142,9 +142,11 @@ def answers(transport: MemoryTransport, version: int = 2) -> list[Any]:
     return list(found)
 
 
-def add_frames(entry_ids: Sequence[int], *, ledger_id: int = 7, version: int = 2, key: bytes = KEY) -> bytes:
+def add_frames(
+    entry_ids: Sequence[int], *, ledger_id: int = 7, version: int = 2, key: bytes = KEY, payload: bytes = b"payload"
+) -> bytes:
     encoder = request_encoder(3 if version == 3 else 2)
-    bodies = [body_of(ledger_id, entry_id) for entry_id in entry_ids]
+    bodies = [body_of(ledger_id, entry_id, payload) for entry_id in entry_ids]
     return b"".join(encoder.encode_adds(ledger_id, key, list(entry_ids), bodies)[1])
 
 
@@ -354,18 +356,91 @@ def test_half_a_frame_waits_and_is_forgotten_with_its_connection() -> None:
 
 
 def test_incomplete_frames_of_all_connections_together_are_bounded() -> None:
-    bench = ServiceBench(bounds=ConnectionBounds(partial_bytes_max=100_000))
+    """Whoever does not go on with his frame has to go, and not whoever sends one just now."""
+    bench = ServiceBench(bounds=ConnectionBounds(received_bytes_max=100_000))
     large = struct.pack(">i", FRAME_SIZE_MAX) + b"\x02\x01\x00\x00" + b"x" * 40_000
     transports = [bench.connect() for _ in range(4)]
     for transport in transports:
         transport.connection.dataReceived(large)
-        if transport.closed:
-            transport.connection.connectionLost(None)
-    assert [transport.closed for transport in transports] == [False, False, True, True]
-    assert bench.service.partial_bytes <= 100_000
-    for transport in transports[:2]:
+        transports[0].connection.dataReceived(b"x")  # slow, but it goes on
+        assert bench.service.partial_bytes <= 100_000
+    assert [transport.closed for transport in transports] == [False, True, True, False]
+    for transport in transports:
+        transport.connection.connectionLost(None)
+    assert bench.service.partial_bytes == 0
+    assert_others_are_served(bench)
+
+
+def test_requests_that_wait_for_the_journal_are_bounded_over_all_connections() -> None:
+    """Each connection may hold a frame of the largest size; all of them together must not."""
+    bounds = ConnectionBounds(received_bytes_max=200_000)
+    bench = ServiceBench(bounds=bounds, bookie_bounds=BookieBounds(journal_bytes_max=1000))
+    bench.add([0], ledger_id=98, payload=b"z" * 2000)
+    assert bench.bookie.congested
+    transports = [bench.connect() for _ in range(20)]
+    frame = add_frames([0], payload=b"z" * 40_000)
+    taken = 0
+    for transport in transports:
+        for at in range(0, len(frame), 1000):
+            if transport.reading:
+                transport.connection.dataReceived(frame[at : at + 1000])
+                taken += 1000
+    assert bench.service.inbox_bytes + bench.service.partial_bytes <= 200_000 + 20 * 1000
+    assert taken < len(frame) * 20 // 2
+    for _ in range(10):  # the journal takes one of these at a time
+        bench.finish()
+        bench.clock.advance(0.1)
+    bench.finish()
+    assert all(transport.reading for transport in transports)
+    assert bench.service.inbox_bytes == 0
+    for transport in transports:
         transport.connection.connectionLost(None)
     assert_others_are_served(bench)
+
+
+def test_fencing_reads_hold_no_more_bodies_than_other_reads_while_their_fence_is_not_durable() -> None:
+    bench = ServiceBench()
+    bench.add(range(100), payload=b"z" * 4000)
+    bench.settle()
+    looked_up: list[int] = []
+    read = bench.storage.read
+
+    def counting(ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status | None]:
+        looked_up.extend(entry_ids)
+        return read(ledger_id, entry_ids)
+
+    bench.storage.read = counting  # type: ignore[method-assign]
+    transport = bench.connect()
+    transport.connection.dataReceived(request_encoder(2).encode_fence_reads(7, range(100), KEY)[1])
+    bench.turn()
+    assert len(looked_up) == READ_SLICE_FIRST
+    for _ in range(20):
+        bench.finish()
+    assert sum(len(found.entry_ids) for found in answers(transport)) == 100
+
+
+def test_the_size_of_a_look_up_is_learnt_anew_for_each_ledger() -> None:
+    """Small entries of one ledger say nothing about those of the next."""
+    bench = ServiceBench()
+    bench.add(range(600), payload=b"s")
+    bench.settle()
+    bench.add(range(600), ledger_id=8, payload=b"z" * 60_000)
+    bench.settle()
+    sizes: list[int] = []
+    read = bench.storage.read
+
+    def counting(ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status | None]:
+        found = read(ledger_id, entry_ids)
+        sizes.append(sum(len(body) for body in found if isinstance(body, bytes)))
+        return found
+
+    bench.storage.read = counting  # type: ignore[method-assign]
+    transport = bench.connect()
+    transport.connection.dataReceived(read_frames(range(600)) + read_frames(range(600), ledger_id=8))
+    for _ in range(500):
+        bench.turn()
+    assert max(sizes) <= READ_SLICE_FIRST * 60_100
+    assert sum(len(found.entry_ids) for found in answers(transport)) == 1200
 
 
 def test_connections_are_bounded() -> None:

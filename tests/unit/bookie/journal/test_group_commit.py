@@ -46,6 +46,18 @@ def test_an_empty_queue_takes_what_exceeds_its_bound():
         queue.add(append_of(2, 1))
 
 
+def test_very_small_appends_are_bounded_by_the_memory_they_take():
+    queue = CommitQueue(group_bytes_max=1 << 20, pending_bytes_max=5000, append_overhead=500)
+    for number in range(9):
+        queue.add(append_of(number, 20))
+    assert queue.pending_bytes == 9 * 520
+    with pytest.raises(JournalFull):
+        queue.add(append_of(9, 20))
+    queue.take()
+    queue.landed()
+    assert queue.pending_bytes == 0
+
+
 def test_random_runs_agree_with_a_plain_list(rng: random.Random):
     """Everything leaves once, in order, in groups within the bound (or of one append), and the counters add up."""
     for _ in range(50):

@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import ALIGNMENT, entry_record, file_name
-from bookkeeper.bookie.journal.group_commit import APPEND_SIZE_MAX
+from bookkeeper.bookie.journal.group_commit import APPEND_OVERHEAD_BYTES, APPEND_SIZE_MAX
 from bookkeeper.bookie.journal.replay import scan_file
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
@@ -122,14 +122,14 @@ def test_a_callback_that_raises_keeps_no_answer_back():
 
 def test_full_queue_refuses_and_queues_nothing():
     fs = new_disk()
-    running = RunningJournal(fs, dataclasses.replace(BARE, pending_bytes_max=200))
+    running = RunningJournal(fs, dataclasses.replace(BARE, pending_bytes_max=2 * (100 + APPEND_OVERHEAD_BYTES)))
     drained = []
     running.journal.on_drained = lambda: drained.append(running.journal.pending_bytes)
     running.add(1, 0, b"x" * 64)
     running.add(1, 1, b"x" * 64)
     with pytest.raises(JournalFull, match="journalMaxMemorySizeMb"):
         running.add(1, 2, b"x" * 64)
-    assert running.journal.pending_bytes == 200
+    assert running.journal.pending_bytes == 2 * (100 + APPEND_OVERHEAD_BYTES)
     assert running.journal.is_congested
     running.worker.run_all()
     assert drained
