@@ -3,6 +3,9 @@
 Real processes and files. Each test writes as fast as it can, lets something die in the middle, and reads everything
 back with a fresh client that recovers the ledger. What must be there is what the writer's acknowledgements said.
 Processes are started from the main thread, since they die with the thread that starts them.
+
+SIGKILL leaves what the kernel has not yet written; that no answer relies on it is shown by test_sync_before_answer.py
+and, with disks that forget, by the simulation.
 """
 
 from __future__ import annotations
