@@ -18,11 +18,13 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError
 
+from bookkeeper.client.advanced_writer import AdvancedWriteHandle
 from bookkeeper.client.reader import ReadHandle
-from bookkeeper.client.writer import WriteHandle
+from bookkeeper.client.writing import LedgerWriting
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.protocol.schedule import write_set
+from tests.simulation.checks import MetadataWatch, left_behind
 from tests.simulation.history import LedgerHistory, Violation
 from tests.simulation.world import SimulatedBookie, SimulatedClient, World
 from tests.support.faulty_filesystem import Op
@@ -57,7 +59,10 @@ class Campaign:
         self.histories: dict[int, LedgerHistory] = {}
         self.outcome = Outcome(seed)
         self._writers: list[SimulatedClient] = []
-        self._handles: dict[int, WriteHandle] = {}
+        self._handles: dict[int, LedgerWriting] = {}
+        self._more = random.Random(f"more/{seed}")
+        self._metadata = MetadataWatch(self.world)
+        self._tails = 0
         self._blackouts = 1 if self.rng.random() < 0.3 else 0
         self._peace = False
 
@@ -93,6 +98,28 @@ class Campaign:
         for history in list(self.histories.values()):
             world.spawn(self._reckon(history, done))
         self._until(lambda: len(done) == len(self.histories), PEACE_SECONDS, "recovery after the faults stopped")
+        self._until(lambda: not self._tails, PEACE_SECONDS, "tailing readers to see the end")
+        self._close_clients()
+
+    def _close_clients(self) -> None:
+        """L-8: whatever a client went through, closing it leaves nothing behind."""
+        clients = [client for client in self.world.clients if client.process.alive]
+        closed: list[None] = []
+
+        async def close(client: SimulatedClient) -> None:
+            await client.ledgers.close()
+            await client.store.close()
+            closed.append(None)
+
+        for client in clients:
+            self.world.spawn(close(client))
+        self._until(lambda: len(closed) == len(clients), 10.0, "clients to close")
+        self.world.run_until(lambda: False, seconds=3.0)  # what travels on a slow link takes up to two
+        self._check_errors()
+        for client in clients:
+            left = left_behind(self.world, client)
+            if left:
+                raise Violation(f"L-8: {client.name} was closed and holds {', '.join(left)}")
 
     def _until(self, done: Callable[[], bool], seconds: float, what: str) -> None:
         finished = self.world.run_until(lambda: done() or bool(self.world.errors), seconds=seconds)
@@ -110,8 +137,9 @@ class Campaign:
 
     async def _write(self, client: SimulatedClient) -> None:
         ensemble, write_quorum, ack_quorum = self.rng.choice(QUORUMS)
+        create: Any = client.ledgers.create if self._more.random() < 0.75 else client.ledgers.create_advanced
         try:
-            handle = await client.ledgers.create(
+            handle: LedgerWriting = await create(
                 ensemble=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, password=b"secret"
             )
         except BookKeeperError as error:
@@ -120,6 +148,10 @@ class Campaign:
         history = self.histories[handle.ledger_id] = LedgerHistory(handle.ledger_id)
         self.world.note(f"{client.name} created {handle.ledger_id}")
         self._handles[handle.ledger_id] = handle
+        self._metadata.add(handle.ledger_id)
+        if self._more.random() < 0.6:
+            self._tails += 1
+            self.world.spawn(self._tail(self.world.add_client(), history))
 
         def on_acknowledged(entry_ids: range) -> None:
             history.on_acknowledged(entry_ids)
@@ -137,7 +169,9 @@ class Campaign:
 
         return call
 
-    async def _append_until_the_end(self, client: SimulatedClient, handle: WriteHandle, history: LedgerHistory) -> None:
+    async def _append_until_the_end(
+        self, client: SimulatedClient, handle: LedgerWriting, history: LedgerHistory
+    ) -> None:
         number = 0
         try:
             while number < ENTRIES_MAX and not self._peace:
@@ -145,7 +179,10 @@ class Campaign:
                 payloads = [self._payload(handle.ledger_id, number + each) for each in range(count)]
                 await handle.ready()
                 history.on_appended(payloads)
-                handle.append_batch_nowait(payloads)
+                if isinstance(handle, AdvancedWriteHandle):
+                    self._append_shuffled(handle, number, payloads)
+                else:
+                    handle.append_batch_nowait(payloads)
                 number += count
                 await self.world.pause(self.rng.random() * self.rng.choice((0.1, 0.25, 0.8)))
             if self.rng.random() < 0.5:
@@ -155,6 +192,51 @@ class Campaign:
                 self.world.note(f"{client.name} closed {handle.ledger_id} at {metadata.last_entry_id}")
         except (BookKeeperError, CancelledError) as error:
             self.world.note(f"{client.name} stopped writing {handle.ledger_id}: {type(error).__name__}")
+
+    def _append_shuffled(self, handle: AdvancedWriteHandle, first_entry_id: int, payloads: list[bytes]) -> None:
+        """In any order, and now and then one is never given: what lies behind it is never acknowledged."""
+        entry_ids = list(range(first_entry_id, first_entry_id + len(payloads)))
+        self._more.shuffle(entry_ids)
+        for entry_id in entry_ids:
+            if self._more.random() > 0.01:
+                # Whether it is acknowledged is heard through `on_acknowledged`.
+                handle.append(entry_id, payloads[entry_id - first_entry_id]).addErrback(
+                    lambda failure: failure.trap(BookKeeperError)
+                )
+
+    async def _tail(self, client: SimulatedClient, history: LedgerHistory) -> None:
+        """Follow the ledger without disturbing anybody, through all faults, until it is closed."""
+        while True:
+            try:
+                handle = await client.ledgers.open_without_recovery(history.ledger_id, password=b"secret")
+                await self._follow(handle, history)
+                break
+            except BookKeeperError as error:
+                self.world.note(f"{client.name} lost the tail of {history.ledger_id}: {type(error).__name__}")
+                await self.world.pause(0.2)
+        self.world.note(f"{client.name} saw the end of {history.ledger_id}")
+        self._tails -= 1
+
+    async def _follow(self, handle: ReadHandle, history: LedgerHistory) -> None:
+        following, confirmed = 0, -1
+        try:
+            async for batch in handle.tail():
+                for entry in batch:
+                    if entry.entry_id != following:
+                        raise Violation(
+                            f"I-46: ledger {handle.ledger_id}: entry {entry.entry_id} after {following - 1}"
+                        )
+                    history.on_read(entry.entry_id, entry.payload)
+                    following += 1
+                if handle.last_add_confirmed < confirmed:
+                    raise Violation(f"I-07: the LAC went from {confirmed} to {handle.last_add_confirmed}")
+                confirmed = handle.last_add_confirmed
+                history.on_confirmed(confirmed)
+            history.on_closed(handle.last_add_confirmed)
+            if following != handle.last_add_confirmed + 1:
+                raise Violation(f"I-42: a tail ended at {following - 1}, the ledger at {handle.last_add_confirmed}")
+        finally:
+            await handle.close()
 
     def _payload(self, ledger_id: int, number: int) -> bytes:
         return b"%d/%d/" % (ledger_id, number) + self.rng.randbytes(self.rng.choice((0, 10, 100, 700)))
@@ -166,17 +248,22 @@ class Campaign:
             if self._peace or not self.histories:
                 return
             history = self.rng.choice(list(self.histories.values()))
-            client = self.world.add_client()
             if self.rng.random() < 0.6:
                 self._cut_power_around_fencing(history.ledger_id)
-            try:
-                handle = await client.ledgers.open(history.ledger_id, password=b"secret")
-                history.on_closed(handle.last_add_confirmed)
-                self.outcome.recovered += 1
-                self.world.note(f"{client.name} recovered {history.ledger_id} to {handle.last_add_confirmed}")
-                await self._read_all(handle, history)
-            except BookKeeperError as error:
-                self.world.note(f"{client.name} could not recover {history.ledger_id}: {type(error).__name__}")
+            for _ in range(self._more.choice((1, 1, 2, 3)) - 1):
+                self.world.spawn(self._recover(self.world.add_client(), history))
+            await self._recover(self.world.add_client(), history)
+
+    async def _recover(self, client: SimulatedClient, history: LedgerHistory) -> None:
+        await self.world.pause(self._more.random() * 0.1)
+        try:
+            handle = await client.ledgers.open(history.ledger_id, password=b"secret")
+            history.on_closed(handle.last_add_confirmed)
+            self.outcome.recovered += 1
+            self.world.note(f"{client.name} recovered {history.ledger_id} to {handle.last_add_confirmed}")
+            await self._read_all(handle, history)
+        except BookKeeperError as error:
+            self.world.note(f"{client.name} could not recover {history.ledger_id}: {type(error).__name__}")
 
     async def _read_all(self, handle: ReadHandle, history: LedgerHistory) -> list[bytes]:
         payloads: list[bytes] = []

@@ -4,6 +4,7 @@ Checked at every event (raises Violation):
     I-06    acknowledgements come in order, each id once
     I-08    after a recovery open returned, the old writer acknowledges nothing beyond the agreed end
     I-42    a reader returns no entry beyond the agreed end, and only bytes that were appended under that id (I-03)
+    I-07    no reader is told a last add confirmed beyond the agreed end
 At the end, when faults have stopped:
     I-40    the agreed end is at or beyond every acknowledged entry
     I-45    all readers of a ledger see the same entries, and the metadata names one end for ever
@@ -29,6 +30,10 @@ class LedgerHistory:
     """Last acknowledged entry id."""
     closed_at: int | None = None
     """The agreed end, once anybody was told."""
+    read_to: int = -1
+    """The highest entry that any reader was given."""
+    confirmed: int = -1
+    """The highest last add confirmed that any reader was told."""
 
     def on_appended(self, payloads: Sequence[bytes]) -> None:
         """The writer handed these over, in order."""
@@ -53,6 +58,7 @@ class LedgerHistory:
         if self.closed_at is not None and self.closed_at != last_entry_id:
             raise Violation(f"I-39: ledger {self.ledger_id} ends at {self.closed_at} and at {last_entry_id}")
         self.closed_at = last_entry_id
+        self._check_readers()
         if last_entry_id < self.acknowledged:
             raise Violation(
                 f"I-40: ledger {self.ledger_id} was closed at {last_entry_id}, "
@@ -63,7 +69,17 @@ class LedgerHistory:
         """A reader was given an entry."""
         if entry_id >= len(self.appended) or self.appended[entry_id] != payload:
             raise Violation(f"I-03: ledger {self.ledger_id} entry {entry_id} came back as {payload[:40]!r}")
-        if self.closed_at is not None and entry_id > self.closed_at:
+        self.read_to = max(self.read_to, entry_id)
+        self._check_readers()
+
+    def on_confirmed(self, last_add_confirmed: int) -> None:
+        """A reader was told how far it may read."""
+        self.confirmed = max(self.confirmed, last_add_confirmed)
+        self._check_readers()
+
+    def _check_readers(self) -> None:
+        if self.closed_at is not None and max(self.read_to, self.confirmed) > self.closed_at:
             raise Violation(
-                f"I-42: entry {entry_id} of ledger {self.ledger_id} was read, which ends at {self.closed_at}"
+                f"I-42: readers of ledger {self.ledger_id} got to entry {self.read_to} and were told that "
+                f"{self.confirmed} is confirmed, and it ends at {self.closed_at}"
             )

@@ -47,6 +47,10 @@ class SimulatedTimer:
     def getTime(self) -> float:
         return self.due
 
+    @property
+    def description(self) -> str:
+        return getattr(self._call, "__qualname__", repr(self._call))
+
     def fire(self) -> bool:
         """Run the call unless it was cancelled or its process died. True when it ran."""
         if not self._pending:
@@ -91,6 +95,10 @@ class SimulatedClock:
     def push(self, timer: SimulatedTimer) -> None:
         self._sequence += 1
         heapq.heappush(self._heap, (timer.due, self._sequence, timer))
+
+    def pending(self, process: SimulatedProcess) -> list[SimulatedTimer]:
+        """Calls of this process that are still to come."""
+        return [timer for _, _, timer in self._heap if timer.process is process and timer.active()]
 
     def step(self) -> bool:
         """Run the next call. False when nothing is left."""
