@@ -105,6 +105,7 @@ class BookieChannel:
         self._adds: AddsInFlight[AddOwner] = AddsInFlight()
         self._calls = CallsInFlight(calls_max=CALLS_MAX)
         self._link: BookieLink | None = None
+        self._connecting: Deferred[None] | None = None
         self._out: list[bytes] = []
         self._out_bytes = self._out_entries = 0
         self._marked = False
@@ -247,6 +248,7 @@ class BookieChannel:
         link = self._link = BookieLink(self, self.bookie_id, self.encoder, self._clock, self._settings)
         self.connect_count += 1
         connecting: Deferred[None] = self._network.connect(*address, link, timeout_s=self._settings.connect_timeout_s)
+        self._connecting = connecting
         connecting.addErrback(self._on_connect_failed, link)
 
     def _on_connect_failed(self, failure: Failure, link: BookieLink) -> None:
@@ -403,4 +405,6 @@ class BookieChannel:
         link, self._link = self._link, None
         if link is not None:
             link.close()
+        if self._connecting is not None:
+            self._connecting.cancel()  # if it still is
         self._lose(ClientClosed("the client is closed"))
