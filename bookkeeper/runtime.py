@@ -9,6 +9,7 @@ import errno
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from twisted.internet import protocol
@@ -78,23 +79,34 @@ class ThreadWorker:
 # --- network ----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class TcpOptions:
+    """Options of every connection.
+
+    no_delay: Nagle's algorithm off. Group commit batches already; its wait would add 40 ms to a lone answer.
+    keepalive: a peer that vanished without a word is noticed in the end, also where nothing is being sent.
+    """
+
+    no_delay: bool = True
+    keepalive: bool = True
+
+
 class _Tuned:
     """Between a new connection and its protocol for one call: sets the socket options, then is out of the way.
 
     Twisted calls `dataReceived` and `connectionLost` on this object; both are the protocol's own methods.
     """
 
-    def __init__(self, inner: StreamProtocol, on_connected: Callable[[], None]) -> None:
+    def __init__(self, inner: StreamProtocol, options: TcpOptions, on_connected: Callable[[], None]) -> None:
         self._inner = inner
+        self._options = options
         self._on_connected = on_connected
         self.dataReceived = inner.dataReceived
         self.connectionLost = inner.connectionLost
 
     def makeConnection(self, transport: Any) -> None:
-        # Group commit batches already; Nagle's wait would add 40 ms to a lone answer.
-        transport.setTcpNoDelay(True)
-        # A peer that vanished without a word is noticed in the end, also where nothing is being sent.
-        transport.setTcpKeepAlive(True)
+        transport.setTcpNoDelay(self._options.no_delay)
+        transport.setTcpKeepAlive(self._options.keepalive)
         self._inner.makeConnection(transport)
         self._on_connected()
 
@@ -104,8 +116,9 @@ class _Connecting(protocol.ClientFactory):
 
     noisy = False
 
-    def __init__(self, inner: StreamProtocol, host: str, port: int) -> None:
+    def __init__(self, inner: StreamProtocol, options: TcpOptions, host: str, port: int) -> None:
         self._inner = inner
+        self._options = options
         self._target = f"{host}:{port}"
         self._connector: Any = None
         self.result: Deferred[None] = Deferred(self._cancel)
@@ -114,7 +127,7 @@ class _Connecting(protocol.ClientFactory):
         self._connector = connector
 
     def buildProtocol(self, addr: Any) -> Any:
-        return _Tuned(self._inner, self._connected)
+        return _Tuned(self._inner, self._options, self._connected)
 
     def _connected(self) -> None:
         if not self.result.called:
@@ -136,11 +149,12 @@ class _Accepting(protocol.ServerFactory):
 
     noisy = False
 
-    def __init__(self, accept: Callable[[], StreamProtocol]) -> None:
+    def __init__(self, accept: Callable[[], StreamProtocol], options: TcpOptions) -> None:
         self._accept = accept
+        self._options = options
 
     def buildProtocol(self, addr: Any) -> Any:
-        return _Tuned(self._accept(), _nothing)
+        return _Tuned(self._accept(), self._options, _nothing)
 
 
 def _nothing() -> None:
@@ -162,21 +176,24 @@ class TwistedListener:
 
 
 class TwistedNetwork:
-    """TCP of a reactor, with TCP_NODELAY and keepalive on every connection. Thread: reactor."""
+    """TCP of a reactor, with the same options on every connection. Thread: reactor."""
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: Any, options: TcpOptions = TcpOptions()) -> None:
         self._reactor = reactor
+        self._options = options
 
     def connect(self, host: str, port: int, protocol: StreamProtocol, *, timeout_s: float) -> Deferred[None]:
         """See ports.Network. Cancelling the Deferred gives the attempt up; it then fails with ConnectFailed."""
-        connecting = _Connecting(protocol, host, port)
+        connecting = _Connecting(protocol, self._options, host, port)
         self._reactor.connectTCP(host, port, connecting, timeout=timeout_s)
         return connecting.result
 
     def listen(self, host: str, port: int, accept: Callable[[], StreamProtocol]) -> Deferred[Listener]:
         """See ports.Network. host: address to bind, "" for all."""
         try:
-            bound = self._reactor.listenTCP(port, _Accepting(accept), backlog=LISTEN_BACKLOG, interface=host)
+            bound = self._reactor.listenTCP(
+                port, _Accepting(accept, self._options), backlog=LISTEN_BACKLOG, interface=host
+            )
         except CannotListenError as error:
             cause = error.socketError
             number = getattr(cause, "errno", None) or errno.EADDRNOTAVAIL

@@ -262,7 +262,9 @@ class BookieServer:
             metrics=self._metrics,
         )
         try:
-            self._listener = await TwistedNetwork(self._reactor).listen(host, port.port, self._service.accept)
+            self._listener = await TwistedNetwork(self._reactor, tuning.tcp_options(settings)).listen(
+                host, port.port, self._service.accept
+            )
         except OSError as error:
             raise ConfigurationError(cannot_listen(host, port.port, error)) from error
         port.release()

@@ -11,13 +11,14 @@ from bookkeeper.bookie.storage.disks import DiskSettings
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.config import ServerSettings
 from bookkeeper.metadata.store import MetadataSettings
+from bookkeeper.runtime import TcpOptions
 
 FILES_MAX = 1_000_000
 FILES_RESERVED = 256
 """Descriptors kept for entry logs, journals, locks, the metadata session and the HTTP server."""
 
-
 CONNECTIONS_MIN = 16
+"""However few descriptors there are."""
 
 
 def journal_settings(settings: ServerSettings) -> JournalSettings:
@@ -26,7 +27,6 @@ def journal_settings(settings: ServerSettings) -> JournalSettings:
         file_size_max=settings.journal_file_size_max,
         preallocation_size=settings.journal_preallocate_bytes,
         alignment=settings.journal_alignment_bytes,
-        format_version=settings.journal_format_version,
         backups_max=settings.journal_backups_max,
         pending_bytes_max=settings.journal_queue_bytes_max,
         recycle=settings.journal_reuse_files,
@@ -63,9 +63,13 @@ def connections_max(settings: ServerSettings) -> int:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     descriptors = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
-    return max(
-        min(ConnectionBounds().connections_max, descriptors - settings.open_index_files_max - FILES_RESERVED), 16
-    )
+    left = descriptors - settings.open_index_files_max - FILES_RESERVED
+    return max(min(ConnectionBounds().connections_max, left), CONNECTIONS_MIN)
+
+
+def tcp_options(settings: ServerSettings) -> TcpOptions:
+    """Options of the connections that clients open."""
+    return TcpOptions(no_delay=settings.tcp_no_delay, keepalive=settings.tcp_keepalive)
 
 
 def storage_settings(settings: ServerSettings) -> StorageSettings:

@@ -21,7 +21,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ConfigurationError, ConnectFailed
 from bookkeeper.metadata import zookeeper
 from bookkeeper.metadata.store import MetadataSettings
-from bookkeeper.runtime import TwistedNetwork
+from bookkeeper.runtime import TcpOptions, TwistedNetwork
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Listener, Network, StreamProtocol
@@ -40,7 +40,9 @@ async def connect_to(
     settings = settings or ClientSettings()
     racks = _racks(settings)
     rng = random.Random()
-    network: Network = TwistedNetwork(reactor)
+    network: Network = TwistedNetwork(
+        reactor, TcpOptions(no_delay=settings.tcp_no_delay, keepalive=settings.tcp_keepalive)
+    )
     if resolve is not None:
         network = ResolvingNetwork(network, resolve)
     store = await zookeeper.connect(

@@ -26,6 +26,9 @@ ENTRY_LOGS = (
     "belongs to entry-log-per-ledger or to write buffers of entry logs; entries are written in sorted runs here"
 )
 WINDOW = "Differs from Apache: back-pressure comes from windowEntriesMax and windowBytesMax, not from a rate"
+INDEX_ON_FULL_DISK = (
+    "an index file is created as long as a byte is free, since a fence must be storable on a full disk too"
+)
 LATER = "its subject is not in this release"
 TLS_DETAIL = "a detail of TLS, which this release does not have; tlsProviderFactoryClass is refused"
 
@@ -96,6 +99,7 @@ _IGNORED_BY_REASON: dict[str, str] = {
         flushEntrylogBytes readBufferSizeBytes writeBufferSizeBytes sortedLedgerStorageEnabled
         journalRemoveFromPageCache
         """,
+    INDEX_ON_FULL_DISK: "minUsableSizeForIndexFileCreation",
     WINDOW: "throttle waitTimeoutOnBackpressureMs",
     LATER: """
         persistBookieStatusEnabled maxBatchReadSize batchReadEnabled recoveryBatchReadEnabled
@@ -163,6 +167,12 @@ REFUSED: dict[str, Refusal] = {
     "permittedStartupUsers": _refusal("users are not checked; run the bookie under the right one by other means"),
     "httpServerTlsEnable": _refusal("TLS is not in this release; the HTTP server would answer in clear text", "false"),
     "disableServerSocketBind": _refusal("a bookie here always listens", "false"),
+    "journalFormatVersionToWrite": _refusal(
+        "new files always have format 6, without which explicit LACs would be lost; all formats are read", "6"
+    ),
+    "fileInfoFormatVersionToWrite": _refusal(
+        "new files always have format 1, without which explicit LACs would be lost; both formats are read", "1"
+    ),
     "skipReplayJournalInvalidRecord": _refusal(
         "a corrupt record is never skipped; it may hide acknowledged entries", "false"
     ),

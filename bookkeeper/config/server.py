@@ -123,7 +123,7 @@ class ServerSettings(SharedSettings):
         integer("requests", 0, INT32_MAX),
         "0",
         CONNECTIONS,
-        f"Reads under way in the whole bookie; beyond it connections are read no further. 0: {READS_IN_PROGRESS_MAX}.",
+        f"Entries being read from the disk at once; more are answered 'too many requests'. 0: {READS_IN_PROGRESS_MAX}.",
         differs="0 there means no limit; here every queue has one.",
     )
 
@@ -151,14 +151,6 @@ class ServerSettings(SharedSettings):
         JOURNAL,
         "Where journals are written; one writer for each. A disk of its own is best. Takes precedence over "
         "journalDirectory.",
-    )
-    journal_format_version: int = key(
-        "journalFormatVersionToWrite",
-        integer("", 5, 6),
-        "6",
-        JOURNAL,
-        "Format of new journal files: 6 also keeps explicit LACs. All formats are read.",
-        differs="4 can still be written there; it has neither the padded header nor aligned writes.",
     )
     journal_file_size_max: int = key(
         "journalMaxSizeMB", integer("MiB", 1, 65536, scale=MIB), "2048", JOURNAL, "Size at which a new file is begun."
@@ -241,7 +233,9 @@ class ServerSettings(SharedSettings):
         integer("bytes", 512, MIB, multiple_of=8),
         "8192",
         STORAGE,
-        "Index page: 8 bytes for each entry. Must not change while the bookie holds data.",
+        "What one page of pageLimit stands for.",
+        differs="the size of index pages in memory and file there; here pages are of 8192 bytes in the file, and in "
+        "memory as long as their entries need.",
     )
     page_limit: int = key(
         "pageLimit",
@@ -266,13 +260,6 @@ class ServerSettings(SharedSettings):
         STORAGE,
         "Index files held open. Must stay below the process limit (ulimit -n) with room for connections.",
         differs="20000 there, which is above the usual limit of a process.",
-    )
-    index_format_version: int = key(
-        "fileInfoFormatVersionToWrite",
-        integer("", 0, 1),
-        "1",
-        STORAGE,
-        "Format of new index files: 1 also keeps explicit LACs. Both are read.",
     )
 
     # --- disk space and read-only mode
@@ -304,13 +291,6 @@ class ServerSettings(SharedSettings):
         "One full ledger directory is enough for read-only.",
     )
     force_read_only: bool = key("forceReadOnlyBookie", boolean(), "false", DISKS, "Start read-only and stay so.")
-    index_file_free_bytes_min: int = key(
-        "minUsableSizeForIndexFileCreation",
-        integer("bytes", 0, 2**63 - 1),
-        "104857600",
-        DISKS,
-        "Free bytes an index directory needs for a new index file while the journal is replayed on a full disk.",
-    )
     entry_log_free_bytes_min: int = key(
         "minUsableSizeForEntryLogCreation",
         integer("bytes", -1, 2**63 - 1),

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.selectreactor import SelectReactor
 
 from bookkeeper.errors import ConnectFailed
-from bookkeeper.runtime import ThreadWorker, TwistedNetwork
+from bookkeeper.runtime import TcpOptions, ThreadWorker, TwistedNetwork
 
 LIMIT_S = 20
 
@@ -105,8 +105,9 @@ def test_a_worker_can_be_stopped_twice(reactor: SelectReactor):
 # --- network
 
 
-def test_bytes_go_both_ways_with_the_socket_options_set(reactor: SelectReactor):
-    network = TwistedNetwork(reactor)
+@pytest.mark.parametrize("options", [TcpOptions(), TcpOptions(no_delay=False, keepalive=False)])
+def test_bytes_go_both_ways_with_the_socket_options_set(reactor: SelectReactor, options: TcpOptions):
+    network = TwistedNetwork(reactor, options)
     accepted: list[Recorder] = []
 
     def accept() -> Recorder:
@@ -123,8 +124,8 @@ def test_bytes_go_both_ways_with_the_socket_options_set(reactor: SelectReactor):
     client.transport.write(b"hello")
     run(reactor, answered)
     for transport in (client.transport, accepted[0].transport):
-        assert transport.getTcpNoDelay()
-        assert transport.getTcpKeepAlive()
+        assert bool(transport.getTcpNoDelay()) == options.no_delay
+        assert bool(transport.getTcpKeepAlive()) == options.keepalive
     run(reactor, listener.stop())
     client.transport.loseConnection()
     run(reactor, accepted[0].on_lost)

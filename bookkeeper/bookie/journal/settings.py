@@ -21,7 +21,7 @@ class JournalSettings:
     group_bytes_max: waiting records beyond this go into the next group; a single larger append still goes in one.
     pending_bytes_max: records not yet durable; more are refused (journalMaxMemorySizeMb).
     alignment: groups end at multiples of this (journalAlignmentSize).
-    format_version: 6, or 5 (journalFormatVersionToWrite).
+    format_version: 6; 5 is for tests of files without explicit LACs.
     recycle: reuse a file below the mark instead of deleting it (journalReuseFiles).
     """
 

@@ -192,6 +192,9 @@ class DiskMonitor:
         self._directories.set_full(verdict.full, verdict.roomy)
         self._timer = self._clock.callLater(self._settings.check_interval_s, self.check_now)
         if verdict != self.verdict:
+            newly = verdict.warn - self.verdict.warn
+            if newly:
+                log.warn("Disks of {nearly} are nearly full: free space or add directories", nearly=sorted(newly))
             self.verdict = verdict
             log.info("Full directories: {full}; read-only: {ro}", full=sorted(verdict.full), ro=verdict.read_only)
             self._on_change(verdict)

@@ -13,8 +13,8 @@ def test_settings_become_those_of_the_parts() -> None:
             "journalMaxSizeMB": "64",
             "journalMaxMemorySizeMb": "32",
             "journalMaxBackups": "2",
-            "journalFormatVersionToWrite": "5",
             "logSizeLimit": "1048576000",
+            "minUsableSizeForEntryLogCreation": "2000000000",
             "skipListSizeLimit": "8388608",
             "openFileLimit": "123",
             "flushInterval": "2500",
@@ -27,11 +27,12 @@ def test_settings_become_those_of_the_parts() -> None:
     ).settings
     journal = tuning.journal_settings(settings)
     assert (journal.file_size_max, journal.pending_bytes_max) == (64 << 20, 32 << 20)
-    assert (journal.backups_max, journal.format_version) == (2, 5)
+    assert (journal.backups_max, journal.format_version) == (2, 6)
     storage = tuning.storage_settings(settings)
     assert (storage.memtable_bytes_max, storage.open_files_max) == (8 << 20, 123)
     assert (storage.flush_interval_s, storage.entry_log_bytes_max) == (2.5, 1_048_576_000)
     disks = tuning.disk_settings(settings)
+    assert disks.entry_log_free_bytes_min == 2_000_000_000
     assert (disks.usage_threshold, disks.warn_threshold, disks.low_water_mark) == (0.9, 0.8, 0.9)
     bookie = tuning.bookie_bounds(settings)
     assert (bookie.journal_bytes_max, bookie.cold_reads_max) == (

@@ -37,11 +37,9 @@ APACHE_SERVER_DEFAULTS = {
     "journalMaxBackups": "5",
     "journalPreAllocSizeMB": "16",
     "journalAlignmentSize": "512",
-    "journalFormatVersionToWrite": "6",
     "logSizeLimit": "1073741824",
     "flushInterval": "10000",
     "pageSize": "8192",
-    "fileInfoFormatVersionToWrite": "1",
     "diskUsageThreshold": "0.95",
     "diskUsageWarnThreshold": "0.90",
     "diskCheckInterval": "10000",
@@ -79,7 +77,7 @@ APACHE_KEYS_ELSEWHERE = """
     maxPendingReadRequestsPerThread maxPendingAddRequestsPerThread auditorPeriodicCheckInterval
     auditorPeriodicBookieCheckInterval enableBookieAddressTracking lostBookieRecoveryDelay startTLSTimeoutSecs
     openLedgerRereplicationGracePeriod rereplicationEntryBatchSize rwRereplicateBackoffMs autoRecoveryDaemonEnabled
-    bookieAddressResolverEnabled waitTimeoutOnBackpressureMs
+    bookieAddressResolverEnabled waitTimeoutOnBackpressureMs journalFormatVersionToWrite fileInfoFormatVersionToWrite
     """
 
 
