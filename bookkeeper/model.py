@@ -1,7 +1,7 @@
 """The nouns of the system: ids, ledger metadata, fragments, marks.
 
-Pure values. A `LedgerMetadata` that exists satisfies every structural rule of a ledger (I-01, I-10, I-17): whoever parses
-or changes one gets `InvalidMetadata` instead of a wrong object.
+Pure values. A `LedgerMetadata` that exists satisfies every structural rule of a ledger (I-01, I-10, I-17): whoever
+parses or changes one gets `InvalidMetadata` instead of a wrong object.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class LedgerMetadata:
                 f"state {self.state.name} with last entry {self.last_entry_id} and length {self.length}: "
                 "both belong to a CLOSED ledger and to no other"
             )
-        if closed and (self.last_entry_id or 0) < -1 or closed and (self.length or 0) < 0:
+        if (closed and (self.last_entry_id or 0) < -1) or (closed and (self.length or 0) < 0):
             raise InvalidMetadata(f"closed at entry {self.last_entry_id} with length {self.length}")
         _check_fragments(self.fragments, self.ensemble_size)
         object.__setattr__(self, "custom", MappingProxyType(dict(self.custom)))
@@ -255,7 +255,7 @@ V_co = TypeVar("V_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[V_co]):
-    """A value and the store's version of it, kept together so that a compare-and-set names what it decided on (I-15)."""
+    """A value and the store's version of it, together, so that a compare-and-set names what it decided on (I-15)."""
 
     value: V_co
     version: int

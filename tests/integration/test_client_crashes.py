@@ -16,8 +16,8 @@ from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import BookKeeperError, LedgerFencedOff, RecoveryFailed, WindowFull
 from tests.support.cluster import local_cluster
 
-ROUNDS = 20
-"""Kills of all three bookies (the issue's figure)."""
+ROUNDS = 5
+"""Kills of all three bookies; `test_durability.py` has the long run."""
 
 SETTINGS = ClientSettings(add_timeout_s=3.0, read_timeout_s=3.0, reconnect_delay_min_s=0.05, reconnect_delay_max_s=0.5)
 
