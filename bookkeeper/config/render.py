@@ -46,7 +46,7 @@ def _entry(key: Key) -> Iterator[str]:
 def _section(title: str, keys: list[Key]) -> Iterator[str]:
     for group in dict.fromkeys(key.group for key in keys):
         yield ""
-        yield f"# ---------- {title}: {group[0].lower()}{group[1:]}"
+        yield f"# ---------- {title}: {group if group.isupper() else group[0].lower() + group[1:]}"
         for key in keys:
             if key.group == group:
                 yield from _entry(key)

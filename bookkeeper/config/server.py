@@ -223,10 +223,10 @@ class ServerSettings(SharedSettings):
     memtable_bytes_max: int = key(
         "skipListSizeLimit",
         integer("bytes", 64 * KIB, 64 * GIB),
-        "33554432",
+        "16777216",
         STORAGE,
         "Size of the sorted write buffer; one of these fills while another is written out.",
-        differs="half of Apache's 67108864, because here it counts what Python objects cost and not payload alone.",
+        differs="a quarter of 67108864, because it counts what Python objects cost, and three of these may be in memory.",
     )
     index_page_size: int = key(
         "pageSize",

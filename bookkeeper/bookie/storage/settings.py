@@ -34,7 +34,7 @@ class StorageSettings:
         files.
     """
 
-    memtable_bytes_max: int = 32 * MIB
+    memtable_bytes_max: int = 16 * MIB
     index_cache_bytes_max: int = 32 * MIB
     ledger_states_max: int = 32768
     dirty_ledgers_max: int = 131_072
