@@ -226,7 +226,7 @@ class ServerSettings(SharedSettings):
         "16777216",
         STORAGE,
         "Size of the sorted write buffer; one of these fills while another is written out.",
-        differs="a quarter of 67108864, because it counts what Python objects cost, and three of these may be in memory.",
+        differs="a quarter of 67108864, as it counts what Python objects cost and up to three are in memory.",
     )
     index_page_size: int = key(
         "pageSize",
