@@ -128,7 +128,7 @@ def test_keys_shared_by_bookie_and_client_agree() -> None:
 
 def test_deliberate_departures_have_their_values_and_a_reason() -> None:
     bookie, client = ServerSettings(), ClientSettings()
-    assert (bookie.memtable_bytes_max, bookie.index_cache_bytes_max) == (33554432, 33554432)
+    assert (bookie.memtable_bytes_max, bookie.index_cache_bytes_max) == (16777216, 33554432)
     assert bookie.open_index_files_max == 1000
     assert (client.use_v2, client.digest_type) == (True, DigestType.CRC32C)
     assert client.explicit_lac_interval_s == 1.0
@@ -328,7 +328,7 @@ def test_an_unknown_key_is_refused_wherever_it_stands() -> None:
         ("diskUsageLwmThreshold=0.96", "above diskUsageThreshold=0.95"),
         ("journalPreAllocSizeMB=64\njournalMaxSizeMB=32", "journalPreAllocSizeMB is above journalMaxSizeMB"),
         ("nettyMaxFrameSizeBytes=100", "out of range"),
-        ("nettyMaxFrameSizeBytes=50000000", "skipListSizeLimit (33554432 bytes) cannot hold"),
+        ("nettyMaxFrameSizeBytes=50000000", "skipListSizeLimit (16777216 bytes) cannot hold"),
         ("journalMaxMemorySizeMb=8", "must hold 2 frames"),
         ("indexCacheBytesMax=65536", "at least 64 pages"),
         ("pageLimit=10", "pageLimit must hold at least 64 pages"),
