@@ -261,6 +261,8 @@ class Campaign:
             history.on_closed(handle.last_add_confirmed)
             self.outcome.recovered += 1
             self.world.note(f"{client.name} recovered {history.ledger_id} to {handle.last_add_confirmed}")
+            if self._more.random() < 0.3:
+                self._cut_power_of_members(history.ledger_id)
             await self._read_all(handle, history)
         except BookKeeperError as error:
             self.world.note(f"{client.name} could not recover {history.ledger_id}: {type(error).__name__}")
@@ -301,6 +303,14 @@ class Campaign:
             moment = self.rng.random() * 0.3
             self.world.clock.callLater(moment, bookie.cut_power)
             self.world.clock.callLater(moment + self.rng.random() * 0.05, bookie.ensure_running)
+
+    def _cut_power_of_members(self, ledger_id: int) -> None:
+        """Aim at all fences of a ledger at once, while its writer may not have heard of them (I-23)."""
+        ensemble = self._handles[ledger_id].metadata.last_fragment.ensemble
+        for bookie in self.world.bookies:
+            if not self._peace and bookie.running and bookie.bookie_id in ensemble:
+                bookie.cut_power()
+                self.world.clock.callLater(0.01 + self._more.random() * 0.03, bookie.ensure_running)
 
     def _cut_power_after_acknowledgement(self) -> None:
         """Aim at the moment in which an acknowledged entry may not be on any disk yet (I-47)."""
