@@ -158,6 +158,11 @@ def split_records(data: bytes) -> list[bytes]:
     return records
 
 
+def ids_of(records: list[bytes]) -> list[tuple[int, int]]:
+    """Ledger and entry id of each journal record."""
+    return [struct.unpack_from(">qq", record) for record in records]
+
+
 class ManualWorker:
     """A worker whose work waits for `run_next`."""
 

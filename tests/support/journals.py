@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
+from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import entry_record, explicit_lac_record, fence_record, master_key_record
 from bookkeeper.bookie.journal.replay import replay
 from bookkeeper.bookie.journal.settings import JournalSettings
@@ -130,3 +131,23 @@ def replayed(fs: FileSystem, mark: LogMark = NOTHING, directory: str = DIRECTORY
     """State and end of a replay."""
     state = State()
     return state, replay(fs, directory, mark, state)
+
+
+def workload(running: RunningJournal) -> None:
+    """Twenty groups of different sizes with rolls between them; stops where the journal fails."""
+    entry_id = 0
+    for group in range(20):
+        for _ in range(group % 4 + 1):
+            if running.failures or running.journal.failure:
+                return
+            running.add(group % 3, entry_id, b"p" * (group * 17 % 300))
+            entry_id += 1
+        running.worker.run_all()
+
+
+def rolled(settings: JournalSettings) -> tuple[FaultyFileSystem, RunningJournal, list[int]]:
+    """A disk and a running journal after `workload`, and the ids of its files."""
+    fs = new_disk()
+    running = RunningJournal(fs, settings)
+    workload(running)
+    return fs, running, list_journals(fs, DIRECTORY)

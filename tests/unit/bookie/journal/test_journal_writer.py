@@ -9,13 +9,12 @@ import pytest
 from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import ALIGNMENT, entry_record, file_name
 from bookkeeper.bookie.journal.group_commit import APPEND_OVERHEAD_BYTES, APPEND_SIZE_MAX
-from bookkeeper.bookie.journal.replay import scan_file
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.errors import ConfigurationError, InvalidArgument, JournalFull, StorageError
 from bookkeeper.model import LogMark
-from tests.support.faulty_filesystem import CHANGING, FaultyFileSystem, Op, PowerCut
-from tests.support.journals import BARE, DIRECTORY, SMALL, RunningJournal, State, body, new_disk, replayed
+from tests.support.faulty_filesystem import CHANGING, Op, PowerCut
+from tests.support.journals import BARE, DIRECTORY, SMALL, RunningJournal, body, new_disk, replayed, rolled, workload
 from tests.support.manual_worker import ManualWorker
 from tests.support.simulated_clock import SimulatedClock
 
@@ -165,18 +164,6 @@ def test_settings_that_cannot_work_are_refused(change):
 
 
 # --- failures
-
-
-def workload(running: RunningJournal) -> None:
-    """Twenty groups of different sizes with rolls between them; stops where the journal fails."""
-    entry_id = 0
-    for group in range(20):
-        for _ in range(group % 4 + 1):
-            if running.failures or running.journal.failure:
-                return
-            running.add(group % 3, entry_id, b"p" * (group * 17 % 300))
-            entry_id += 1
-        running.worker.run_all()
 
 
 @pytest.mark.parametrize("settings", [BARE, TINY], ids=["bare", "tiny"])
@@ -475,135 +462,3 @@ def test_a_busy_journal_takes_a_slice_of_zeros_with_a_group():
     mark = running.journal.mark()
     assert mark.offset <= size < mark.offset + SMALL.preparation_slice_size + ALIGNMENT
     assert (size % ALIGNMENT) == 0
-
-
-# --- collecting
-
-
-def rolled(settings: JournalSettings) -> tuple[FaultyFileSystem, RunningJournal, list[int]]:
-    fs = new_disk()
-    running = RunningJournal(fs, settings)
-    workload(running)
-    return fs, running, list_journals(fs, DIRECTORY)
-
-
-@pytest.mark.parametrize("backups_max", [0, 1, 2])
-def test_collect_keeps_the_newest_backups_below_the_mark(backups_max):
-    """I-56."""
-    fs, running, ids = rolled(dataclasses.replace(TINY, backups_max=backups_max))
-    mark = LogMark(ids[-2], 1024)
-    running.journal.collect(mark)
-    running.worker.run_all()
-    below = [journal_id for journal_id in ids if journal_id < mark.journal_id]
-    kept = below[len(below) - backups_max :]
-    assert list_journals(fs, DIRECTORY) == kept + ids[-2:]
-    fs.crash()
-    assert list_journals(fs, DIRECTORY) == kept + ids[-2:]
-
-
-def test_collect_never_touches_the_file_being_written():
-    fs, running, ids = rolled(TINY)
-    running.journal.collect(LogMark(ids[-1] + 1000, 0))
-    running.worker.run_all()
-    assert list_journals(fs, DIRECTORY) == ids[-1:]
-    running.write([(5, 5)])
-    assert running.acked[-1] == (5, 5)
-
-
-def test_collect_without_a_mark_deletes_nothing():
-    fs, running, ids = rolled(TINY)
-    running.journal.collect(LogMark(0, 0))
-    running.worker.run_all()
-    assert list_journals(fs, DIRECTORY) == ids
-
-
-def test_a_recycled_file_shows_no_old_record():
-    """I-50: neither to our replay nor to one that only stops at zeros."""
-    fs, running, ids = rolled(dataclasses.replace(TINY, recycle=True))
-    old = set(running.acked)
-    running.journal.collect(LogMark(ids[-1], 1024))
-    running.worker.run_all()
-    assert fs.counts[Op.RENAME] == 1
-    unlinked = fs.counts[Op.CREATE]
-    entry_id = 1000
-    while running.journal.mark().journal_id == ids[-1]:
-        running.write([(6, entry_id)])
-        entry_id += 1
-    assert fs.counts[Op.CREATE] == unlinked, "the next file is the recycled one"
-    mark = running.journal.mark()
-    contents = fs.contents(path_of(mark.journal_id))
-    assert not contents[mark.offset :].strip(b"\0")
-    fs.crash()
-    state, _ = replayed(fs, LogMark(ids[-1], 1024))
-    assert {entry for entry in state.bodies if entry[0] != 6} <= old
-    assert {entry for entry in state.bodies if entry[0] == 6} == {entry for entry in running.acked if entry[0] == 6}
-    only_new = State()
-    scan_file(fs, DIRECTORY, mark.journal_id, 0, only_new)
-    assert all(ledger_id == 6 for ledger_id, _ in only_new.bodies)
-
-
-def test_a_recycled_file_that_is_needed_early_is_cut_to_what_is_zeroed():
-    """I-50: the journal was never idle, so most of the old records are still in it."""
-    fs, running, ids = rolled(dataclasses.replace(TINY, recycle=True))
-    running.journal.collect(LogMark(ids[-1], 1024))
-    running.add(6, 0)
-    running.worker.run_one()
-    entry_id = 1
-    while running.journal.mark().journal_id == ids[-1]:
-        running.add(6, entry_id)  # one more always waits
-        running.worker.run_one()
-        entry_id += 1
-    assert fs.counts[Op.RENAME] == 1
-    mark = running.journal.mark()
-    assert not fs.contents(path_of(mark.journal_id))[mark.offset :].strip(b"\0")
-    assert b"pppp" not in fs.contents(path_of(mark.journal_id))
-
-
-def test_a_left_over_spare_is_removed_and_never_reused():
-    fs, running, ids = rolled(dataclasses.replace(TINY, recycle=True))
-    running.journal.collect(LogMark(ids[-1], 1024))
-    running.worker.run_all()
-    assert fs.exists(f"{DIRECTORY}/journal.spare")
-    fs.crash()
-    _, end = replayed(fs, LogMark(ids[-1], 1024))
-    again = RunningJournal(fs, BARE, end)
-    assert not fs.exists(f"{DIRECTORY}/journal.spare")
-    again.write([(7, 7)])
-    assert list_journals(fs, DIRECTORY) == [ids[-1], ids[-1] + 1]
-
-
-# --- stopping
-
-
-def test_stop_finishes_what_is_pending():
-    fs = new_disk()
-    running = RunningJournal(fs)
-    running.add(1, 0)
-    running.add(1, 1)
-    running.stop()
-    assert running.acked == [(1, 0), (1, 1)]
-    fs.crash()
-    assert sorted(replayed(fs)[0].bodies) == [(1, 0), (1, 1)]
-
-
-def test_stop_proves_the_last_group_durable():
-    """I-51: after an orderly stop, damage to the last group is no torn tail."""
-    fs = new_disk()
-    running = RunningJournal(fs)
-    running.write([(1, 0)])
-    before = running.journal.mark()
-    running.stop()
-    assert running.journal.mark().offset == before.offset + ALIGNMENT
-    assert replayed(fs)[1] == running.journal.mark()
-
-
-def test_stop_during_the_start_closes_the_file():
-    fs = new_disk()
-    worker, clock = ManualWorker(), SimulatedClock()
-    journal = Journal(fs, DIRECTORY, worker, clock, BARE)
-    events = []
-    journal.start(LogMark(0, 0)).addCallback(lambda _: events.append("started"))
-    journal.stop().addCallback(lambda _: events.append("stopped"))
-    worker.run_all()
-    assert events == ["started", "stopped"]
-    assert fs.counts[Op.CLOSE] == 2
