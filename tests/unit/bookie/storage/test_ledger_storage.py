@@ -343,6 +343,34 @@ def test_a_ledger_that_two_threads_load_at_once_has_one_state() -> None:
     stored.check()
 
 
+def test_a_ledger_evicted_during_a_cold_read_is_looked_up_again() -> None:
+    """Not an I/O error: its reader was only too late."""
+    settings = StorageSettings(ledger_states_max=2, index_cache_bytes_max=1)
+    stored = StoredLedgers(settings=settings)
+    stored.add(7, 0, 2000)
+    for ledger_id in range(20, 30):
+        stored.add(ledger_id, 0, 1)
+    stored.checkpoint()
+    stored.start()
+    stored.storage.replay_finished()
+    reads = 0
+
+    def evict(op: Op, path: str) -> None:
+        nonlocal reads
+        reads += op is Op.READ and path.endswith("/7.idx")
+        if reads == 3:  # header and last page are read, the page of entry 3 is about to be
+            reads += 1
+            for ledger_id in range(20, 30):
+                stored.storage.set_fenced(ledger_id)
+            stored.checkpoint()
+            for ledger_id in range(40, 45):
+                stored.storage.set_fenced(ledger_id)
+
+    stored.fs.on_operation = evict
+    assert stored.storage.read_cold(7, [3]) == [entry_body(7, 3)]
+    assert reads > 4
+
+
 def test_an_index_directory_that_is_gone_denies_nothing() -> None:
     """I-31: its disk may not be mounted."""
     stored = StoredLedgers()

@@ -9,6 +9,8 @@ import random
 
 import pytest
 
+from bookkeeper.bookie.storage.entry_log_format import log_name, split_location
+from bookkeeper.bookie.storage.index_format import HEADER_SIZE, decode_slots, index_name
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.filesystem import OpenMode
@@ -132,10 +134,26 @@ def test_buffers_that_fill_during_a_checkpoint_are_flushed_in_it_and_survive_a_p
             continue
         assert stored.storage.counters.flushes > 1
         stored.fs.on_operation = None
+        assert_the_durable_index_points_to_durable_bytes(stored, range(40))
         stored.crash()
         stored.replay()
         stored.check()
         return
+
+
+def assert_the_durable_index_points_to_durable_bytes(stored: StoredLedgers, ledger_ids: range) -> None:
+    found = 0
+    for ledger_id in ledger_ids:
+        directory = next(d for d in ("/a", "/b") if stored.fs.exists(f"{d}/current/{index_name(ledger_id)}"))
+        index = stored.fs.durable_contents(f"{directory}/current/{index_name(ledger_id)}")
+        for entry_id, location in enumerate(decode_slots(index[HEADER_SIZE:])):
+            if location:
+                log_id, offset = split_location(location)
+                directory = next(d for d in ("/a", "/b") if stored.fs.exists(f"{d}/current/{log_name(log_id)}"))
+                log = stored.fs.durable_contents(f"{directory}/current/{log_name(log_id)}")
+                assert log[offset : offset + 16] == _ids(ledger_id, entry_id)
+                found += 1
+    assert found > len(ledger_ids)
 
 
 def test_a_torn_header_is_read_from_its_other_copy() -> None:
