@@ -43,7 +43,7 @@ log = Logger()
 SNAPSHOTS_MAX = 2
 """Full write buffers that wait for the disk. When both exist and the active one is full too, adds are pushed back."""
 
-_LOOK_UPS_MAX = 10
+_RETRIES_MAX = 10
 
 _LAC_OF_PACKET = slice(8, 16)
 
@@ -198,10 +198,11 @@ class LedgerStorage:
     def read_cold(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status]:
         """As `read`, with blocking reads; no None, and nothing is raised for damaged files. Thread: read worker."""
         self.counters.cold_reads += len(entry_ids)
-        for _ in range(_LOOK_UPS_MAX):
-            results = self._look_up(ledger_id, entry_ids, wait=True)
-            if None not in results:  # otherwise the ledger was evicted meanwhile
+        results = self._look_up(ledger_id, entry_ids, wait=True)
+        for _ in range(_RETRIES_MAX):
+            if None not in results:
                 break
+            results = self._look_up(ledger_id, entry_ids, wait=True)  # the ledger was evicted meanwhile
         return [Status.IO_ERROR if result is None else result for result in results]
 
     def _look_up(self, ledger_id: int, entry_ids: Sequence[int], *, wait: bool) -> Results:
