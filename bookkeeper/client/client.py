@@ -186,6 +186,7 @@ class LedgerClient:
                 rack_of=context.rack_of,
                 rng=context.rng,
             )
+            context.check_racks(chosen, write_quorum)
         metadata = LedgerMetadata(
             ensemble,
             write_quorum,

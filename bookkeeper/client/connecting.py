@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.placement import RackOf, mapped_racks, one_rack, parse_topology
 from bookkeeper.config import ClientSettings
+from bookkeeper.config.client import Placement
 from bookkeeper.errors import ConfigurationError, ConnectFailed
 from bookkeeper.metadata import zookeeper
 from bookkeeper.metadata.store import MetadataSettings
@@ -80,7 +81,7 @@ def metadata_settings(settings: ClientSettings) -> MetadataSettings:
 
 
 def _racks(settings: ClientSettings) -> RackOf:
-    if not settings.network_topology_file:
+    if settings.placement is Placement.RANDOM or not settings.network_topology_file:
         return one_rack
     path = Path(settings.network_topology_file)
     try:

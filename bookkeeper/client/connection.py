@@ -51,6 +51,9 @@ log = Logger()
 READS_MAX = 50_000
 """Entries asked for and not answered, per connection."""
 
+REFUSAL_S = 60.0
+"""How long a connection that ended without any answer is taken for "this protocol version is not spoken here"."""
+
 CALLS_MAX = 10_000
 """LAC reads and writes and the like not answered, per connection."""
 
@@ -110,13 +113,16 @@ class BookieChannel:
         self._out_bytes = self._out_entries = 0
         self._marked = False
         self._timer: Timer | None = None
+        self._timer_due = 0.0
         self._room_waiters: list[Callable[[], None]] = []
+        self._full_timer: Timer | None = None
         self._retry_at = 0.0
         self._retry_delay_s = settings.reconnect_delay_min_s
         self._failure: BookieUnavailable | None = None
         self._failure_epoch: int | None = None
         self._answered = False  # ever, in this version
         self._refused = False  # connected, asked, and closed on without one answer
+        self._refused_until = 0.0
         self._closed = False
         self.last_used_s = clock.seconds()
 
@@ -129,12 +135,30 @@ class BookieChannel:
 
     @property
     def refused(self) -> bool:
-        """The bookie seems not to speak this protocol version (until it registers anew)."""
-        return self._refused and self._directory.epoch(self.bookie_id) == self._failure_epoch
+        """The bookie seems not to speak this protocol version; so for REFUSAL_S, or until it registers anew."""
+        return (
+            self._refused
+            and self._clock.seconds() < self._refused_until
+            and self._directory.epoch(self.bookie_id) == self._failure_epoch
+        )
 
     def on_room(self, call: Callable[[], None]) -> None:
         """Call once when the channel is no longer full."""
         self._room_waiters.append(call)
+        if self._full_timer is None and self._settings.add_timeout_s > 0:
+            self._full_timer = self._clock.callLater(
+                self._settings.add_timeout_s, self._on_still_full, self._adds.count
+            )
+
+    def _on_still_full(self, unanswered: int) -> None:
+        """A bookie that answers no add for so long holds up everybody, also those who sent it nothing (L-2)."""
+        self._full_timer = None
+        if self._link is not None and self.full and self._adds.count >= unanswered:
+            self._link.abort(self._timed_out())
+        elif self._room_waiters:
+            self._full_timer = self._clock.callLater(
+                self._settings.add_timeout_s, self._on_still_full, self._adds.count
+            )
 
     def send_adds(self, owner: AddOwner, ledger_id: int, frames: Sequence[bytes], size: int) -> None:
         """Send encoded adds, one frame per entry; `size`: their bytes together."""
@@ -165,7 +189,7 @@ class BookieChannel:
         deadline = self._clock.seconds() + self._settings.read_timeout_s
         read = PendingRead(owner, ledger_id, entry_ids, fence_key, high_priority, deadline)
         self._send_reads(read, self._reads.submit(read))
-        self._watch_deadlines()
+        self._watch_deadline(deadline)
 
     def call(
         self,
@@ -180,9 +204,10 @@ class BookieChannel:
             error = BookieUnavailable(f"{CALLS_MAX} calls are outstanding", bookie_id=self.bookie_id)
             self._clock.callLater(0, on_unknown, error)
             return
-        self._calls.submit(request_id, PendingCall(on_reply, on_unknown, self._clock.seconds() + timeout_s))
+        deadline = self._clock.seconds() + timeout_s
+        self._calls.submit(request_id, PendingCall(on_reply, on_unknown, deadline))
         self._send((frame,), len(frame), 1)
-        self._watch_deadlines()
+        self._watch_deadline(deadline)
 
     def _send_reads(self, read: PendingRead[ReadOwner], entry_ids: Sequence[int]) -> None:
         if not entry_ids:
@@ -348,15 +373,18 @@ class BookieChannel:
             return
         self._link = None
         self._refused = not self._answered
+        self._refused_until = self._clock.seconds() + REFUSAL_S
         self._on_unreachable(error)
 
     # --- time
 
-    def _watch_deadlines(self) -> None:
-        if self._timer is None:
-            due = [d for d in (self._reads.next_deadline, self._calls.next_deadline) if d is not None]
-            if due:
-                self._timer = self._clock.callLater(max(0.0, min(due) - self._clock.seconds()), self._on_time)
+    def _watch_deadline(self, deadline: float) -> None:
+        if self._timer is not None and self._timer_due <= deadline:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = deadline
+        self._timer = self._clock.callLater(max(0.0, deadline - self._clock.seconds()), self._on_time)
 
     def _on_time(self) -> None:
         self._timer = None
@@ -369,7 +397,9 @@ class BookieChannel:
         if self._reads.blocked and self._link is not None:
             self._reads.blocked = False
             self._link.abort(self._timed_out())
-        self._watch_deadlines()
+        for deadline in (self._reads.next_deadline, self._calls.next_deadline):
+            if deadline is not None:
+                self._watch_deadline(deadline)
 
     def _timed_out(self) -> RequestTimedOut:
         return RequestTimedOut(f"bookie {self.bookie_id} gave no answer in time", bookie_id=self.bookie_id)
@@ -399,9 +429,10 @@ class BookieChannel:
     def close(self) -> None:
         """The client closes: everything outstanding fails, nothing is sent any more."""
         self._closed = True
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
+        for timer in (self._timer, self._full_timer):
+            if timer is not None and timer.active():
+                timer.cancel()
+        self._timer = self._full_timer = None
         link, self._link = self._link, None
         if link is not None:
             link.close()

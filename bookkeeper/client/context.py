@@ -6,7 +6,7 @@ Thread: reactor. Nothing here knows where time, bytes or randomness come from.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -16,8 +16,8 @@ from twisted.python.failure import Failure
 from bookkeeper.client.bookies import BookieChannels, BookieDirectory
 from bookkeeper.client.connection import BookieChannel
 from bookkeeper.client.flushing import TurnFlush
-from bookkeeper.client.placement import RackOf
-from bookkeeper.errors import BookKeeperError, ClientClosed
+from bookkeeper.client.placement import RackOf, spans_racks
+from bookkeeper.errors import BookKeeperError, ClientClosed, NotEnoughBookies
 from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.protocol.reads import Speculation
 from bookkeeper.wire import codec
@@ -112,6 +112,17 @@ class ClientContext:
         """Replicas of an entry in the order to ask them: those that failed lately, or are not registered, last."""
         quarantined = self.directory.quarantined
         return sorted(bookies, key=lambda b: (b in quarantined) + 2 * (not self.directory.is_registered(b)))
+
+    def check_racks(self, ensemble: Sequence[BookieId], write_quorum: int) -> None:
+        """Raise NotEnoughBookies where the settings insist on racks and the ensemble does not span them."""
+        settings = self.settings
+        racks_min = settings.racks_per_write_quorum_min
+        if settings.enforce_racks_per_write_quorum and not spans_racks(ensemble, write_quorum, self.rack_of, racks_min):
+            placed = ", ".join(f"{bookie} in {self.rack_of(bookie)}" for bookie in ensemble)
+            raise NotEnoughBookies(
+                f"no write quorum of {write_quorum} over {racks_min} racks can be had for each entry (best: {placed}); "
+                "start bookies in other racks, check networkTopologyFile, or set enforceMinNumRacksPerWriteQuorum=false"
+            )
 
     def check_open(self) -> None:
         """Raise ClientClosed after `close`."""

@@ -27,7 +27,10 @@ def choose_replacements(
     failed: Mapping[int, BookieId],
     avoid: frozenset[BookieId],
 ) -> dict[int, BookieId]:
-    """A new bookie for each failed index of the ensemble, as far as there are any (I-10)."""
+    """A new bookie for each failed index of the ensemble, as far as there are any (I-10).
+
+    Raises NotEnoughBookies where the settings insist on racks that the result would not span.
+    """
     ensemble = list(ensemble)
     chosen: dict[int, BookieId] = {}
     for index in sorted(failed):
@@ -43,6 +46,8 @@ def choose_replacements(
         )
         if replacement is not None:
             chosen[index] = ensemble[index] = replacement
+    if chosen:
+        context.check_racks(ensemble, write_quorum)
     return chosen
 
 

@@ -2,10 +2,11 @@
 
 The LAC inside the last entry is behind by the adds in flight. While a handle writes, the next entry brings it up to
 date; when it pauses, the LAC is written by a WRITE_LAC (v3 only) to the write set of the entry it names, so that
-readers of the open ledger see everything acknowledged. It is a hint: failures are ignored, and a bookie without v3
-simply does not get it.
+readers of the open ledger see everything acknowledged. It is a hint: failures are no failures of the handle, and a
+bookie without v3 simply does not get it.
 
-Source: bookkeeper-protocol.md 6.8.
+Source: bookkeeper-protocol.md 6.8. Differs from Apache: where fewer than Qa bookies could be asked it is written again
+a few times, or the last entries of a paused writer would stay hidden until it goes on.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Timer
     from bookkeeper.wire.digest import Digest
 
+ATTEMPTS_MAX = 6
+"""Times that one LAC is written to bookies that do not answer, each twice as long after the one before (L-9)."""
+
 log = Logger()
 
 
@@ -36,12 +40,19 @@ class ExplicitLac:
         self._pipeline = pipeline
         self._interval_s = context.settings.explicit_lac_interval_s
         self._told = -1  # the LAC known to be with the bookies, piggy-backed or explicit
+        self._written = -1  # the last one written, and how often that was in vain
+        self._attempts = 0
+        self._retrying = False  # the timer is that of another attempt
         self._timer: Timer | None = None
         self._stopped = self._interval_s <= 0
 
     def on_acknowledged(self) -> None:
         """The LAC moved on."""
+        if self._timer is not None and self._retrying:
+            self._timer.cancel()
+            self._timer = None
         if self._timer is None and not self._stopped:
+            self._retrying = False
             self._timer = self._context.clock.callLater(self._interval_s, self._on_time)
 
     def stop(self) -> None:
@@ -58,6 +69,8 @@ class ExplicitLac:
             self._told = self._pipeline.stamped_lac  # entries were sent meanwhile and carried it
         elif self._told < lac:
             self._told = lac
+            if self._written != lac:
+                self._written, self._attempts = lac, 0
             self._write(lac)
         if self._told < lac and not self._stopped:
             self._timer = self._context.clock.callLater(self._interval_s, self._on_time)
@@ -67,10 +80,43 @@ class ExplicitLac:
         ensemble = self._pipeline.window.ensemble
         packet = self._digest.package_lac(self._ledger_id, lac)
         request = self._context.v3_encoder.encode_write_lac(self._ledger_id, lac, self._master_key, packet)
-        for index in write_set(lac, metadata.ensemble_size, metadata.write_quorum):
-            channel = self._context.v3_channel(ensemble[index])
-            if not channel.refused:
-                channel.call(request, self._context.settings.add_timeout_s, self._ignore, self._ignore)
+        channels = [
+            self._context.v3_channel(ensemble[index])
+            for index in write_set(lac, metadata.ensemble_size, metadata.write_quorum)
+        ]
+        asked = [channel for channel in channels if not channel.refused]
+        attempt = _Attempt(self, lac, asked=len(asked), needed=min(len(asked), metadata.ack_quorum))
+        for channel in asked:
+            channel.call(request, self._context.settings.add_timeout_s, attempt.on_reply, attempt.on_unknown)
 
-    def _ignore(self, outcome: object) -> None:
-        log.debug("explicit LAC of ledger {ledger_id}: {outcome}", ledger_id=self._ledger_id, outcome=outcome)
+    def on_too_few(self, lac: int) -> None:
+        """Fewer bookies than needed answered: again, later and later, unless an entry brings it anyway."""
+        self._attempts += 1
+        if self._stopped or lac != self._told or self._attempts >= ATTEMPTS_MAX:
+            return
+        self._told = lac - 1
+        if self._timer is None:
+            self._retrying = True
+            self._timer = self._context.clock.callLater(self._interval_s * 2**self._attempts, self._on_time)
+
+
+class _Attempt:
+    """One LAC on its way to its bookies."""
+
+    def __init__(self, owner: ExplicitLac, lac: int, *, asked: int, needed: int) -> None:
+        self._owner, self._lac, self._left, self._missing = owner, lac, asked, needed
+
+    def on_reply(self, reply: object) -> None:
+        """Good, or a refusal for ever: asking again would change nothing."""
+        self._missing -= 1
+        self._note(reply)
+
+    def on_unknown(self, error: Exception) -> None:
+        """The bookie could not be asked."""
+        self._note(error)
+
+    def _note(self, outcome: object) -> None:
+        log.debug("explicit LAC {lac}: {outcome}", lac=self._lac, outcome=outcome)
+        self._left -= 1
+        if not self._left and self._missing > 0:
+            self._owner.on_too_few(self._lac)

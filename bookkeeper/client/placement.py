@@ -76,6 +76,15 @@ def choose_ensemble(
     return tuple(bookie for bookie in chosen if bookie is not None)
 
 
+def spans_racks(ensemble: Sequence[BookieId], write_quorum: int, rack_of: RackOf, racks_min: int) -> bool:
+    """Whether each write set spans `racks_min` racks, or as many as it has members."""
+    size, needed = len(ensemble), min(racks_min, write_quorum)
+    racks = [rack_of(bookie) for bookie in ensemble]
+    return all(
+        len({racks[(start + distance) % size] for distance in range(write_quorum)}) >= needed for start in range(size)
+    )
+
+
 def choose_replacement(
     *,
     index: int,

@@ -31,14 +31,19 @@ class ReactorThread:
         self.reactor = _new_reactor()
         self._pid = os.getpid()
         self._stopped = False
-        self._waiting: set[Future[Any]] = set()  # touched on the reactor thread only
+        self._lock = threading.Lock()  # of the two below
+        self._waiting: set[Future[Any]] = set()
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="bookkeeper-client", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         self.reactor.run(installSignalHandlers=False)
-        for waiting in list(self._waiting):
-            waiting.set_exception(ClientClosed("the client was closed"))
+        with self._lock:
+            self._ended = True
+            waiting = list(self._waiting)
+        for outcome in waiting:  # those whose turn never came too
+            outcome.set_exception(ClientClosed("the client was closed"))
 
     def call(self, what: Callable[[], T]) -> T:
         """Run `what` on the reactor thread; return what it returns."""
@@ -48,31 +53,34 @@ class ReactorThread:
         """Run `start` on the reactor thread; wait for its Deferred."""
         if self._pid != os.getpid():
             raise ClientClosed("this client was connected before a fork; connect again in the child process")
-        if self._stopped:
-            raise ClientClosed("the client is closed; connect again")
         outcome: Future[T] = Future()
         pending: list[Deferred[T]] = []
+        with self._lock:
+            if self._stopped or self._ended:
+                raise ClientClosed("the client is closed; connect again")
+            self._waiting.add(outcome)
 
         def begin() -> None:
-            self._waiting.add(outcome)
-            outcome.add_done_callback(self._waiting.discard)
             result = maybeDeferred(start)
             pending.append(result)
             result.addBoth(finish)
 
         def finish(result: T | Failure) -> None:
+            with self._lock:
+                self._waiting.discard(outcome)
             if isinstance(result, Failure):
                 outcome.set_exception(result.value)
             else:
                 outcome.set_result(result)
 
         def cancel() -> None:
-            pending[0].cancel()  # `begin` ran before: calls from threads keep their order
+            if not outcome.done():
+                pending[0].cancel()  # `begin` ran before: calls from threads keep their order
 
         self.reactor.callFromThread(begin)
         try:
             return outcome.result()
-        except KeyboardInterrupt:
+        except BaseException:  # the outcome's own error, or what a signal's handler raised into the waiting
             self.reactor.callFromThread(cancel)
             raise
 

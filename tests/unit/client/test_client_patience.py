@@ -1,0 +1,116 @@
+"""How long the client waits for whom, and what happens then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bookkeeper.client.connection import REFUSAL_S
+from bookkeeper.client.explicit_lac import ATTEMPTS_MAX
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import NotEnoughBookies, RequestTimedOut
+from bookkeeper.wire.messages import AddBatch, WriteLac
+from tests.support.fake_bookie import SILENCE, FakeCluster
+
+ALL = {"ensemble": 3, "write_quorum": 3, "ack_quorum": 2}
+
+
+def settings(**values: Any) -> ClientSettings:
+    return ClientSettings(**{"explicit_lac_interval_s": 0.0, **values})
+
+
+def test_a_bookie_that_answers_no_add_does_not_hold_up_handles_that_sent_it_nothing() -> None:
+    """L-2: its connection is full and not silent, so that only the missing answers tell."""
+    cluster = FakeCluster(4)
+    client = cluster.client(settings(connection_bytes_max=100_000, add_timeout_s=5.0, add_quorum_timeout_s=1.0))
+    busy = cluster.wait(client.create(bookies=[bookie.bookie_id for bookie in cluster.bookies[:3]], **ALL))
+    other = cluster.wait(client.create(bookies=[bookie.bookie_id for bookie in cluster.bookies[:3]], **ALL))
+    cluster.wait(other.append(b"0"))
+    stuck = cluster.bookies[0]
+    stuck.rule = lambda request: SILENCE if isinstance(request, AddBatch) else None
+    busy.append_batch_nowait([b"x" * 1000] * 120)
+    cluster.run(0.1)
+    busy.abort()  # nobody is left who waits for these answers
+    reader = cluster.wait(client.open_without_recovery(other.id))
+    ready = other.ready()
+    for _ in range(30):
+        cluster.wait(reader.try_read_last_confirmed())  # over the same connection, which is not silent by that
+        cluster.run(0.4)
+    assert ready.called
+
+
+def test_a_shorter_timeout_is_not_kept_waiting_by_a_longer_one() -> None:
+    cluster = FakeCluster(1)
+    client = cluster.client(settings(read_timeout_s=60.0, add_timeout_s=60.0, info_timeout_s=1.0))
+    ledger = cluster.wait(client.create(ensemble=1, write_quorum=1, ack_quorum=1))
+    (bookie,) = cluster.bookies
+    cluster.wait(ledger.append(b"0"))
+    bookie.rule = lambda request: None if isinstance(request, AddBatch) else SILENCE
+    lac = ledger.read_handle.read_last_confirmed()
+    started = cluster.clock.seconds()
+    with pytest.raises(RequestTimedOut):
+        cluster.wait(client.bookie_info(bookie.bookie_id))
+    assert cluster.clock.seconds() - started < 2.0
+    lac.addErrback(lambda _: None)
+
+
+def test_a_bookie_that_seemed_to_have_no_v3_is_asked_again_after_a_while() -> None:
+    """A connection cut at the wrong moment looks the same as a bookie that does not speak the protocol."""
+    cluster = FakeCluster(1)
+    client = cluster.client(settings(explicit_lac_interval_s=1.0))
+    ledger = cluster.wait(client.create(ensemble=1, write_quorum=1, ack_quorum=1))
+    (bookie,) = cluster.bookies
+    bookie.version_3 = False
+    cluster.wait(ledger.append(b"0"))
+    cluster.run(10.0)
+    bookie.version_3 = True
+    cluster.run(REFUSAL_S)
+    cluster.wait(ledger.append(b"1"))
+    cluster.run(10.0)
+    assert ledger.id in bookie.explicit_lacs
+
+
+def test_an_explicit_lac_that_too_few_bookies_took_is_written_again() -> None:
+    cluster = FakeCluster()
+    client = cluster.client(settings(explicit_lac_interval_s=1.0, add_timeout_s=2.0))
+    ledger = cluster.wait(client.create(**ALL))
+    cluster.wait(ledger.append(b"0"))
+    for bookie in cluster.bookies:
+        bookie.rule = lambda request: SILENCE if isinstance(request, WriteLac) else None
+    cluster.run(4.0)
+    assert not any(bookie.explicit_lacs for bookie in cluster.bookies)
+    for bookie in cluster.bookies:
+        bookie.rule = lambda request: None
+    cluster.run(10.0)
+    assert all(ledger.id in bookie.explicit_lacs for bookie in cluster.bookies)
+
+
+def test_an_explicit_lac_that_nobody_ever_takes_is_given_up() -> None:
+    """L-9."""
+    cluster = FakeCluster()
+    client = cluster.client(settings(explicit_lac_interval_s=1.0, add_timeout_s=2.0))
+    ledger = cluster.wait(client.create(**ALL))
+    cluster.wait(ledger.append(b"0"))
+    for bookie in cluster.bookies:
+        bookie.rule = lambda request: SILENCE if isinstance(request, WriteLac) else None
+    cluster.run(10_000.0)
+    for bookie in cluster.bookies:
+        assert sum(isinstance(request, WriteLac) for request in bookie.requests) <= ATTEMPTS_MAX
+    assert cluster.wait(ledger.append(b"1")) == 1
+
+
+def test_racks_that_are_insisted_on_are_had_or_the_ledger_is_not_made() -> None:
+    cluster = FakeCluster(4)
+    racks = {bookie.bookie_id: "/near" for bookie in cluster.bookies}
+    racks[cluster.bookies[3].bookie_id] = "/far"
+    insisting = settings(enforce_racks_per_write_quorum=True)
+    client = cluster.client(insisting, rack_of=racks.__getitem__)
+    ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))
+    assert cluster.bookies[3].bookie_id in ledger.metadata.last_fragment.ensemble
+    with pytest.raises(NotEnoughBookies, match="networkTopologyFile"):
+        cluster.wait(client.create(ensemble=4, write_quorum=2, ack_quorum=2))
+    cluster.wait(ledger.append(b"0"))
+    cluster.bookies[3].crash()
+    with pytest.raises(NotEnoughBookies, match="racks"):
+        cluster.wait(ledger.append(b"1"))
