@@ -371,6 +371,27 @@ def test_a_ledger_evicted_during_a_cold_read_is_looked_up_again() -> None:
     assert reads > 4
 
 
+def test_a_ledger_created_and_evicted_while_it_was_looked_for_is_not_taken_for_absent() -> None:
+    """I-24, I-31: "no file" was true of the moment in which the first directory was asked."""
+    stored = StoredLedgers(ledger_dirs=("/a", "/b"), settings=StorageSettings(ledger_states_max=2))
+    asked = False
+
+    def create_and_evict(op: Op, path: str) -> None:
+        nonlocal asked
+        if op is Op.OPEN and path.startswith("/b") and path.endswith("/6.idx") and not asked:
+            asked = True
+            stored.fence(6)
+            stored.checkpoint()
+            for ledger_id in range(40, 45):
+                stored.fence(ledger_id)
+            assert not stored.storage.is_loaded(6)
+
+    stored.fs.on_operation = create_and_evict
+    stored.storage.load_cold(6)
+    assert asked
+    assert stored.storage.is_fenced(6)
+
+
 def test_an_index_directory_that_is_gone_denies_nothing() -> None:
     """I-31: its disk may not be mounted."""
     stored = StoredLedgers()
