@@ -11,6 +11,7 @@ and, with disks that forget, by the simulation.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import signal
@@ -241,7 +242,8 @@ async def _outage(server: EmbeddedZooKeeper, cluster: LocalCluster) -> None:
         finally:
             os.kill(spare.pid, signal.SIGCONT)
         await registered(4)
-        assert "Registered again" in spare.log_path.read_text()
+        while "Registered again" not in spare.log_path.read_text():  # said when the answer is back, after others see it
+            await load.reached(load.acknowledged + 100)
         assert len(load.ledger.metadata.fragments) == 1
 
         victim.kill()  # what came back is good enough for a change of the ensemble
@@ -277,9 +279,14 @@ def fill(path: Path, leave: int) -> Path:
     """Take all of a file system but `leave` bytes with one file; deleting it frees them."""
     ballast = path / "ballast"
     with ballast.open("wb") as file:
-        space = os.statvfs(path)
-        os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize - leave)
-    return ballast
+        while True:
+            space = os.statvfs(path)
+            try:
+                os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize - leave)
+            except OSError as error:  # the bookie took some of it meanwhile
+                assert error.errno == errno.ENOSPC
+            else:
+                return ballast
 
 
 @pytest.mark.parametrize(
