@@ -283,8 +283,9 @@ def fill(path: Path, leave: int) -> Path:
             space = os.statvfs(path)
             try:
                 os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize - leave)
-            except OSError as error:  # the bookie took some of it meanwhile
-                assert error.errno == errno.ENOSPC
+            except OSError as error:
+                if error.errno != errno.ENOSPC:  # else the bookie took some of it meanwhile
+                    raise
             else:
                 return ballast
 
