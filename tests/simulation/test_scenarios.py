@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bookkeeper.errors import BookKeeperError
 from tests.simulation.world import World
 
@@ -82,3 +84,81 @@ def test_everything_acknowledged_survives_the_loss_of_power_of_all_bookies() -> 
             return [entry.payload async for entry in handle.entries()]
 
     assert run(world, read_back()) == [b"entry %d" % number for number in range(40)]
+
+
+@pytest.mark.parametrize("moment", range(0, 60, 3))
+def test_a_session_that_ends_at_any_moment_costs_time_and_nothing_else(moment: int) -> None:
+    """I-16: create, write over a lost member, close, open; sessions end on the way."""
+    world = started_world(4)
+    writer, reader = world.add_client(), world.add_client()
+    acknowledged: list[int] = []
+
+    async def live() -> int:
+        ledger = await writer.ledgers.create(ensemble=3, write_quorum=2, ack_quorum=2, password=b"")
+        for number in range(10):
+            acknowledged.append(await ledger.append(b"%d" % number))
+            if number == 4:
+                member = ledger.metadata.last_fragment.ensemble[0]
+                next(bookie for bookie in world.bookies if bookie.bookie_id == member).cut_power()
+        await ledger.close()
+        ledger_id: int = ledger.ledger_id
+        return ledger_id
+
+    async def read(ledger_id: int) -> list[bytes]:
+        handle = await reader.ledgers.open(ledger_id, password=b"")
+        return [entry.payload async for entry in handle.entries()]
+
+    for client in (writer, reader):
+        world.clock.callLater(0.002 * moment, client.store.expire_session, 0.05)
+    ledger_id = run(world, live())
+    world.clock.callLater(0.0005 * moment, reader.store.expire_session, 0.05)
+    assert run(world, read(ledger_id)) == [b"%d" % number for number in range(10)]
+    assert acknowledged == list(range(10))
+
+
+def test_a_tail_sees_everything_while_every_member_is_replaced() -> None:
+    """I-46."""
+    world = started_world(5)
+    writer, reader = world.add_client(), world.add_client()
+    seen: list[bytes] = []
+
+    async def live() -> None:
+        ledger = await writer.ledgers.create(ensemble=3, write_quorum=2, ack_quorum=2, password=b"")
+        tail = await reader.ledgers.open_without_recovery(ledger.ledger_id, password=b"")
+        following = world.spawn(follow(tail))
+        for number in range(12):
+            await ledger.append(b"%d" % number)
+            if number % 4 == 1:
+                member = ledger.metadata.last_fragment.ensemble[number % 3]
+                bookie = next(bookie for bookie in world.bookies if bookie.bookie_id == member)
+                bookie.cut_power()
+                world.clock.callLater(0.5, bookie.ensure_running)
+            await world.pause(0.7)
+        await ledger.close()
+        await following
+
+    async def follow(tail: Any) -> None:
+        async for batch in tail.tail():
+            seen.extend(entry.payload for entry in batch)
+
+    run(world, live())
+    assert seen == [b"%d" % number for number in range(12)]
+
+
+def test_a_writer_gives_up_when_every_bookie_is_dead() -> None:
+    """L-9, L-2: dead bookies that are still registered do not take turns; every append hears of it once."""
+    world = started_world(5)
+    client = world.add_client()
+
+    async def live() -> str:
+        ledger = await client.ledgers.create(ensemble=3, write_quorum=3, ack_quorum=2, password=b"")
+        await ledger.append(b"0")
+        for bookie in world.bookies:
+            bookie.cut_power()
+        try:
+            await ledger.append(b"1")
+        except BookKeeperError as error:
+            return type(error).__name__
+        return "acknowledged"
+
+    assert run(world, live()) == "NotEnoughBookies"
