@@ -135,10 +135,10 @@ class BookieService:
         """Resume the connection when it is no longer crowded."""
         self._crowd[connection] = None
 
-    def note_inbox(self, change: int) -> None:
-        """Inboxes grew or shrank by so many bytes."""
-        self.inbox_bytes += change
-        if change < 0 and self._crowd and not self.crowded:
+    def inbox_emptied(self, size: int) -> None:
+        """An inbox of so many bytes is empty; whoever waited for room goes on."""
+        self.inbox_bytes -= size
+        if self._crowd and not self.crowded:
             crowd, self._crowd = self._crowd, {}
             for connection in crowd:
                 connection.pump()
@@ -378,7 +378,7 @@ class Connection:
             if not self._inbox and not self._open_requests:
                 self.close()
             return
-        crowded = self._service.crowded
+        crowded = self._service.inbox_bytes > 0 and self._service.crowded
         if crowded:
             self._service.wait_for_room(self)
         if self._inbox or crowded:
@@ -397,15 +397,14 @@ class Connection:
         service.partial_bytes += partial - self.partial_bytes
         self.partial_bytes = partial
         self._inbox_bytes += decoded
-        service.note_inbox(decoded)
+        service.inbox_bytes += decoded
         if partial and service.partial_bytes > self._bounds.received_bytes_max:
             service.close_oldest_partial()
 
     def _empty_inbox(self) -> None:
         self._inbox.clear()
-        held, self._inbox_bytes = self._inbox_bytes, 0
-        if held:
-            self._service.note_inbox(-held)
+        size, self._inbox_bytes = self._inbox_bytes, 0
+        self._service.inbox_emptied(size)
 
     def close_for_partial_frames(self, total: int) -> None:
         """Give up this connection's incomplete frame; what came before it is still answered."""
