@@ -51,7 +51,7 @@ _JAVA_OPTIONS = (
     "-Dlog4j2.level=warn",
 )
 
-# A tick of 500 ms: sessions of killed processes end at whole ticks, and a restarted bookie waits for that. The longest
+# A tick of 500 ms: sessions of killed processes end at whole ticks, and their locks and nodes with them. The longest
 # session is what a tick of 2 s, ZooKeeper's usual one, would give.
 _CONFIGURATION = """\
 dataDir={data_dir}

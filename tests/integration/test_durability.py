@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 ROUNDS = 20
 SESSION_MS = "800"
-"""A killed bookie may register again when its old session is over; a test waits that long for every kill."""
+"""Sessions of killed processes should end soon."""
 
 WAIT_S = 60.0
 

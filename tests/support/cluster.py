@@ -23,7 +23,7 @@ from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, LocalProcessF
 from bookkeeper.wire.codec import response_decoder
 
 SESSION_TIMEOUT_MS = 2000
-"""A bookie restarted after SIGKILL waits for its old registration to vanish, so sessions are short here."""
+"""Sessions of killed clients and bookies should end soon."""
 
 ANSWER_TIMEOUT_S = 15.0
 
