@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
 from bookkeeper.client.ensemble_change import choose_replacements
@@ -201,6 +201,8 @@ class LedgerRecovery:
                 await work
             except BookKeeperError as error:
                 self._abort(error)
+            except CancelledError:
+                self._abort_soon()
             except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the caller waiting for ever
                 log.failure("recovery of ledger {ledger_id}", ledger_id=self._ledger_id)
                 self._abort(RecoveryFailed(f"ledger {self._ledger_id}: {error!r}", ledger_id=self._ledger_id))

@@ -339,8 +339,12 @@ class LedgerWriting:
                 ledger_id=self.ledger_id,
             )
         )
-        if self._aborted or isinstance(self._failure, ClientClosed):
+        if self._aborted:
             return self._pipeline.metadata.value
+        if isinstance(self._failure, ClientClosed):
+            raise ClientClosed(
+                f"ledger {self.ledger_id} was not closed, its client was closed first; opening it with recovery does it"
+            )
         last_entry_id, length = self._window.last_acknowledged, self._window.acknowledged_length
         closed = await update_metadata(
             self._context.store,

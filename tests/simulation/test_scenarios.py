@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, ClientClosed
 from tests.simulation.world import World
 
 STEPS_MAX = 20_000
@@ -162,3 +162,21 @@ def test_a_writer_gives_up_when_every_bookie_is_dead() -> None:
         return "acknowledged"
 
     assert run(world, live()) == "NotEnoughBookies"
+
+
+def test_a_ledger_whose_client_was_closed_first_is_not_reported_closed() -> None:
+    """`close` returned the metadata of an OPEN ledger as if it had closed it."""
+    world = started_world(3)
+    client = world.add_client()
+
+    async def close_in_the_wrong_order() -> str:
+        handle = await client.ledgers.create(password=b"")
+        await handle.append(b"one")
+        await client.ledgers.close()
+        try:
+            await handle.close()
+        except ClientClosed as error:
+            return str(error)
+        return "closed"
+
+    assert "was not closed" in run(world, close_in_the_wrong_order())
