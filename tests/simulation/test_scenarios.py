@@ -179,4 +179,4 @@ def test_a_ledger_whose_client_was_closed_first_is_not_reported_closed() -> None
             return str(error)
         return "closed"
 
-    assert "was not closed" in run(world, close_in_the_wrong_order())
+    assert "the client was closed" in run(world, close_in_the_wrong_order())
