@@ -236,14 +236,17 @@ async def _outage(server: EmbeddedZooKeeper, cluster: LocalCluster) -> None:
         server.restart()
         await registered(4)
 
+        async def spare_is(*, present: bool) -> None:
+            while (spare.bookie_id in (await bk.available_bookies()).writable) is not present:
+                await load.reached(load.acknowledged + 100)
+
         os.kill(spare.pid, signal.SIGSTOP)  # its session ends, and it learns that only when it wakes up
         try:
-            await registered(3)
+            await spare_is(present=False)
         finally:
             os.kill(spare.pid, signal.SIGCONT)
+        await spare_is(present=True)
         await registered(4)
-        while "Registered again" not in spare.log_path.read_text():  # said when the answer is back, after others see it
-            await load.reached(load.acknowledged + 100)
         assert len(load.ledger.metadata.fragments) == 1
 
         victim.kill()  # what came back is good enough for a change of the ensemble
