@@ -1,0 +1,40 @@
+"""What every metadata store does, as one list of facts that run over each implementation.
+
+A fact is a coroutine function of a World; `facts()` names them. The memory store runs them with simulated time (also
+with delays, lag and lost connections), the ZooKeeper store against a real server.
+
+    world.py            World, the declaration of facts, and the words they share
+    ledgers.py          ids, versions, formats, paths, listings
+    ledger_watches.py   what a watch of a ledger tells
+    registrations.py    bookies: modes, epochs, session loss, rivals
+    administration.py   cookies, layout, formatting and nuking a cluster
+
+Importing the package imports each module of facts, which declares them.
+"""
+
+from tests.support.metadata_contract import administration, ledger_watches, ledgers, registrations
+from tests.support.metadata_contract.world import (
+    Fact,
+    Heard,
+    World,
+    all_ids,
+    facts,
+    ledger,
+    raises,
+    service_info,
+)
+
+__all__ = [
+    "Fact",
+    "Heard",
+    "World",
+    "administration",
+    "all_ids",
+    "facts",
+    "ledger",
+    "ledger_watches",
+    "ledgers",
+    "raises",
+    "registrations",
+    "service_info",
+]
