@@ -69,8 +69,12 @@ def ask(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
 
 
 @pytest.mark.parametrize("answer", ["y\n", "Yes\n", " YES \n"])
-def test_yes_goes_on(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    ask(monkeypatch, answer)
+def test_yes_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str) -> None:
+    """It asked, and took one line as its answer; what is typed after it belongs to the next question."""
+    monkeypatch.setattr(sys, "stdin", Terminal(answer + "no\n"))
+    confirm("Delete?", force=False)
+    assert capsys.readouterr() == ("", "Delete? (y/N) ")
+    assert sys.stdin.readline() == "no\n"
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "n\n", "yesterday\n"])
