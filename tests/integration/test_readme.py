@@ -19,7 +19,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.embedded.process import free_port
+from tests.support.process_output import await_output
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -34,6 +34,7 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SLOW, BACKGROUND, SAVED = "# takes minutes", "# runs until Ctrl-C", "# file: "
 BLOCK_TIMEOUT_S = 60
 START_TIMEOUT_S = 60
+UP = re.compile(rb"Ctrl-C stops everything")
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -119,11 +120,8 @@ class Newcomer:
                 cwd=self.directory, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )  # fmt: skip
         self.background.append(process)
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while "Ctrl-C stops everything" not in output.read_text():
-            assert process.poll() is None, output.read_text()
-            assert time.monotonic() < deadline, output.read_text()
-            time.sleep(0.05)  # the poll of another process's output, bounded by the deadline
+        why = await_output(process, output, UP, timeout_s=START_TIMEOUT_S)
+        assert why is None, f"README line {block.line}: {why}\n{output.read_text()}"
 
     def stop(self) -> list[int]:
         """Ctrl-C for everything in the background; their exit codes."""

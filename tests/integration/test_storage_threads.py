@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -55,6 +54,8 @@ class Threads:
         self.errors: list[BaseException] = []
         self._seed = seed
         self._done = threading.Event()
+        # Who has nothing to do waits for the other: the flusher for an add, the reactor for room.
+        self._added, self._flushed = threading.Event(), threading.Event()
         self._threads = [threading.Thread(target=self._guard, args=(work,)) for work in (self._flush, self._read_cold)]
 
     def run(self) -> None:
@@ -64,6 +65,7 @@ class Threads:
             self._react()
         finally:
             self._done.set()
+            self._added.set()
             for thread in self._threads:
                 thread.join()
         if self.errors:
@@ -75,6 +77,7 @@ class Threads:
             work()
         except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
             self.errors.append(error)
+            self._flushed.set()
 
     def _flush(self) -> None:
         rng = random.Random(self._seed + 1)
@@ -83,8 +86,13 @@ class Threads:
                 self.storage.checkpoint()
             elif self.storage.snapshot_count:
                 self.storage.flush_snapshot()
+            elif self.storage.is_full:  # of index pages or ledgers: only a checkpoint makes room
+                self.storage.checkpoint()
             else:
-                time.sleep(0)  # let the others go on
+                self._added.wait()
+                self._added.clear()
+                continue
+            self._flushed.set()
 
     def _read_cold(self) -> None:
         rng = random.Random(self._seed + 2)
@@ -101,9 +109,11 @@ class Threads:
         for _ in range(ROUNDS):
             if self.errors:
                 return
-            while storage.is_full:
+            while storage.is_full and not self.errors:
                 storage.rotate()
-                time.sleep(0)
+                self._added.set()
+                self._flushed.wait()
+                self._flushed.clear()
             ledger_id = rng.randrange(LEDGERS)
             last = self.visible.get(ledger_id, -1)
             entry_ids = list(range(last + 1, last + 1 + rng.randint(1, 6)))
@@ -115,6 +125,7 @@ class Threads:
                 self.fenced.add(ledger_id)
             if storage.should_flush:
                 storage.rotate()
+            self._added.set()
             self._look(rng.randrange(LEDGERS), rng)
 
     def _look(self, ledger_id: int, rng: random.Random) -> None:

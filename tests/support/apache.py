@@ -22,6 +22,7 @@ import pytest
 
 from bookkeeper.embedded.java import JavaNotFoundError, find_java
 from bookkeeper.embedded.process import dying_with_parent
+from tests.support.process_output import await_output
 
 VERSION = "4.18.0"
 FETCH_TIMEOUT_S = 600
@@ -210,18 +211,10 @@ class ApacheBookie:
         """Wait until it serves. Fails the test with the end of its log when it does not."""
         assert self._process is not None
         # It listens, and resets connections, before it has replayed its journal: only its log tells when it serves.
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not _SERVES.search(self._new_log()):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                code = self._process.poll()
-                self.kill()
-                pytest.fail(f"Apache's bookie did not start (code {code}):\n{_tail(self.log_path)}")
-            time.sleep(0.05)
-
-    def _new_log(self) -> bytes:
-        with self.log_path.open("rb") as log:
-            log.seek(self._log_start)
-            return log.read()
+        why = await_output(self._process, self.log_path, _SERVES, timeout_s=START_TIMEOUT_S, start=self._log_start)
+        if why is not None:
+            self.kill()
+            pytest.fail(f"Apache's bookie did not start: {why}\n{_tail(self.log_path)}")
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""

@@ -295,6 +295,18 @@ def test_nobody_imports_the_command_line() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def sleeps(module: str, source: str) -> list[str]:
+    """Where a module takes `time.sleep`: a wait by the wall clock is too short on one machine, too long on another."""
+    return [str(imported) for imported in imports_of(module, source) if imported.target == "time.sleep"]
+
+
+def test_no_test_sleeps() -> None:
+    wrong = [
+        line for path in sorted((ROOT / "tests").rglob("*.py")) for line in sleeps(_module_name(path), path.read_text())
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_package_initialisers_hold_names_and_no_code() -> None:
     wrong = []
     for package in PACKAGES:
@@ -362,6 +374,22 @@ def test_a_reserved_package_is_found(module: str, source: str) -> None:
 )
 def test_an_impurity_is_found(source: str) -> None:
     assert impurities(tuple(imports_of("bookkeeper.wire.v2", source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\ndef test(): time.sleep(1)",
+        "import time as clock\nclock.sleep(0)",
+        "def test():\n    from time import sleep",
+    ],
+)
+def test_a_sleep_is_found(source: str) -> None:
+    assert sleeps("tests.unit.test_thing", source)
+
+
+def test_a_look_at_the_clock_is_no_sleep() -> None:
+    assert not sleeps("tests.unit.test_thing", "import time, asyncio\ntime.monotonic()\nasyncio.sleep(0)")
 
 
 def test_a_generator_that_was_passed_in_is_no_impurity() -> None:
