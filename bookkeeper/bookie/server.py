@@ -11,6 +11,7 @@ store's client.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
@@ -19,6 +20,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -116,7 +118,7 @@ class BookieServer:
         return int(ExitCode.OK if self._exit_code is None else self._exit_code)
 
     def start(self) -> None:
-        """Begin; to be called when the reactor runs. SIGTERM and SIGINT stop the reactor, which stops the bookie."""
+        """Begin; to be called when the reactor runs. Whoever stops the reactor (a signal, say) stops the bookie."""
         self._reactor.addSystemEventTrigger("before", "shutdown", self._stop)
         started = Deferred.fromCoroutine(self._start())
         started.addErrback(self._start_failed)
@@ -130,8 +132,13 @@ class BookieServer:
             log.critical("The bookie did not start: {error}", error=error)
         else:
             log.failure("The bookie did not start", failure=failure)
-        self._exit_code = exit_code_of(error)
-        self._reactor.stop()
+        self._end(exit_code_of(error))
+
+    def _end(self, code: ExitCode) -> None:
+        """Stop the reactor, which stops the bookie; `code` stands also where it is stopping already."""
+        self._exit_code = code
+        with contextlib.suppress(ReactorNotRunning):
+            self._reactor.stop()
 
     # --- start --------------------------------------------------------------------------------------------------------
 
@@ -349,8 +356,7 @@ class BookieServer:
             self._mode.forbid(ReadOnlyReason.DISK_FULL)
         else:
             log.critical("The disks are full and readOnlyModeEnabled=false: stopping")
-            self._exit_code = ExitCode.BOOKIE_ERROR
-            self._reactor.stop()
+            self._end(ExitCode.BOOKIE_ERROR)
 
     def _on_mode(self, mode: BookieMode) -> None:
         log.info("The bookie is {mode} now", mode=mode.value)
@@ -371,8 +377,7 @@ class BookieServer:
             log.info("Registered again")
         elif self._stopping is None:
             log.critical("The registration is lost for good: {error}", error=error)
-            self._exit_code = ExitCode.REGISTRATION_FAILED
-            self._reactor.stop()
+            self._end(ExitCode.REGISTRATION_FAILED)
 
     def _fail(self, error: BaseException) -> None:
         if self._bookie is not None:

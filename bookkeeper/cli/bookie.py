@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import CommandFailed
+from bookkeeper.cli.supervise import stop_reactor_on_signals
 from bookkeeper.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def _serve(args: argparse.Namespace, loaded: Loaded[ServerSettings], journal_was
         names = ", ".join(ignored.name for ignored in loaded.ignored)
         log.info("Settings without effect here: {names} (`bookkeeper config show` says why)", names=names)
     server = BookieServer(loaded.settings, reactor, journal_was_off=journal_was_off)
+    reactor.callWhenRunning(stop_reactor_on_signals, reactor)
     reactor.callWhenRunning(server.start)
     reactor.run()
     return server.exit_code

@@ -1,8 +1,10 @@
-"""Waiting for the end of supervised processes: a signal to us, or one of them ending by itself.
+"""Waiting for the end: a signal to us, or a supervised process ending by itself.
 
-    stop_on_sigterm()    while they start: SIGTERM unwinds, so that `with` blocks stop what runs already
+    stop_on_sigterm()    while processes start: SIGTERM unwinds, so that `with` blocks stop what runs already
     wait_for_signal()    while they run
     afterwards           both signals are ignored: what is being stopped is stopped to its end
+
+    stop_reactor_on_signals()    for a server that runs in this process
 
 Thread: main.
 """
@@ -14,6 +16,7 @@ import select
 import signal
 from collections.abc import Mapping
 from types import FrameType
+from typing import Any
 
 from bookkeeper.cli.output import EXIT_OK, CommandFailed
 
@@ -27,6 +30,31 @@ def stop_on_sigterm() -> None:
         raise SystemExit(EXIT_OK)
 
     signal.signal(signal.SIGTERM, stop)
+
+
+def stop_reactor_on_signals(reactor: Any) -> None:
+    """From now on SIGTERM and SIGINT stop the running reactor; the later ones are noted and change nothing.
+
+    Twisted's own handlers would log a fatal error for every signal after the first.
+    """
+    from twisted.internet.error import ReactorNotRunning
+    from twisted.logger import Logger
+
+    log = Logger()
+
+    def stop(name: str) -> None:
+        try:
+            reactor.stop()
+        except ReactorNotRunning:
+            log.info("Received {name}, stopping already", name=name)
+        else:
+            log.info("Received {name}, stopping", name=name)
+
+    def received(number: int, frame: FrameType | None) -> None:
+        reactor.callFromThread(stop, signal.Signals(number).name)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, received)
 
 
 def wait_for_signal(processes: Mapping[str, int]) -> None:

@@ -208,6 +208,19 @@ def test_sigint_stops_as_sigterm_does(bookie: LocalBookie) -> None:
     assert bookie.stop() == 0
 
 
+def test_a_second_signal_while_it_stops_changes_nothing(bookie: LocalBookie) -> None:
+    """Stopped by SIGSTOP, it finds both signals at once when it goes on: the second comes while it is stopping."""
+    os.kill(bookie.pid, signal.SIGSTOP)
+    os.kill(bookie.pid, signal.SIGTERM)
+    os.kill(bookie.pid, signal.SIGINT)
+    os.kill(bookie.pid, signal.SIGCONT)
+    assert bookie.stop() == 0  # and a third one
+    text = log_of(bookie)
+    assert text.count("Stopped\n") == 1
+    assert "stopping already" in text
+    assert [line for line in text.splitlines() if " INFO " not in line] == []
+
+
 def test_a_bookie_starts_and_idles_within_its_budget(bookie: LocalBookie) -> None:
     """Memory is measured; time is not asserted (no test judges by the clock)."""
     status = Path(f"/proc/{bookie.pid}/status").read_text()
