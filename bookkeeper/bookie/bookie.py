@@ -15,7 +15,7 @@ Free of sockets and wire versions: the simulator runs this very class.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -53,7 +53,7 @@ class BookieBounds:
     journal_bytes_max: appended but unsynced bytes at which `congested` turns true; false again below half of it.
     waiting_requests_max, waiting_bytes_max: requests that wait for a ledger's state to come from the disk.
     cold_reads_max: entries being read from the disk; more are answered TOO_MANY_REQUESTS.
-    ledgers_max: ledgers whose LAC and journaled key are remembered.
+    ledgers_max: ledgers whose LAC is remembered.
     """
 
     journal_bytes_max: int = 32 * 1024 * 1024
@@ -97,7 +97,7 @@ class Bookie:
         self._exit = exit
         self._bounds = bounds
         self._after_add = after_add
-        self._access = LedgerAccess(storage, journaled_keys_max=bounds.ledgers_max)
+        self._access = LedgerAccess(storage)
         self._lacs = KnownLacs(ledgers_max=bounds.ledgers_max)
         self._reads = EntryReads(storage, read_worker, self._lacs, entries_max=bounds.cold_reads_max)
         self._gates = LedgerGates(
@@ -194,7 +194,7 @@ class Bookie:
 
         Raises JournalFull; nothing was queued.
         """
-        needs_key = self._access.needs_key_record(ledger_id)
+        needs_key = not self._storage.is_key_journaled(ledger_id)
         if needs_key:
             record = master_key_record(ledger_id, key)
             records = [record, *records]
@@ -203,7 +203,7 @@ class Bookie:
         journal = self._journals[ledger_id % len(self._journals)]
         journal.append(records, size, partial(self._synced, on_durable), record_count)
         if needs_key:
-            self._access.key_journaled(ledger_id)
+            self._storage.key_journaled(ledger_id)
 
     def _may_not_create(self, ledger_id: int) -> bool:
         return not self._storage.takes_ledgers and not self._storage.exists(ledger_id)
@@ -216,6 +216,64 @@ class Bookie:
 
     # --- adds ---------------------------------------------------------------------------------------------------------
 
+    def add_many(self, batches: Sequence[AddBatch], reply: Callable[[Sequence[AddBatch], Status], None]) -> None:
+        """Store batches of any ledgers, in this order; each as with `add`.
+
+        `reply` is called once for each batch, for many together where they are answered alike by one sync.
+        """
+        position = 0
+        while position < len(batches):
+            position = self._add_plain(batches, position, reply)
+            if position < len(batches):
+                batch = batches[position]
+                self.add(batch, partial(reply, (batch,)))
+                position += 1
+
+    def _add_plain(
+        self, batches: Sequence[AddBatch], start: int, reply: Callable[[Sequence[AddBatch], Status], None]
+    ) -> int:
+        """Store and journal the batches from `start` on that need no decision, together; return where they end."""
+        if not self._accepting or self.mode.read_only or self._storage.is_full:
+            return start
+        stop = len(batches)
+        if not self._gates.all_open:
+            shut = (place for place in range(start, stop) if self._gates.is_shut(batches[place].ledger_id))
+            stop = next(shut, stop)
+        stop = self._storage.add_plain(batches, start, stop)
+        if stop == start:
+            return start
+        begun_s = self._clock.seconds()
+        group = batches if stop - start == len(batches) else batches[start:stop]
+        self._lacs.raise_all(group)
+        for journal, share in self._by_journal(group):
+            refuse = partial(self._refuse_add, share, partial(reply, share))
+            self._in_flight += 1
+            self._decide(partial(self._journal_plain, journal, share, begun_s, reply), refuse)
+        if self._after_add is not None:
+            self._after_add()
+        return stop
+
+    def _by_journal(self, batches: Sequence[AddBatch]) -> Iterable[tuple[EntryJournal, Sequence[AddBatch]]]:
+        journals = self._journals
+        if len(journals) == 1:
+            return ((journals[0], batches),)
+        shares: dict[int, list[AddBatch]] = {}
+        for batch in batches:
+            shares.setdefault(batch.ledger_id % len(journals), []).append(batch)
+        return [(journals[index], share) for index, share in shares.items()]
+
+    def _journal_plain(
+        self,
+        journal: EntryJournal,
+        batches: Sequence[AddBatch],
+        begun_s: float,
+        reply: Callable[[Sequence[AddBatch], Status], None],
+    ) -> None:
+        bodies = batches[0].bodies if len(batches) == 1 else [body for batch in batches for body in batch.bodies]
+        records, size = _framed(bodies)
+        on_durable = partial(self._add_durable, len(bodies), begun_s, size, partial(reply, batches), False)
+        journal.append(records, size, partial(self._synced, on_durable), len(bodies))
+
     def add(self, batch: AddBatch, reply: Callable[[Status], None]) -> None:
         """Store a batch of one ledger; one answer for all of it, OK only after its sync.
 
@@ -226,16 +284,16 @@ class Bookie:
             return
         self._in_flight += 1
         begun_s = self._clock.seconds()
-        refuse = partial(self._refuse_add, batch, reply)
+        refuse = partial(self._refuse_add, (batch,), reply)
         run = partial(self._apply_add, batch, begun_s, reply, refuse, None)
         if not self._gates.is_shut(batch.ledger_id) and self._storage.is_loaded(batch.ledger_id):
             self._decide(run, refuse)
         else:
             self._decide_loaded(batch.ledger_id, sum(map(len, batch.bodies)), run, refuse)
 
-    def _refuse_add(self, batch: AddBatch, reply: Callable[[Status], None], status: Status) -> None:
+    def _refuse_add(self, batches: Sequence[AddBatch], reply: Callable[[Status], None], status: Status) -> None:
         if status is Status.READ_ONLY or status is Status.TOO_MANY_REQUESTS:
-            self._meters.adds_rejected.add(len(batch.entry_ids))
+            self._meters.adds_rejected.add(sum([len(batch.entry_ids) for batch in batches]))
         self._answer(reply, status)
 
     def _apply_add(
@@ -275,7 +333,7 @@ class Bookie:
         self._lacs.raise_to(ledger_id, batch.last_confirmed)
         # Entries that were held already are journaled again: their first record may be unsynced, or was never queued.
         records, size = _framed(batch.bodies)
-        on_durable = partial(self._add_durable, batch, begun_s, size, reply)
+        on_durable = partial(self._add_durable, len(batch.bodies), begun_s, size, reply, batch.recovery)
         self._append(ledger_id, batch.master_key, records, size, on_durable, len(batch.bodies))
         if self._after_add is not None:
             self._after_add()
@@ -318,10 +376,12 @@ class Bookie:
             )
         refuse(Status.BAD_REQUEST if differing else Status.IO_ERROR)
 
-    def _add_durable(self, batch: AddBatch, begun_s: float, size: int, reply: Callable[[Status], None]) -> None:
+    def _add_durable(
+        self, count: int, begun_s: float, size: int, reply: Callable[[Status], None], recovery: bool
+    ) -> None:
         meters = self._meters
-        cell = meters.recovery_adds if batch.recovery else meters.adds
-        cell.observe((self._clock.seconds() - begun_s) * 1000, len(batch.entry_ids))
+        cell = meters.recovery_adds if recovery else meters.adds
+        cell.observe((self._clock.seconds() - begun_s) * 1000, count)
         meters.write_bytes.add(size)
         self._answer(reply, Status.OK)
 

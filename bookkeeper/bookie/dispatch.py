@@ -38,7 +38,8 @@ NO_AUTH_PLUGIN = "AuthDisabledPlugin"
 class Dispatcher:
     """The requests of one connection. Thread: reactor.
 
-    send: takes the pieces of an answer, in the order in which they go out. Called once for each request or batch.
+    send: takes the requests that are answered and the pieces of the answer, in the order in which they go out. Every
+    request comes once; adds may come several together.
     usage: total and free bytes of the ledger disks; may raise OSError.
     """
 
@@ -47,7 +48,7 @@ class Dispatcher:
         bookie: Bookie,
         codec: ServerCodec,
         usage: Callable[[], DiskUsage],
-        send: Callable[[Request, Sequence[bytes]], None],
+        send: Callable[[Sequence[Request], Sequence[bytes]], None],
     ) -> None:
         self._bookie = bookie
         self._codec = codec
@@ -55,21 +56,25 @@ class Dispatcher:
         self._send = send
 
     def dispatch(self, request: Request) -> None:
-        """Have one request decided. Its answer goes to `send`, now or later, once (never, if the bookie fails)."""
+        """Have one request that is no add decided.
+
+        Its answer goes to `send`, now or later, once (never, if the bookie fails).
+        """
         self._CALLS.get(type(request), Dispatcher._refuse_unserved)(self, request)
 
+    def dispatch_adds(self, batches: Sequence[AddBatch]) -> None:
+        """As `dispatch`, of many adds that arrived one after the other."""
+        self._bookie.add_many(batches, self._answer_adds)
+
+    def _answer_adds(self, batches: Sequence[AddBatch], status: Status) -> None:
+        self._send(batches, [self._codec.add_replies(batches, status)])
+
     def _reply(self, request: Request, status: Status, **fields: Any) -> None:
-        self._send(request, [self._codec.reply(request, status, **fields)])
-
-    def _add(self, batch: AddBatch) -> None:
-        def answer(status: Status) -> None:
-            self._send(batch, [self._codec.add_replies(batch, status)])
-
-        self._bookie.add(batch, answer)
+        self._send((request,), [self._codec.reply(request, status, **fields)])
 
     def _read(self, batch: ReadBatch) -> None:
         def answer(results: Results, lac: int | None) -> None:
-            self._send(batch, self._codec.read_replies(batch, results, lac))
+            self._send((batch,), self._codec.read_replies(batch, results, lac))
 
         self._bookie.read(batch, answer, with_lac=self._codec.version == 3)
 
@@ -116,7 +121,6 @@ class Dispatcher:
 
     # One table for all: with bound methods in it, each closed connection would wait for the cycle collector.
     _CALLS: ClassVar[dict[type[Any], Callable[[Dispatcher, Any], None]]] = {
-        AddBatch: _add,
         ReadBatch: _read,
         FenceRead: _fence_read,
         ReadLac: _read_lac,

@@ -341,6 +341,7 @@ class Connection:
         return False
 
     def _dispatch_next(self, inbox: deque[Request]) -> None:
+        assert self._dispatcher is not None
         request = inbox[0]
         if isinstance(request, ReadBatch):
             if request.ledger_id != self._read_ledger_id:
@@ -353,6 +354,14 @@ class Connection:
         else:
             inbox.popleft()
             self._open_reads += type(request) in _READS
+            if isinstance(request, AddBatch):
+                batches = [request]
+                while inbox and isinstance(following := inbox[0], AddBatch):
+                    batches.append(following)
+                    inbox.popleft()
+                self._open_requests += len(batches)
+                self._dispatcher.dispatch_adds(batches)
+                return
             if isinstance(request, Malformed):
                 self._warn(
                     "malformed",
@@ -364,7 +373,6 @@ class Connection:
                     reason=request.reason,
                 )
         self._open_requests += 1
-        assert self._dispatcher is not None
         self._dispatcher.dispatch(request)
 
     def _settle(self) -> None:
@@ -421,9 +429,10 @@ class Connection:
 
     # --- answers
 
-    def _send(self, request: Request, parts: Sequence[bytes]) -> None:
-        self._open_requests -= 1
+    def _send(self, requests: Sequence[Request], parts: Sequence[bytes]) -> None:
+        self._open_requests -= len(requests)
         size = sum(map(len, parts))
+        request = requests[0]
         if type(request) in _READS:
             count = len(request.entry_ids) if isinstance(request, ReadBatch) else 1
             self._open_reads -= count

@@ -15,7 +15,6 @@ import enum
 import hmac
 from collections.abc import Callable
 
-from bookkeeper.bookie.recent import RecentMap
 from bookkeeper.bookie.seams import EntryStorage
 from bookkeeper.model import MASTER_KEY_SIZE
 
@@ -37,15 +36,10 @@ class FenceState(enum.Enum):
 
 
 class LedgerAccess:
-    """Keys and fences as the bookie's requests see them. Thread: reactor.
+    """Keys and fences as the bookie's requests see them. Thread: reactor."""
 
-    journaled_keys_max: ledgers whose key record is known to be in the journal; forgetting one only costs another
-    record.
-    """
-
-    def __init__(self, storage: EntryStorage, *, journaled_keys_max: int) -> None:
+    def __init__(self, storage: EntryStorage) -> None:
         self._storage = storage
-        self._journaled_keys: RecentMap[int, bool] = RecentMap(journaled_keys_max)
         self._waiting_fences: dict[int, list[Callable[[], None]]] = {}
 
     def check_key(self, ledger_id: int, key: bytes) -> KeyCheck:
@@ -59,14 +53,6 @@ class LedgerAccess:
         if known is None:
             return KeyCheck.FIRST if len(key) == MASTER_KEY_SIZE else KeyCheck.WRONG
         return KeyCheck.SAME if hmac.compare_digest(known, key) else KeyCheck.WRONG
-
-    def needs_key_record(self, ledger_id: int) -> bool:
-        """True unless this process is sure that it put the key into the journal already."""
-        return self._journaled_keys.get(ledger_id) is None
-
-    def key_journaled(self, ledger_id: int) -> None:
-        """The key record was appended to the ledger's journal."""
-        self._journaled_keys.put(ledger_id, True)
 
     def fence_state(self, ledger_id: int) -> FenceState:
         """How far the fence is. The ledger's state must be loaded."""

@@ -57,6 +57,11 @@ class LedgerGates:
         """Requests that wait at any gate."""
         return self._count
 
+    @property
+    def all_open(self) -> bool:
+        """True when no request must queue."""
+        return not self._gates
+
     def is_shut(self, ledger_id: int) -> bool:
         """True when requests of this ledger must queue."""
         return ledger_id in self._gates

@@ -7,8 +7,10 @@ the last entry that the storage holds, which is where it had come from.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from bookkeeper.bookie.recent import RecentMap
+from bookkeeper.wire.messages import AddBatch
 
 _LAC_OF_BODY = struct.Struct(">16xq")
 _LAC_OF_PACKET = struct.Struct(">8xq")
@@ -42,6 +44,14 @@ class KnownLacs:
         known = self._known.get(ledger_id)
         if known is not None and lac > known:
             self._known.put(ledger_id, lac)
+
+    def raise_all(self, batches: Iterable[AddBatch]) -> None:
+        """Note the LACs inside batches of adds, as `raise_to`."""
+        get = self._known.get
+        for batch in batches:
+            known = get(batch.ledger_id)
+            if known is not None and batch.last_confirmed > known:
+                self._known.put(batch.ledger_id, batch.last_confirmed)
 
     def restore(self, ledger_id: int, lac: int) -> None:
         """Note `lac` as found in the storage: the explicit LAC and the last entry taken together."""

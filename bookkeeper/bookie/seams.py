@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bookkeeper.model import Status
+from bookkeeper.wire.messages import AddBatch
 
 
 class EntryStorage(Protocol):
@@ -34,6 +35,13 @@ class EntryStorage(Protocol):
     def add(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> None:
         """Store entries; reads see them at once."""
 
+    def add_plain(self, batches: Sequence[AddBatch], start: int, stop: int) -> int:
+        """Store batches[start:stop] up to the first that needs a decision; return where that is (`stop`: none does).
+
+        No decision is needed where the ledger is loaded and not fenced, the key is its own and journaled by this
+        process, and the ids ascend from above the last one held.
+        """
+
     def all_new(self, ledger_id: int, entry_ids: Sequence[int]) -> bool:
         """True when certainly none of the ids is held; False says nothing."""
 
@@ -54,6 +62,12 @@ class EntryStorage(Protocol):
 
     def set_master_key(self, ledger_id: int, key: bytes) -> None:
         """Record the key of a ledger that has none, creating the ledger."""
+
+    def is_key_journaled(self, ledger_id: int) -> bool:
+        """True when this process is sure that it put the key into the journal."""
+
+    def key_journaled(self, ledger_id: int) -> None:
+        """The key record was appended to the ledger's journal; forgetting that costs another record."""
 
     def is_fenced(self, ledger_id: int) -> bool:
         """True once a fence was set."""

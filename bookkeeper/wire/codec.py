@@ -92,13 +92,19 @@ class ServerCodec:
             self.version = 2
         return position
 
-    def add_replies(self, batch: AddBatch, status: Status) -> bytes:
-        """The answers to all adds of a batch, joined."""
-        if type(batch.token) is bytes:
-            return v2_server.add_replies(batch, status)
+    def add_replies(self, batches: Sequence[AddBatch], status: Status) -> bytes:
+        """The same answer to all adds of some batches that arrived in this order, joined."""
+        if type(batches[0].token) is bytes:  # and so are those of all that came later
+            return v2_server.add_replies(batches, status)
         from bookkeeper.wire import v3_server
 
-        return v3_server.add_replies(batch, status)
+        frames = []
+        for position, batch in enumerate(batches):
+            if type(batch.token) is bytes:
+                frames.append(v2_server.add_replies(batches[position:], status))
+                break
+            frames.append(v3_server.add_replies(batch, status))
+        return b"".join(frames)
 
     def read_replies(
         self, batch: ReadBatch, results: Sequence[bytes | Status], max_lac: int | None = None
@@ -139,7 +145,7 @@ class ServerCodec:
         A v2 Auth that is refused has no answer (b""): close the connection.
         """
         if isinstance(request, AddBatch):
-            return self.add_replies(request, status)
+            return self.add_replies((request,), status)
         if isinstance(request, ReadBatch):
             return b"".join(self.read_replies(request, [status] * len(request.entry_ids)))
         if type(request.token) is bytes:

@@ -56,6 +56,15 @@ class AddBatch:
     deferred_sync: bool
     token: object
 
+    def takes(self, ledger_id: int, master_key: bytes, token: bytes) -> bool:
+        """True when a v2 add without flags, under this ledger, key and token, belongs to this batch."""
+        return (
+            ledger_id == self.ledger_id
+            and master_key == self.master_key
+            and not (self.recovery or self.high_priority or self.deferred_sync)
+            and token == self.token
+        )
+
     def absorb(self, other: AddBatch) -> bool:
         """Take over the entries of `other` when it continues this batch; else change nothing and return False."""
         if (

@@ -59,6 +59,12 @@ _ANSWER = struct.Struct(">i4siqq")  # frame length, header, code, ledger, entry
 # What the add loop unpacks, from the frame's length field on.
 _ADD_RUN = struct.Struct(">i32xqq")  # length, header + key + ledger, entry, LAC
 
+# A whole add up to the LAC in its body, from the frame's length field on.
+_PLAIN_ADD = struct.Struct(">i4s20sqqq")
+_PLAIN_HEADER = bytes((VERSION, ADD, 0, 0))
+_PLAIN_TOKEN = answer_header(VERSION, ADD)
+_BODY_AT = LENGTH_SIZE + BODY_OFFSET
+
 
 # --- requests -------------------------------------------------------------------------------------------------------
 
@@ -70,6 +76,9 @@ def decode_requests(data: bytes, position: int, frame_size_max: int, requests: l
     """
     end = len(data)
     while end - position >= LENGTH_SIZE:
+        position = _plain_adds(data, position, frame_size_max, requests)
+        if end - position < LENGTH_SIZE:
+            break
         length = LENGTH.unpack_from(data, position)[0]
         if not 0 < length <= frame_size_max:
             raise bad_length(length, frame_size_max)
@@ -84,6 +93,39 @@ def decode_requests(data: bytes, position: int, frame_size_max: int, requests: l
             position = _add_run(data, start, position, frame_size_max, requests[-1])
         elif type(request) is ReadBatch and request.entry_ids[0] >= 0:
             position = _read_run(data, start, position, requests[-1])
+    return position
+
+
+def _plain_adds(data: bytes, position: int, frame_size_max: int, requests: list[Request]) -> int:
+    """Append the batches of the frames from `position` on that are whole adds of version 2 without flags.
+
+    The same as the slow path makes of them; tests hold the two together.
+    """
+    unpack, last = _PLAIN_ADD.unpack_from, len(data) - _PLAIN_ADD.size
+    batch: Request | None = requests[-1] if requests else None
+    while position <= last:
+        length, header, key, ledger_id, entry_id, lac = unpack(data, position)
+        stop = position + 4 + length
+        if (
+            header != _PLAIN_HEADER
+            or not _ADD_SIZE_MIN <= length <= frame_size_max
+            or stop > len(data)
+            or entry_id < 0
+            or ledger_id < 0
+        ):
+            break
+        body = data[position + _BODY_AT : stop]
+        if type(batch) is AddBatch and batch.takes(ledger_id, key, _PLAIN_TOKEN):
+            batch.entry_ids.append(entry_id)
+            batch.bodies.append(body)
+            if lac > batch.last_confirmed:
+                batch.last_confirmed = lac
+        else:
+            batch = AddBatch(ledger_id, key, [entry_id], [body], max(-1, lac), False, False, False, _PLAIN_TOKEN)
+            requests.append(batch)
+        start, position = position + LENGTH_SIZE, stop
+        if data.startswith(data[start : start + 32], position + LENGTH_SIZE):
+            position = _add_run(data, start, position, frame_size_max, batch)
     return position
 
 
@@ -210,11 +252,14 @@ def _fence_key(data: bytes, key_start: int, stop: int, version: int) -> bytes | 
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
-def add_replies(batch: AddBatch, status: Status) -> bytes:
-    """All answers to a batch of adds, joined. They repeat the ids at the start of each body."""
-    assert isinstance(batch.token, bytes)
-    fixed = LENGTH.pack(ANSWER_SIZE) + batch.token + _INT.pack(CODE_OF_STATUS[status])
-    return fixed + fixed.join([body[:16] for body in batch.bodies])
+def add_replies(batches: Sequence[AddBatch], status: Status) -> bytes:
+    """The same answer to all adds of some batches, joined. They repeat the ids at the start of each body."""
+    token = batches[0].token
+    assert isinstance(token, bytes)
+    if len({batch.token for batch in batches}) > 1:  # packet versions mixed on one connection
+        return b"".join([add_replies((batch,), status) for batch in batches])
+    fixed = LENGTH.pack(ANSWER_SIZE) + token + _INT.pack(CODE_OF_STATUS[status])
+    return fixed + fixed.join([body[:16] for batch in batches for body in batch.bodies])
 
 
 def read_replies(batch: ReadBatch, results: Sequence[bytes | Status]) -> list[bytes]:

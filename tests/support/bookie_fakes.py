@@ -42,6 +42,7 @@ class FakeStorage:
     def __init__(self) -> None:
         self.entries: dict[int, dict[int, bytes]] = {}
         self.keys: dict[int, bytes] = {}
+        self.journaled_keys: set[int] = set()
         self.fenced: set[int] = set()
         self.lacs: dict[int, bytes] = {}
         self.cold_ledgers: set[int] = set()
@@ -65,6 +66,23 @@ class FakeStorage:
         if self.error is not None:
             raise self.error
         self.entries.setdefault(ledger_id, {}).update(zip(entry_ids, bodies, strict=True))
+
+    def add_plain(self, batches: Sequence[AddBatch], start: int, stop: int) -> int:
+        for position in range(start, stop):
+            batch = batches[position]
+            if (
+                self.error is not None
+                or batch.recovery
+                or batch.ledger_id in self.cold_ledgers
+                or batch.ledger_id in self.fenced
+                or batch.ledger_id not in self.journaled_keys
+                or self.keys.get(batch.ledger_id) != batch.master_key
+                or sorted(set(batch.entry_ids)) != batch.entry_ids
+                or not self.all_new(batch.ledger_id, batch.entry_ids)
+            ):
+                return position
+            self.add(batch.ledger_id, batch.entry_ids, batch.bodies)
+        return stop
 
     def all_new(self, ledger_id: int, entry_ids: Sequence[int]) -> bool:
         return not self.entries.get(ledger_id) or min(entry_ids) > max(self.entries[ledger_id])
@@ -91,6 +109,12 @@ class FakeStorage:
 
     def set_master_key(self, ledger_id: int, key: bytes) -> None:
         self.keys[ledger_id] = key
+
+    def is_key_journaled(self, ledger_id: int) -> bool:
+        return ledger_id in self.journaled_keys
+
+    def key_journaled(self, ledger_id: int) -> None:
+        self.journaled_keys.add(ledger_id)
 
     def is_fenced(self, ledger_id: int) -> bool:
         return ledger_id in self.fenced
@@ -247,7 +271,7 @@ class BookieBench:
         bodies = [body_of(ledger_id, entry_id, payload, lac=lac) for entry_id in ids]
         answers = Answers()
         batch = AddBatch(ledger_id, key, ids, bodies, lac, recovery, high_priority, False, TOKEN)
-        self.bookie.add(batch, answers)
+        self.bookie.add_many([batch], lambda answered, status: answers(status))
         return answers
 
     def read(self, *entry_ids: int, ledger_id: int = 7, with_lac: bool = False) -> Answers:

@@ -1,13 +1,17 @@
 """Ledgers in memory: keys, fences, LACs and locations, all of them bounded unless a checkpoint still has to write them.
 
     absent     ledgers that certainly have no index file (a few are remembered)
-    loaded     state in memory; evicted in order of use once clean and not in the write buffer
-    pages      evicted when clean, those of the least recently used ledgers first
+    loaded     state in memory; evicted once clean, not in the write buffer and not used for a while
+    pages      evicted when clean, those of ledgers not used for a while first
+
+"Not used for a while": a look-up only marks the state; whoever evicts goes round, takes marks off and passes by (the
+"second chance" of page caches). Keeping exact order would cost a lock and a move at every look-up.
 
 Unknown is never taken for "no": a ledger is absent only after every index directory said so, and whatever was read from
 a file while somebody changed the same thing in memory is read again.
 
-Thread: any; one lock, taken per batch. Only the reactor evicts ledgers (`trim`): a state it looked up stays valid.
+Thread: any; one lock, taken per batch, and not at all to look up what is in memory. Only the reactor evicts ledgers
+(`trim`): a state it looked up stays valid.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from bookkeeper.errors import StorageError
 ABSENT_MAX = 10_000
 _RELOADS_MAX = 100
 _TRIM_BATCH = 256
+_PUBLISHED_AT_ONCE = 64
+"""Runs recorded under one hold of the lock, about 0.1 ms; the reactor may wait for it."""
 
 
 class LedgerCache:
@@ -58,9 +64,7 @@ class LedgerCache:
         """The state if it is in memory."""
         state = self._states.get(ledger_id)
         if state is not None:
-            with self.lock:
-                if ledger_id in self._states:
-                    self._states.move_to_end(ledger_id)
+            state.used = True
         return state
 
     def is_known(self, ledger_id: int) -> bool:
@@ -73,8 +77,9 @@ class LedgerCache:
         Raises StorageError when that cannot be told.
         """
         for _ in range(_RELOADS_MAX):
-            state = self.get(ledger_id)
+            state = self._states.get(ledger_id)
             if state is not None:
+                state.used = True
                 return state
             if ledger_id in self._absent:
                 return None
@@ -131,17 +136,18 @@ class LedgerCache:
         self._dirty[state.ledger_id] = state
 
     def trim(self, in_use: Callable[[int], bool]) -> None:
-        """Evict least recently used clean ledgers beyond the bound. Thread: reactor.
+        """Evict clean ledgers beyond the bound, those not used since the last round first. Thread: reactor.
 
         in_use: ledgers with entries in a write buffer; they stay, as do dirty ones.
         """
         if len(self._states) <= self._ledgers_max:
             return
         with self.lock:
-            # Those that must stay go to the end, so that each call looks at others.
+            # Those that stay go to the end, so that each call looks at others.
             for ledger_id in list(islice(self._states, _TRIM_BATCH)):
                 state = self._states[ledger_id]
-                if ledger_id in self._dirty or in_use(ledger_id):
+                if state.used or ledger_id in self._dirty or in_use(ledger_id):
+                    state.used = False
                     self._states.move_to_end(ledger_id)
                     continue
                 for number in list(state.pages):
@@ -202,15 +208,16 @@ class LedgerCache:
 
         The ledgers are in a write buffer, hence loaded.
         """
-        for ledger_id, entry_ids, locations in runs:
+        for start in range(0, len(runs), _PUBLISHED_AT_ONCE):
             with self.lock:
-                state = self._states[ledger_id]
-                grown = state.put(entry_ids, locations)
-                self.page_bytes += grown
-                if entry_ids[-1] > state.last_entry_id:
-                    state.last_entry_id = entry_ids[-1]
-                self._dirty[ledger_id] = state
-                self._dirty_bytes += max(grown, PAGE_OVERHEAD_BYTES + 8 * len(entry_ids))
+                for ledger_id, entry_ids, locations in runs[start : start + _PUBLISHED_AT_ONCE]:
+                    state = self._states[ledger_id]
+                    grown = state.put(entry_ids, locations)
+                    self.page_bytes += grown
+                    if entry_ids[-1] > state.last_entry_id:
+                        state.last_entry_id = entry_ids[-1]
+                    self._dirty[ledger_id] = state
+                    self._dirty_bytes += max(grown, PAGE_OVERHEAD_BYTES + 8 * len(entry_ids))
         with self.lock:
             self._evict_pages()
 
@@ -228,14 +235,18 @@ class LedgerCache:
         if self.page_bytes <= max(self._bytes_max, self._no_room_below):
             return
         target = self._bytes_max * 9 // 10
-        for state in self._states.values():
-            for number in [n for n, page in state.pages.items() if not page.dirty]:
-                if state is keep and number == keep_number:
+        for passes_by in (True, False):
+            for state in self._states.values():
+                if passes_by and state.used:
+                    state.used = False
                     continue
-                self._drop_page(state, number)
-                if self.page_bytes <= target:
-                    self._no_room_below = 0
-                    return
+                for number in [n for n, page in state.pages.items() if not page.dirty]:
+                    if state is keep and number == keep_number:
+                        continue
+                    self._drop_page(state, number)
+                    if self.page_bytes <= target:
+                        self._no_room_below = 0
+                        return
         # Nearly everything is dirty: a checkpoint is due. Looking again at every batch would cost more than it gives.
         self._no_room_below = self.page_bytes + self._bytes_max // 10
 

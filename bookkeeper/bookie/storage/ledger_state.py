@@ -68,6 +68,8 @@ class LedgerState:
     slot_count: locations the file has; at or above it only memory knows.
     header_version, header_written: counts changes of key, fence or LAC, and which of them the file has.
     generation: changes whenever what a page says may change.
+    used: looked up since an eviction last went by. Any thread; a lost mark costs a reload at worst.
+    key_journaled: this process put the key record into the journal (I-53). Forgetting it costs another record.
     """
 
     __slots__ = (
@@ -77,11 +79,13 @@ class LedgerState:
         "generation",
         "header_version",
         "header_written",
+        "key_journaled",
         "last_entry_id",
         "ledger_id",
         "master_key",
         "pages",
         "slot_count",
+        "used",
     )
 
     def __init__(self, ledger_id: int) -> None:
@@ -96,6 +100,8 @@ class LedgerState:
         self.header_written = 0
         self.generation = 0
         self.pages: dict[int, IndexPage] = {}
+        self.used = True
+        self.key_journaled = False
 
     @property
     def dirty(self) -> bool:
@@ -115,6 +121,8 @@ class LedgerState:
 
     def put(self, entry_ids: Sequence[int], locations: Sequence[int]) -> int:
         """Set locations (ids ascending) and mark them dirty; return by how many bytes memory grew."""
+        if len(entry_ids) == 1:
+            return self._put_one(entry_ids[0], locations[0])
         grown = 0
         start, count = 0, len(entry_ids)
         while start < count:
@@ -134,6 +142,29 @@ class LedgerState:
             _fill(page, first_id, entry_ids[start:end], locations[start:end])
             grown += 8 * (len(page.slots) - before)
             start = end
+        self.generation += 1
+        return grown
+
+    def _put_one(self, entry_id: int, location: int) -> int:
+        """As `put`; most entries come alone where very many ledgers are written in turn."""
+        number, slot = entry_id >> _PAGE_SHIFT, entry_id & _PAGE_MASK
+        page = self.pages.get(number)
+        grown = 0
+        if page is None:
+            page = self.pages[number] = IndexPage(array("q"), complete=entry_id - slot >= self.slot_count)
+            grown = PAGE_OVERHEAD_BYTES
+        slots = page.slots
+        missing = slot + 1 - len(slots)
+        if missing == 1:
+            slots.append(location)
+            grown += 8
+        elif missing > 1:
+            slots.frombytes(bytes(8 * (missing - 1)))
+            slots.append(location)
+            grown += 8 * missing
+        else:
+            slots[slot] = location
+        page.mark_dirty(slot, slot + 1)
         self.generation += 1
         return grown
 

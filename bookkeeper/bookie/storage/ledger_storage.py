@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hmac import compare_digest
+from operator import lt
 from threading import Lock
 
 from twisted.logger import Logger
@@ -37,6 +39,7 @@ from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, LEDGER_ID_MAX, Stor
 from bookkeeper.errors import InvalidArgument, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.model import LAST_ENTRY, Status
+from bookkeeper.wire.messages import AddBatch
 
 log = Logger()
 
@@ -127,10 +130,41 @@ class LedgerStorage:
                 f"entry ids from 0 to {ENTRY_ID_MAX}"
             )
         state = self._writable_state(ledger_id)
-        self._active.add(ledger_id, entry_ids, bodies)
+        self.added_bytes += self._active.add(ledger_id, entry_ids, bodies)
         if highest > state.last_entry_id:
             state.last_entry_id = highest
-        self.added_bytes += sum(map(len, bodies))
+
+    def add_plain(self, batches: Sequence[AddBatch], start: int, stop: int) -> int:
+        """Store batches[start:stop] up to the first that is not plain; return where that is. Thread: reactor.
+
+        Plain: the ledger's state is in memory, its key is the one presented and journaled by this process, it is not
+        fenced, and the ids ascend from above its last entry. Everything else, errors included, is for whoever decides
+        batches one by one. What is stored here is as after `add`.
+        """
+        if self.failure is not None:
+            return start
+        get, add = self._cache.get, self._active.add
+        size = 0
+        for position in range(start, stop):
+            batch = batches[position]
+            entry_ids = batch.entry_ids
+            state = get(batch.ledger_id)
+            if (
+                state is None
+                or state.fenced
+                or not state.key_journaled
+                or batch.recovery
+                or entry_ids[0] <= state.last_entry_id
+                or not compare_digest(state.master_key or b"", batch.master_key)
+                or not (len(entry_ids) == 1 or all(map(lt, entry_ids, entry_ids[1:])))
+                or entry_ids[-1] > ENTRY_ID_MAX
+            ):
+                stop = position
+                break
+            size += add(batch.ledger_id, entry_ids, batch.bodies)
+            state.last_entry_id = entry_ids[-1]
+        self.added_bytes += size
+        return stop
 
     @property
     def _replaying(self) -> bool:
@@ -313,6 +347,17 @@ class LedgerStorage:
             state.master_key = key
 
         self._cache.change_header(state, change)
+
+    def is_key_journaled(self, ledger_id: int) -> bool:
+        """True when this process is sure that it put the key into the journal (`key_journaled`)."""
+        state = self._cache.get(ledger_id)
+        return state is not None and state.key_journaled
+
+    def key_journaled(self, ledger_id: int) -> None:
+        """The ledger's key record was appended to its journal. Forgotten with the ledger's state."""
+        state = self._cache.get(ledger_id)
+        if state is not None:
+            state.key_journaled = True
 
     def is_fenced(self, ledger_id: int) -> bool:
         """True once a fence was set. Raises StorageError rather than guess."""

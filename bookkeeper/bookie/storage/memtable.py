@@ -30,15 +30,22 @@ class Memtable:
     def __bool__(self) -> bool:
         return bool(self._ledgers)
 
-    def add(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> None:
-        """Store `bodies`; an entry that is there already is replaced."""
+    def add(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> int:
+        """Store `bodies`, equally many; an entry that is there already is replaced. Return the bytes of the bodies."""
         entries = self._ledgers.get(ledger_id)
         if entries is None:
             entries = self._ledgers[ledger_id] = {}
             self.size += LEDGER_OVERHEAD_BYTES
-        entries.update(zip(entry_ids, bodies, strict=True))
-        self.size += sum(map(len, bodies)) + ENTRY_OVERHEAD_BYTES * len(bodies)
-        self.entry_count += len(bodies)
+        count = len(bodies)
+        if count == 1:
+            entries[entry_ids[0]] = bodies[0]
+            size = len(bodies[0])
+        else:
+            entries.update(zip(entry_ids, bodies, strict=True))
+            size = sum(map(len, bodies))
+        self.size += size + ENTRY_OVERHEAD_BYTES * count
+        self.entry_count += count
+        return size
 
     def entries(self, ledger_id: int) -> dict[int, bytes] | None:
         """The ledger's entries, not to be changed by the caller."""
@@ -48,9 +55,13 @@ class Memtable:
         """The ledgers that have entries here."""
         return list(self._ledgers)
 
-    def runs(self) -> Iterator[tuple[int, list[int], list[bytes]]]:
+    def runs(self) -> Iterator[tuple[int, Sequence[int], Sequence[bytes]]]:
         """Ledger id, entry ids ascending, their bodies; ledgers ascending."""
-        for ledger_id in sorted(self._ledgers):
-            entries = self._ledgers[ledger_id]
-            entry_ids = sorted(entries)
-            yield ledger_id, entry_ids, list(map(entries.__getitem__, entry_ids))
+        ledgers = self._ledgers
+        for ledger_id in sorted(ledgers):
+            entries = ledgers[ledger_id]
+            if len(entries) == 1:
+                yield ledger_id, tuple(entries), tuple(entries.values())
+            else:
+                entry_ids = sorted(entries)
+                yield ledger_id, entry_ids, list(map(entries.__getitem__, entry_ids))

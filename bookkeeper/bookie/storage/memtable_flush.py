@@ -5,8 +5,8 @@ Thread: storage worker. Nothing is synced here; the checkpoint does that before 
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate, chain
 
 from bookkeeper.bookie.storage.entry_log import EntryLogs
@@ -27,7 +27,10 @@ class MemtableFlush:
         self._block_bytes = block_bytes
         self._parts: list[bytes] = []
         self._size = 0
-        self._runs: list[tuple[int, list[int], list[int], int]] = []
+        self._runs: list[tuple[int, Sequence[int], Sequence[int], int]] = []
+        """Ledger id, entry ids, where their records start in the block, bytes with the 4-byte sizes."""
+        self._known_size = -1
+        self._known_prefix = b""
 
     def write(self, table: Memtable) -> int:
         """Write all of `table`, by ledger and entry, and return the number of entries.
@@ -37,26 +40,45 @@ class MemtableFlush:
         """
         self._clear()
         for ledger_id, entry_ids, bodies in table.runs():
-            sizes = list(map(len, bodies))
-            # ends[i]: bytes of records 0..i of this run
-            ends = list(accumulate(size + SIZE.size for size in sizes))
-            first, count = 0, len(bodies)
-            while first < count:
-                before = ends[first - 1] if first else 0
-                room = self._block_bytes - self._size
-                last = max(bisect_right(ends, before + room, first), first + 1)
-                self._take(ledger_id, entry_ids[first:last], bodies[first:last], sizes[first:last])
-                first = last
-                if self._size >= self._block_bytes or first < count or len(self._runs) >= _RUNS_MAX:
-                    self._write_block()
+            if len(bodies) == 1:
+                self._take_one(ledger_id, entry_ids, bodies[0])
+            else:
+                self._take_many(ledger_id, entry_ids, bodies)
+            if self._size >= self._block_bytes or len(self._runs) >= _RUNS_MAX:
+                self._write_block()
         self._write_block()
         return table.entry_count
 
-    def _take(self, ledger_id: int, entry_ids: list[int], bodies: list[bytes], sizes: list[int]) -> None:
+    def _take_one(self, ledger_id: int, entry_ids: Sequence[int], body: bytes) -> None:
+        size = len(body)
+        if size != self._known_size:
+            self._known_size, self._known_prefix = size, SIZE.pack(size)
+        self._parts.append(self._known_prefix)
+        self._parts.append(body)
+        self._runs.append((ledger_id, entry_ids, (self._size + SIZE.size,), size + SIZE.size))
+        self._size += size + SIZE.size
+
+    def _take_many(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> None:
+        """Take a run, in as many pieces as it has blocks; the last block is left to be filled."""
+        sizes = list(map(len, bodies))
+        # ends[i]: bytes of records 0..i of this run
+        ends = list(accumulate(size + SIZE.size for size in sizes))
+        first, count = 0, len(bodies)
+        while first < count:
+            before = ends[first - 1] if first else 0
+            room = self._block_bytes - self._size
+            last = max(bisect_right(ends, before + room, first), first + 1)
+            self._take(ledger_id, entry_ids[first:last], bodies[first:last], sizes[first:last])
+            first = last
+            if first < count:
+                self._write_block()
+
+    def _take(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes], sizes: list[int]) -> None:
         self._parts.extend(chain.from_iterable(zip(map(SIZE.pack, sizes), bodies, strict=True)))
+        total = sum(sizes) + SIZE.size * len(sizes)
         starts = accumulate(sizes[:-1], lambda at, size: at + size + SIZE.size, initial=self._size + SIZE.size)
-        self._runs.append((ledger_id, entry_ids, list(starts), sum(sizes) + SIZE.size * len(sizes)))
-        self._size += sum(sizes) + SIZE.size * len(sizes)
+        self._runs.append((ledger_id, entry_ids, list(starts), total))
+        self._size += total
 
     def _write_block(self) -> None:
         if not self._runs:
@@ -64,7 +86,7 @@ class MemtableFlush:
         base = self._logs.append(self._parts, self._size, [(run[0], run[3]) for run in self._runs])
         self._cache.publish(
             [
-                (ledger_id, entry_ids, array("q", [base + start for start in starts]))
+                (ledger_id, entry_ids, [base + start for start in starts])
                 for ledger_id, entry_ids, starts, _ in self._runs
             ]
         )

@@ -14,7 +14,7 @@ def storage() -> FakeStorage:
 
 
 def access_to(storage: FakeStorage) -> LedgerAccess:
-    return LedgerAccess(storage, journaled_keys_max=4)
+    return LedgerAccess(storage)
 
 
 def test_the_first_key_is_the_ledgers_and_any_other_is_wrong(storage: FakeStorage) -> None:
@@ -45,12 +45,3 @@ def test_a_fence_is_pending_until_its_sync_and_durable_for_ever_after(storage: F
     assert access.fence_state(7) is FenceState.DURABLE
     access.when_durable(7, lambda: answered.append("third"))
     assert answered == ["first", "second", "third"]
-
-
-def test_a_forgotten_key_record_is_written_again(storage: FakeStorage) -> None:
-    access = access_to(storage)
-    for ledger_id in range(10):
-        assert access.needs_key_record(ledger_id)
-        access.key_journaled(ledger_id)
-        assert not access.needs_key_record(ledger_id)
-    assert access.needs_key_record(0)

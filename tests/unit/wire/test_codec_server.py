@@ -103,8 +103,8 @@ def test_a_connection_may_turn_from_v3_to_v2_and_answers_each_request_in_its_ver
     assert isinstance(first, AddBatch)
     assert isinstance(second, AddBatch)
     assert codec.version == 2
-    assert response_decoder(3).receive(codec.add_replies(first, Status.OK)) == [AddAcks(1, [2], [9])]
-    assert response_decoder(2).receive(codec.add_replies(second, Status.OK)) == [AddAcks(1, [3], None)]
+    assert response_decoder(3).receive(codec.add_replies([first], Status.OK)) == [AddAcks(1, [2], [9])]
+    assert response_decoder(2).receive(codec.add_replies([second], Status.OK)) == [AddAcks(1, [3], None)]
 
 
 def test_a_v3_request_split_after_its_length_is_still_v3() -> None:
@@ -196,7 +196,7 @@ def test_old_packet_versions_are_served_and_echoed(version: int) -> None:
     read = one(codec, frame(read_header + struct.pack(">qq", 1, 2)))
     assert isinstance(add, AddBatch)
     assert isinstance(read, ReadBatch)
-    acks, bodies = codec.add_replies(add, Status.OK), b"".join(codec.read_replies(read, [b"body"]))
+    acks, bodies = codec.add_replies([add], Status.OK), b"".join(codec.read_replies(read, [b"body"]))
     assert acks[4:8] == add_header
     assert bodies[4:8] == read_header
     assert response_decoder(2).receive(acks + bodies) == [

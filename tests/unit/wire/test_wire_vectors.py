@@ -135,8 +135,8 @@ def test_v2_answers() -> None:
     add, read = codec.receive(bytes.fromhex(V2_ADDS[0][2]) + V2_READ)
     assert isinstance(add, AddBatch)
     assert isinstance(read, ReadBatch)
-    assert codec.add_replies(add, Status.OK) == V2_ADD_OK
-    assert codec.add_replies(add, Status.FENCED) == V2_ADD_FENCED
+    assert codec.add_replies([add], Status.OK) == V2_ADD_OK
+    assert codec.add_replies([add], Status.FENCED) == V2_ADD_FENCED
     assert b"".join(codec.read_replies(read, [Status.NO_ENTRY])) == V2_READ_NO_ENTRY
     assert response_decoder(2).receive(V2_ADD_OK + V2_ADD_FENCED + V2_READ_NO_ENTRY) == [
         AddAcks(LEDGER_ID, [ENTRY_ID], None),
@@ -162,7 +162,7 @@ def test_v3_add() -> None:
     (batch,) = codec.receive(V3_ADD)
     assert isinstance(batch, AddBatch)
     assert (batch.ledger_id, batch.entry_ids, batch.bodies) == (LEDGER_ID, [ENTRY_ID], [CRC32C_BODY])
-    assert codec.add_replies(batch, Status.OK) == V3_ADD_OK
+    assert codec.add_replies([batch], Status.OK) == V3_ADD_OK
     assert response_decoder(3).receive(V3_ADD_OK) == [AddAcks(LEDGER_ID, [ENTRY_ID], [1])]
 
 
