@@ -14,7 +14,7 @@ from pathlib import Path
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import note
-from bookkeeper.cli.supervise import stop_on_sigterm, wait_for_signal
+from bookkeeper.cli.supervise import Child, stop_on_sigterm, wait_for_signal
 from bookkeeper.embedded.cluster import LocalCluster
 
 
@@ -27,7 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """The options `localbookie` and `standalone` share."""
     add_verbose(parser)
-    parser.add_argument("--directory", type=Path, help="where all data lives (default: temporary, removed at the end)")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        help="where all data lives (default: temporary, removed at the end unless a process failed)",
+    )
     parser.add_argument("--zookeeper-port", type=int, default=2181, help="0 picks a free one (default: %(default)s)")
     parser.add_argument("--zookeeper", metavar="HOST:PORT", help="use this ZooKeeper (default: the embedded one)")
     parser.add_argument(
@@ -63,16 +67,16 @@ def run_cluster(args: argparse.Namespace, count: int) -> int:
     )
     with cluster:
         note(f"Cluster is up: {cluster.uri}")
-        processes = {}
+        children = []
         if cluster.zookeeper is not None:
             note(f"  ZooKeeper  {cluster.zookeeper.address}  process {cluster.zookeeper.pid}")
-            processes[f"ZooKeeper (log {cluster.zookeeper.log_path})"] = cluster.zookeeper.pid
+            children.append(Child("ZooKeeper", cluster.zookeeper.pid, cluster.zookeeper.log_path))
         for bookie in cluster.bookies:
             note(f"  bookie {bookie.number}   {bookie.bookie_id}  process {bookie.pid}  log {bookie.log_path}")
-            processes[f"bookie {bookie.number} (log {bookie.log_path})"] = bookie.pid
+            children.append(Child(f"bookie {bookie.number}", bookie.pid, bookie.log_path))
         note(f"Try:  seq 1000 | bookkeeper ledger write --uri '{cluster.uri}'{_small(count)}")
         note("Ctrl-C stops everything.")
-        wait_for_signal(processes)
+        wait_for_signal(children)
         note("Stopping.")
     return 0
 

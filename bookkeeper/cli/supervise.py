@@ -14,11 +14,14 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from bookkeeper.cli.output import EXIT_OK, CommandFailed
+from bookkeeper.embedded.process import ending, report
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -57,22 +60,37 @@ def stop_reactor_on_signals(reactor: Any) -> None:
         signal.signal(number, received)
 
 
-def wait_for_signal(processes: Mapping[str, int]) -> None:
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A child process that should run until a signal comes."""
+
+    name: str
+    pid: int
+    log_path: Path
+
+    def how_it_ended(self) -> str:
+        """Tell of the end of this process, which has ended. It stays a zombie for whoever started it to reap."""
+        status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        assert status is not None
+        code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+        return report(self.name, self.pid, ending(code), self.log_path)
+
+
+def wait_for_signal(children: Iterable[Child]) -> None:
     """Return on SIGTERM or SIGINT; both are ignored afterwards.
 
-    processes: name -> process id of children. Raises CommandFailed naming the first one that ends by itself.
+    Raises CommandFailed about those that end by themselves before.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     previous_fd = signal.set_wakeup_fd(writer)
     for number in STOP_SIGNALS:
         signal.signal(number, lambda *_: None)
-    watched = {os.pidfd_open(pid): name for name, pid in processes.items()}
+    watched = {os.pidfd_open(child.pid): child for child in children}
     try:
         readable, _, _ = select.select([reader, *watched], [], [])
-        ended = [name for descriptor, name in watched.items() if descriptor in readable]
-        if ended and reader not in readable:
-            raise CommandFailed(f"{' and '.join(ended)} ended by itself; its log says why.")
+        if reader not in readable:
+            raise CommandFailed("\n".join(watched[descriptor].how_it_ended() for descriptor in readable))
     finally:
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import note
-from bookkeeper.cli.supervise import stop_on_sigterm, wait_for_signal
+from bookkeeper.cli.supervise import Child, stop_on_sigterm, wait_for_signal
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 
 
@@ -27,6 +27,6 @@ def run(args: argparse.Namespace) -> int:
     stop_on_sigterm()
     with EmbeddedZooKeeper(data_dir=args.directory, port=args.port) as server:
         note(f"ZooKeeper serves on {server.address}, process {server.pid}, log {server.log_path}. Ctrl-C stops it.")
-        wait_for_signal({"ZooKeeper": server.pid})
+        wait_for_signal([Child("ZooKeeper", server.pid, server.log_path)])
         note("Stopping.")
     return 0

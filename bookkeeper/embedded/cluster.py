@@ -22,13 +22,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from bookkeeper.embedded.process import dying_with_parent, free_port
+from bookkeeper.embedded.process import dying_with_parent, ending, free_port, report
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from bookkeeper.errors import BookKeeperError
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
-LOG_TAIL_LINES = 15
 CONF_NAME = "bookie.conf"
 
 
@@ -56,6 +55,7 @@ class LocalBookie:
             self.settings["httpServerPort"] = str(free_port())
         self._process: subprocess.Popen[bytes] | None = None
         self._ready: socket.socket | None = None
+        self._told_to_end = False
 
     @property
     def bookie_id(self) -> str:
@@ -81,6 +81,11 @@ class LocalBookie:
         """True while the process lives."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def ended_by_itself(self) -> bool:
+        """True when the process was started and has ended although nobody asked it to here."""
+        return self._process is not None and self._process.poll() is not None and not self._told_to_end
+
     def start(self, *, wait: bool = True) -> None:
         """Start the process; with `wait`, return once it is registered and serving (READY=1)."""
         if self.running:
@@ -94,6 +99,7 @@ class LocalBookie:
         # What this bookie must have is not for BK_<key> of the environment to change; other keys may come from there.
         environment = {key: value for key, value in os.environ.items() if key.removeprefix("BK_") not in self.settings}
         command = [sys.executable, "-m", "bookkeeper.cli.main", "bookie", "--conf", str(self.conf_path)]
+        self._told_to_end = False
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 dying_with_parent(command),
@@ -119,13 +125,14 @@ class LocalBookie:
                     return
                 code = process.poll()
                 if code is not None:
-                    raise LocalProcessFailed(f"bookie {self.number} ended with code {code}:\n{tail_of(self.log_path)}")
+                    raise self._failed(f"{ending(code)} before it served")
                 if time.monotonic() > deadline:
-                    raise LocalProcessFailed(
-                        f"bookie {self.number} was not ready within {START_TIMEOUT_S:.0f} s:\n{tail_of(self.log_path)}"
-                    )
+                    raise self._failed(f"was not ready within {START_TIMEOUT_S:.0f} s")
         finally:
             self._close_ready()
+
+    def _failed(self, how: str) -> LocalProcessFailed:
+        return LocalProcessFailed(report(f"bookie {self.number}", self.pid, how, self.log_path))
 
     def _close_ready(self) -> None:
         if self._ready is not None:
@@ -135,6 +142,8 @@ class LocalBookie:
     def kill(self) -> None:
         """SIGKILL; returns once the process is gone."""
         self._close_ready()
+        if self.running:
+            self._told_to_end = True
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -147,6 +156,8 @@ class LocalBookie:
     def terminate(self) -> None:
         """SIGTERM; does not wait."""
         self._close_ready()
+        if self.running:
+            self._told_to_end = True
         if self._process is not None:
             self._process.terminate()
 
@@ -159,17 +170,7 @@ class LocalBookie:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            raise LocalProcessFailed(
-                f"bookie {self.number} did not stop within {STOP_TIMEOUT_S:.0f} s:\n{tail_of(self.log_path)}"
-            ) from None
-
-
-def tail_of(path: Path) -> str:
-    """The last lines of a log, indented."""
-    with contextlib.suppress(FileNotFoundError):
-        lines = path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-        return "\n".join(f"    {line}" for line in lines)
-    return "    (no log)"
+            raise self._failed(f"did not stop within {STOP_TIMEOUT_S:.0f} s") from None
 
 
 def _earlier_port(directory: Path) -> int | None:
@@ -185,7 +186,8 @@ def _earlier_port(directory: Path) -> int | None:
 class LocalCluster:
     """A ZooKeeper (embedded, or one that runs already) and `bookie_count` bookies.
 
-    directory: where everything lives; a temporary one, removed at the end, when None.
+    directory: where everything lives; a temporary one when None. That is removed at the end, except after a process
+        ended by itself or did not stop: its log says why.
     zookeeper: "host:port" of a running ZooKeeper to use instead of the embedded one.
     ports: of the bookies, in order. The rest keep the port of an earlier run in `directory` (a bookie's id contains
         it, and its cookie the id), or get a free one.
@@ -249,6 +251,7 @@ class LocalCluster:
     def stop(self) -> None:
         """Stop the bookies side by side, then ZooKeeper. Raises the first failure after everything was stopped."""
         failures: list[BookKeeperError] = []
+        ended = any(bookie.ended_by_itself for bookie in self.bookies)
         for bookie in self.bookies:
             bookie.terminate()
         for bookie in self.bookies:
@@ -257,8 +260,9 @@ class LocalCluster:
             except LocalProcessFailed as failure:
                 failures.append(failure)
         if self.zookeeper is not None:
+            ended |= self.zookeeper.ended_by_itself
             self.zookeeper.stop()
-        if self._temporary:
+        if self._temporary and not ended and not failures:
             shutil.rmtree(self.directory, ignore_errors=True)
         if failures:
             raise failures[0]

@@ -1,4 +1,4 @@
-"""Child processes that do not outlive their parent, and ports for them.
+"""Child processes that do not outlive their parent, words for their end, and ports for them.
 
 A launcher that crashes must not leave servers holding ports and files. Linux tells a child by a signal when its parent
 is gone, if the child asked for it; a one-line Python program asks, and then becomes the real one by exec (same pid).
@@ -20,6 +20,7 @@ PORT_MIN, PORT_END = 10_000, 32_768
 """Where `free_port` looks: above the well-known services, below Linux's usual range for outgoing connections."""
 
 PORT_ATTEMPTS_MAX = 50
+LOG_TAIL_LINES = 15
 
 # PR_SET_PDEATHSIG is 1. The parent may have died before prctl ran: then the child has another parent by now.
 _LAUNCHER = (
@@ -36,6 +37,24 @@ def dying_with_parent(command: Sequence[str]) -> list[str]:
     The thread, not the process: start such children from one that lives as long as they should. Linux only.
     """
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
+
+
+def ending(returncode: int) -> str:
+    """How a process ended, in words. returncode: as subprocess.Popen has it, negative for a signal."""
+    if returncode >= 0:
+        return f"ended with code {returncode}"
+    try:
+        return f"was killed by {signal.Signals(-returncode).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"was killed by signal {-returncode}"
+
+
+def report(name: str, pid: int, what: str, log_path: Path) -> str:
+    """Tell what became of a process, with the last lines of its log."""
+    lines = ["(no log)"]
+    with contextlib.suppress(FileNotFoundError):
+        lines = log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+    return "\n    ".join([f"{name}, process {pid}, {what}; the end of its log {log_path}:", *lines])
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -119,7 +119,8 @@ class EmbeddedZooKeeper:
     ) -> None:
         """Prepare; nothing runs yet.
 
-        data_dir: kept after `stop`, made if absent. None: a temporary one, removed by `stop`.
+        data_dir: kept after `stop`, made if absent. None: a temporary one, removed by `stop` unless the server ended
+            by itself: its log says why.
         port: 0 picks a free one at the first start and keeps it from then on.
         """
         self._temporary = data_dir is None
@@ -151,6 +152,11 @@ class EmbeddedZooKeeper:
     def running(self) -> bool:
         """True while the process lives."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """True when the process has ended although neither `stop` nor `kill` was called."""
+        return self._process is not None and self._process.poll() is not None
 
     def start(self) -> Self:
         """Start the server and return once it serves requests. Does nothing if it runs already.
@@ -236,8 +242,9 @@ class EmbeddedZooKeeper:
 
     def stop(self) -> None:
         """Stop the server (SIGTERM; SIGKILL after STOP_TIMEOUT_S) and remove its data if they were temporary."""
+        ended = self.ended_by_itself
         self._end(signal.SIGTERM)
-        if self._temporary:
+        if self._temporary and not ended:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _end(self, sign: signal.Signals) -> None:

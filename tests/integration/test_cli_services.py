@@ -126,8 +126,23 @@ def test_a_bookie_that_dies_is_noticed_and_everything_stops(
     service.wait_for("Ctrl-C stops everything")
     os.kill(service.children[1], signal.SIGKILL)
     assert service.wait() == EXIT_FAILURE
-    assert f"bookie 2 (log {tmp_path}/bookie-2/bookie.log) ended by itself" in service.said
+    log = f"{tmp_path}/bookie-2/bookie.log"
+    assert f"bookie 2, process {service.children[1]}, was killed by SIGKILL; the end of its log {log}:" in service.said
+    assert "serves on port" in service.said  # a line of that log
     assert all(is_gone(pid) for pid in service.children)
+
+
+def test_the_log_of_what_died_outlives_a_temporary_cluster(
+    services: list[Service], zookeeper: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    services.append(service := local_bookies(zookeeper, 1))
+    service.wait_for("Ctrl-C stops everything")
+    (pid,) = service.children
+    os.kill(pid, signal.SIGTERM)
+    assert service.wait() == EXIT_FAILURE
+    (log,) = tmp_path.rglob("bookie.log")
+    assert f"bookie 1, process {pid}, ended with code 0; the end of its log {log}:" in service.said
 
 
 def test_a_bookie_that_cannot_start_is_shown_with_the_end_of_its_log(
@@ -135,7 +150,9 @@ def test_a_bookie_that_cannot_start_is_shown_with_the_end_of_its_log(
 ) -> None:
     services.append(service := local_bookies(zookeeper, 1, "--directory", tmp_path, "-o", "journalMaxSizeMb=5"))
     assert service.wait() == EXIT_FAILURE
-    assert "bookie 1 ended with code 1" in service.said
+    assert re.search(
+        r"bookie 1, process \d+, ended with code 1 before it served; the end of its log \S+:", service.said
+    )
     assert "journalMaxSizeMB" in service.said
     assert "Traceback" not in service.said
 

@@ -1,0 +1,33 @@
+"""Words for how a child process ended, and what its log said last."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.embedded.process import LOG_TAIL_LINES, ending, report
+
+
+@pytest.mark.parametrize(
+    ("returncode", "words"),
+    [
+        (0, "ended with code 0"),
+        (5, "ended with code 5"),
+        (-int(signal.SIGKILL), "was killed by SIGKILL"),
+        (-40, "was killed by signal 40"),  # a real-time signal between the two that have names
+    ],
+)
+def test_an_ending_is_a_code_or_a_signal(returncode: int, words: str) -> None:
+    assert ending(returncode) == words
+
+
+def test_a_report_ends_with_the_last_lines_of_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "bookie.log"
+    log.write_text("".join(f"line {number}\n" for number in range(LOG_TAIL_LINES + 5)))
+    head, *lines = report("bookie 2", 77, "ended with code 5", log).splitlines()
+    assert head == f"bookie 2, process 77, ended with code 5; the end of its log {log}:"
+    assert lines == [f"    line {number}" for number in range(5, LOG_TAIL_LINES + 5)]
+
+
+def test_a_report_without_a_log_says_so(tmp_path: Path) -> None:
+    assert report("bookie 2", 77, "ended with code 5", tmp_path / "none.log").endswith(":\n    (no log)")
