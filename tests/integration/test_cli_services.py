@@ -240,9 +240,11 @@ def test_perf_bench_runs_a_cluster_of_its_own_and_reads_its_bookies_counters(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = CommandLine(capfd, monkeypatch)
-    outcome = run("perf", "bench", "--sizes", 100, "--windows", 20, "--versions", 2, "-time", 1, *SETTINGS)
+    words = ("--sizes", 100, "--windows", 20, "--versions", 2, "-time", 1, "-ledgers", 30)  # more than the window
+    outcome = run("perf", "bench", *words, *SETTINGS)
     legend, calibration, header, write, read = outcome.lines
     assert "E=3 Qw=2 Qa=2 digest CRC32C" in legend
+    assert "30 ledger(s) each" in legend
     assert re.search(r"echo [\d,]+ frames/s, fdatasync p50 [\d.]+ ms", calibration)
     columns = header.split()
     assert columns[:5] == ["what", "bytes", "window", "v", "ops/s"]

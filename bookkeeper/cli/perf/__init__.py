@@ -2,7 +2,9 @@
 
 calibrate.py   echo frames/s, fdatasync times, append rate: taken in the same run, sharing no code with the codec
 latency.py     weighted latency histogram
-worker.py      one client process: writes or reads with a fixed number of outstanding entries
+measurement.py what one client process counts
+in_flight.py   a fixed number of entries in flight over all ledgers of one process
+worker.py      one client process: its task, its ledgers, its result
 run.py         client processes that measure together, summed up
 counters.py    CPU time and counters of bookie processes
 report.py      the table and the JSON

@@ -28,7 +28,7 @@ from bookkeeper.cli.connection import (
     parse_settings,
 )
 from bookkeeper.cli.lazy import add_verbose
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note, print_json
+from bookkeeper.cli.output import EXIT_OK, note, print_json
 from bookkeeper.cli.perf.calibrate import calibrate
 from bookkeeper.cli.perf.counters import BookieProcess, process_memory_bytes
 from bookkeeper.cli.perf.report import Cell, print_cells, print_legend
@@ -47,15 +47,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_connection_arguments(single)
         _add_cell(single)
         _add_workload(single)
+    _add_ledger_count(write)
     read.add_argument(
         "-ledger", type=int, action="append", required=True, metavar="ID", help="ledger to read, repeatable, required"
     )
+    read.set_defaults(ledgers=1)
     bench = actions.add_parser(
         "bench",
         help="start a cluster, measure every cell, stop it",
         description="Start a cluster, measure every size x window x protocol version, stop it.",
     )
     _add_workload(bench)
+    _add_ledger_count(bench)
     add_verbose(bench)
     bench.add_argument("--sizes", type=_numbers, default=[128, 1024, 10240], metavar="BYTES,...",
                        help="payload bytes (default: 128,1024,10240)")  # fmt: skip
@@ -108,18 +111,21 @@ def _add_cell(parser: argparse.ArgumentParser) -> None:
                        help="disk to calibrate on (default: that of temporary files)")  # fmt: skip
 
 
+def _add_ledger_count(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-ledgers", type=_at_least_one, default=1, metavar="N",
+                        help="that each client process writes in turn (default: %(default)s)")  # fmt: skip
+
+
 def _add_workload(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("workload")
     group.add_argument("-ensemble", type=int, default=3, metavar="E", help="bookies (default: %(default)s)")
     group.add_argument("-quorum", type=int, default=2, metavar="QW", help="copies (default: %(default)s)")
     group.add_argument("-ackQuorum", type=int, default=2, metavar="QA",
                        help="copies to wait for (default: %(default)s)")  # fmt: skip
-    group.add_argument("-ledgers", type=_at_least_one, default=1, metavar="N",
-                       help="per client process (default: %(default)s)")  # fmt: skip
     group.add_argument("-time", type=float, default=10.0, metavar="SECONDS",
                        help="a cell; the first quarter is not counted (default: %(default)g)")  # fmt: skip
     group.add_argument("-warmupMessages", type=int, default=1000, metavar="N",
-                       help="entries before the time runs (default: %(default)s)")  # fmt: skip
+                       help="entries before the time runs, at least one a ledger (default: %(default)s)")  # fmt: skip
     group.add_argument("--digest", choices=DIGESTS, default="crc32c", help="checksum (default: %(default)s)")
     group.add_argument("-password", default="", metavar="TEXT", help="the ledgers' (default: none)")
     group.add_argument("--clients", type=_at_least_one, default=1, metavar="N",
@@ -127,25 +133,16 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", help="JSON instead of a table")
 
 
-def _cell(args: argparse.Namespace, uri: str) -> Task:
-    """The one cell of `write` and `read`."""
-    if args.outstanding < args.ledgers:
-        raise CommandFailed(
-            f"{args.outstanding} outstanding for {args.ledgers} ledgers: need at least one each", EXIT_USAGE
-        )
-    return _task(args, uri, args.action, args.entrysize, args.outstanding, use_v2=args.useV2)
-
-
-def _task(args: argparse.Namespace, uri: str, kind: str, entry_size: int, outstanding: int, *, use_v2: bool) -> Task:
+def _writing(args: argparse.Namespace, uri: str, entry_size: int, outstanding: int, *, use_v2: bool) -> Task:
     return Task(
         uri=uri,
-        kind=kind,
+        kind="write",
         ensemble=args.ensemble,
         write_quorum=args.quorum,
         ack_quorum=args.ackQuorum,
         entry_size=entry_size,
         outstanding=outstanding,
-        ledgers=min(args.ledgers, outstanding),
+        ledgers=args.ledgers,
         seconds=args.time,
         warmup_entries=args.warmupMessages,
         use_v2=use_v2,
@@ -159,9 +156,10 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "bench":
         cells = list(_bench(args))
     else:
-        task = _cell(args, client_settings(args).metadata_service_uri)
+        uri = client_settings(args).metadata_service_uri
+        task = _writing(args, uri, args.entrysize, args.outstanding, use_v2=args.useV2)
         if args.action == "read":
-            task = dataclasses.replace(task, ledger_ids=tuple(args.ledger))
+            task = task.reading(args.ledger)
         directory = args.calibrate_on or Path(tempfile.gettempdir())
         cell = run_workload(task, clients=args.clients)
         cells = [dataclasses.replace(cell, calibration=calibrate(directory))]
@@ -185,13 +183,13 @@ def _bench(args: argparse.Namespace) -> Iterator[Cell]:
         for version, size in itertools.product(args.versions, args.sizes):
             calibration = calibrate(cluster.directory)
             for window in args.windows:
-                write = _task(args, cluster.uri, "write", size, window, use_v2=version == 2)
+                write = _writing(args, cluster.uri, size, window, use_v2=version == 2)
                 write = dataclasses.replace(write, warmup_entries=min(args.warmupMessages, window * 50))
                 note(f"write {size} B x {window}, v{version}")
                 cell = run_workload(write, clients=args.clients, bookies=bookies, calibration=calibration)
                 yield cell
                 if not args.no_reads:
-                    read = dataclasses.replace(write, kind="read", ledger_ids=cell.ledger_ids)
+                    read = write.reading(cell.ledger_ids)
                     note(f"read  {size} B x {window}, v{version}")
                     yield run_workload(read, clients=args.clients, bookies=bookies, calibration=calibration)
         note(f"memory of the bookies afterwards: {_memory(bookies)}")

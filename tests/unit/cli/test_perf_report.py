@@ -11,8 +11,9 @@ from bookkeeper.cli.output import EXIT_USAGE
 from bookkeeper.cli.perf.calibrate import Calibration
 from bookkeeper.cli.perf.counters import BookieCounters
 from bookkeeper.cli.perf.latency import Latencies
+from bookkeeper.cli.perf.measurement import Measurement
 from bookkeeper.cli.perf.report import HEADER, Cell, print_cells
-from bookkeeper.cli.perf.worker import Measurement, Task
+from bookkeeper.cli.perf.worker import Task
 
 TASK = Task(
     uri="zk://127.0.0.1/ledgers",
@@ -109,6 +110,11 @@ def test_counters_between_two_moments() -> None:
     assert later.since(BOOKIES) == BookieCounters(1.5, 100.0, None, 1.0)
 
 
+def test_reading_a_task_s_ledgers_names_how_many() -> None:
+    read = TASK.reading([3, 5, 8])
+    assert (read.kind, read.ledger_ids, read.ledgers, read.outstanding) == ("read", (3, 5, 8), 3, TASK.outstanding)
+
+
 def test_a_task_survives_the_command_line() -> None:
     task = dataclasses.replace(TASK, ledger_ids=(1, 2))
     assert Task.from_json(task.to_json()) == task
@@ -147,7 +153,8 @@ def test_the_first_quarter_of_a_run_is_not_counted(clock: Callable[[float], None
     "words",
     [
         ["write", "-throttle", "0"],
-        ["write", "-throttle", "2", "-ledgers", "3"],
+        ["write", "-ledgers", "0"],
+        ["read", "-ledger", "1", "-ledgers", "2"],
         ["write", "-useV2", "perhaps"],
         ["read"],
         ["bench", "--versions", "2,4"],

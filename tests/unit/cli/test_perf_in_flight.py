@@ -1,0 +1,189 @@
+"""One window over all ledgers: it is always full, never more, and every ledger has its turn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from bookkeeper.cli.perf.in_flight import RANGE_MAX, LedgerReaders, LedgerWriters
+from bookkeeper.cli.perf.measurement import Measurement
+
+SECONDS = 8.0
+
+
+@pytest.fixture
+def advance(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def advance(seconds: float) -> None:
+        now[0] += seconds
+
+    return advance
+
+
+def running() -> Measurement:
+    measurement = Measurement(SECONDS)
+    measurement.start(lambda: 0)
+    return measurement
+
+
+class WrittenLedger:
+    """The part of a WriteHandle that is used; a test acknowledges."""
+
+    def __init__(self) -> None:
+        self.on_acknowledged: Callable[[range], object] = lambda _: None
+        self.on_failed: Callable[[Exception], object] = lambda _: None
+        self.appended = self.acknowledged = 0
+
+    @property
+    def in_flight(self) -> int:
+        return self.appended - self.acknowledged
+
+    def append_batch_nowait(self, payloads: list[bytes]) -> range:
+        assert payloads == [b"p"] * len(payloads)
+        first = self.appended
+        self.appended += len(payloads)
+        return range(first, self.appended)
+
+    def acknowledge(self, count: int) -> None:
+        first = self.acknowledged
+        self.acknowledged += count
+        assert self.acknowledged <= self.appended
+        self.on_acknowledged(range(first, self.acknowledged))
+
+
+def writers_of(ledgers: list[WrittenLedger], window: int, measurement: Measurement) -> LedgerWriters:
+    handles: list[Any] = list(ledgers)
+    return LedgerWriters(handles, b"p", window, measurement)
+
+
+@pytest.mark.parametrize(("count", "window"), [(1, 1), (1, 100), (3, 100), (7, 7), (50, 4), (1000, 1)])
+def test_writes_fill_the_window_and_reach_every_ledger(
+    count: int, window: int, seed: int, advance: Callable[[float], None]
+) -> None:
+    rng = random.Random(seed)
+    ledgers = [WrittenLedger() for _ in range(count)]
+    measurement = running()
+    finished = writers_of(ledgers, window, measurement).run()
+    for _ in range(3 * count):
+        assert sum(ledger.in_flight for ledger in ledgers) == window
+        ledger = rng.choice([ledger for ledger in ledgers if ledger.in_flight])
+        ledger.acknowledge(rng.randint(1, ledger.in_flight))
+    appended = [ledger.appended for ledger in ledgers]
+    assert min(appended) >= 1
+    assert sum(appended) == window + measurement.done
+    advance(SECONDS)
+    while busy := [ledger for ledger in ledgers if ledger.in_flight]:
+        assert not finished.called
+        busy[0].acknowledge(busy[0].in_flight)
+    assert finished.called
+    assert [ledger.appended for ledger in ledgers] == appended
+    assert measurement.done == sum(appended)
+
+
+def test_turns_are_even_however_the_answers_come(advance: Callable[[float], None]) -> None:
+    fast, slow = WrittenLedger(), WrittenLedger()
+    writers_of([fast, slow], 10, running()).run()
+    for _ in range(4):
+        fast.acknowledge(fast.in_flight)
+    assert (fast.appended, slow.appended) == (10, 10)
+    assert (fast.in_flight, slow.in_flight) == (0, 10)
+
+
+def test_a_warm_up_ends_after_its_entries_and_counts_nothing() -> None:
+    ledgers = [WrittenLedger() for _ in range(3)]
+    measurement = running()
+    writers = writers_of(ledgers, 4, measurement)
+    finished = writers.run(10)
+    while busy := [ledger for ledger in ledgers if ledger.in_flight]:
+        busy[-1].acknowledge(1)
+    assert finished.called
+    assert sum(ledger.appended for ledger in ledgers) == 10
+    assert measurement.done == 0
+    assert not writers.run().called
+    assert sum(ledger.in_flight for ledger in ledgers) == 4
+
+
+def test_latency_is_that_of_each_burst(advance: Callable[[float], None]) -> None:
+    ledger = WrittenLedger()
+    measurement = running()
+    added: list[tuple[int, float, float]] = []
+    measurement.add = lambda count, began, now: added.append((count, began, now))  # type: ignore[method-assign]
+    writers_of([ledger], 4, measurement).run()
+    advance(1.0)
+    ledger.acknowledge(3)
+    advance(1.0)
+    ledger.acknowledge(2)
+    assert added == [(3, 100.0, 101.0), (1, 100.0, 102.0), (1, 101.0, 102.0)]
+
+
+def test_a_failed_ledger_ends_the_run() -> None:
+    ledgers = [WrittenLedger(), WrittenLedger()]
+    finished = writers_of(ledgers, 2, running()).run()
+    failures: list[Any] = []
+    finished.addErrback(failures.append)
+    ledgers[1].on_failed(ValueError("gone"))
+    ledgers[0].on_failed(ValueError("too"))
+    assert [failure.getErrorMessage() for failure in failures] == ["gone"]
+
+
+class ReadLedger:
+    """The part of a ReadHandle that is used; a test answers."""
+
+    def __init__(self, size: int) -> None:
+        self.last_add_confirmed = size - 1
+        self.asked: list[tuple[int, int]] = []
+        self.waiting: list[tuple[int, Deferred[list[int]]]] = []
+
+    def read(self, first: int, last: int) -> Deferred[list[int]]:
+        assert 0 <= first <= last <= self.last_add_confirmed
+        self.asked.append((first, last))
+        answer: Deferred[list[int]] = Deferred()
+        self.waiting.append((last - first + 1, answer))
+        return answer
+
+    def answer(self) -> None:
+        count, answer = self.waiting.pop(0)
+        answer.callback([0] * count)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(count for count, _ in self.waiting)
+
+
+def readers_of(ledgers: list[ReadLedger], window: int, measurement: Measurement) -> LedgerReaders:
+    handles: list[Any] = list(ledgers)
+    return LedgerReaders(handles, window, measurement)
+
+
+@pytest.mark.parametrize(("count", "window"), [(1, 1), (1, 150), (3, 1000), (50, 4), (12, 100), (300, 1)])
+def test_reads_fill_the_window_and_reach_every_ledger(
+    count: int, window: int, seed: int, advance: Callable[[float], None]
+) -> None:
+    rng = random.Random(seed)
+    ledgers = [ReadLedger(1_000_000) for _ in range(count)]
+    measurement = running()
+    finished = readers_of(ledgers, window, measurement).run()
+    for _ in range(2 * count):
+        assert sum(ledger.in_flight for ledger in ledgers) == window
+        rng.choice([ledger for ledger in ledgers if ledger.waiting]).answer()
+    assert all(ledger.asked for ledger in ledgers)
+    assert max(last - first + 1 for ledger in ledgers for first, last in ledger.asked) <= RANGE_MAX
+    advance(SECONDS)
+    while busy := [ledger for ledger in ledgers if ledger.waiting]:
+        assert not finished.called
+        busy[0].answer()
+    assert finished.called
+
+
+def test_a_ledger_is_read_to_its_end_and_from_its_start_again() -> None:
+    ledger = ReadLedger(250)
+    readers_of([ledger], 100, running()).run()
+    for _ in range(3):
+        ledger.answer()
+    assert ledger.asked == [(0, 99), (100, 199), (200, 249), (0, 99)]
