@@ -198,6 +198,9 @@ class RequestEncoder(Protocol):
     ) -> tuple[int, list[bytes]]:
         """One frame per entry; the same frame goes to every bookie of its write set."""
 
+    def encode_add(self, ledger_id: int, master_key: bytes, entry_id: int, body: bytes) -> bytes:
+        """The frame of one plain add; cheaper than a batch of one."""
+
     def encode_reads(
         self, ledger_id: int, entry_ids: Sequence[int], *, high_priority: bool = False
     ) -> tuple[int, bytes]:

@@ -105,6 +105,10 @@ class Digest(ABC):
         The three sequences are equally long (ValueError otherwise).
         """
 
+    def package_entry(self, ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
+        """The body of one entry; length: as of its length field."""
+        return self.package_entries(ledger_id, (entry_id,), lac, (length,), (payload,))[0]
+
     @abstractmethod
     def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
         """The payload of each body; None where it is too short, its digest is wrong or it is another entry's.
@@ -205,6 +209,11 @@ class Crc32cDigest(Digest):
 
     type = DigestType.CRC32C
     size = 4
+
+    def package_entry(self, ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
+        """The same with less around it: many ledgers send their entries one by one."""
+        head = _HEAD.pack(ledger_id, entry_id, lac, length)
+        return head + _CRC32C.pack(crc32c(payload, crc32c(head))) + payload
 
     def package_entries(
         self, ledger_id: int, entry_ids: Sequence[int], lac: int, lengths: Sequence[int], payloads: Sequence[bytes]

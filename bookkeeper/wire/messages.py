@@ -1,7 +1,7 @@
 """Requests and responses, the same for both protocol versions.
 
 The hot path has batches: AddBatch and ReadBatch are what consecutive requests of one chunk become, AddAcks and
-ReadBodies what consecutive successes become. They are the only mutable ones, because the decoder grows them in place;
+ReadBodies what consecutive successes of a ledger become. They are the only mutable ones, because the decoder grows them in place;
 once handed out they belong to whoever received them. Everything else is frozen.
 
 `token` belongs to the codec: it says how to answer and means nothing to anybody else.
@@ -282,6 +282,21 @@ class AddAcks:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class MixedAddAcks:
+    """Stored entries of several ledgers, as their answers followed each other (v2): many ledgers, few entries of each.
+
+    pairs: ledger id and entry id of each, at least one.
+    """
+
+    pairs: list[tuple[int, int]]
+
+    @property
+    def entry_ids(self) -> list[int]:
+        """The entry ids alone."""
+        return [entry_id for _, entry_id in self.pairs]
+
+
 @dataclass(slots=True)
 class ReadBodies:
     """Entries of one ledger, unverified.
@@ -391,6 +406,7 @@ class GenericFailure:
 
 Response: TypeAlias = (
     AddAcks
+    | MixedAddAcks
     | ReadBodies
     | AddFailed
     | ReadFailed

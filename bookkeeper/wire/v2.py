@@ -12,8 +12,9 @@ All integers are big-endian; each packet is one frame.
 
 Two ways through a chunk with one result. `decode_response` (and `v2_server.decode_request`) reads one frame and knows
 everything. After each acknowledgement, body, add or read a run loop takes the frames that repeat its fixed bytes
-(version, opcode, flags or code, key, ledger) by comparing them as one slice, and stops at the first other frame. Tests
-hold both to the same messages.
+(version, opcode, flags or code, key, ledger) by comparing them as one slice, and stops at the first other frame.
+Acknowledgements whose ledger changes from one to the next are taken as pairs of ids. Tests hold all of it to the same
+messages.
 
 Sources: Apache 4.18 BookieProtoEncoding, BookieProtocol; versions 0 and 1 as in 4.2.3.
 """
@@ -31,6 +32,7 @@ from bookkeeper.wire.messages import (
     AddFailed,
     AuthReply,
     BatchReadReply,
+    MixedAddAcks,
     Operation,
     ReadBodies,
     ReadFailed,
@@ -81,6 +83,8 @@ _ANSWER_FIXED = struct.Struct(">iqq")  # code, ledger, entry
 # What the run loops compare and unpack, from the frame's length field on.
 READ_FRAME = struct.Struct(">16sq")  # length + header + ledger, entry: a whole frame
 _ACK_RUN = struct.Struct(">20sq")  # length + header + code + ledger, entry: a whole frame
+_ACK_HEAD = LENGTH.pack(ANSWER_SIZE) + bytes((VERSION, ADD, 0, 0)) + bytes(4)  # length, header, code OK
+_ACK_PAIR = struct.Struct(f">{len(_ACK_HEAD)}xqq")  # ledger, entry: a whole frame
 _BODIES_RUN = struct.Struct(">i16xq")  # length, header + code + ledger, entry
 
 
@@ -115,7 +119,7 @@ def encode_auth_message(plugin: str, payload: bytes) -> bytes:
 
 
 class RequestEncoder:
-    """Requests of one client. Has no state: request ids are always 0 and answers carry none.
+    """Requests of one client. Request ids are always 0 and answers carry none.
 
     body_size_max: largest entry body that fits a frame; longer ones raise LocalProtocolError.
     """
@@ -124,6 +128,8 @@ class RequestEncoder:
 
     def __init__(self, frame_size_max: int) -> None:
         self.body_size_max = frame_size_max - _ADD_OVERHEAD
+        # What precedes the body of the last single add: most ledgers of a client share size and password.
+        self._add_size, self._add_key, self._add_prefix = -1, b"", b""
 
     def encode_adds(
         self,
@@ -152,6 +158,17 @@ class RequestEncoder:
                 known_size = size
             frames.append(prefix + body)
         return 0, frames
+
+    def encode_add(self, ledger_id: int, master_key: bytes, entry_id: int, body: bytes) -> bytes:
+        """The frame of one add without flags, as `encode_adds` makes it."""
+        size = len(body)
+        if size != self._add_size or master_key != self._add_key:
+            check_key(master_key)
+            if size > self.body_size_max:
+                raise too_large(ledger_id, size, self.body_size_max)
+            self._add_prefix = LENGTH.pack(BODY_OFFSET + size) + bytes((VERSION, ADD, 0, 0)) + master_key
+            self._add_size, self._add_key = size, master_key
+        return self._add_prefix + body
 
     def encode_reads(
         self, ledger_id: int, entry_ids: Sequence[int], *, high_priority: bool = False
@@ -211,6 +228,9 @@ def decode_responses(data: bytes, position: int, frame_size_max: int, responses:
         stop = start + length
         if stop > end:
             break
+        if _other_ledger_follows(data, position):
+            position = _mixed_acks(data, position, responses)
+            continue
         response = decode_response(data, start, stop)
         append_response(responses, response)
         position = stop
@@ -219,6 +239,27 @@ def decode_responses(data: bytes, position: int, frame_size_max: int, responses:
         elif type(response) is ReadBodies:
             position = _bodies_run(data, start, position, frame_size_max, responses[-1])
     return position
+
+
+def _other_ledger_follows(data: bytes, position: int) -> bool:
+    """True when at `position` two plain acknowledgements follow each other that are of different ledgers."""
+    following = position + _ACK_PAIR.size
+    return (
+        data.startswith(_ACK_HEAD, following)
+        and following + _ACK_PAIR.size <= len(data)
+        and data.startswith(_ACK_HEAD, position)
+        and _ACK_PAIR.unpack_from(data, position)[0] != _ACK_PAIR.unpack_from(data, following)[0]
+    )
+
+
+def _mixed_acks(data: bytes, position: int, responses: list[Response]) -> int:
+    """Append all plain acknowledgements from `position` on, of whatever ledgers, as one answer."""
+    startswith, size = data.startswith, _ACK_PAIR.size
+    stop, last = position, len(data) - size
+    while stop <= last and startswith(_ACK_HEAD, stop):
+        stop += size
+    responses.append(MixedAddAcks(list(_ACK_PAIR.iter_unpack(memoryview(data)[position:stop]))))
+    return stop
 
 
 def _ack_run(data: bytes, start: int, position: int, acks: Response) -> int:

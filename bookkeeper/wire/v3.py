@@ -246,6 +246,13 @@ class RequestEncoder:
             frames.append(run.before_body(request_id, entry_id) + body + run.end)
         return first, frames
 
+    def encode_add(self, ledger_id: int, master_key: bytes, entry_id: int, body: bytes) -> bytes:
+        """The frame of one plain add."""
+        check_key(master_key)
+        if len(body) > self.body_size_max:
+            raise too_large(ledger_id, len(body), self.body_size_max)
+        return add_frame(self._take(), ledger_id, entry_id, master_key, body)
+
     def encode_reads(
         self, ledger_id: int, entry_ids: Sequence[int], *, high_priority: bool = False
     ) -> tuple[int, bytes]:
