@@ -10,19 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from bookkeeper.model import EntryId
 
+ALL_INDEXES = -1
+"""Every ensemble index, as bits: who is not in the write set of an entry is not expected to answer anyway."""
 
-@dataclass(slots=True)
-class _Batch:
-    """Entries first..last sent at one moment to the ensemble indexes in `indexes` (bits)."""
-
-    first: int
-    last: int
-    sent_at: float
-    indexes: int
+Batch: TypeAlias = tuple[int, int, float, int]
+"""Entries first..last, sent at one moment to the ensemble indexes in a set of bits."""
 
 
 class AddDeadlines:
@@ -37,28 +33,39 @@ class AddDeadlines:
         self._response_timeout_s = response_timeout_s
         self._quorum_timeout_s = quorum_timeout_s
         self.timed = response_timeout_s is not None or quorum_timeout_s is not None
-        self._sent: deque[_Batch] = deque()
-        self._pushed: deque[_Batch] = deque()
+        self._sent: deque[Batch] = deque()
+        self._pushed: deque[Batch] = deque()
 
     def on_sent(self, first: int, last: int, now: float, indexes: int) -> None:
         """Entries first..last leave now for these indexes (bits)."""
         if self._response_timeout_s is not None:
-            self._sent.append(_Batch(first, last, now, indexes))
+            self._sent.append((first, last, now, indexes))
         if self._quorum_timeout_s is not None:
-            self._pushed.append(_Batch(first, last, now, indexes))
+            self._pushed.append((first, last, now, indexes))
+
+    def on_pushed(self, entry_id: int, now: float, tail: int, head: int) -> None:
+        """`forget`, and then `on_sent` of one entry that goes to its whole write set."""
+        sent, pushed = self._sent, self._pushed
+        if self._response_timeout_s is not None:
+            while sent and sent[0][1] < tail:
+                sent.popleft()
+            sent.append((entry_id, entry_id, now, ALL_INDEXES))
+        if self._quorum_timeout_s is not None:
+            while pushed and pushed[0][1] < head:
+                pushed.popleft()
+            pushed.append((entry_id, entry_id, now, ALL_INDEXES))
 
     def on_sent_again(self, runs: Iterable[tuple[int, int]], now: float, indexes: int) -> None:
         """Everything unacknowledged, as runs of ids, goes to new bookies at these indexes: their time starts anew."""
-        for batch in self._sent:
-            batch.indexes &= ~indexes
+        self._sent = deque((first, last, sent_at, old & ~indexes) for first, last, sent_at, old in self._sent)
         for first, last in runs:
             self.on_sent(first, last, now, indexes)
 
     def forget(self, tail: int, head: int) -> None:
         """Drop the batches that are settled."""
-        while self._sent and self._sent[0].last < tail:
+        while self._sent and self._sent[0][1] < tail:
             self._sent.popleft()
-        while self._pushed and self._pushed[0].last < head:
+        while self._pushed and self._pushed[0][1] < head:
             self._pushed.popleft()
 
     def clear(self) -> None:
@@ -71,9 +78,9 @@ class AddDeadlines:
         """The next moment at which something may be late; None while nothing is timed."""
         deadlines = []
         if self._sent and self._response_timeout_s is not None:
-            deadlines.append(self._sent[0].sent_at + self._response_timeout_s)
+            deadlines.append(self._sent[0][2] + self._response_timeout_s)
         if self._pushed and self._quorum_timeout_s is not None:
-            deadlines.append(self._pushed[0].sent_at + self._quorum_timeout_s)
+            deadlines.append(self._pushed[0][2] + self._quorum_timeout_s)
         return min(deadlines, default=None)
 
     def overdue(self, now: float, tail: int, expected: Callable[[int], int]) -> dict[int, list[int]]:
@@ -84,10 +91,10 @@ class AddDeadlines:
         late: dict[int, list[int]] = {}
         if self._response_timeout_s is None:
             return late
-        while self._sent and self._sent[0].sent_at + self._response_timeout_s <= now:
-            batch = self._sent.popleft()
-            for entry_id in range(max(batch.first, tail), batch.last + 1):
-                for index in indexes_of(expected(entry_id) & batch.indexes):
+        while self._sent and self._sent[0][2] + self._response_timeout_s <= now:
+            first, last, _, indexes = self._sent.popleft()
+            for entry_id in range(max(first, tail), last + 1):
+                for index in indexes_of(expected(entry_id) & indexes):
                     late.setdefault(index, []).append(entry_id)
         return {index: sorted(late[index]) for index in sorted(late)}
 
@@ -95,9 +102,9 @@ class AddDeadlines:
         """The entry pushed longest ago that is not complete although its time is over; None if there is none."""
         if self._quorum_timeout_s is None:
             return None
-        while self._pushed and self._pushed[0].sent_at + self._quorum_timeout_s <= now:
-            batch = self._pushed[0]
-            for entry_id in range(max(batch.first, head), batch.last + 1):
+        while self._pushed and self._pushed[0][2] + self._quorum_timeout_s <= now:
+            first, last, _, _ = self._pushed[0]
+            for entry_id in range(max(first, head), last + 1):
                 if incomplete(entry_id):
                     return EntryId(entry_id)
             self._pushed.popleft()

@@ -1,12 +1,6 @@
 """Entries on their way to their write sets: acknowledged in order, once Qa members of the committed ensemble hold them.
 
-No object exists per entry. The state of entry e is slot e mod capacity of three rings: the ensemble indexes whose
-positive answer is missing (one bit each, so that a repeated answer counts once), those given up, and the payload size.
-
-        tail            head             next
-    ------|###############|****************|------> entry ids
-          acknowledged,   not acknowledged
-          answers missing
+The decisions of the add path; where each entry stands is kept in `add_rings`, when it was sent in `add_deadlines`.
 
 A change of the ensemble holds acknowledgements back from `begin_change` to `end_change`; then every entry that was not
 acknowledged is judged again under the new ensemble, also those that were complete but queued (I-05).
@@ -15,9 +9,8 @@ acknowledged is judged again under the new ensemble, also those that were comple
 from __future__ import annotations
 
 import enum
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 
 from bookkeeper.errors import (
@@ -29,11 +22,8 @@ from bookkeeper.errors import (
     UnauthorizedAccess,
 )
 from bookkeeper.model import BookieId, EntryId, Status, check_quorum
-from bookkeeper.protocol.add_deadlines import AddDeadlines, indexes_of
-from bookkeeper.protocol.schedule import write_set
-
-CAPACITY_FIRST = 64
-"""Slots of the rings of a window that is new, or at rest: most of many open handles are."""
+from bookkeeper.protocol.add_deadlines import ALL_INDEXES, AddDeadlines, indexes_of
+from bookkeeper.protocol.add_rings import AddRings
 
 CHANGES_MAX_DEFAULT = 2**31 - 1
 """Ensemble changes that one window makes (maxNumEnsembleChanges)."""
@@ -81,7 +71,7 @@ class Overdue:
     entry_ids: list[int]
 
 
-class AddWindow:
+class AddWindow(AddRings):
     """The unacknowledged and unanswered adds of one ledger. Events in, decisions out; owns no connection and no clock.
 
     Bounds: at most `entries_max` entries and `bytes_max` payload bytes (one entry may exceed it alone) until all Qw
@@ -90,6 +80,22 @@ class AddWindow:
 
     frozen_lac: recovery; the LAC to stamp on every entry, whatever is acknowledged meanwhile (I-38).
     """
+
+    __slots__ = (
+        "_abandoned",
+        "_bytes_max",
+        "_changes_left",
+        "_changing",
+        "_deadlines",
+        "_delayed",
+        "_ensemble",
+        "_entries_max",
+        "_error",
+        "_failed",
+        "_frozen_lac",
+        "_ledger_id",
+        "_outstanding_taken",
+    )
 
     def __init__(
         self,
@@ -114,33 +120,21 @@ class AddWindow:
             raise InvalidArgument(
                 f"a window of {entries_max} entries and {bytes_max} bytes holds nothing; give at least 1"
             )
+        super().__init__(
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            entries_max=entries_max,
+            next_entry_id=next_entry_id,
+            length=length,
+        )
         self._ledger_id = ledger_id
         self._ensemble = _distinct(ensemble)
-        self._spare = write_quorum - ack_quorum  # answers an entry may lack and still be complete
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self._frozen_lac = frozen_lac
         self._delayed = delay_ensemble_change
         self._changes_left = changes_max
-
-        self._capacity_max = 1 << (entries_max - 1).bit_length()
-        # A free slot lacks more answers than any entry may, at indexes that do not exist: it is never complete.
-        self._free = ((1 << (write_quorum + 1)) - 1) << ensemble_size
-        # write_set_bits[e % E : e % E + n]: the write sets of n entries from e on.
-        self._write_set_bits = _write_set_bits(ensemble_size, write_quorum, self._capacity_max)
-        # The rings start small and grow with the entries in flight: a process may hold thousands of idle handles.
-        self._waits: list[int] = []  # bits without a positive answer
-        self._lost: list[int] = []  # those of them that are not expected any more
-        self._sizes: list[int] = []
-        self._make_rings(min(CAPACITY_FIRST, self._capacity_max))
-
-        # 0 <= tail <= head <= next <= tail + capacity_max; head - 1 = last acknowledged, next - 1 = LAP.
-        # Slots outside [tail, next) are free; inside, only ids not pushed yet (`push_ids`) are.
-        self._tail = self._head = self._next = next_entry_id
-        self._lost_until = next_entry_id  # no entry at or above it has a bit in _lost
-        # acknowledged_length <= pushed_length; 0 <= occupied_entries <= next - tail
-        self._acknowledged_length = self._pushed_length = length
-        self._occupied_entries = self._occupied_bytes = 0
 
         self._failed: dict[int, BookieId] = {}  # subset of enumerate(ensemble): to be replaced
         self._abandoned = 0  # bits of the indexes that get nothing any more (I-28a)
@@ -157,44 +151,9 @@ class AddWindow:
         return self._ensemble
 
     @property
-    def last_acknowledged(self) -> EntryId:
-        """Everything up to here was acknowledged."""
-        return EntryId(self._head - 1)
-
-    @property
     def lac(self) -> EntryId:
         """The LAC to stamp on entries sent now (I-07, I-38)."""
         return EntryId(self._head - 1 if self._frozen_lac is None else self._frozen_lac)
-
-    @property
-    def last_pushed(self) -> EntryId:
-        """The highest entry id ever pushed."""
-        return EntryId(self._next - 1)
-
-    @property
-    def acknowledged_length(self) -> int:
-        """Payload bytes of the acknowledged entries: the length to close with (I-12)."""
-        return self._acknowledged_length
-
-    @property
-    def pushed_length(self) -> int:
-        """Payload bytes of all entries pushed: the length before the next one."""
-        return self._pushed_length
-
-    @property
-    def unacknowledged_count(self) -> int:
-        """Ids from the first unacknowledged to the last pushed, gaps of `push_ids` included."""
-        return self._next - self._head
-
-    @property
-    def occupied_entries(self) -> int:
-        """Entries that some bookie may still answer, or that are not acknowledged."""
-        return self._occupied_entries
-
-    @property
-    def occupied_bytes(self) -> int:
-        """Their payload bytes."""
-        return self._occupied_bytes
 
     @property
     def changing(self) -> bool:
@@ -207,6 +166,11 @@ class AddWindow:
         return MappingProxyType(self._failed)
 
     @property
+    def has_failed_member(self) -> bool:
+        """Whether `failed` names any."""
+        return bool(self._failed)
+
+    @property
     def abandoned(self) -> frozenset[int]:
         """Indexes that get nothing any more."""
         return frozenset(indexes_of(self._abandoned))
@@ -215,32 +179,6 @@ class AddWindow:
     def error(self) -> BookKeeperError | None:
         """Why the window failed for good; None while it works."""
         return self._error
-
-    @property
-    def stuck(self) -> EntryId | None:
-        """The first entry that too many bookies gave up on ever to reach Qa, unless they are replaced."""
-        for entry_id in range(self._head, min(self._next, self._lost_until)):
-            slot = entry_id & self._slot_mask
-            if (self._waits[slot] & self._lost[slot]).bit_count() > self._spare:
-                return EntryId(entry_id)
-        return None
-
-    @property
-    def slot_count(self) -> int:
-        """Slots of each of the three rings: 8 bytes each."""
-        return len(self._waits)
-
-    def first_gap(self, coming: Container[int] = ()) -> EntryId:
-        """The first id neither pushed nor among `coming`: what `push_ids` took behind it is held back for ever."""
-        entry_id = self._head
-        while entry_id in coming or (entry_id < self._next and self._waits[entry_id & self._slot_mask] != self._free):
-            entry_id += 1
-        return EntryId(entry_id)
-
-    def expects(self, index: int) -> bool:
-        """Whether any answer of this index is waited for; if none is, losing its connection is no failure."""
-        bit = 1 << index
-        return any(self._expected_of(entry_id) & bit for entry_id in range(self._tail, self._next))
 
     # --- pushing ----------------------------------------------------------------------------------------------------
 
@@ -279,6 +217,26 @@ class AddWindow:
         if self._abandoned:
             self._give_up(range(first, first + count), self._abandoned)
         return EntryId(first)
+
+    def push_one(self, size: int, now: float) -> int:
+        """Take one entry (`accepts` said so): `push` for the many ledgers that get their entries one by one."""
+        entry_id = self._next
+        assert self._error is None, "push into a failed window"
+        if entry_id - self._tail >= len(self._waits):
+            self._reserve(entry_id + 1)
+        slot = entry_id & self._slot_mask
+        self._waits[slot] = self._write_set_bits[entry_id % self._ensemble_size]
+        self._sizes[slot] = size
+        self._next = entry_id + 1
+        self._occupied_entries += 1
+        self._occupied_bytes += size
+        self._pushed_length += size
+        deadlines = self._deadlines
+        if deadlines.timed:
+            deadlines.on_pushed(entry_id, now, self._tail, self._head)
+        if self._abandoned:
+            self._give_up((entry_id,), self._abandoned)
+        return entry_id
 
     def accepts_ids(self, entry_ids: Sequence[int], sizes: Sequence[int]) -> int:
         """How many of these leading entries fit now. An id too far above the oldest entry has to wait for the gap."""
@@ -341,6 +299,29 @@ class AddWindow:
                 if missing & bit:
                     waits[slot] = missing ^ bit
         return self._advance()
+
+    def on_response(self, index: int, bookie_id: BookieId, entry_id: int) -> range | None:
+        """`on_responses` for one entry; None when nothing is acknowledged by it."""
+        if self._error is not None or self._ensemble[index] != bookie_id or not self._tail <= entry_id < self._next:
+            return None
+        slot = entry_id & self._slot_mask
+        missing = self._waits[slot]
+        if not missing >> index & 1:
+            return None
+        self._waits[slot] = missing = missing ^ 1 << index
+        head = self._head
+        if not missing and entry_id == head == self._tail == self._next - 1 and not self._changing:
+            # The only entry of the window, and everybody has answered: the ring is empty again.
+            self._waits[slot] = self._free
+            if entry_id < self._lost_until:
+                self._lost[slot] = 0
+            self._tail = self._head = entry_id + 1
+            self._occupied_entries = self._occupied_bytes = 0
+            self._acknowledged_length = self._pushed_length
+            return range(entry_id, entry_id + 1)
+        if entry_id != head and entry_id != self._tail:
+            return None  # neither end of the window moves
+        return self._advance() or None
 
     def on_failure(
         self, index: int, bookie_id: BookieId, status: Status | None, entry_ids: Sequence[int] | None
@@ -441,13 +422,13 @@ class AddWindow:
     def next_deadline(self) -> float | None:
         """When `overdue` or `quorum_overdue` should be called next; None while nothing is timed."""
         self._deadlines.forget(self._tail, self._head)
+        self._shrink_at_rest()
         return self._deadlines.next
 
     def overdue(self, now: float) -> list[Overdue]:
         """Who has not answered what within the response timeout; each entry and bookie is reported once."""
         late = self._deadlines.overdue(now, self._tail, self._expected_of)
-        if self._tail == self._next and len(self._waits) > CAPACITY_FIRST:
-            self._make_rings(min(CAPACITY_FIRST, self._capacity_max))  # was busy once, and is at rest
+        self._shrink_at_rest()
         return [Overdue(index, self._ensemble[index], entry_ids) for index, entry_ids in late.items()]
 
     def quorum_overdue(self, now: float) -> EntryId | None:
@@ -477,81 +458,16 @@ class AddWindow:
             self._release()
         return range(old, head)
 
-    def _release(self) -> None:
-        """Free the slots of acknowledged entries that all Qw answered or gave up (I-14)."""
-        tail = old = self._tail
-        waits, lost, mask, head = self._waits, self._lost, self._slot_mask, self._head
-        while tail < head:
-            missing = waits[tail & mask]
-            if missing and missing & ~lost[tail & mask]:
-                break
-            tail += 1
-        if tail == old:
-            return
-        self._occupied_entries -= tail - old
-        self._occupied_bytes -= self._sum_sizes(old, tail)
-        self._put(waits, old, [self._free] * (tail - old))
-        if old < self._lost_until:
-            self._put(lost, old, [0] * (tail - old))
-        self._tail = tail
-
     def _resume(self) -> range:
         """End a change; acknowledge what it held back, unless the window failed meanwhile."""
         self._changing = False
         return self._advance() if self._error is None else range(self._head, self._head)
 
-    def _give_up(self, entry_ids: Iterable[int], bits: int) -> None:
-        """Expect no answer from the indexes in `bits` for those of the entries that they have not answered."""
-        for entry_id in entry_ids:
-            if self._tail <= entry_id < self._next:
-                slot = entry_id & self._slot_mask
-                gone = self._waits[slot] & bits
-                if gone:
-                    self._lost[slot] |= gone
-                    self._lost_until = max(self._lost_until, entry_id + 1)
-
-    def _expect_again(self, replaced: Sequence[int]) -> dict[int, list[int]]:
-        """Forget the answers of the replaced indexes for all unacknowledged entries; return what to send where."""
-        resend: dict[int, list[int]] = {}
-        ensemble_size = len(self._ensemble)
-        for entry_id in range(self._head, self._next):
-            slot = entry_id & self._slot_mask
-            if self._waits[slot] == self._free:
-                continue
-            members = self._write_set_bits[entry_id % ensemble_size]
-            for index in replaced:
-                if members >> index & 1:
-                    self._waits[slot] |= 1 << index
-                    self._lost[slot] &= ~(1 << index)
-                    resend.setdefault(index, []).append(entry_id)
-        return resend
-
-    def _count_in(self, count: int, size: int) -> None:
-        self._occupied_entries += count
-        self._occupied_bytes += size
-        self._pushed_length += size
-
     def _note_sent(self, first: int, last: int, now: float) -> None:
         """Remember the moment for the timeouts; one batch per push."""
         if self._deadlines.timed:
             self._deadlines.forget(self._tail, self._head)
-            self._deadlines.on_sent(first, last, now, (1 << len(self._ensemble)) - 1)
-
-    def _unacknowledged_runs(self) -> Iterator[tuple[int, int]]:
-        """First and last ids of the runs of unacknowledged entries; gaps of `push_ids` lie between them."""
-        first: int | None = None
-        for entry_id in range(self._head, self._next + 1):
-            pushed = entry_id < self._next and self._waits[entry_id & self._slot_mask] != self._free
-            if pushed and first is None:
-                first = entry_id
-            elif not pushed and first is not None:
-                yield first, entry_id - 1
-                first = None
-
-    def _expected_of(self, entry_id: int) -> int:
-        """Bits of the indexes whose answer for the entry is still waited for; those of a gap do not exist."""
-        slot = entry_id & self._slot_mask
-        return self._waits[slot] & ~self._lost[slot]
+            self._deadlines.on_sent(first, last, now, ALL_INDEXES)
 
     def _incomplete(self, entry_id: int) -> bool:
         return self._changing or self._waits[entry_id & self._slot_mask].bit_count() > self._spare
@@ -580,53 +496,7 @@ class AddWindow:
             ledger_id=self._ledger_id,
         )
 
-    def _make_rings(self, capacity: int) -> None:
-        """Empty rings of `capacity` slots, a power of two."""
-        self._slot_mask = capacity - 1
-        self._waits = [self._free] * capacity
-        self._lost = [0] * capacity
-        self._sizes = [0] * capacity
-
-    def _reserve(self, until: int) -> None:
-        """Grow the rings so that the ids from tail up to `until` have slots of their own."""
-        span = until - self._tail
-        if span <= len(self._waits):
-            return
-        old, mask = (self._waits, self._lost, self._sizes), self._slot_mask
-        slots = [entry_id & mask for entry_id in range(self._tail, self._next)]
-        self._make_rings(1 << (span - 1).bit_length())
-        for ring, before in zip((self._waits, self._lost, self._sizes), old, strict=True):
-            self._put(ring, self._tail, [before[slot] for slot in slots])
-
-    def _put(self, ring: list[int], first: int, values: Sequence[int]) -> None:
-        """ring[first ...] = values, around the end of the ring."""
-        start = first & self._slot_mask
-        end = start + len(values)
-        if end <= len(ring):
-            ring[start:end] = values
-        else:
-            cut = len(ring) - start
-            ring[start:] = values[:cut]
-            ring[: end - len(ring)] = values[cut:]
-
-    def _sum_sizes(self, first: int, until: int) -> int:
-        start = first & self._slot_mask
-        end = start + until - first
-        sizes = self._sizes
-        if end <= len(sizes):
-            return sum(sizes[start:end])
-        return sum(sizes[start:]) + sum(sizes[: end - len(sizes)])
-
 
 def _distinct(ensemble: Sequence[BookieId]) -> tuple[BookieId, ...]:
     assert len(set(ensemble)) == len(ensemble), f"a bookie twice in the ensemble {ensemble} (I-10)"
     return tuple(ensemble)
-
-
-@lru_cache(maxsize=32)
-def _write_set_bits(ensemble_size: int, write_quorum: int, capacity: int) -> tuple[int, ...]:
-    """The write sets, as bits, of `capacity` entries and more in a row; one for all windows of a shape."""
-    one_turn = [
-        sum(1 << index for index in write_set(start, ensemble_size, write_quorum)) for start in range(ensemble_size)
-    ]
-    return tuple(one_turn) * (capacity // ensemble_size + 2)

@@ -1,8 +1,8 @@
 """Requests and responses, the same for both protocol versions.
 
 The hot path has batches: AddBatch and ReadBatch are what consecutive requests of one chunk become, AddAcks and
-ReadBodies what consecutive successes of a ledger become. They are the only mutable ones, because the decoder grows them in place;
-once handed out they belong to whoever received them. Everything else is frozen.
+ReadBodies what consecutive successes of one ledger become. They are the only mutable ones, because the decoder grows
+them in place; once handed out they belong to whoever received them. Everything else is frozen.
 
 `token` belongs to the codec: it says how to answer and means nothing to anybody else.
 `request_id(s)` are None on v2, where a response is correlated by operation, ledger and entry; on v3 they are the ids

@@ -10,7 +10,8 @@ import pytest
 
 from bookkeeper.errors import AddFailed, DuplicateEntry, InvalidArgument, LedgerFencedOff, UnauthorizedAccess
 from bookkeeper.model import BookieId, Status
-from bookkeeper.protocol.adds import CAPACITY_FIRST, AddWindow, Decision
+from bookkeeper.protocol.add_rings import CAPACITY_FIRST
+from bookkeeper.protocol.adds import AddWindow, Decision
 
 A, B, C, D, E = (BookieId(name) for name in "abcde")
 
