@@ -11,19 +11,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import compress, cycle
 from typing import TYPE_CHECKING
 
 from bookkeeper.client.ensemble_change import commit_new_ensemble
 from bookkeeper.errors import AddFailed, AddQuorumTimedOut, BookieUnavailable, BookKeeperError
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Status, Versioned
 from bookkeeper.protocol.adds import AddWindow, Decision
-from bookkeeper.protocol.schedule import holds
 
 if TYPE_CHECKING:
     from bookkeeper.client.connection import BookieChannel
     from bookkeeper.client.context import ClientContext
-    from bookkeeper.ports import Timer
     from bookkeeper.wire.digest import Digest
 
 
@@ -32,8 +29,33 @@ class AddPipeline:
 
     on_acknowledged: entry ids, ascending, once each (I-06). on_failed: the end; nothing is acknowledged after it
     (I-08).
-    on_room: the window or a full connection has room again (called often).
+    on_room: something was answered while `room_wanted`, which the owner sets: there may be room again.
     """
+
+    __slots__ = (
+        "_context",
+        "_deadlines",
+        "_digest",
+        "_encoder",
+        "_failed",
+        "_full_channels",
+        "_ledger_id",
+        "_master_key",
+        "_on_acknowledged",
+        "_on_failed",
+        "_on_room",
+        "_routes",
+        "_seconds",
+        "_shunned",
+        "_unacknowledged",
+        "_watched",
+        "_write_quorum",
+        "answers",
+        "metadata",
+        "room_wanted",
+        "stamped_lac",
+        "window",
+    )
 
     def __init__(
         self,
@@ -53,7 +75,9 @@ class AddPipeline:
         self.stamped_lac = -1  # the LAC in the last entries sent
         self._context, self._ledger_id, self._digest, self._master_key = context, ledger_id, digest, master_key
         self._on_acknowledged, self._on_failed, self._on_room = on_acknowledged, on_failed, on_room
-        self._add_timeout_s = settings.add_timeout_s
+        self._seconds, self._encoder, self._deadlines = context.clock.seconds, context.encoder, context.deadlines
+        self._full_channels = context.channels.full
+        self.room_wanted = False
         self.window = AddWindow(
             ledger_id=ledger_id,
             ensemble=metadata.value.last_fragment.ensemble,
@@ -66,26 +90,20 @@ class AddPipeline:
             changes_max=settings.ensemble_changes_max,
         )
         self._write_quorum = metadata.value.write_quorum
-        self._channels: list[BookieChannel] = []
-        self._index_of: dict[BookieId, int] = {}
-        self._unacknowledged: deque[tuple[int, Sequence[int], list[bytes]]] = deque()  # greatest id, ids, frames
+        self._unacknowledged: deque[tuple[int, Sequence[int], Sequence[bytes]]] = deque()  # greatest id, ids, frames
         # Failed, and until when they are not taken back; with their registration and our LAC at that moment.
         self._shunned: dict[BookieId, tuple[float, int | None, int]] = {}
-        self._timer: Timer | None = None
+        self._watched = False  # by the client's DeadlineWatch
         self._failed = False
-        self._adopt_ensemble()
-
-    def _adopt_ensemble(self) -> None:
-        ensemble = self.window.ensemble
-        self._channels = [self._context.channel(bookie_id) for bookie_id in ensemble]
-        self._index_of = {bookie_id: index for index, bookie_id in enumerate(ensemble)}
+        self._routes = context.routes.to(self.window.ensemble, self._write_quorum)
 
     @property
     def full_channel(self) -> BookieChannel | None:
         """A member's connection that takes nothing new for now."""
-        for channel in self._channels:
-            if channel.full:
-                return channel
+        if self._full_channels:
+            for channel in self._routes.channels:
+                if channel.full:
+                    return channel
         return None
 
     # --- out
@@ -94,15 +112,34 @@ class AddPipeline:
         """Give the next entry ids to these payloads, as many as the window accepts, and send them."""
         window = self.window
         length_before, lac = window.pushed_length, window.lac
-        first = window.push(list(map(len, payloads)), self._context.clock.seconds())
+        first = window.push(list(map(len, payloads)), self._seconds())
         bodies, _ = self._digest.package(self._ledger_id, first, lac, length_before, payloads)
         self._send_bodies(range(first, first + len(bodies)), bodies, lac)
+
+    def send_one(self, payload: bytes) -> None:
+        """The same for one payload: most of what is sent when very many ledgers are written a little each."""
+        window = self.window
+        size, lac = len(payload), window.lac
+        entry_id = window.push_one(size, self._seconds())
+        body = self._digest.package_entry(self._ledger_id, entry_id, lac, window.pushed_length, payload)
+        frame = self._encoder.encode_add(self._ledger_id, self._master_key, entry_id, body)
+        self.stamped_lac = lac
+        self._unacknowledged.append((entry_id, (entry_id,), (frame,)))
+        size = len(frame)
+        routes = self._routes
+        write_set = routes.write_sets[entry_id % len(routes.write_sets)]
+        if window.has_failed_member:
+            write_set = tuple((index, channel) for index, channel in write_set if index not in window.failed)
+        for _, channel in write_set:
+            channel.send_add(self, self._ledger_id, frame, size)
+        if not self._watched:
+            self._watch_deadlines()
 
     def send_ids(self, entry_ids: Sequence[int], payloads: Sequence[bytes]) -> None:
         """The same with ids the caller chose. Raises DuplicateEntry; nothing was taken then."""
         window = self.window
         length, lac = window.pushed_length, window.lac
-        window.push_ids(entry_ids, list(map(len, payloads)), self._context.clock.seconds())
+        window.push_ids(entry_ids, list(map(len, payloads)), self._seconds())
         lengths = []
         for payload in payloads:
             length += len(payload)
@@ -116,41 +153,43 @@ class AddPipeline:
         self._unacknowledged.append(
             (entry_ids[-1] if isinstance(entry_ids, range) else max(entry_ids), entry_ids, frames)
         )
-        ensemble_size = len(self._channels)
-        failed = self.window.failed
+        failed, routes = self.window.failed, self._routes
         size = sum(map(len, frames))
-        for index, channel in enumerate(self._channels):
+        for index, channel in enumerate(routes.channels):
             if index in failed:
                 continue  # its replacement gets them when the ensemble change ends
-            if ensemble_size == self._write_quorum:
-                channel.send_adds(self, self._ledger_id, frames, size)
-            else:
-                mine = self._frames_of(index, entry_ids, frames)
+            if routes.striped:
+                mine = routes.frames_of(index, entry_ids, frames)
                 if mine:
                     channel.send_adds(self, self._ledger_id, mine, sum(map(len, mine)))
-        if self._timer is None:
+            else:
+                channel.send_adds(self, self._ledger_id, frames, size)
+        if not self._watched:
             self._watch_deadlines()
-
-    def _frames_of(self, index: int, entry_ids: Sequence[int], frames: list[bytes]) -> list[bytes]:
-        """The frames whose write set contains `index`."""
-        size, quorum = len(self._channels), self._write_quorum
-        if isinstance(entry_ids, range):  # the pattern repeats every E entries
-            first = entry_ids.start
-            pattern = [holds(index, entry_id, size, quorum) for entry_id in range(first, first + size)]
-            return list(compress(frames, cycle(pattern)))
-        return [f for e, f in zip(entry_ids, frames, strict=True) if holds(index, e, size, quorum)]
 
     # --- answers
 
+    def on_add_ack(self, bookie_id: BookieId, entry_id: int) -> None:
+        """The bookie stored this entry."""
+        index = self._routes.index_of.get(bookie_id)
+        if index is None:
+            return
+        acknowledged = self.window.on_response(index, bookie_id, entry_id)
+        if acknowledged is not None:
+            self._complete(acknowledged)
+        if self.room_wanted:
+            self._on_room()
+
     def on_add_acks(self, bookie_id: BookieId, entry_ids: list[int]) -> None:
         """The bookie stored these entries."""
-        index = self._index_of.get(bookie_id)
+        index = self._routes.index_of.get(bookie_id)
         if index is None:
             return
         acknowledged = self.window.on_responses(index, bookie_id, entry_ids)
         if acknowledged:
             self._complete(acknowledged)
-        self._on_room()
+        if self.room_wanted:
+            self._on_room()
 
     def on_add_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:
         """The bookie refused an entry."""
@@ -161,16 +200,16 @@ class AddPipeline:
 
     def on_bookie_lost(self, bookie_id: BookieId, error: BookieUnavailable) -> None:
         """Nothing is known of the adds the bookie has not answered."""
-        index = self._index_of.get(bookie_id)
+        index = self._routes.index_of.get(bookie_id)
         if index is not None and self.window.expects(index):
             self.answers[bookie_id] = error
             self._on_failure(bookie_id, None, None)
 
     def _on_failure(self, bookie_id: BookieId, status: Status | None, entry_ids: Sequence[int] | None) -> None:
-        index = self._index_of.get(bookie_id)
+        index = self._routes.index_of.get(bookie_id)
         if index is None or self._failed:
             return
-        until = self._context.clock.seconds() + self._context.settings.quarantine_s
+        until = self._seconds() + self._context.settings.quarantine_s
         epoch = self._context.directory.epoch(bookie_id)
         self._shunned[bookie_id] = (until, epoch, self.window.last_acknowledged)
         decision = self.window.on_failure(index, bookie_id, status, entry_ids)
@@ -187,7 +226,7 @@ class AddPipeline:
         without any progress are bounded by the number of bookies. One that registered anew since then has been
         restarted, and may come back at once.
         """
-        now, epoch_of = self._context.clock.seconds(), self._context.directory.epoch
+        now, epoch_of = self._seconds(), self._context.directory.epoch
         acknowledged = self.window.last_acknowledged
         self._shunned = {
             bookie_id: (until, epoch, lac)
@@ -231,8 +270,8 @@ class AddPipeline:
             if self._failed:
                 return
             self.metadata = committed
-            result = self.window.end_change(committed.value.last_fragment.ensemble, self._context.clock.seconds())
-            self._adopt_ensemble()
+            result = self.window.end_change(committed.value.last_fragment.ensemble, self._seconds())
+            self._routes = self._context.routes.to(self.window.ensemble, self._write_quorum)
             for index, entry_ids in result.resend.items():
                 self._resend(index, entry_ids)
             if result.acknowledged:
@@ -254,24 +293,31 @@ class AddPipeline:
             if entry_id in wanted
         ]
         if frames:
-            self._channels[index].send_adds(self, self._ledger_id, frames, sum(map(len, frames)))
+            self._routes.channels[index].send_adds(self, self._ledger_id, frames, sum(map(len, frames)))
 
     # --- time
 
     def _watch_deadlines(self) -> None:
-        deadline = self.window.next_deadline()
-        if deadline is not None and not self._failed:
-            delay_s = max(0.0, deadline - self._context.clock.seconds())
-            self._timer = self._context.clock.callLater(delay_s, self._on_time)
+        deadline = self.next_deadline()
+        if deadline is not None:
+            self._watched = True
+            self._deadlines.watch(self, deadline)
 
-    def _on_time(self) -> None:
-        self._timer = None
-        now = self._context.clock.seconds()
+    def next_deadline(self) -> float | None:
+        """When something may be overdue; asked by the client's DeadlineWatch, which lets go when there is nothing."""
+        deadline = None if self._failed else self.window.next_deadline()
+        self._watched = self._watched and deadline is not None
+        return deadline
+
+    def on_deadline(self) -> None:
+        """Something is overdue."""
+        self._watched = False
+        now, add_timeout_s = self._seconds(), self._context.settings.add_timeout_s
         for late in self.window.overdue(now):
-            self.answers[late.bookie_id] = f"no answer within {self._add_timeout_s:g} s"
+            self.answers[late.bookie_id] = f"no answer within {add_timeout_s:g} s"
             self._context.directory.quarantine(late.bookie_id)
             self._on_failure(late.bookie_id, None, late.entry_ids)
-            self._context.channel(late.bookie_id).check_silence(self._add_timeout_s)
+            self._context.channel(late.bookie_id).check_silence(add_timeout_s)
         entry_id = self.window.quorum_overdue(now)
         if entry_id is not None and not self._failed:
             self.fail(
@@ -284,7 +330,7 @@ class AddPipeline:
                     answers=self.answers,
                 )
             )
-        if self._timer is None:
+        if not self._watched:
             self._watch_deadlines()
 
     # --- the end
@@ -301,8 +347,6 @@ class AddPipeline:
         self._failed = True
         self.window.fail(error)
         self._unacknowledged.clear()
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
+        self._deadlines.drop(self)
         self._context.channels.forget_writer(self._ledger_id, self)
         self._on_failed(error)

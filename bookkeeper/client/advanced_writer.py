@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 class AdvancedWriteHandle(LedgerWriting):
     """The writer of one ledger; the caller chooses entry ids. Made by `LedgerClient.create_advanced`."""
 
+    __slots__ = ("_done", "_waiting")
+
     def __init__(
         self,
         context: ClientContext,
@@ -60,6 +62,7 @@ class AdvancedWriteHandle(LedgerWriting):
                 self._send([entry_id], [payload], done)
             elif len(self._waiting) < self._window_entries_max:
                 self._waiting.append((entry_id, payload, done))
+                self._pipeline.room_wanted = True
             else:
                 raise self._full()
         except BookKeeperError as error:
@@ -174,6 +177,7 @@ class AdvancedWriteHandle(LedgerWriting):
             except BookKeeperError as error:
                 call_guarded(done, entry_id, error)
         super()._use_room()
+        self._pipeline.room_wanted = bool(self._waiting or self._ready)
 
     def _complete(self, entry_ids: range) -> None:
         if len(self._done) < len(entry_ids):

@@ -132,6 +132,7 @@ class BookieChannels:
     def __init__(self, make: Callable[[BookieId, int], BookieChannel], clock: Clock, *, idle_s: float) -> None:
         self._make, self._clock, self._idle_s = make, clock, idle_s
         self._channels: dict[tuple[BookieId, int, bool], BookieChannel] = {}
+        self.full: set[BookieChannel] = set()  # all that are full, and perhaps some that are not any more
         self._sweep: Timer | None = None
 
     def get(self, bookie_id: BookieId, version: int, *, apart: bool = False) -> BookieChannel:

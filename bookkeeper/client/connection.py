@@ -61,6 +61,9 @@ CALLS_MAX = 10_000
 class AddOwner(Protocol):
     """Who writes a ledger through a channel."""
 
+    def on_add_ack(self, bookie_id: BookieId, entry_id: int) -> None:
+        """The bookie stored this entry."""
+
     def on_add_acks(self, bookie_id: BookieId, entry_ids: list[int]) -> None:
         """The bookie stored these entries."""
 
@@ -85,7 +88,11 @@ class ReadOwner(Protocol):
 
 
 class BookieChannel:
-    """One bookie in one protocol version."""
+    """One bookie in one protocol version.
+
+    full: noted here by every channel of the client that is full; some in it may not be any more. An empty set spares
+    writers of many ledgers to ask each of their channels for each entry.
+    """
 
     def __init__(
         self,
@@ -97,6 +104,7 @@ class BookieChannel:
         clock: Clock,
         settings: ClientSettings,
         flush: TurnFlush,
+        full: set[BookieChannel],
     ) -> None:
         self.bookie_id = bookie_id
         self.encoder = encoder
@@ -104,6 +112,8 @@ class BookieChannel:
         self.connect_count = 0
         self._directory, self._network, self._clock, self._settings = directory, network, clock, settings
         self._turn = flush
+        self._adds_bytes_max = settings.connection_bytes_max
+        self._full_channels = full
         self._reads: ReadsInFlight[ReadOwner] = ReadsInFlight(entries_max=READS_MAX)
         self._adds: AddsInFlight[AddOwner] = AddsInFlight()
         self._calls = CallsInFlight(calls_max=CALLS_MAX)
@@ -131,7 +141,7 @@ class BookieChannel:
     @property
     def full(self) -> bool:
         """So many unanswered bytes that handles should accept nothing new for this bookie."""
-        return self._adds.bytes >= self._settings.connection_bytes_max
+        return self._adds.bytes >= self._adds_bytes_max
 
     @property
     def refused(self) -> bool:
@@ -162,8 +172,23 @@ class BookieChannel:
 
     def send_adds(self, owner: AddOwner, ledger_id: int, frames: Sequence[bytes], size: int) -> None:
         """Send encoded adds, one frame per entry; `size`: their bytes together."""
-        self._adds.on_sent(ledger_id, owner, count=len(frames), size=size)
+        adds = self._adds
+        adds.on_sent(ledger_id, owner, count=len(frames), size=size)
+        if adds.bytes >= self._adds_bytes_max:
+            self._full_channels.add(self)
         self._send(frames, size, len(frames))
+
+    def send_add(self, owner: AddOwner, ledger_id: int, frame: bytes, size: int) -> None:
+        """The same for one entry: with very many ledgers written at once most batches hold no more."""
+        adds = self._adds
+        adds.on_sent_one(ledger_id, owner, size)
+        if adds.bytes >= self._adds_bytes_max:
+            self._full_channels.add(self)
+        self._out.append(frame)
+        self._out_bytes += size
+        self._out_entries += 1
+        if self._out_bytes >= FLUSH_BYTES or self._out_entries >= FLUSH_ENTRIES or not self._marked:
+            self._write_or_mark()
 
     def forget_writer(self, ledger_id: int, owner: AddOwner) -> None:
         """The owner is finished."""
@@ -226,20 +251,24 @@ class BookieChannel:
         self._out += parts
         self._out_bytes += size
         self._out_entries += entries
+        self._write_or_mark()
+
+    def _write_or_mark(self) -> None:
+        """Write what has become much, or see to it that it leaves at the end of the turn."""
         self.last_used_s = self._clock.seconds()
         if (self._out_bytes >= FLUSH_BYTES or self._out_entries >= FLUSH_ENTRIES) and self._can_write:
             self._write_out()
         elif not self._marked:
             self._marked = True
-            self._turn.mark_connection(self._flush)
+            self._turn.mark_connection(self)
 
     @property
     def _can_write(self) -> bool:
         link = self._link
         return link is not None and link.handshake.ready and not link.paused
 
-    def _flush(self) -> None:
-        """End of the turn: write, or connect first, or refuse."""
+    def end_turn(self) -> None:
+        """Write, or connect first, or refuse."""
         self._marked = False
         if self._can_write:
             self._write_out()
@@ -308,7 +337,10 @@ class BookieChannel:
         self._wake_room_waiters()
 
     def _wake_room_waiters(self) -> None:
-        if self._room_waiters and not self.full:
+        if not self._full_channels or self.full:
+            return
+        self._full_channels.discard(self)
+        if self._room_waiters:
             waiters, self._room_waiters = self._room_waiters, []
             for call in waiters:
                 call()
@@ -333,6 +365,8 @@ class BookieChannel:
                 writer = self._adds.owner_of(message.ledger_id)
                 if writer is not None:
                     writer.on_add_acks(self.bookie_id, message.entry_ids)
+            elif kind is messages.MixedAddAcks:
+                self._on_mixed_acks(message.pairs)
             elif kind is messages.ReadBodies:
                 for delivery in self._reads.on_bodies(message.ledger_id, message.entry_ids, message.bodies):
                     delivery.read.owner.on_bodies(self.bookie_id, delivery.entry_ids, delivery.bodies, message.max_lac)
@@ -343,6 +377,25 @@ class BookieChannel:
         for read, entry_id in self._reads.take_released():
             self._send_reads(read, (entry_id,))
         self._wake_room_waiters()
+
+    def _on_mixed_acks(self, pairs: list[tuple[int, int]]) -> None:
+        """Acknowledgements of several ledgers, few of each; those of one that follow each other are told together."""
+        self._adds.on_answered(len(pairs))
+        owner_of, bookie_id = self._adds.owner_of, self.bookie_id
+        position, count = 0, len(pairs)
+        while position < count:
+            ledger_id, entry_id = pairs[position]
+            first = position
+            position += 1
+            while position < count and pairs[position][0] == ledger_id:
+                position += 1
+            writer = owner_of(ledger_id)
+            if writer is None:
+                continue
+            if position == first + 1:
+                writer.on_add_ack(bookie_id, entry_id)
+            else:
+                writer.on_add_acks(bookie_id, [entry_id for _, entry_id in pairs[first:position]])
 
     def _on_single(self, message: Any) -> None:
         if isinstance(message, messages.AddFailed):

@@ -15,8 +15,11 @@ from twisted.python.failure import Failure
 
 from bookkeeper.client.bookies import BookieChannels, BookieDirectory
 from bookkeeper.client.connection import BookieChannel
+from bookkeeper.client.explicit_lac import LacClock
 from bookkeeper.client.flushing import TurnFlush
+from bookkeeper.client.overdue import DeadlineWatch
 from bookkeeper.client.placement import RackOf, spans_racks
+from bookkeeper.client.routes import RouteTable
 from bookkeeper.errors import BookKeeperError, ClientClosed, NotEnoughBookies
 from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.protocol.reads import Speculation
@@ -59,6 +62,9 @@ class ClientContext:
             codec.request_encoder(2, settings.frame_size_max) if settings.use_v2 else self.v3_encoder
         )
         self.channels = BookieChannels(self._make_channel, clock, idle_s=settings.idle_connection_s)
+        self.routes = RouteTable(self.channel)
+        self.deadlines = DeadlineWatch(clock)
+        self.lac_clock = LacClock(clock, settings.explicit_lac_interval_s)
         self.closed = False
         self.written: set[LedgerId] = (
             set()
@@ -75,6 +81,7 @@ class ClientContext:
             clock=self.clock,
             settings=self.settings,
             flush=self.turn,
+            full=self.channels.full,
         )
 
     @property

@@ -6,8 +6,7 @@ to send; frames of all handles for one bookie leave in one write.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from twisted.logger import Logger
 
@@ -23,47 +22,54 @@ FLUSH_BYTES = 64 * 1024
 """Nor does one with this many bytes."""
 
 
+class Flushing(Protocol):
+    """Who has something to send at the end of a turn."""
+
+    def end_turn(self) -> None:
+        """The turn ends: send it."""
+
+
 class TurnFlush:
-    """The calls to make at the end of this turn. A caller marks itself once and is forgotten when called."""
+    """Whom to call at the end of this turn. A caller marks itself once and is forgotten when called."""
 
     __slots__ = ("_clock", "_connections", "_scheduled", "_writers")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._writers: list[Callable[[], None]] = []
-        self._connections: list[Callable[[], None]] = []
+        self._writers: list[Flushing] = []
+        self._connections: list[Flushing] = []
         self._scheduled = False
 
-    def mark_writer(self, flush: Callable[[], None]) -> None:
-        """Call `flush` at the end of the turn, before any connection's."""
-        self._writers.append(flush)
-        self._schedule()
+    def mark_writer(self, writer: Flushing) -> None:
+        """Call `end_turn` of the writer before any connection's."""
+        self._writers.append(writer)
+        if not self._scheduled:
+            self._schedule()
 
-    def mark_connection(self, flush: Callable[[], None]) -> None:
-        """Call `flush` at the end of the turn, after all writers'."""
-        self._connections.append(flush)
-        self._schedule()
+    def mark_connection(self, connection: Flushing) -> None:
+        """Call `end_turn` of the connection after all writers'."""
+        self._connections.append(connection)
+        if not self._scheduled:
+            self._schedule()
 
     def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._clock.callLater(0, self._run)
+        self._scheduled = True
+        self._clock.callLater(0, self._run)
 
     def _run(self) -> None:
         writers, self._writers = self._writers, []
-        for flush in writers:
-            _guarded(flush)
+        _end_turn(writers)
         connections, self._connections = self._connections, []
-        for flush in connections:
-            _guarded(flush)
+        _end_turn(connections)
         self._scheduled = False
         if self._writers or self._connections:
             self._schedule()
 
 
-def _guarded(flush: Callable[[], None]) -> None:
+def _end_turn(marked: list[Flushing]) -> None:
     """A mistake in one handle must not keep the others' entries back: they are marked, and would never go."""
-    try:
-        flush()
-    except Exception:  # noqa: BLE001 - whatever it is, it is told here
-        log.failure("sending at the end of a turn failed")
+    for one in marked:
+        try:
+            one.end_turn()
+        except Exception:  # noqa: BLE001 - whatever it is, it is told here
+            log.failure("sending at the end of a turn failed")

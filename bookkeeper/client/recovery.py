@@ -334,6 +334,9 @@ class _AddAnswers:
         self._index_of[bookie_id] = index
         self._outstanding.setdefault(bookie_id, set()).update(entry_ids)
 
+    def on_add_ack(self, bookie_id: BookieId, entry_id: int) -> None:
+        self.on_add_acks(bookie_id, [entry_id])
+
     def on_add_acks(self, bookie_id: BookieId, entry_ids: list[int]) -> None:
         core, now = self._recovery.core, self._recovery.now()
         self._outstanding[bookie_id].difference_update(entry_ids)

@@ -58,6 +58,18 @@ class _Waiting:
 class WriteHandle(LedgerWriting):
     """The writer of one ledger; entry ids are given in order. Made by `LedgerClient.create`."""
 
+    __slots__ = (
+        "_done",
+        "_full_channels",
+        "_marked",
+        "_pending",
+        "_pending_bytes",
+        "_room_bytes",
+        "_room_entries",
+        "_waiting",
+        "_waiting_bytes",
+    )
+
     def __init__(
         self,
         context: ClientContext,
@@ -69,6 +81,7 @@ class WriteHandle(LedgerWriting):
         self._pending: list[bytes] = []  # have an id, not sent yet
         self._pending_bytes = 0
         self._marked = False
+        self._full_channels = context.channels.full
         self._room_entries = self._room_bytes = 0  # may be taken without asking the window again
         self._done: deque[tuple[int, EntryDone]] = deque()  # by entry id, ascending
         self._waiting: deque[_Waiting] = deque()
@@ -146,6 +159,15 @@ class WriteHandle(LedgerWriting):
         """
         if not payloads:
             return range(self.last_add_pushed + 1, self.last_add_pushed + 1)
+        if len(payloads) == 1:
+            [payload] = payloads
+            size = len(payload)
+            if not self._accepting or size > self._payload_size_max:
+                self._check(size)
+            if self._waiting or not self._has_room(size):
+                raise self._full()
+            first = self._take(payload, size)
+            return range(first, first + 1)
         sizes = list(map(len, payloads))
         self._check(max(sizes))
         size, count = sum(sizes), len(sizes)
@@ -188,8 +210,8 @@ class WriteHandle(LedgerWriting):
         return not self._waiting and self._has_room(1)
 
     def _has_room(self, size: int) -> bool:
-        """Whether an entry of this size fits. Asks the window once per flush, not once per entry."""
-        if self._room_entries > 0 and size <= self._room_bytes:
+        """Whether an entry of this size fits. Asks the window now and then, not once per entry: room only grows."""
+        if self._room_entries > 0 and size <= self._room_bytes and not self._full_channels:
             return True
         self._room_entries = self._room_bytes = 0
         if not self._connections_have_room():
@@ -213,12 +235,14 @@ class WriteHandle(LedgerWriting):
 
     def _take(self, payload: bytes, size: int) -> int:
         """Give the payload its id; the caller asked `_has_room`."""
-        entry_id = self._window.last_pushed + 1 + len(self._pending)
+        pending = self._pending
+        entry_id = self._window.last_pushed + 1 + len(pending)
         self._room_entries -= 1
         self._room_bytes -= size
-        self._pending.append(payload)
+        pending.append(payload)
         self._pending_bytes += size
-        self._mark()
+        if not self._marked or len(pending) >= FLUSH_ENTRIES or self._pending_bytes >= FLUSH_BYTES:
+            self._mark()
         return entry_id
 
     def _mark(self) -> None:
@@ -226,18 +250,24 @@ class WriteHandle(LedgerWriting):
             self._send_pending()
         elif not self._marked:
             self._marked = True
-            self._context.turn.mark_writer(self._end_of_turn)
+            self._context.turn.mark_writer(self)
 
-    def _end_of_turn(self) -> None:
+    def end_turn(self) -> None:
+        """What was appended in this turn leaves now."""
         self._marked = False
         self._send_pending()
 
     def _send_pending(self) -> None:
-        if self._pending and not self._pipeline.failed:
-            payloads, self._pending = self._pending, []
-            self._pending_bytes = self._room_entries = self._room_bytes = 0
+        pending, pipeline = self._pending, self._pipeline
+        if pending and not pipeline.failed:
+            payloads = pending[:]
+            pending.clear()
+            self._pending_bytes = 0
             try:
-                self._pipeline.send(payloads)
+                if len(payloads) == 1:
+                    pipeline.send_one(payloads[0])
+                else:
+                    pipeline.send(payloads)
             except TypeError as error:  # they have ids, and there is nothing to send under them
                 self._pipeline.fail(not_bytes(self.ledger_id, payloads, error))
 
@@ -250,6 +280,7 @@ class WriteHandle(LedgerWriting):
             raise self._full()
         self._waiting.append(_Waiting(payloads, size, on_done))
         self._waiting_bytes = queued
+        self._pipeline.room_wanted = True
         if not calls:
             self._use_room()
 
@@ -257,6 +288,7 @@ class WriteHandle(LedgerWriting):
         while self._waiting and self._take_some(self._waiting[0]):
             self._waiting_bytes -= self._waiting.popleft().size
         super()._use_room()
+        self._pipeline.room_wanted = bool(self._waiting or self._ready)
 
     def _take_some(self, waiting: _Waiting) -> bool:
         """Give ids to the next payloads of one call; True when it has them all."""

@@ -46,6 +46,8 @@ log = Logger()
 BYTES = (bytes, bytearray, memoryview)
 """What an entry may be given as. It is copied at the end of the turn: do not change it before that."""
 
+CALLBACK_FAILED = "a callback of a write handle failed"
+
 EntryDone = Callable[[int, BookKeeperError | None], object]
 """Called once per entry id (or last id of a call): acknowledged, or why not."""
 
@@ -56,6 +58,32 @@ class LedgerWriting:
     on_acknowledged: if set, called with every range of ids newly acknowledged. on_failed: if set, called once when the
     handle fails.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_aborted",
+        "_accepting",
+        "_close_result",
+        "_close_started",
+        "_close_waiters",
+        "_context",
+        "_digest",
+        "_explicit_lac",
+        "_failure",
+        "_lost_adds",
+        "_payload_size_max",
+        "_pipeline",
+        "_reading",
+        "_ready",
+        "_view",
+        "_waits_for_channel",
+        "_window",
+        "_window_bytes_max",
+        "_window_entries_max",
+        "ledger_id",
+        "on_acknowledged",
+        "on_failed",
+    )
 
     def __init__(
         self,
@@ -158,13 +186,14 @@ class LedgerWriting:
             return succeed(None)
         waiting: Deferred[None] = Deferred(self._ready.remove)
         self._ready.append(waiting)
+        self._pipeline.room_wanted = True
         return waiting
 
     def _ready_now(self) -> bool:
         raise AssertionError("each kind of handle says for itself")
 
     def _use_room(self) -> None:
-        """Something was answered: whoever waits for room may go on."""
+        """Something was answered: whoever waits for room may go on. Subclasses say when nobody waits any more."""
         if self._ready and self._accepting and self._ready_now():
             ready, self._ready = self._ready, []
             for deferred in ready:
@@ -210,9 +239,13 @@ class LedgerWriting:
 
     def _acknowledged(self, entry_ids: range) -> None:
         if self.on_acknowledged is not None:
-            call_guarded(self.on_acknowledged, entry_ids)
+            try:
+                self.on_acknowledged(entry_ids)
+            except Exception:  # noqa: BLE001 - as `call_guarded`
+                log.failure(CALLBACK_FAILED)
         self._complete(entry_ids)
-        self._explicit_lac.on_acknowledged()
+        if not self._explicit_lac.waiting:
+            self._explicit_lac.on_acknowledged()
 
     def _complete(self, entry_ids: range) -> None:
         raise AssertionError("each kind of handle keeps its own waiters")
@@ -401,4 +434,4 @@ def call_guarded(call: Callable[..., object], *args: object) -> None:
     try:
         call(*args)
     except Exception:  # noqa: BLE001 - whatever the application raises
-        log.failure("a callback of a write handle failed")
+        log.failure(CALLBACK_FAILED)
