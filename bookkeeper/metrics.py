@@ -66,14 +66,7 @@ def _summary(name: str, help_text: str) -> MetricSpec:
 
 _TABLE = (
     # --- requests, from their arrival to their answer
-    _summary("bookkeeper_server_ADD_ENTRY_REQUEST", "Milliseconds from an add's arrival to its answer, sync included."),
-    _summary("bookkeeper_server_READ_ENTRY_REQUEST", "Milliseconds from a read's arrival to its answer."),
     _summary("bookkeeper_server_READ_ENTRY_FENCE_REQUEST", "Milliseconds from a fencing read's arrival to its answer."),
-    _summary("bookkeeper_server_WRITE_LAC_REQUEST", "Milliseconds from an explicit LAC's arrival to its answer."),
-    _summary("bookkeeper_server_READ_LAC_REQUEST", "Milliseconds from a LAC read's arrival to its answer."),
-    _summary("bookkeeper_server_GET_BOOKIE_INFO_REQUEST", "Milliseconds from an info request's arrival to its answer."),
-    _gauge("bookkeeper_server_ADD_ENTRY_IN_PROGRESS", "Adds taken and not answered."),
-    _gauge("bookkeeper_server_READ_ENTRY_IN_PROGRESS", "Reads taken and not answered."),
     _counter("bookkeeper_server_ADD_ENTRY_REJECTED", "Adds refused before they were tried: read-only, or too many."),
     _counter("bookkeeper_server_READ_ENTRY_REJECTED", "Reads refused before they were tried: too many."),
     # --- connections (not in Apache)
@@ -88,7 +81,6 @@ _TABLE = (
     _summary("bookie_BOOKIE_RECOVERY_ADD_ENTRY", "Milliseconds from a recovery add to its durability."),
     _summary("bookie_BOOKIE_READ_ENTRY", "Milliseconds from a read to its bytes."),
     _counter("bookie_WRITE_BYTES", "Bytes of entries added."),
-    _counter("bookie_READ_BYTES", "Bytes of entries read."),
     _gauge("bookie_JOURNAL_DIRS", "Journal directories."),
     _gauge("bookie_ledger_num_dirs", "Ledger directories."),
     _gauge("bookie_ledger_writable_dirs", "Ledger directories that are not full."),
@@ -106,20 +98,9 @@ _TABLE = (
     _gauge("bookie_journal_JOURNAL_MEMORY_USED", "Bytes waiting for a group commit."),
     _gauge("bookie_journal_JOURNAL_MEMORY_MAX", "Bytes that may wait for a group commit (journalMaxMemorySizeMb)."),
     # --- storage
-    _summary("bookie_SKIP_LIST_SNAPSHOT", "Milliseconds of swapping the write buffer for an empty one."),
-    _counter("bookie_SKIP_LIST_FLUSH_BYTES", "Bytes of entries written from the write buffer to entry logs."),
-    _counter("bookie_SKIP_LIST_THROTTLING", "Times adds waited because both write buffers were full."),
     _gauge("bookie_SKIP_LIST_BYTES", "Bytes in the write buffers, Python's overhead included (not in Apache)."),
-    _summary("bookie_CHECKPOINT", "Milliseconds of one checkpoint: flush, sync, last mark (not in Apache)."),
-    _counter("bookie_LEDGER_CACHE_HIT", "Index look-ups answered from memory."),
-    _counter("bookie_LEDGER_CACHE_MISS", "Index look-ups that read a page from disk."),
-    _counter("bookie_LEDGER_CACHE_NUM_EVICTED_LEDGERS", "Ledgers whose index state was dropped from memory."),
-    _gauge("bookie_NUM_INDEX_PAGES", "Index pages in memory."),
     _gauge("bookie_WRITE_FILE_INFO_CACHE_SIZE", "Index files open now."),
     _counter("bookie_COLD_READS", "Entries read by the read worker rather than at once (not in Apache)."),
-    _gauge("bookie_ACTIVE_ENTRY_LOG_TOTAL", "Entry logs on disk."),
-    _gauge("bookie_ENTRY_LOG_SPACE_BYTES", "Bytes of entry logs on disk."),
-    _gauge("bookie_ACTIVE_LEDGER_TOTAL", "Ledgers this bookie stores."),
     # --- metadata service (not in Apache)
     _counter("bookie_METADATA_SESSIONS_LOST", "ZooKeeper sessions lost; each means a new registration."),
     # --- process, as everywhere in Prometheus' world
@@ -133,16 +114,21 @@ METRICS = {spec.name: spec for spec in _TABLE}
 
 
 class Counter:
-    """A sum that only grows."""
+    """A sum that only grows; added to, or read from where it is counted when it is shown."""
 
-    __slots__ = ("value",)
+    __slots__ = ("_read", "value")
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[], float] | None = None) -> None:
         self.value: float = 0
+        self._read = read
 
     def add(self, amount: float = 1) -> None:
         """Add `amount` >= 0. Once per batch."""
         self.value += amount
+
+    def current(self) -> float:
+        """The sum to show."""
+        return self.value if self._read is None else self._read()
 
 
 class Gauge:
@@ -201,9 +187,9 @@ class Metrics:
         self._gauges: dict[str, list[Gauge]] = {}
         self._summaries: dict[str, list[Summary]] = {}
 
-    def counter(self, name: str) -> Counter:
-        """Return a new cell of a declared counter. Raises KeyError for another name or kind."""
-        cell = Counter()
+    def counter(self, name: str, read: Callable[[], float] | None = None) -> Counter:
+        """Return a new cell of a declared counter. Raises KeyError for another name or kind. read: as for `gauge`."""
+        cell = Counter(read)
         self._counters.setdefault(_declared(name, Kind.COUNTER), []).append(cell)
         return cell
 
@@ -223,7 +209,7 @@ class Metrics:
         """Return the current sum of a counter or gauge, or the count of a summary; 0 where nobody counts."""
         spec = METRICS[name]
         if spec.kind is Kind.COUNTER:
-            return sum(cell.value for cell in self._counters.get(name, ()))
+            return sum(cell.current() for cell in self._counters.get(name, ()))
         if spec.kind is Kind.GAUGE:
             return sum(cell.current() for cell in self._gauges.get(name, ()))
         return sum(cell.count + cell.failed_count for cell in self._summaries.get(name, ()))

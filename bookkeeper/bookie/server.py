@@ -90,6 +90,7 @@ class BookieServer:
         self._journal_was_off = journal_was_off
         self._fs: FileSystem = RealFileSystem()
         self._metrics = Metrics()
+        self._sessions_lost = self._metrics.counter("bookie_METADATA_SESSIONS_LOST")
         self._mode = ModeSwitch()
         self._exit_code: ExitCode | None = None
         self._stopping: Deferred[None] | None = None
@@ -284,7 +285,7 @@ class BookieServer:
         from bookkeeper.admin.http import listen_http  # twisted.web costs memory that most bookies need not spend
 
         settings = self._settings
-        self._show_gauges()
+        self._show_values()
         try:
             self._http = listen_http(
                 self._reactor, settings.http_server_host, settings.http_server_port, self._metrics.text
@@ -295,7 +296,7 @@ class BookieServer:
                 f"{error.socketError}. Set another httpServerPort, or httpServerEnabled=false"
             ) from error
 
-    def _show_gauges(self) -> None:
+    def _show_values(self) -> None:
         service, storage, mode, directories = self._service, self._storage, self._mode, self._directories
         assert service is not None
         assert storage is not None
@@ -307,6 +308,7 @@ class BookieServer:
         show("bookie_ledger_writable_dirs", lambda: len(directories.writable_ledger_dirs()))
         show("bookie_SKIP_LIST_BYTES", lambda: storage.memory_bytes)
         show("bookie_WRITE_FILE_INFO_CACHE_SIZE", lambda: storage.open_file_count)
+        self._metrics.counter("bookie_COLD_READS", lambda: storage.counters.cold_reads)
 
     async def _register(self, host: str) -> None:
         assert self._store is not None
@@ -372,6 +374,7 @@ class BookieServer:
 
     def _on_registration(self, event: RegistrationEvent, error: MetadataError | None) -> None:
         if event is RegistrationEvent.LOST:
+            self._sessions_lost.add()
             log.warn("The metadata session is lost, and the registration with it; the bookie goes on serving")
         elif event is RegistrationEvent.RENEWED:
             log.info("Registered again")

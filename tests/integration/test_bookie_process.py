@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from bookkeeper.cli.perf.counters import read_metrics
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from bookkeeper.model import Status
@@ -432,6 +433,9 @@ class WatchedNode:
 def test_a_bookie_whose_session_expired_registers_again_and_never_stopped_serving(
     zookeeper: Any, ledgers_root: str, bookie: LocalBookie
 ) -> None:
+    assert bookie.stop() == 0
+    bookie.settings |= {"httpServerEnabled": "true", "httpServerPort": str(free_port())}
+    bookie.start()
     node = WatchedNode(zookeeper.address, f"{ledgers_root}/available/{bookie.bookie_id}")
     node.wait(present=True)
     with RawClient(bookie.port) as client:
@@ -445,6 +449,8 @@ def test_a_bookie_whose_session_expired_registers_again_and_never_stopped_servin
         assert client.acknowledged(10) == list(range(10, 20))
     node.close()
     assert "the registration with it; the bookie goes on serving" in log_of(bookie)
+    assert bookie.metrics_url is not None
+    assert read_metrics(bookie.metrics_url)["bookie_METADATA_SESSIONS_LOST"] == 1
     assert bookie.stop() == 0
 
 

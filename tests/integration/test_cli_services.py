@@ -198,7 +198,9 @@ def test_a_bookie_tells_its_heartbeat_and_its_metrics_over_http(cluster: LocalCl
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/heartbeat", timeout=TIMEOUT_S) as answer:
             assert answer.read() == b"OK\n"
         assert bookie.metrics_url is not None
-        assert read_metrics(bookie.metrics_url)["bookie_journal_JOURNAL_SYNC_count"] >= 0
+        shown = read_metrics(bookie.metrics_url)
+        assert shown["bookie_journal_JOURNAL_SYNC_count"] >= 0
+        assert (shown["bookie_SERVER_STATUS"], shown["bookie_COLD_READS"]) == (1, 0)
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/nonsense", timeout=TIMEOUT_S)
     finally:

@@ -1,9 +1,12 @@
 """Metrics: declared once, counted in cells, shown in Prometheus' text format under Apache's names."""
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 
+from bookkeeper import metrics as declarations
 from bookkeeper.metrics import METRICS, RECENT_OBSERVATIONS_MAX, Kind, Metrics
 
 
@@ -20,6 +23,39 @@ def test_every_metric_has_a_valid_name_and_says_unit_and_meaning() -> None:
         assert "\\" not in spec.help
 
 
+def texts_of(source: str) -> set[str]:
+    """All string constants of a module, but for the table of metrics itself."""
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if not ast.unparse(node).startswith("_TABLE = ")]
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def named_in(texts: set[str]) -> set[str]:
+    """The metrics a module names, whole or as a prefix that ends with "_" and a rest."""
+    heads = {text for text in texts if text.endswith("_")}
+    return {
+        name
+        for name in METRICS
+        if name in texts or any(name.startswith(head) and name.removeprefix(head) in texts for head in heads)
+    }
+
+
+def test_every_metric_is_counted_by_some_module() -> None:
+    """A name in the table that nobody asks a cell for is a promise to dashboards that is never kept."""
+    package = Path(declarations.__file__).parent
+    used: set[str] = set()
+    for path in package.rglob("*.py"):
+        used |= named_in(texts_of(path.read_text()))
+    assert set(METRICS) - used == set()
+
+
+def test_a_metric_is_found_in_a_module_whole_and_in_parts_but_not_in_the_table() -> None:
+    assert named_in(texts_of("cell('bookie_WRITE_BYTES')")) == {"bookie_WRITE_BYTES"}
+    parts = "name = 'bookie_journal_JOURNAL_'\ncell(name + 'SYNC')"
+    assert named_in(texts_of(parts)) == {"bookie_journal_JOURNAL_SYNC"}
+    assert named_in(texts_of("_TABLE = ('bookie_WRITE_BYTES',)\n'bookie_WRITE'\n'BYTES'")) == set()
+
+
 def test_counters_keep_the_bare_names_dashboards_know() -> None:
     metrics = Metrics()
     metrics.counter("bookie_WRITE_BYTES").add(1000)
@@ -29,24 +65,33 @@ def test_counters_keep_the_bare_names_dashboards_know() -> None:
 
 def test_cells_of_one_name_are_shown_as_their_sum() -> None:
     metrics = Metrics()
-    first, second = metrics.counter("bookie_READ_BYTES"), metrics.counter("bookie_READ_BYTES")
+    first, second = metrics.counter("bookkeeper_server_REPLY_BYTES"), metrics.counter("bookkeeper_server_REPLY_BYTES")
     first.add(3)
     second.add(4)
-    metrics.gauge("bookie_NUM_INDEX_PAGES").set(5)
-    metrics.gauge("bookie_NUM_INDEX_PAGES", read=lambda: 6)
+    metrics.gauge("bookkeeper_server_CONNECTIONS").set(5)
+    metrics.gauge("bookkeeper_server_CONNECTIONS", read=lambda: 6)
     samples = _samples(metrics)
-    assert (samples["bookie_READ_BYTES"], samples["bookie_NUM_INDEX_PAGES"]) == ("7", "11")
-    assert metrics.value("bookie_READ_BYTES") == 7
+    assert (samples["bookkeeper_server_REPLY_BYTES"], samples["bookkeeper_server_CONNECTIONS"]) == ("7", "11")
+    assert metrics.value("bookkeeper_server_REPLY_BYTES") == 7
+
+
+def test_a_counter_that_is_kept_elsewhere_is_read_when_it_is_shown() -> None:
+    metrics, kept = Metrics(), [3.0]
+    metrics.counter("bookie_COLD_READS", lambda: kept[0])
+    metrics.counter("bookie_COLD_READS").add(10)
+    kept[0] = 4.0
+    assert _samples(metrics)["bookie_COLD_READS"] == "14"
+    assert metrics.value("bookie_COLD_READS") == 14
 
 
 def test_a_summary_counts_every_entry_of_a_batch_observed_once() -> None:
     metrics = Metrics()
-    adds = metrics.summary("bookkeeper_server_ADD_ENTRY_REQUEST")
+    adds = metrics.summary("bookie_BOOKIE_ADD_ENTRY")
     adds.observe(2.5, times=100)
     adds.observe(1.5, times=100)
     adds.observe_failure(9.0)
     samples = _samples(metrics)
-    name = "bookkeeper_server_ADD_ENTRY_REQUEST"
+    name = "bookie_BOOKIE_ADD_ENTRY"
     assert samples[f'{name}_count{{success="true"}}'] == "200"
     assert samples[f'{name}_sum{{success="true"}}'] == "400"
     assert samples[f'{name}_count{{success="false"}}'] == "1"
@@ -70,8 +115,8 @@ def test_quantiles_are_of_the_last_observations_and_memory_is_bounded() -> None:
 
 def test_quantiles_of_nothing_are_not_numbers() -> None:
     metrics = Metrics()
-    metrics.summary("bookie_CHECKPOINT")
-    assert _samples(metrics)['bookie_CHECKPOINT{success="true",quantile="0.99"}'] == "NaN"
+    metrics.summary("bookie_BOOKIE_READ_ENTRY")
+    assert _samples(metrics)['bookie_BOOKIE_READ_ENTRY{success="true",quantile="0.99"}'] == "NaN"
 
 
 def test_a_metric_nobody_counts_is_not_shown() -> None:
