@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, repeat
 
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.entry_log_format import SIZE
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.memtable import Memtable
+
+_JOIN_BODY_SIZE_MAX = 2048
+"""Up to this size one more copy of a run costs less than twice as many parts."""
 
 _RUNS_MAX = 1000
 """Ledgers in one block; bounds what is published at once."""
@@ -61,14 +64,20 @@ class MemtableFlush:
     def _take_many(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> None:
         """Take a run, in as many pieces as it has blocks; the last block is left to be filled."""
         sizes = list(map(len, bodies))
+        take = self._take_equal if min(sizes) == max(sizes) else self._take
         # ends[i]: bytes of records 0..i of this run
-        ends = list(accumulate(size + SIZE.size for size in sizes))
+        ends: Sequence[int]
+        if take == self._take_equal:
+            step = sizes[0] + SIZE.size
+            ends = range(step, step * len(sizes) + 1, step)
+        else:
+            ends = list(accumulate(size + SIZE.size for size in sizes))
         first, count = 0, len(bodies)
         while first < count:
             before = ends[first - 1] if first else 0
             room = self._block_bytes - self._size
             last = max(bisect_right(ends, before + room, first), first + 1)
-            self._take(ledger_id, entry_ids[first:last], bodies[first:last], sizes[first:last])
+            take(ledger_id, entry_ids[first:last], bodies[first:last], sizes[first:last])
             first = last
             if first < count:
                 self._write_block()
@@ -80,17 +89,32 @@ class MemtableFlush:
         self._runs.append((ledger_id, entry_ids, list(starts), total))
         self._size += total
 
+    def _take_equal(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes], sizes: list[int]) -> None:
+        """As `_take`, of bodies of one size: a third of the cost."""
+        prefix, step = SIZE.pack(sizes[0]), sizes[0] + SIZE.size
+        total = step * len(sizes)
+        if sizes[0] <= _JOIN_BODY_SIZE_MAX:
+            self._parts += (prefix, prefix.join(bodies))
+        else:
+            self._parts.extend(chain.from_iterable(zip(repeat(prefix), bodies)))  # noqa: B905 - one is endless
+        start = self._size + SIZE.size
+        self._runs.append((ledger_id, entry_ids, range(start, start + total, step), total))
+        self._size += total
+
     def _write_block(self) -> None:
         if not self._runs:
             return
         base = self._logs.append(self._parts, self._size, [(run[0], run[3]) for run in self._runs])
         self._cache.publish(
-            [
-                (ledger_id, entry_ids, [base + start for start in starts])
-                for ledger_id, entry_ids, starts, _ in self._runs
-            ]
+            [(ledger_id, entry_ids, _shifted(starts, base)) for ledger_id, entry_ids, starts, _ in self._runs]
         )
         self._clear()
 
     def _clear(self) -> None:
         self._parts, self._runs, self._size = [], [], 0
+
+
+def _shifted(starts: Sequence[int], base: int) -> Sequence[int]:
+    if isinstance(starts, range):
+        return range(base + starts.start, base + starts.stop, starts.step)
+    return [base + start for start in starts]
