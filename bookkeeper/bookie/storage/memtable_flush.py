@@ -96,7 +96,7 @@ class MemtableFlush:
         if sizes[0] <= _JOIN_BODY_SIZE_MAX:
             self._parts += (prefix, prefix.join(bodies))
         else:
-            self._parts.extend(chain.from_iterable(zip(repeat(prefix), bodies)))  # noqa: B905 - one is endless
+            self._parts.extend(chain.from_iterable(zip(repeat(prefix), bodies)))
         start = self._size + SIZE.size
         self._runs.append((ledger_id, entry_ids, range(start, start + total, step), total))
         self._size += total

@@ -203,6 +203,37 @@ def test_ledger_states_are_bounded_and_forgotten_ones_come_back_exactly() -> Non
     stored.check()
 
 
+def test_a_ledger_in_use_stays_while_others_come_and_go() -> None:
+    stored = StoredLedgers(settings=StorageSettings(ledger_states_max=10))
+    stored.key(0)
+    stored.add(0, 0, 1)
+    stored.storage.key_journaled(0)
+    stored.checkpoint()
+    for ledger_id in range(1, 60):
+        stored.add(ledger_id, 0, 2)
+        stored.checkpoint()
+        assert stored.storage.last_entry_id(0) == 0
+    assert stored.storage.is_loaded(0)
+    assert stored.storage.is_key_journaled(0)
+    assert not stored.storage.is_loaded(1)
+    assert stored.storage.ledger_state_count <= 12
+
+
+def test_a_forgotten_ledgers_key_is_journaled_anew() -> None:
+    """I-53: whether this process journaled it is forgotten with the state, and once too often does no harm."""
+    stored = StoredLedgers(settings=StorageSettings(ledger_states_max=10))
+    stored.key(0)
+    stored.storage.key_journaled(0)
+    assert stored.storage.is_key_journaled(0)
+    for ledger_id in range(1, 60):
+        stored.add(ledger_id, 0, 2)
+        stored.checkpoint()
+    assert not stored.storage.is_key_journaled(0)
+    stored.storage.load_cold(0)
+    assert stored.storage.master_key(0) == KEY
+    assert not stored.storage.is_key_journaled(0)
+
+
 def test_dirty_ledgers_are_never_forgotten() -> None:
     stored = StoredLedgers(settings=StorageSettings(ledger_states_max=5))
     for ledger_id in range(50):
