@@ -19,6 +19,7 @@ from bookkeeper.bookie.journal.replay import replay
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.entry_log import is_no_space
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
+from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.model import LogMark
@@ -38,6 +39,8 @@ class ReplayCounters:
 
 class StorageReplay:
     """Puts journal records into a storage; flushes and checkpoints as its buffers fill. Thread: of the replay."""
+
+    entry_id_max = ENTRY_ID_MAX
 
     def __init__(self, storage: LedgerStorage) -> None:
         self._storage = storage

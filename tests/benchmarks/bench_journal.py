@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import platform
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -34,6 +35,8 @@ BATCH = 64
 
 class Counter:
     """A visitor that only counts."""
+
+    entry_id_max = sys.maxsize
 
     def __init__(self) -> None:
         self.count = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterable
 
 from bookkeeper.bookie.journal.files import list_journals
@@ -31,6 +32,8 @@ def body(ledger_id: int, entry_id: int, payload: bytes = b"payload") -> bytes:
 
 class State:
     """A ReplayVisitor that remembers the state it was told; replaying twice must not change it (I-53)."""
+
+    entry_id_max = sys.maxsize
 
     def __init__(self) -> None:
         self.bodies: dict[tuple[int, int], bytes] = {}

@@ -20,7 +20,7 @@ from bookkeeper.bookie.journal.format import (
     RECORD_HEAD,
     embedded_bytes,
 )
-from bookkeeper.errors import CorruptRecord
+from bookkeeper.errors import CorruptRecord, InvalidArgument, StorageError
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 """Bodies handed over at once, all ledgers together; one record more may come on top."""
@@ -31,8 +31,12 @@ _RECORD_SIZE_MIN = LENGTH.size + IDS_SIZE
 class ReplayVisitor(Protocol):
     """Takes what a journal holds. Everything may come twice, and must have the same effect as once (I-53).
 
-    Per ledger the calls come in the order of the journal; entries of different ledgers may change places.
+    Per ledger the calls come in the order of the journal; entries of different ledgers may change places. Keys and
+    explicit LACs that it cannot take it refuses with InvalidArgument; the replay tells where they stand.
     """
+
+    entry_id_max: int
+    """Highest entry id it can take; it is never asked to take a higher one."""
 
     def entries(self, ledger_id: int, entry_ids: list[int], bodies: list[bytes]) -> None:
         """Entries of one ledger; an id may repeat, and then the last one counts. The ledger may be unknown."""
@@ -71,9 +75,10 @@ class RecordSink:
     def take_some(self, data: bytes, start: int, end: int, *, path: str, base: int, version: int) -> int:
         """Take whole records from data[start:end] up to the first that is not whole, or has no possible length.
 
-        Returns the index behind the last record taken.
+        Returns the index behind the last record taken. Raises CorruptRecord, or StorageError for one that the visitor
+        cannot take.
         """
-        unpack, batches = RECORD_HEAD.unpack_from, self._batches
+        unpack, batches, entry_id_max = RECORD_HEAD.unpack_from, self._batches, self._visitor.entry_id_max
         current: int | None = None
         entry_ids: list[int] = []
         bodies: list[bytes] = []
@@ -83,7 +88,7 @@ class RecordSink:
             following = at + 4 + size
             if size < IDS_SIZE or following > end:
                 break
-            if entry_id >= 0 and ledger_id >= 0:
+            if 0 <= entry_id <= entry_id_max and ledger_id >= 0:
                 if ledger_id != current:
                     batch = batches.get(ledger_id)
                     if batch is None:
@@ -93,7 +98,7 @@ class RecordSink:
                 entry_ids.append(entry_id)
                 bodies.append(data[at + 4 : following])
             else:
-                self._take_meta(ledger_id, entry_id, data[at + 4 : following], path, base + at, version)
+                self._take_other(ledger_id, entry_id, data[at + 4 : following], path, base + at, version)
                 current = None
             count += 1
             at = following
@@ -103,10 +108,14 @@ class RecordSink:
             self.flush()
         return at
 
-    def _take_meta(self, ledger_id: int, entry_id: int, payload: bytes, path: str, offset: int, version: int) -> None:
+    def _take_other(self, ledger_id: int, entry_id: int, payload: bytes, path: str, offset: int, version: int) -> None:
+        """A meta record, or an entry that cannot be taken."""
         if ledger_id < 0:
             self.ignored_count += 1
             return
+        if entry_id >= 0:
+            bound = self._visitor.entry_id_max
+            raise _unusable(path, offset, ledger_id, f"entry id {entry_id} is above {bound}, the highest it stores")
         if entry_id == GROUP_ENTRY:
             raise CorruptRecord(path, offset, "a group record where none can be: the file's first group is damaged")
         required = _VERSION_OF.get(entry_id)
@@ -122,10 +131,11 @@ class RecordSink:
         content = embedded_bytes(payload)
         if content is None:
             raise CorruptRecord(path, offset, f"the length inside a record of kind {entry_id} does not fit the record")
-        if entry_id == MASTER_KEY_ENTRY:
-            self._visitor.master_key(ledger_id, content)
-        else:
-            self._visitor.explicit_lac(ledger_id, content)
+        take = self._visitor.master_key if entry_id == MASTER_KEY_ENTRY else self._visitor.explicit_lac
+        try:
+            take(ledger_id, content)
+        except InvalidArgument as error:
+            raise _unusable(path, offset, ledger_id, str(error)) from error
 
     def _flush_ledger(self, ledger_id: int) -> None:
         batch = self._batches.pop(ledger_id, None)
@@ -139,6 +149,16 @@ class RecordSink:
         self._bytes = 0
         for ledger_id, (entry_ids, bodies) in batches.items():
             self._visitor.entries(ledger_id, entry_ids, bodies)
+
+
+def _unusable(path: str, offset: int, ledger_id: int, why: str) -> StorageError:
+    """An intact record with a value that Apache's bookie takes and this one does not."""
+    return StorageError(
+        f"{path} has a record of ledger {ledger_id} at offset {offset} that this bookie cannot take: {why}. Start "
+        "Apache's bookie on these directories and stop it when it serves: what it has checkpointed is not replayed "
+        "again. Or treat this bookie as failed: let its ledgers be replicated from the others, then empty it with "
+        "'bookkeeper shell bookieformat'"
+    )
 
 
 _VERSION_OF = {

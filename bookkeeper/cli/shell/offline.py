@@ -56,7 +56,9 @@ def _lastmark(args: argparse.Namespace) -> int:
 
 
 class _Printer:
-    """Prints what replay would apply."""
+    """Prints what a journal holds, also what a bookie could not take."""
+
+    entry_id_max = sys.maxsize
 
     def __init__(self, *, payload_too: bool) -> None:
         self._payload_too = payload_too

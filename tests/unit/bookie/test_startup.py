@@ -14,13 +14,16 @@ import pytest
 from twisted.internet.task import Clock
 
 from bookkeeper.bookie.bookie import Bookie
-from bookkeeper.bookie.journal.mark import read_marks
+from bookkeeper.bookie.exits import ExitCode, exit_code_of
+from bookkeeper.bookie.journal.format import entry_record, explicit_lac_record, file_name, master_key_record, padding
+from bookkeeper.bookie.journal.mark import mark_name, read_marks
 from bookkeeper.bookie.journal.writer import Journal, JournalSettings
 from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.startup import check_unsynced_leftovers, persist_marks, recover
 from bookkeeper.bookie.storage.disks import LedgerDirectories
+from bookkeeper.bookie.storage.index_format import EXPLICIT_LAC_SIZE_MAX
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
-from bookkeeper.bookie.storage.settings import StorageSettings
+from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, StorageSettings
 from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.filesystem import create_durable
 from bookkeeper.model import LogMark, Status
@@ -116,6 +119,35 @@ def test_explicit_lacs_come_back() -> None:
     assert run.ask(run.bookie.write_lac, WriteLac(1, 5, KEY, lac_packet(1, 5), TOKEN)) is Status.OK
     again = Run(run.crash())
     assert again.storage.explicit_lac(1) == lac_packet(1, 5)
+
+
+@pytest.mark.parametrize(
+    ("record", "value"),
+    [
+        (explicit_lac_record(3, lac_packet(3, 5).ljust(EXPLICIT_LAC_SIZE_MAX + 1, b"m")), "257 bytes"),
+        (explicit_lac_record(3, b"lac"), "3 bytes"),
+        (master_key_record(3, b""), "0 bytes"),
+        (entry_record(body_of(3, ENTRY_ID_MAX + 1, b"z")), f"{ENTRY_ID_MAX + 1} is above {ENTRY_ID_MAX}"),
+    ],
+)
+def test_a_journal_with_a_value_that_only_apache_takes_is_refused_with_place_value_and_remedy(
+    record: bytes, value: str
+) -> None:
+    fs = FaultyFileSystem()
+    for directory in (*JOURNAL_DIRS, *LEDGER_DIRS):
+        fs.make_dirs(f"{directory}/current")
+    head = b"BKLG\0\0\0\6".ljust(512, b"\0")
+    good = entry_record(body_of(3, 0, b"z"))
+    path = f"/j0/current/{file_name(1)}"
+    create_durable(fs, path, head + good + record + padding(len(head + good + record)))
+    with pytest.raises(StorageError) as refused:
+        Run(fs)
+    text = str(refused.value)
+    assert f"{path} has a record of ledger 3 at offset {len(head + good)} " in text
+    assert value in text
+    assert "Start Apache's bookie on these directories" in text
+    assert exit_code_of(refused.value) is ExitCode.BOOKIE_ERROR
+    assert read_marks(fs, MARK_DIRS, mark_name(0, len(JOURNAL_DIRS))) == LogMark(0, 0)
 
 
 def test_a_replay_is_not_repeated_for_ever() -> None:

@@ -14,7 +14,7 @@ from bookkeeper.bookie.journal.format import (
     padding,
 )
 from bookkeeper.bookie.journal.replay import replay
-from bookkeeper.errors import CorruptRecord, UnknownFormatVersion
+from bookkeeper.errors import CorruptRecord, InvalidArgument, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import LogMark
 from tests.support.faulty_filesystem import FaultyFileSystem
@@ -82,6 +82,42 @@ def test_a_meta_record_is_refused_in_files_older_than_itself(record, since, vers
             replayed(fs)
     else:
         assert replayed(fs)[1].offset == len(flushes(record, version=version))
+
+
+def test_an_entry_id_beyond_what_the_bookie_takes_is_told_with_its_place_and_a_remedy():
+    """The highest one it takes comes back; nothing of the next one does."""
+
+    class Bounded(State):
+        entry_id_max = 1000
+
+    state = Bounded()
+    replay(disk_with(flushes(entries(0, 1000))), DIRECTORY, NOTHING, state)
+    assert state.order == [(3, 0), (3, 1000)]
+    data = flushes(entries(0), entries(1) + entries(1001))
+    offset = len(flushes(entries(0)) + entries(1))
+    with pytest.raises(StorageError) as refused:
+        replay(disk_with(data), DIRECTORY, NOTHING, Bounded())
+    text = str(refused.value)
+    assert f"{DIRECTORY}/{file_name(1)} has a record of ledger 3 at offset {offset} " in text
+    assert "entry id 1001 is above 1000" in text
+    assert "Start Apache's bookie" in text
+    assert "bookieformat" in text
+
+
+@pytest.mark.parametrize("kind", ["master_key", "explicit_lac"])
+def test_a_meta_record_that_the_bookie_cannot_take_is_told_with_its_place(kind):
+    class Refusing(State):
+        def refuse(self, ledger_id: int, content: bytes) -> None:
+            raise InvalidArgument(f"{len(content)} bytes are too many")
+
+        master_key = explicit_lac = refuse
+
+    record = {"master_key": master_key_record, "explicit_lac": explicit_lac_record}[kind](3, b"x" * 300)
+    data = flushes(entries(0), record)
+    with pytest.raises(
+        StorageError, match=rf"of ledger 3 at offset {len(flushes(entries(0)))} .*300 bytes are too many"
+    ):
+        replay(disk_with(data), DIRECTORY, NOTHING, Refusing())
 
 
 def test_unknown_negative_entry_ids_are_ignored():
