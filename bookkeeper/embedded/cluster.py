@@ -13,6 +13,7 @@ import contextlib
 import os
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -141,11 +142,8 @@ class LocalBookie:
 
     def kill(self) -> None:
         """SIGKILL; returns once the process is gone."""
-        self._close_ready()
-        if self.running:
-            self._told_to_end = True
+        self._end(signal.SIGKILL)
         if self._process is not None:
-            self._process.kill()
             self._process.wait()
 
     def stop(self) -> int:
@@ -155,11 +153,13 @@ class LocalBookie:
 
     def terminate(self) -> None:
         """SIGTERM; does not wait."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, sign: signal.Signals) -> None:
         self._close_ready()
-        if self.running:
+        if self._process is not None and self.running:
             self._told_to_end = True
-        if self._process is not None:
-            self._process.terminate()
+            self._process.send_signal(sign)
 
     def wait(self) -> int:
         """Wait for the end and return the exit code; 0 when it never ran. Errors as `stop`."""

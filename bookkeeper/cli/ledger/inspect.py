@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import connect, digest_type_of
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, confirm, note, print_json, print_json_line
 from bookkeeper.model import LedgerMetadata
 
+if TYPE_CHECKING:
+    from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle
 
-def parse_custom(pairs: Sequence[str]) -> dict[str, bytes]:
+
+def _parse_custom(pairs: Sequence[str]) -> dict[str, bytes]:
     """`key=value` words as custom metadata."""
     custom: dict[str, bytes] = {}
     for pair in pairs:
@@ -20,6 +24,19 @@ def parse_custom(pairs: Sequence[str]) -> dict[str, bytes]:
             raise CommandFailed(f"--custom {pair!r}: write it as KEY=VALUE", EXIT_USAGE)
         custom[key] = value.encode()
     return custom
+
+
+def new_ledger(client: BlockingBookKeeper, args: argparse.Namespace) -> BlockingWriteHandle:
+    """A ledger as the options of `write` and `create` describe it."""
+    return client.create(
+        ensemble=args.ensemble,
+        write_quorum=args.write_quorum,
+        ack_quorum=args.ack_quorum,
+        digest=digest_type_of(args.digest),
+        password=args.password.encode(),
+        custom=_parse_custom(args.custom),
+        ledger_id=args.ledger_id,
+    )
 
 
 def metadata_json(ledger_id: int, metadata: LedgerMetadata, *, secrets: bool = False) -> dict[str, object]:
@@ -64,15 +81,7 @@ def print_metadata(ledger_id: int, metadata: LedgerMetadata) -> None:
 def create(args: argparse.Namespace) -> int:
     """An empty, closed ledger, or with --open one that stays open for a recovering opener."""
     with connect(args) as client:
-        ledger = client.create(
-            ensemble=args.ensemble,
-            write_quorum=args.write_quorum,
-            ack_quorum=args.ack_quorum,
-            digest=digest_type_of(args.digest),
-            password=args.password.encode(),
-            custom=parse_custom(args.custom),
-            ledger_id=args.ledger_id,
-        )
+        ledger = new_ledger(client, args)
         if args.open:
             ledger.abort()
         else:

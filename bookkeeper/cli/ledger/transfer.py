@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import client_settings, connect, digest_type_of
-from bookkeeper.cli.ledger.inspect import parse_custom
+from bookkeeper.cli.connection import client_settings, connect
+from bookkeeper.cli.ledger.inspect import new_ledger
 from bookkeeper.cli.ledger.lines import chunks_of, formatter_of, read_length_prefixed, read_lines
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, note, print_json
 
@@ -31,15 +31,7 @@ def write(args: argparse.Namespace) -> int:
     progress = Progress("entries written")
     written = size = 0
     with connect(args) as client:
-        ledger = client.create(
-            ensemble=args.ensemble,
-            write_quorum=args.write_quorum,
-            ack_quorum=args.ack_quorum,
-            digest=digest_type_of(args.digest),
-            password=args.password.encode(),
-            custom=parse_custom(args.custom),
-            ledger_id=args.ledger_id,
-        )
+        ledger = new_ledger(client, args)
         try:
             with ledger:
                 if sys.stdin.isatty():

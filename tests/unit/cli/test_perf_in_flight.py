@@ -15,17 +15,6 @@ from bookkeeper.cli.perf.measurement import Measurement
 SECONDS = 8.0
 
 
-@pytest.fixture
-def advance(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    now = [100.0]
-    monkeypatch.setattr("time.perf_counter", lambda: now[0])
-
-    def advance(seconds: float) -> None:
-        now[0] += seconds
-
-    return advance
-
-
 def running() -> Measurement:
     measurement = Measurement(SECONDS)
     measurement.start(lambda: 0)

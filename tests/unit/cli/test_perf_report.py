@@ -120,25 +120,14 @@ def test_a_task_survives_the_command_line() -> None:
     assert Task.from_json(task.to_json()) == task
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    now = [100.0]
-    monkeypatch.setattr("time.perf_counter", lambda: now[0])
-
-    def advance(seconds: float) -> None:
-        now[0] += seconds
-
-    return advance
-
-
-def test_the_first_quarter_of_a_run_is_not_counted(clock: Callable[[float], None]) -> None:
+def test_the_first_quarter_of_a_run_is_not_counted(advance: Callable[[float], None]) -> None:
     measurement = Measurement(8.0)
     writes = iter([10, 25])
     measurement.start(lambda: next(writes))
     measurement.add(1000, 100.0, 101.9)
-    clock(2.0)
+    advance(2.0)
     measurement.add(50, 101.0, 102.0)
-    clock(4.0)
+    advance(4.0)
     measurement.add(100, 105.5, 106.0)
     result = measurement.stop()
     # Counted from the first acknowledgement after the quarter, which only starts the clock.

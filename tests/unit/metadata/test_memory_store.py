@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -60,6 +61,14 @@ def test_without_faults_everything_is_answered_inside_the_call() -> None:
     assert heard == [created, recovering]
 
 
+def run_to_end(clock: SimulatedClock, work: Coroutine[Any, Any, None]) -> None:
+    """Let time pass until the work is done, which must not fail."""
+    done: list[object] = []
+    Deferred.fromCoroutine(work).addBoth(done.append)
+    assert clock.run_until(lambda: bool(done), seconds=600.0), "nothing more happens"
+    assert done == [None]
+
+
 def trace(seed: int) -> list[object]:
     """What one client sees of ten creations, each read back, under all faults."""
     clock = SimulatedClock()
@@ -80,10 +89,7 @@ def trace(seed: int) -> list[object]:
             created = await store.ledgers.create(ledger())
             seen.append((round(clock.seconds(), 6), created[0], await store.ledgers.read(created[0]) == created[1]))
 
-    done: list[object] = []
-    Deferred.fromCoroutine(work()).addBoth(done.append)
-    clock.run_until(lambda: bool(done), seconds=600.0)
-    assert done == [None]
+    run_to_end(clock, work())
     return [*seen, sorted(faults.counts.items())]
 
 
@@ -112,10 +118,7 @@ def test_every_kind_of_fault_happens() -> None:
             await writer.ledgers.create(ledger(), LedgerId(10_000 + number))
             await store.bookies.current()
 
-    done: list[object] = []
-    Deferred.fromCoroutine(work()).addBoth(done.append)
-    clock.run_until(lambda: bool(done), seconds=600.0)
-    assert done == [None]
+    run_to_end(clock, work())
     for kind in ("failed before", "reply lost", "session lost", "session expired", "outcome open", "stale read"):
         assert faults.counts[kind] > 0, kind
     assert len(listed(writer)) == 120

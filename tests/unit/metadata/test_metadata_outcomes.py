@@ -55,6 +55,10 @@ class Bench:
             outcome[0].raiseException()
         return outcome[0]
 
+    def until(self, fault: Fault) -> None:
+        """Let time pass until the fault has happened."""
+        assert self.clock.run_until(lambda: bool(self.faults.counts[fault.value]), seconds=5.0), f"no {fault.value}"
+
 
 FAULTS = pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
 
@@ -122,7 +126,7 @@ def test_write_that_was_overwritten_before_it_could_be_looked_up_is_an_unknown_o
     ledger_id, created = bench.run(bench.truth.ledgers.create(ledger()))
     bench.faults.force(Fault.REPLY_LOST, "write")
     writing = bench.store.ledgers.write(ledger_id, created.value.in_recovery(), 0)
-    bench.clock.run_until(lambda: bool(bench.faults.counts[Fault.REPLY_LOST.value]), seconds=5.0)
+    bench.until(Fault.REPLY_LOST)
     bench.run(bench.truth.ledgers.write(ledger_id, created.value.closed(EntryId(3), 9), 1))
     with pytest.raises(MetadataOutcomeUnknown, match="version 2"):
         bench.run(writing)
@@ -133,7 +137,7 @@ def test_write_to_a_ledger_that_was_deleted_meanwhile_is_no_such_ledger() -> Non
     ledger_id, created = bench.run(bench.truth.ledgers.create(ledger()))
     bench.faults.force(Fault.REPLY_LOST, "write")
     writing = bench.store.ledgers.write(ledger_id, created.value.in_recovery(), 0)
-    bench.clock.run_until(lambda: bool(bench.faults.counts[Fault.REPLY_LOST.value]), seconds=5.0)
+    bench.until(Fault.REPLY_LOST)
     bench.run(bench.truth.ledgers.delete(ledger_id, 1))
     with pytest.raises(NoSuchLedger):
         bench.run(writing)
@@ -164,7 +168,7 @@ def test_delete_does_not_take_a_cookie_made_anew_for_the_old_one() -> None:
     bench.run(bench.truth.cookies.write(BOOKIE, b"old", None))
     bench.faults.force(Fault.REPLY_LOST, "delete", "cookies")
     deleting = bench.store.cookies.delete(BOOKIE, 0)
-    bench.clock.run_until(lambda: bool(bench.faults.counts[Fault.REPLY_LOST.value]), seconds=5.0)
+    bench.until(Fault.REPLY_LOST)
     bench.run(bench.truth.cookies.write(BOOKIE, b"new", None))
     with pytest.raises(VersionConflict):
         bench.run(deleting)
@@ -222,7 +226,7 @@ def test_change_that_cannot_be_looked_up_in_time_is_an_unknown_outcome(fault: Fa
     bench.run(bench.store.ledgers.read(ledger_id))
     bench.faults.force(fault, "write")
     writing = bench.store.ledgers.write(ledger_id, created.value.in_recovery(), 0)
-    bench.clock.run_until(lambda: bool(bench.faults.counts[fault.value]), seconds=5.0)
+    bench.until(fault)
     bench.store.cut_connection(for_s=30.0)
     with pytest.raises(expected, match="simulated ZooKeeper"):
         bench.run(writing)

@@ -1,0 +1,17 @@
+"""What tests of the command line share."""
+
+from collections.abc import Callable
+
+import pytest
+
+
+@pytest.fixture
+def advance(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Stop `time.perf_counter` at 100 s; the call moves it on."""
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def advance(seconds: float) -> None:
+        now[0] += seconds
+
+    return advance
