@@ -9,8 +9,7 @@ Thread: reactor. Kept for a resend: the frames of unacknowledged entries, bounde
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bookkeeper.client.ensemble_change import commit_new_ensemble
@@ -90,7 +89,7 @@ class AddPipeline:
             changes_max=settings.ensemble_changes_max,
         )
         self._write_quorum = metadata.value.write_quorum
-        self._unacknowledged: deque[tuple[int, Sequence[int], Sequence[bytes]]] = deque()  # greatest id, ids, frames
+        self._unacknowledged: list[tuple[int, Sequence[int], Sequence[bytes]] | tuple[int, bytes]] = []  # oldest first
         # Failed, and until when they are not taken back; with their registration and our LAC at that moment.
         self._shunned: dict[BookieId, tuple[float, int | None, int]] = {}
         self._watched = False  # by the client's DeadlineWatch
@@ -117,21 +116,18 @@ class AddPipeline:
         self._send_bodies(range(first, first + len(bodies)), bodies, lac)
 
     def send_one(self, payload: bytes) -> None:
-        """The same for one payload: most of what is sent when very many ledgers are written a little each."""
-        window = self.window
-        size, lac = len(payload), window.lac
-        entry_id = window.push_one(size, self._seconds())
-        body = self._digest.package_entry(self._ledger_id, entry_id, lac, window.pushed_length, payload)
-        frame = self._encoder.encode_add(self._ledger_id, self._master_key, entry_id, body)
+        """The same for one small payload: most of what is sent when very many ledgers are written a little each."""
+        window, ledger_id = self.window, self._ledger_id
+        entry_id, lac, length = window.push_one(len(payload), self._seconds())
+        body = self._digest.package_entry(ledger_id, entry_id, lac, length, payload)
+        frame = self._encoder.encode_add(ledger_id, self._master_key, entry_id, body)
         self.stamped_lac = lac
-        self._unacknowledged.append((entry_id, (entry_id,), (frame,)))
-        size = len(frame)
-        routes = self._routes
-        write_set = routes.write_sets[entry_id % len(routes.write_sets)]
-        if window.has_failed_member:
-            write_set = tuple((index, channel) for index, channel in write_set if index not in window.failed)
-        for _, channel in write_set:
-            channel.send_add(self, self._ledger_id, frame, size)
+        self._unacknowledged.append((entry_id, frame))
+        write_sets = self._routes.write_sets
+        all_work = not window.has_failed_member
+        for index, channel in write_sets[entry_id % len(write_sets)]:
+            if all_work or index not in window.failed:
+                channel.send_add(self, ledger_id, frame)
         if not self._watched:
             self._watch_deadlines()
 
@@ -171,10 +167,7 @@ class AddPipeline:
 
     def on_add_ack(self, bookie_id: BookieId, entry_id: int) -> None:
         """The bookie stored this entry."""
-        index = self._routes.index_of.get(bookie_id)
-        if index is None:
-            return
-        acknowledged = self.window.on_response(index, bookie_id, entry_id)
+        acknowledged = self.window.on_response(bookie_id, entry_id)
         if acknowledged is not None:
             self._complete(acknowledged)
         if self.room_wanted:
@@ -236,10 +229,13 @@ class AddPipeline:
         return frozenset(self._shunned)
 
     def _complete(self, acknowledged: range) -> None:
-        last = acknowledged[-1]
-        unacknowledged = self._unacknowledged
-        while unacknowledged and unacknowledged[0][0] <= last:
-            unacknowledged.popleft()
+        stop, unacknowledged = acknowledged.stop, self._unacknowledged
+        done = 0
+        for batch in unacknowledged:
+            if batch[0] >= stop:
+                break
+            done += 1
+        del unacknowledged[:done]
         self._on_acknowledged(acknowledged)
 
     # --- ensemble change
@@ -286,12 +282,13 @@ class AddPipeline:
 
     def _resend(self, index: int, entry_ids: list[int]) -> None:
         wanted = set(entry_ids)
-        frames = [
-            frame
-            for _, ids, batch in self._unacknowledged
-            for entry_id, frame in zip(ids, batch, strict=True)
-            if entry_id in wanted
-        ]
+        frames = []
+        for batch in self._unacknowledged:
+            if len(batch) == 2:
+                pairs: Iterable[tuple[int, bytes]] = [batch]
+            else:
+                pairs = zip(batch[1], batch[2], strict=True)
+            frames += [frame for entry_id, frame in pairs if entry_id in wanted]
         if frames:
             self._routes.channels[index].send_adds(self, self._ledger_id, frames, sum(map(len, frames)))
 

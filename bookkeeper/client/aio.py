@@ -181,6 +181,8 @@ class BookKeeper:
 class _Writing:
     """What both write handles share."""
 
+    __slots__ = ("__weakref__", "_writing")
+
     def __init__(self, writing: LedgerWriting) -> None:
         self._writing = writing
 
@@ -270,6 +272,8 @@ class _Writing:
 class AsyncWriteHandle(_Writing):
     """The writer of one ledger; see `WriteHandle`."""
 
+    __slots__ = ("_handle",)
+
     def __init__(self, handle: WriteHandle) -> None:
         super().__init__(handle)
         self._handle = handle
@@ -293,6 +297,8 @@ class AsyncWriteHandle(_Writing):
 
 class AsyncAdvancedWriteHandle(_Writing):
     """The writer of one ledger whose entry ids the caller chooses; see `AdvancedWriteHandle`."""
+
+    __slots__ = ("_handle",)
 
     def __init__(self, handle: AdvancedWriteHandle) -> None:
         super().__init__(handle)

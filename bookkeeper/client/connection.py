@@ -116,11 +116,14 @@ class BookieChannel:
         self._full_channels = full
         self._reads: ReadsInFlight[ReadOwner] = ReadsInFlight(entries_max=READS_MAX)
         self._adds: AddsInFlight[AddOwner] = AddsInFlight()
+        self._owners = self._adds.owners
         self._calls = CallsInFlight(calls_max=CALLS_MAX)
         self._link: BookieLink | None = None
         self._connecting: Deferred[None] | None = None
         self._out: list[bytes] = []
         self._out_bytes = self._out_entries = 0
+        self._singles: list[bytes] = []  # adds of this turn, not yet in _out or counted
+        self._singles_bytes = 0
         self._marked = False
         self._timer: Timer | None = None
         self._timer_due = 0.0
@@ -178,17 +181,27 @@ class BookieChannel:
             self._full_channels.add(self)
         self._send(frames, size, len(frames))
 
-    def send_add(self, owner: AddOwner, ledger_id: int, frame: bytes, size: int) -> None:
-        """The same for one entry: with very many ledgers written at once most batches hold no more."""
-        adds = self._adds
-        adds.on_sent_one(ledger_id, owner, size)
-        if adds.bytes >= self._adds_bytes_max:
-            self._full_channels.add(self)
-        self._out.append(frame)
-        self._out_bytes += size
-        self._out_entries += 1
-        if self._out_bytes >= FLUSH_BYTES or self._out_entries >= FLUSH_ENTRIES or not self._marked:
-            self._write_or_mark()
+    def send_add(self, owner: AddOwner, ledger_id: int, frame: bytes) -> None:
+        """The same for one small entry; the entries of all ledgers that come this way are counted in together.
+
+        Nothing is taken in meanwhile: handles send at the end of the turn, and large entries by `send_adds`.
+        """
+        self._owners[ledger_id] = owner
+        self._singles.append(frame)
+        self._singles_bytes += len(frame)
+        if self._singles_bytes >= FLUSH_BYTES or len(self._singles) >= FLUSH_ENTRIES:
+            self._send_singles()
+        elif not self._marked:
+            self._mark()
+
+    def _send_singles(self) -> None:
+        singles, size = self._singles, self._singles_bytes
+        if singles:
+            self._singles, self._singles_bytes = [], 0
+            self._adds.on_sent_mixed(count=len(singles), size=size)
+            if self._adds.bytes >= self._adds_bytes_max:
+                self._full_channels.add(self)
+            self._send(singles, size, len(singles))
 
     def forget_writer(self, ledger_id: int, owner: AddOwner) -> None:
         """The owner is finished."""
@@ -248,19 +261,20 @@ class BookieChannel:
     # --- the way out
 
     def _send(self, parts: Sequence[bytes], size: int, entries: int) -> None:
+        if self._singles:
+            self._send_singles()  # they came first
         self._out += parts
         self._out_bytes += size
         self._out_entries += entries
-        self._write_or_mark()
-
-    def _write_or_mark(self) -> None:
-        """Write what has become much, or see to it that it leaves at the end of the turn."""
         self.last_used_s = self._clock.seconds()
         if (self._out_bytes >= FLUSH_BYTES or self._out_entries >= FLUSH_ENTRIES) and self._can_write:
             self._write_out()
         elif not self._marked:
-            self._marked = True
-            self._turn.mark_connection(self)
+            self._mark()
+
+    def _mark(self) -> None:
+        self._marked = True
+        self._turn.mark_connection(self)
 
     @property
     def _can_write(self) -> bool:
@@ -269,6 +283,7 @@ class BookieChannel:
 
     def end_turn(self) -> None:
         """Write, or connect first, or refuse."""
+        self._send_singles()
         self._marked = False
         if self._can_write:
             self._write_out()
@@ -321,6 +336,8 @@ class BookieChannel:
     def _lose(self, error: BookKeeperError) -> None:
         """Tell everyone that nothing is known of what is outstanding."""
         self._out.clear()
+        self._singles.clear()
+        self._singles_bytes = 0
         self._out_bytes = self._out_entries = 0
         unavailable = (
             error
@@ -381,7 +398,7 @@ class BookieChannel:
     def _on_mixed_acks(self, pairs: list[tuple[int, int]]) -> None:
         """Acknowledgements of several ledgers, few of each; those of one that follow each other are told together."""
         self._adds.on_answered(len(pairs))
-        owner_of, bookie_id = self._adds.owner_of, self.bookie_id
+        owner_of, bookie_id = self._owners.get, self.bookie_id
         position, count = 0, len(pairs)
         while position < count:
             ledger_id, entry_id = pairs[position]
@@ -470,7 +487,7 @@ class BookieChannel:
     @property
     def idle(self) -> bool:
         """Connected, and nothing outstanding."""
-        busy = self._reads.count or self._adds.count or len(self._calls) or self._out
+        busy = self._reads.count or self._adds.count or len(self._calls) or self._out or self._singles
         return self._link is not None and not busy
 
     def disconnect(self) -> None:

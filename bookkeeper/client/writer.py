@@ -173,7 +173,7 @@ class WriteHandle(LedgerWriting):
         size, count = sum(sizes), len(sizes)
         if self._waiting or not self._all_fit(count, size):
             raise self._full()
-        first = self._window.last_pushed + 1 + len(self._pending)
+        first = self._window.next_entry_id + len(self._pending)
         self._pending += payloads
         self._pending_bytes += size
         self._room_entries = self._room_bytes = 0  # counted again at the next single append
@@ -236,7 +236,7 @@ class WriteHandle(LedgerWriting):
     def _take(self, payload: bytes, size: int) -> int:
         """Give the payload its id; the caller asked `_has_room`."""
         pending = self._pending
-        entry_id = self._window.last_pushed + 1 + len(pending)
+        entry_id = self._window.next_entry_id + len(pending)
         self._room_entries -= 1
         self._room_bytes -= size
         pending.append(payload)
@@ -255,7 +255,16 @@ class WriteHandle(LedgerWriting):
     def end_turn(self) -> None:
         """What was appended in this turn leaves now."""
         self._marked = False
-        self._send_pending()
+        pending = self._pending
+        if len(pending) != 1 or self._pipeline.failed:
+            self._send_pending()
+            return
+        payload = pending.pop()
+        self._pending_bytes = 0
+        try:
+            self._pipeline.send_one(payload)
+        except TypeError as error:  # as below
+            self._pipeline.fail(not_bytes(self.ledger_id, [payload], error))
 
     def _send_pending(self) -> None:
         pending, pipeline = self._pending, self._pipeline
@@ -264,10 +273,7 @@ class WriteHandle(LedgerWriting):
             pending.clear()
             self._pending_bytes = 0
             try:
-                if len(payloads) == 1:
-                    pipeline.send_one(payloads[0])
-                else:
-                    pipeline.send(payloads)
+                pipeline.send(payloads)
             except TypeError as error:  # they have ids, and there is nothing to send under them
                 self._pipeline.fail(not_bytes(self.ledger_id, payloads, error))
 

@@ -8,7 +8,6 @@ A batch leaves when nothing of it is wanted any more, so the window's ring bound
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -33,8 +32,8 @@ class AddDeadlines:
         self._response_timeout_s = response_timeout_s
         self._quorum_timeout_s = quorum_timeout_s
         self.timed = response_timeout_s is not None or quorum_timeout_s is not None
-        self._sent: deque[Batch] = deque()
-        self._pushed: deque[Batch] = deque()
+        self._sent: list[Batch] = []
+        self._pushed: list[Batch] = []
 
     def on_sent(self, first: int, last: int, now: float, indexes: int) -> None:
         """Entries first..last leave now for these indexes (bits)."""
@@ -47,26 +46,24 @@ class AddDeadlines:
         """`forget`, and then `on_sent` of one entry that goes to its whole write set."""
         sent, pushed = self._sent, self._pushed
         if self._response_timeout_s is not None:
-            while sent and sent[0][1] < tail:
-                sent.popleft()
+            if sent and sent[0][1] < tail:
+                _drop_below(sent, tail)
             sent.append((entry_id, entry_id, now, ALL_INDEXES))
         if self._quorum_timeout_s is not None:
-            while pushed and pushed[0][1] < head:
-                pushed.popleft()
+            if pushed and pushed[0][1] < head:
+                _drop_below(pushed, head)
             pushed.append((entry_id, entry_id, now, ALL_INDEXES))
 
     def on_sent_again(self, runs: Iterable[tuple[int, int]], now: float, indexes: int) -> None:
         """Everything unacknowledged, as runs of ids, goes to new bookies at these indexes: their time starts anew."""
-        self._sent = deque((first, last, sent_at, old & ~indexes) for first, last, sent_at, old in self._sent)
+        self._sent = [(first, last, sent_at, old & ~indexes) for first, last, sent_at, old in self._sent]
         for first, last in runs:
             self.on_sent(first, last, now, indexes)
 
     def forget(self, tail: int, head: int) -> None:
         """Drop the batches that are settled."""
-        while self._sent and self._sent[0][1] < tail:
-            self._sent.popleft()
-        while self._pushed and self._pushed[0][1] < head:
-            self._pushed.popleft()
+        _drop_below(self._sent, tail)
+        _drop_below(self._pushed, head)
 
     def clear(self) -> None:
         """Nothing is timed any more."""
@@ -91,11 +88,15 @@ class AddDeadlines:
         late: dict[int, list[int]] = {}
         if self._response_timeout_s is None:
             return late
-        while self._sent and self._sent[0][2] + self._response_timeout_s <= now:
-            first, last, _, indexes = self._sent.popleft()
+        told = 0
+        for first, last, sent_at, indexes in self._sent:
+            if sent_at + self._response_timeout_s > now:
+                break
+            told += 1
             for entry_id in range(max(first, tail), last + 1):
                 for index in indexes_of(expected(entry_id) & indexes):
                     late.setdefault(index, []).append(entry_id)
+        del self._sent[:told]
         return {index: sorted(late[index]) for index in sorted(late)}
 
     def quorum_overdue(self, now: float, head: int, incomplete: Callable[[int], bool]) -> EntryId | None:
@@ -107,8 +108,18 @@ class AddDeadlines:
             for entry_id in range(max(first, head), last + 1):
                 if incomplete(entry_id):
                     return EntryId(entry_id)
-            self._pushed.popleft()
+            del self._pushed[0]
         return None
+
+
+def _drop_below(batches: list[Batch], entry_id: int) -> None:
+    """Drop the leading batches that end below the entry."""
+    settled = 0
+    for batch in batches:
+        if batch[1] >= entry_id:
+            break
+        settled += 1
+    del batches[:settled]
 
 
 def indexes_of(bits: int) -> list[int]:

@@ -20,7 +20,7 @@ from functools import lru_cache
 from bookkeeper.model import EntryId
 from bookkeeper.protocol.schedule import write_set
 
-CAPACITY_FIRST = 64
+CAPACITY_FIRST = 16
 """Slots of the rings of a window that is new, or at rest: most of many open handles are."""
 
 
@@ -87,6 +87,11 @@ class AddRings:
     def last_pushed(self) -> EntryId:
         """The highest entry id ever pushed."""
         return EntryId(self._next - 1)
+
+    @property
+    def next_entry_id(self) -> int:
+        """The id that `push` gives out next."""
+        return self._next
 
     @property
     def acknowledged_length(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from bookkeeper.errors import (
@@ -83,6 +84,7 @@ class AddWindow(AddRings):
 
     __slots__ = (
         "_abandoned",
+        "_bit_of",
         "_bytes_max",
         "_changes_left",
         "_changing",
@@ -130,6 +132,7 @@ class AddWindow(AddRings):
         )
         self._ledger_id = ledger_id
         self._ensemble = _distinct(ensemble)
+        self._bit_of = _bits_of(self._ensemble)
         self._entries_max = entries_max
         self._bytes_max = bytes_max
         self._frozen_lac = frozen_lac
@@ -218,8 +221,11 @@ class AddWindow(AddRings):
             self._give_up(range(first, first + count), self._abandoned)
         return EntryId(first)
 
-    def push_one(self, size: int, now: float) -> int:
-        """Take one entry (`accepts` said so): `push` for the many ledgers that get their entries one by one."""
+    def push_one(self, size: int, now: float) -> tuple[int, int, int]:
+        """Take one entry (`accepts` said so): `push` for the many ledgers that get their entries one by one.
+
+        Returns its id, the LAC to stamp on it and the ledger's length with it.
+        """
         entry_id = self._next
         assert self._error is None, "push into a failed window"
         if entry_id - self._tail >= len(self._waits):
@@ -230,13 +236,13 @@ class AddWindow(AddRings):
         self._next = entry_id + 1
         self._occupied_entries += 1
         self._occupied_bytes += size
-        self._pushed_length += size
+        self._pushed_length = length = self._pushed_length + size
         deadlines = self._deadlines
         if deadlines.timed:
             deadlines.on_pushed(entry_id, now, self._tail, self._head)
         if self._abandoned:
             self._give_up((entry_id,), self._abandoned)
-        return entry_id
+        return entry_id, self._head - 1 if self._frozen_lac is None else self._frozen_lac, length
 
     def accepts_ids(self, entry_ids: Sequence[int], sizes: Sequence[int]) -> int:
         """How many of these leading entries fit now. An id too far above the oldest entry has to wait for the gap."""
@@ -300,15 +306,16 @@ class AddWindow(AddRings):
                     waits[slot] = missing ^ bit
         return self._advance()
 
-    def on_response(self, index: int, bookie_id: BookieId, entry_id: int) -> range | None:
+    def on_response(self, bookie_id: BookieId, entry_id: int) -> range | None:
         """`on_responses` for one entry; None when nothing is acknowledged by it."""
-        if self._error is not None or self._ensemble[index] != bookie_id or not self._tail <= entry_id < self._next:
+        bit = self._bit_of.get(bookie_id, 0)  # 0: no longer in the ensemble (I-05)
+        if not self._tail <= entry_id < self._next or self._error is not None:
             return None
         slot = entry_id & self._slot_mask
         missing = self._waits[slot]
-        if not missing >> index & 1:
+        if not missing & bit:
             return None
-        self._waits[slot] = missing = missing ^ 1 << index
+        self._waits[slot] = missing = missing ^ bit
         head = self._head
         if not missing and entry_id == head == self._tail == self._next - 1 and not self._changing:
             # The only entry of the window, and everybody has answered: the ring is empty again.
@@ -393,6 +400,7 @@ class AddWindow(AddRings):
         replaced = [index for index, bookie_id in enumerate(ensemble) if bookie_id != self._ensemble[index]]
         replaced_bits = sum(1 << index for index in replaced)
         self._ensemble = _distinct(ensemble)
+        self._bit_of = _bits_of(self._ensemble)
         self._failed = {index: old for index, old in self._failed.items() if ensemble[index] == old}
         self._abandoned &= ~replaced_bits
         # What was acknowledged stays in the old fragment: nobody answers for it at a replaced index any more.
@@ -500,3 +508,9 @@ class AddWindow(AddRings):
 def _distinct(ensemble: Sequence[BookieId]) -> tuple[BookieId, ...]:
     assert len(set(ensemble)) == len(ensemble), f"a bookie twice in the ensemble {ensemble} (I-10)"
     return tuple(ensemble)
+
+
+@lru_cache(maxsize=1024)
+def _bits_of(ensemble: tuple[BookieId, ...]) -> dict[BookieId, int]:
+    """The bit of each member; one for all windows of an ensemble."""
+    return {bookie_id: 1 << index for index, bookie_id in enumerate(ensemble)}

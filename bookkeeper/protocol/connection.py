@@ -283,13 +283,6 @@ class ReadsInFlight(Generic[O]):
                     del self._parked[key]
 
 
-SINGLES_MAX = 64
-"""Adds sent one by one whose bytes are released together, once the last of them is answered."""
-
-SINGLES_BYTES_MAX = 64 * 1024
-"""Or fewer, from so many bytes on."""
-
-
 class AddsInFlight(Generic[O]):
     """Adds sent and not answered: which handles to tell when the connection ends, and how many bytes wait.
 
@@ -298,46 +291,31 @@ class AddsInFlight(Generic[O]):
     """
 
     def __init__(self) -> None:
-        self._owners: dict[int, O] = {}
+        self.owners: dict[int, O] = {}  # who writes a ledger
         self._sent: deque[tuple[int, int]] = deque()  # entries, bytes of each batch, oldest first
-        self._single_count = self._single_bytes = 0  # adds sent one by one since, not yet a batch of _sent
         self._answered_of_oldest = 0
         self.count = 0
         self.bytes = 0
 
     def owner_of(self, ledger_id: int) -> O | None:
         """Who writes the ledger."""
-        return self._owners.get(ledger_id)
+        return self.owners.get(ledger_id)
 
     def on_sent(self, ledger_id: int, owner: O, *, count: int, size: int) -> None:
         """`count` adds of `size` bytes together are on their way."""
-        self._owners[ledger_id] = owner
-        if self._single_count:
-            self._close_singles()
+        self.owners[ledger_id] = owner
+        self.on_sent_mixed(count=count, size=size)
+
+    def on_sent_mixed(self, *, count: int, size: int) -> None:
+        """The same for adds of several ledgers, whose owners the caller noted in `owners`."""
         self._sent.append((count, size))
         self.count += count
         self.bytes += size
-
-    def on_sent_one(self, ledger_id: int, owner: O, size: int) -> None:
-        """One add is on its way. Such adds are released some together: a bound on memory need not be finer."""
-        self._owners[ledger_id] = owner
-        self.count += 1
-        self.bytes += size
-        self._single_count += 1
-        self._single_bytes += size
-        if self._single_count >= SINGLES_MAX or self._single_bytes >= SINGLES_BYTES_MAX:
-            self._close_singles()
-
-    def _close_singles(self) -> None:
-        self._sent.append((self._single_count, self._single_bytes))
-        self._single_count = self._single_bytes = 0
 
     def on_answered(self, count: int) -> None:
         """`count` more answers, good or bad. Surplus answers (a bookie that answers twice) are ignored."""
         count = min(count, self.count)
         self.count -= count
-        if self._single_count and not self.count:
-            self._close_singles()
         answered = self._answered_of_oldest + count
         while self._sent and answered >= self._sent[0][0]:
             entries, size = self._sent.popleft()
@@ -347,15 +325,14 @@ class AddsInFlight(Generic[O]):
 
     def forget(self, ledger_id: int, owner: O) -> None:
         """The owner is finished and wants no more answers; another one of the same ledger still does."""
-        if self._owners.get(ledger_id) is owner:
-            del self._owners[ledger_id]
+        if self.owners.get(ledger_id) is owner:
+            del self.owners[ledger_id]
 
     def on_ended(self) -> list[O]:
         """The connection is gone: everyone who wrote through it."""
-        owners = list(self._owners.values())
-        self._owners.clear()
+        owners = list(self.owners.values())
+        self.owners.clear()
         self._sent.clear()
-        self._single_count = self._single_bytes = 0
         self._answered_of_oldest = self.count = self.bytes = 0
         return owners
 

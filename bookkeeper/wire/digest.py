@@ -213,7 +213,7 @@ class Crc32cDigest(Digest):
     def package_entry(self, ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
         """The same with less around it: many ledgers send their entries one by one."""
         head = _HEAD.pack(ledger_id, entry_id, lac, length)
-        return head + _CRC32C.pack(crc32c(payload, crc32c(head))) + payload
+        return head + _CRC32C.pack(crc32c(head + payload)) + payload
 
     def package_entries(
         self, ledger_id: int, entry_ids: Sequence[int], lac: int, lengths: Sequence[int], payloads: Sequence[bytes]
@@ -294,11 +294,15 @@ class MacDigest(Digest):
         return outer.digest()
 
 
+_CRC32C_DIGEST = Crc32cDigest()
+"""One for all ledgers: it knows nothing of them, and a client may hold very many."""
+
+
 def digest_of(digest_type: DigestType, password: bytes) -> Digest:
     """The digest of a ledger."""
     match digest_type:
         case DigestType.CRC32C:
-            return Crc32cDigest()
+            return _CRC32C_DIGEST
         case DigestType.CRC32:
             return Crc32Digest()
         case DigestType.MAC:
