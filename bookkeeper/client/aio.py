@@ -53,7 +53,8 @@ class BookKeeper:
 
     @classmethod
     async def connect(cls, uri: str, settings: ClientSettings | None = None) -> BookKeeper:
-        """Connect to the cluster at a metadataServiceUri, for example zk+hierarchical://zk1:2181,zk2:2181/ledgers.
+        """Connect to the cluster at a metadataServiceUri, for example zk+hierarchical://zk1:2181;zk2:2181/ledgers.
+        A ';' stands between servers (in a shell it needs quotes); only the key zkServers has commas.
 
         Fails with ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
         """

@@ -50,7 +50,8 @@ __all__ = [
 
 
 def connect(uri: str, settings: ClientSettings | None = None) -> BlockingBookKeeper:
-    """Connect to the cluster at a metadataServiceUri, for example zk+hierarchical://zk1:2181,zk2:2181/ledgers.
+    """Connect to the cluster at a metadataServiceUri, for example zk+hierarchical://zk1:2181;zk2:2181/ledgers.
+    A ';' stands between servers (in a shell it needs quotes); only the key zkServers has commas.
 
     Raises ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
     """

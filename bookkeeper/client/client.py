@@ -378,7 +378,12 @@ class LedgerClient:
 
 
 def connect(uri: str, reactor: Any, settings: ClientSettings | None = None) -> Deferred[LedgerClient]:
-    """Connect to a real cluster by its metadataServiceUri, on a running Twisted reactor. See `client.connecting`."""
+    """Connect to a cluster on a running Twisted reactor; `uri` is a metadataServiceUri.
+
+    For example zk+hierarchical://zk1:2181;zk2:2181/ledgers. A ';' stands between servers (in a shell it needs quotes);
+    only the key zkServers has commas. Fails with ConfigurationError, MetadataUnavailable, NotInitialised,
+    LayoutMismatch.
+    """
     from bookkeeper.client.connecting import connect_to
 
     return Deferred.fromCoroutine(connect_to(uri, reactor, settings))
