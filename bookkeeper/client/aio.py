@@ -82,6 +82,7 @@ class BookKeeper:
         custom: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
         metadata_version: int | None = None,
+        bookies: Sequence[str] | None = None,
     ) -> AsyncWriteHandle:
         """Create a ledger; see `LedgerClient.create`."""
         created = self._client.create(
@@ -93,6 +94,7 @@ class BookKeeper:
             custom=custom,
             ledger_id=ledger_id,
             metadata_version=metadata_version,
+            bookies=bookies,
         )
         return AsyncWriteHandle(await _future(created))
 
@@ -107,6 +109,7 @@ class BookKeeper:
         custom: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
         metadata_version: int | None = None,
+        bookies: Sequence[str] | None = None,
     ) -> AsyncAdvancedWriteHandle:
         """Create a ledger whose entry ids the caller chooses."""
         created = self._client.create_advanced(
@@ -118,6 +121,7 @@ class BookKeeper:
             custom=custom,
             ledger_id=ledger_id,
             metadata_version=metadata_version,
+            bookies=bookies,
         )
         return AsyncAdvancedWriteHandle(await _future(created))
 

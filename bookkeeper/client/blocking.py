@@ -113,6 +113,7 @@ class BlockingBookKeeper:
         custom: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
         metadata_version: int | None = None,
+        bookies: Sequence[str] | None = None,
     ) -> BlockingAdvancedWriteHandle:
         """Create a ledger whose entry ids the caller chooses."""
         handle = self._crossing.run(
@@ -125,6 +126,7 @@ class BlockingBookKeeper:
                 custom=custom,
                 ledger_id=ledger_id,
                 metadata_version=metadata_version,
+                bookies=bookies,
             )
         )
         return BlockingAdvancedWriteHandle(handle, self._crossing)

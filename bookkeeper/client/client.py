@@ -10,7 +10,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -251,6 +251,7 @@ class LedgerClient:
 
     async def _read_metadata(self, ledger_id: int) -> Versioned[LedgerMetadata]:
         self._context.check_open()
+        _check_whole("ledger_id", ledger_id)
         if ledger_id < 0:
             raise InvalidArgument(f"ledger id {ledger_id} is negative; ids start at 0")
         return await self.store.ledgers.read(LedgerId(ledger_id))
@@ -398,6 +399,11 @@ def _check_create(
     metadata_version: int,
 ) -> None:
     """Refuse what can never work, before anything is asked of anybody."""
+    _check_whole("ensemble", ensemble)
+    _check_whole("write_quorum", write_quorum)
+    _check_whole("ack_quorum", ack_quorum)
+    if ledger_id is not None:
+        _check_whole("ledger_id", ledger_id)
     if not ensemble >= write_quorum >= ack_quorum >= 1:
         raise InvalidArgument(
             f"ensemble {ensemble}, write quorum {write_quorum}, ack quorum {ack_quorum}: "
@@ -413,6 +419,12 @@ def _check_create(
         )
     if metadata_version == 1 and custom:
         raise InvalidArgument("metadata version 1 has no place for custom metadata; use version 3")
+
+
+def _check_whole(name: str, value: object) -> None:
+    """Numbers come from files and command lines too, as text: say so, rather than fail in the middle of a comparison."""
+    if not isinstance(value, SupportsIndex):
+        raise InvalidArgument(f"{name} is {value!r}, of type {type(value).__name__}; it must be an int")
 
 
 __all__ = ["BookieInfo", "LedgerClient", "connect"]
