@@ -269,8 +269,7 @@ class WriteHandle(LedgerWriting):
     def _send_pending(self) -> None:
         pending, pipeline = self._pending, self._pipeline
         if pending and not pipeline.failed:
-            payloads = pending[:]
-            pending.clear()
+            payloads, self._pending = pending, []
             self._pending_bytes = 0
             try:
                 pipeline.send(payloads)

@@ -126,13 +126,23 @@ def test_the_window_does_what_its_twin_does(seed: int, shape: tuple[int, int, in
             sizes = [chance.choice([0, 1, 8, 50]) for _ in range(chance.randint(1, 5))]
             count = window.accepts(sizes)
             assert count == twin.accepts(sizes)
-            assert window.push(sizes[:count], 0.0) == len(twin.sizes)
+            if count == 1 and chance.random() < 0.5:
+                length = twin.acknowledged - 1, sum(twin.sizes) + sizes[0]
+                assert window.push_one(sizes[0], 0.0) == (len(twin.sizes), *length)
+            else:
+                assert window.push(sizes[:count], 0.0) == len(twin.sizes)
             twin.push(sizes[:count])
         elif event < 0.8:
             bookie_id = twin.ensemble[index] if chance.random() < 0.9 else ensemble[index]
             low = max(0, twin.released - 3)
             entry_ids = [chance.randint(low, len(twin.sizes) + 2) for _ in range(chance.randint(0, 8))]
-            assert window.on_responses(index, bookie_id, entry_ids) == twin.respond(index, bookie_id, entry_ids)
+            if chance.random() < 0.5:
+                assert window.on_responses(index, bookie_id, entry_ids) == twin.respond(index, bookie_id, entry_ids)
+                entry_ids.clear()
+            for entry_id in entry_ids:
+                index = twin.ensemble.index(bookie_id) if bookie_id in twin.ensemble else index
+                one = window.on_response(bookie_id, entry_id)
+                assert (one or range(0)) == twin.respond(index, bookie_id, [entry_id])
         elif event < 0.87:
             decision = window.on_failure(index, twin.ensemble[index], Status.IO_ERROR, None)
             twin.give_up(index, range(twin.released, len(twin.sizes)))

@@ -128,6 +128,18 @@ def test_unanswered_bytes_are_released_as_answers_are_counted() -> None:
     assert adds.on_ended() == ["w2"]
 
 
+def test_adds_of_several_ledgers_are_counted_in_together() -> None:
+    adds: AddsInFlight[str] = AddsInFlight()
+    adds.on_sent(1, "w1", count=1, size=10)
+    adds.owners.update({2: "w2", 3: "w3"})
+    adds.on_sent_mixed(count=2, size=200)
+    adds.on_answered(2)
+    assert (adds.count, adds.bytes) == (1, 200)
+    adds.on_answered(1)
+    assert (adds.count, adds.bytes) == (0, 0)
+    assert adds.on_ended() == ["w1", "w2", "w3"]
+
+
 def test_calls_are_answered_by_id_and_time_out_once() -> None:
     calls = CallsInFlight(calls_max=2)
     told: list[object] = []

@@ -16,6 +16,7 @@ from bookkeeper.wire.messages import (
     AddFailed,
     AuthReply,
     GenericFailure,
+    MixedAddAcks,
     Operation,
     ReadBatch,
     ReadBodies,
@@ -173,3 +174,42 @@ def test_v3_violations_end_the_connection(data: bytes) -> None:
     decoder = response_decoder(3)
     assert decoder.receive(frame(data)) == []
     assert decoder.error is not None
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_one_add_is_encoded_as_in_a_batch(version: Literal[2, 3]) -> None:
+    alone, batches = request_encoder(version, 1000), request_encoder(version, 1000)
+    for ledger_id, entry_id, size, key in (
+        (1, 0, 40, KEY),
+        (2, 300, 40, KEY),
+        (2, 301, 50, KEY),
+        (3, 0, 50, KEY[::-1]),
+    ):
+        body = body_of(ledger_id, entry_id, size)
+        assert [alone.encode_add(ledger_id, key, entry_id, body)] == batches.encode_adds(
+            ledger_id, key, [entry_id], [body]
+        )[1]
+    with pytest.raises(LocalProtocolError, match="nettyMaxFrameSizeBytes"):
+        alone.encode_add(1, KEY, 0, bytes(alone.body_size_max + 1))
+    with pytest.raises(LocalProtocolError, match="20"):
+        alone.encode_add(1, KEY[1:], 0, body_of(1, 0))
+
+
+def test_acknowledgements_of_many_ledgers_are_pairs_up_to_the_first_other_answer() -> None:
+    def ack(ledger_id: int, entry_id: int, code: int = 0) -> bytes:
+        return frame(b"\2\1\0\0" + struct.pack(">iqq", code, ledger_id, entry_id))
+
+    stream = ack(1, 5) + ack(2, 7) + ack(2, 8) + ack(1, 6) + ack(3, 0, 104) + ack(1, 7) + ack(1, 8) + ack(2, 9)
+    assert response_decoder(2).receive(stream) == [
+        MixedAddAcks([(1, 5), (2, 7), (2, 8), (1, 6)]),
+        AddFailed(3, 0, Status.FENCED, None),
+        AddAcks(1, [7, 8], None),
+        AddAcks(2, [9], None),
+    ]
+    for cut in range(len(stream)):
+        decoder = response_decoder(2)
+        answers = decoder.receive(stream[:cut]) + decoder.receive(stream[cut:])
+        entry_ids = [
+            i for a in answers for i in (a.entry_ids if isinstance(a, AddAcks | MixedAddAcks) else [a.entry_id])
+        ]  # type: ignore[union-attr]
+        assert entry_ids == [5, 7, 8, 6, 0, 7, 8, 9]

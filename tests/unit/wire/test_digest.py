@@ -34,6 +34,16 @@ def test_what_is_packed_verifies(
 
 
 @given(st.sampled_from(TYPES), ids, ids, st.integers(-1, 2**40), ids, st.binary(max_size=40))
+def test_one_entry_is_packed_as_in_a_batch(
+    digest_type: DigestType, ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes
+) -> None:
+    digest = digest_of(digest_type, b"secret")
+    [body] = digest.package_entries(ledger_id, [entry_id], lac, [length], [payload])
+    for given_as in (payload, bytearray(payload), memoryview(payload)):
+        assert digest.package_entry(ledger_id, entry_id, lac, length, given_as) == body
+
+
+@given(st.sampled_from(TYPES), ids, ids, st.integers(-1, 2**40), ids, st.binary(max_size=40))
 def test_the_last_entry_verifies_whatever_its_id(
     digest_type: DigestType, ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes
 ) -> None:
