@@ -422,7 +422,7 @@ def _check_create(
 
 
 def _check_whole(name: str, value: object) -> None:
-    """Numbers come from files and command lines too, as text: say so, rather than fail in the middle of a comparison."""
+    """Numbers come from files and command lines too, as text: say so, rather than fail in a comparison."""
     if not isinstance(value, SupportsIndex):
         raise InvalidArgument(f"{name} is {value!r}, of type {type(value).__name__}; it must be an int")
 

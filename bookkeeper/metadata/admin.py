@@ -95,7 +95,8 @@ class ZnodeAdmin:
     async def _initialise(self) -> str:
         if await self._exists():
             raise ClusterExists(
-                f"{self._root} exists at {self._tree.description}; 'bookkeeper shell metaformat' formats that cluster"
+                f"there is a cluster already: {self._root} exists at {self._tree.description}. Use it, or another "
+                "root; 'bookkeeper shell metaformat' would empty it, and with it every ledger of that cluster is lost"
             )
         errand = self._errand("make a new cluster")
         instance_id = self._new_instance_id()

@@ -62,7 +62,7 @@ class LedgerIds:
     def _short_only(self, number: int, kind: LayoutKind) -> LedgerId:
         if number < 0:
             raise MetadataError(
-                f"the ledger ids of the {kind.name} layout under {self._root} are used up (number {number}); "
+                f"the ledger ids of the {kind.word} layout under {self._root} are used up (number {number}); "
                 "create ledgers with ids of your own, or a cluster of the hierarchical layout"
             )
         return LedgerId(number)

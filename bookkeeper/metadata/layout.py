@@ -21,6 +21,11 @@ class LayoutKind(enum.Enum):
     LEGACY_HIERARCHICAL = _CLASS_PREFIX + "LegacyHierarchicalLedgerManagerFactory"
     LONG_HIERARCHICAL = _CLASS_PREFIX + "LongHierarchicalLedgerManagerFactory"
 
+    @property
+    def word(self) -> str:
+        """For people, as a metadataServiceUri has it: hierarchical, longhierarchical, flat."""
+        return self.name.replace("_", "").lower()
+
 
 DEFAULT_KIND = LayoutKind.HIERARCHICAL
 

@@ -75,7 +75,7 @@ def ledger_path(kind: LayoutKind, ledger_id: int) -> str:
     """The path below the root. Raises InvalidMetadata for an id the layout has no place for."""
     if not 0 <= ledger_id <= LEDGER_ID_LIMITS[kind]:
         raise InvalidMetadata(
-            f"ledger id {ledger_id} is outside 0..{LEDGER_ID_LIMITS[kind]}, the range of the {kind.name} layout"
+            f"ledger id {ledger_id} is outside 0..{LEDGER_ID_LIMITS[kind]}, the range of the {kind.word} layout"
         )
     return _PATH_OF[kind](ledger_id)
 
@@ -88,7 +88,7 @@ def ledger_id_of(kind: LayoutKind, path: str) -> LedgerId:
         ledger_id = int(digits)
         if ledger_id <= LEDGER_ID_LIMITS[kind] and _PATH_OF[kind](ledger_id) == path:
             return LedgerId(ledger_id)
-    raise InvalidMetadata(f"{path!r} is not a ledger path of the {kind.name} layout")
+    raise InvalidMetadata(f"{path!r} is not a ledger path of the {kind.word} layout")
 
 
 def flat_ledger_name(name: str) -> bool:

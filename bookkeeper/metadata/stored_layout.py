@@ -24,9 +24,9 @@ class StoredLayout:
         """The layout; stored first where there is none. Raises LayoutMismatch, NotInitialised."""
         if self._known is None:
             layout = await self.read(errand) or await self.store(errand, self.wanted or DEFAULT_KIND)
-            if self.wanted not in (None, layout.kind):
+            if self.wanted is not None and self.wanted is not layout.kind:
                 raise LayoutMismatch(
-                    f"{self._path} says {layout.kind.name}, the configuration asks for {self.wanted}; "
+                    f"{self._path} says {layout.kind.word}, the configuration asks for {self.wanted.word}; "
                     "leave the layout out of metadataServiceUri (zk://...) to take the stored one"
                 )
             await self._ensure_read_only_directory(errand)
