@@ -399,6 +399,10 @@ class DirectoryInUse(StorageError):
     """Another process owns the directory (I-52)."""
 
 
+class DirectoryUnusable(StorageError):
+    """A directory of the configuration cannot be made, or not written by this user."""
+
+
 # --- settings -------------------------------------------------------------------------------------------------------
 
 

@@ -20,11 +20,11 @@ import enum
 import ipaddress
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bookkeeper.config import ServerSettings
-from bookkeeper.errors import ConfigurationError, CookieMismatch, DirectoryInUse
+from bookkeeper.errors import ConfigurationError, CookieMismatch, DirectoryUnusable, StorageError
 from bookkeeper.filesystem import FileSystem, Lock, read_whole, replace_durable
 from bookkeeper.metadata.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.store import Cookies
@@ -161,21 +161,32 @@ def inspect_directories(fs: FileSystem, kinds: Mapping[str, DirectoryKind]) -> l
     return states
 
 
-def lock_directories(fs: FileSystem, directories: Iterable[str]) -> list[Lock]:
+def lock_directories(fs: FileSystem, kinds: Mapping[str, DirectoryKind]) -> list[Lock]:
     """Make each directory and take its lock, so that no second process uses it (I-52).
 
-    Raises DirectoryInUse, or OSError when a directory cannot be made; locks taken so far are released.
+    Raises DirectoryInUse, or DirectoryUnusable when one cannot be made or written; locks taken so far are released.
     """
     locks: list[Lock] = []
     try:
-        for directory in directories:
-            fs.make_dirs(os.path.join(directory, "current"))
-            locks.append(fs.lock(os.path.join(directory, "current", LOCK_FILE)))
-    except (DirectoryInUse, OSError):
+        for directory, kind in kinds.items():
+            locks.append(_lock_directory(fs, directory, kind))
+    except StorageError:
         for lock in locks:
             lock.release()
         raise
     return locks
+
+
+def _lock_directory(fs: FileSystem, directory: str, kind: DirectoryKind) -> Lock:
+    try:
+        fs.make_dirs(os.path.join(directory, "current"))
+        return fs.lock(os.path.join(directory, "current", LOCK_FILE))
+    except OSError as error:
+        where = error.filename or directory
+        raise DirectoryUnusable(
+            f"{kind.value} names {directory}, which cannot be used: {error.strerror} ({where}). It must be a directory "
+            f"that this user may write: create it, change its owner, or set {kind.value} to another one"
+        ) from error
 
 
 # --- decision -------------------------------------------------------------------------------------------------------

@@ -338,6 +338,15 @@ def test_two_processes_cannot_share_directories(cluster: LocalCluster) -> None:
     refused(second, 5, "locked by another process")  # I-52
 
 
+def test_a_directory_that_cannot_be_made_is_named_with_its_setting(bookie: LocalBookie, tmp_path: Path) -> None:
+    assert bookie.stop() == 0
+    (tmp_path / "file").write_text("no directory")
+    bookie.settings["ledgerDirectories"] = str(tmp_path / "file")
+    refused(
+        bookie, 5, "ledgerDirectories", str(tmp_path / "file"), "Not a directory", "set ledgerDirectories to another"
+    )
+
+
 # --- configuration and surroundings -------------------------------------------------------------------------------
 
 

@@ -53,7 +53,7 @@ def _bookieformat(args: argparse.Namespace) -> int:
     """Empty the directories of a stopped bookie."""
     settings = server_settings(args)
     bookie_id = BookieId(configured_bookie_id(args))
-    directories = list(directories_of(expected_cookie(settings, bookie_id, "")))
+    directories = directories_of(expected_cookie(settings, bookie_id, ""))
     filled = [path for path in directories if Path(path, "current").is_dir() and any(Path(path, "current").iterdir())]
     if filled and args.non_interactive and not args.force:
         raise CommandFailed(f"{filled[0]} is not empty; -nonInteractive needs -force to format it")

@@ -11,6 +11,7 @@ from bookkeeper.errors import (
     CookieMismatch,
     CorruptRecord,
     DirectoryInUse,
+    DirectoryUnusable,
     MetadataUnavailable,
     NotInitialised,
 )
@@ -26,6 +27,7 @@ from bookkeeper.errors import (
         (AlreadyRegistered("taken"), ExitCode.REGISTRATION_FAILED),
         (CookieMismatch("foreign"), ExitCode.BOOKIE_ERROR),
         (DirectoryInUse("locked"), ExitCode.BOOKIE_ERROR),
+        (DirectoryUnusable("not a directory"), ExitCode.BOOKIE_ERROR),
         (CorruptRecord("1.txn", 512, "bad checksum"), ExitCode.BOOKIE_ERROR),
         (OSError(5, "Input/output error"), ExitCode.BOOKIE_ERROR),
     ],

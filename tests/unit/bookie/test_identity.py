@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import re
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.bookie.identity import (
+    DirectoryKind,
     Verdict,
     advertised_host,
     bookie_id_of,
@@ -22,7 +24,14 @@ from bookkeeper.bookie.identity import (
     other_ids,
 )
 from bookkeeper.config import ServerSettings
-from bookkeeper.errors import ConfigurationError, CookieMismatch, DirectoryInUse, MetadataCorrupt, MetadataTooNew
+from bookkeeper.errors import (
+    ConfigurationError,
+    CookieMismatch,
+    DirectoryInUse,
+    DirectoryUnusable,
+    MetadataCorrupt,
+    MetadataTooNew,
+)
 from bookkeeper.filesystem import OpenMode, create_durable, replace_durable
 from bookkeeper.metadata.cookie import Cookie, parse_cookie
 from bookkeeper.model import BookieId, Versioned
@@ -270,18 +279,54 @@ def test_a_directory_used_twice_is_listed_once() -> None:
     assert list(directories_of(cookie)) == ["/j", "/l1", "/l2"]
 
 
+def kinds(*directories: str) -> dict[str, DirectoryKind]:
+    return dict.fromkeys(directories, DirectoryKind.LEDGER)
+
+
+@pytest.mark.parametrize("step", ["make_dirs", "lock"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "/proc/x"),
+        NotADirectoryError(errno.ENOTDIR, "Not a directory", "/etc/passwd/current"),
+        OSError(errno.EIO, "Input/output error"),
+    ],
+)
+def test_a_directory_that_cannot_be_used_is_named_with_its_setting_and_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, step: str, error: OSError
+) -> None:
+    fs = FaultyFileSystem()
+    real = getattr(fs, step)
+
+    def failing(path: str) -> Any:
+        if path.startswith("/bad/"):
+            raise error
+        return real(path)
+
+    monkeypatch.setattr(fs, step, failing)
+    directories = {**kinds("/good"), "/bad": DirectoryKind.JOURNAL}
+    with pytest.raises(DirectoryUnusable) as refused:
+        lock_directories(fs, directories)
+    text = str(refused.value)
+    assert text.startswith("journalDirectories names /bad, which cannot be used: " + str(error.strerror))
+    assert str(error.filename or "/bad") in text
+    assert "set journalDirectories to another one" in text
+    assert "Errno" not in text
+    assert len(lock_directories(fs, kinds("/good"))) == 1  # its lock was given back
+
+
 def test_a_second_process_cannot_take_a_directory_and_gives_the_others_back() -> None:
     fs = FaultyFileSystem()
-    first = lock_directories(fs, ["/b"])
+    first = lock_directories(fs, kinds("/b"))
     with pytest.raises(DirectoryInUse):  # I-52
-        lock_directories(fs, ["/a", "/b"])
+        lock_directories(fs, kinds("/a", "/b"))
     for lock in first:
         lock.release()
-    assert len(lock_directories(fs, ["/a", "/b"])) == 2
+    assert len(lock_directories(fs, kinds("/a", "/b"))) == 2
 
 
 def test_a_lock_file_does_not_make_a_directory_used(place: Place) -> None:
-    lock_directories(place.fs, DIRECTORIES)
+    lock_directories(place.fs, kinds(*DIRECTORIES))
     assert place.establish() is Verdict.NEW
 
 
