@@ -1,5 +1,11 @@
 """Run a ZooKeeper and N bookies on this machine, as separate processes, until Ctrl-C or SIGTERM.
 
+When a bookie ends by itself a warning says so, and the others go on serving. When ZooKeeper does, or the last bookie,
+everything stops. After a failure the directory with all logs is kept, a temporary one too, and named.
+
+exit codes: 0 stopped by Ctrl-C or SIGTERM, also while it starts; 1 it did not start, or nothing useful is left;
+2 usage
+
 examples:
   bookkeeper localbookie 4                            four bookies, data in a temporary directory
   bookkeeper localbookie 3 --directory ./cluster      data that stays
@@ -9,34 +15,36 @@ examples:
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
-from bookkeeper.cli.connection import parse_settings
+from bookkeeper.cli.connection import DEFAULT_URI, parse_settings
 from bookkeeper.cli.lazy import add_verbose
-from bookkeeper.cli.output import note
-from bookkeeper.cli.supervise import Child, stop_on_sigterm, wait_for_signal
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
+from bookkeeper.cli.supervise import Child, stopping_on_signals, wait_for_signal
+from bookkeeper.cli.zookeeper import PORT_MAX, port_number, require_free
 from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.errors import ConfigurationError
+
+TEMPORARY = "temporary, removed at the end unless a process failed"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `bookkeeper localbookie`."""
     parser.add_argument("count", type=_positive, metavar="N", help="number of bookies")
-    add_cluster_arguments(parser)
+    add_cluster_arguments(parser, directory=None, default=TEMPORARY)
 
 
-def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options `localbookie` and `standalone` share."""
+def add_cluster_arguments(parser: argparse.ArgumentParser, *, directory: Path | None, default: str) -> None:
+    """The options `localbookie` and `standalone` share. directory: the default; `default` says it in words."""
     add_verbose(parser)
-    parser.add_argument(
-        "--directory",
-        type=Path,
-        help="where all data lives (default: temporary, removed at the end unless a process failed)",
-    )
-    parser.add_argument("--zookeeper-port", type=int, default=2181, help="0 picks a free one (default: %(default)s)")
+    parser.add_argument("--directory", type=Path, default=directory, metavar="DIR",
+                        help=f"where all data lives (default: {default})")  # fmt: skip
+    parser.add_argument("--zookeeper-port", type=port_number, default=2181, metavar="PORT",
+                        help="0 picks a free one (default: %(default)s)")  # fmt: skip
     parser.add_argument("--zookeeper", metavar="HOST:PORT", help="use this ZooKeeper (default: the embedded one)")
-    parser.add_argument(
-        "--port", type=int, default=3181, help="first bookie's; 0 picks free ones (default: %(default)s)"
-    )
+    parser.add_argument("--port", type=port_number, default=3181, metavar="PORT",
+                        help="first bookie's; 0 picks free ones (default: %(default)s)")  # fmt: skip
     parser.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE",
                         help="bookie setting, repeatable")  # fmt: skip
 
@@ -55,30 +63,57 @@ def run(args: argparse.Namespace) -> int:
 
 def run_cluster(args: argparse.Namespace, count: int) -> int:
     """Start `count` bookies, wait, stop everything."""
-    stop_on_sigterm()
-    ports = range(args.port, args.port + count) if args.port else ()
-    cluster = LocalCluster(
-        count,
-        directory=args.directory,
-        zookeeper=args.zookeeper,
-        zookeeper_port=args.zookeeper_port,
-        ports=ports,
-        settings=parse_settings(args.settings),
-    )
-    with cluster:
-        note(f"Cluster is up: {cluster.uri}")
-        children = []
-        if cluster.zookeeper is not None:
-            note(f"  ZooKeeper  {cluster.zookeeper.address}  process {cluster.zookeeper.pid}")
-            children.append(Child("ZooKeeper", cluster.zookeeper.pid, cluster.zookeeper.log_path))
-        for bookie in cluster.bookies:
-            note(f"  bookie {bookie.number}   {bookie.bookie_id}  process {bookie.pid}  log {bookie.log_path}")
-            children.append(Child(f"bookie {bookie.number}", bookie.pid, bookie.log_path))
-        note(f"Try:  seq 1000 | bookkeeper ledger write --uri '{cluster.uri}'{_small(count)}")
-        note("Ctrl-C stops everything.")
-        wait_for_signal(children)
-        note("Stopping.")
-    return 0
+    settings = parse_settings(args.settings)
+    ports = range(args.port, args.port + count) if args.port else range(0)
+    _check(args, settings, ports)
+    with stopping_on_signals(EXIT_OK):
+        cluster = LocalCluster(
+            count,
+            directory=args.directory,
+            zookeeper=args.zookeeper,
+            zookeeper_port=args.zookeeper_port,
+            ports=ports,
+            settings=settings,
+        )
+        try:
+            with cluster:
+                _serve(cluster)
+        finally:
+            if cluster.left_behind is not None:
+                note(f"Kept, with all logs: {cluster.left_behind}")
+    return EXIT_OK
+
+
+def _check(args: argparse.Namespace, settings: Mapping[str, str], ports: range) -> None:
+    """Refuse what no bookie would start with, in the words of this command line. Raises CommandFailed."""
+    from bookkeeper.config import load_server
+
+    if ports and ports[-1] > PORT_MAX:
+        raise CommandFailed(f"--port {args.port}: the port of bookie {len(ports)} would be {ports[-1]}", EXIT_USAGE)
+    try:
+        load_server(None, {"metadataServiceUri": DEFAULT_URI, **settings})
+    except ConfigurationError as error:
+        raise CommandFailed(f"-o: {error}", EXIT_USAGE) from error
+    if args.zookeeper is None:
+        require_free(args.zookeeper_port, "--zookeeper-port")
+    for port in ports:
+        require_free(port, "--port")
+
+
+def _serve(cluster: LocalCluster) -> None:
+    """Tell how to reach the cluster, then wait for the end."""
+    note(f"Cluster is up: {cluster.uri}")
+    children = []
+    if cluster.zookeeper is not None:
+        note(f"  ZooKeeper  {cluster.zookeeper.address}  process {cluster.zookeeper.pid}")
+        children.append(Child("ZooKeeper", cluster.zookeeper.pid, cluster.zookeeper.log_path, vital=True))
+    for bookie in cluster.bookies:
+        note(f"  bookie {bookie.number}   {bookie.bookie_id}  process {bookie.pid}  log {bookie.log_path}")
+        children.append(Child(f"bookie {bookie.number}", bookie.pid, bookie.log_path))
+    note(f"Try:  seq 1000 | bookkeeper ledger write --uri '{cluster.uri}'{_small(len(cluster.bookies))}")
+    note("Ctrl-C stops everything.")
+    wait_for_signal(children)
+    note("Stopping.")
 
 
 def _small(count: int) -> str:

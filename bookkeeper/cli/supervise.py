@@ -1,8 +1,9 @@
 """Waiting for the end: a signal to us, or a supervised process ending by itself.
 
-    stop_on_sigterm()    while processes start: SIGTERM unwinds, so that `with` blocks stop what runs already
-    wait_for_signal()    while they run
-    afterwards           both signals are ignored: what is being stopped is stopped to its end
+    stopping_on_signals()   around all of it: a signal unwinds, so that `with` blocks stop what runs already
+    wait_for_signal()       within it, while the processes run
+
+What is being stopped is stopped to its end: the signals after the first are ignored.
 
     stop_reactor_on_signals()    for a server that runs in this process
 
@@ -11,28 +12,43 @@ Thread: main.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bookkeeper.cli.output import EXIT_OK, CommandFailed
+from bookkeeper.cli.output import CommandFailed, note
 from bookkeeper.embedded.process import ending, report
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def stop_on_sigterm() -> None:
-    """From now on SIGTERM raises SystemExit(0), as Ctrl-C raises KeyboardInterrupt."""
+@contextlib.contextmanager
+def stopping_on_signals(exit_code: int) -> Iterator[None]:
+    """Within, the first SIGTERM or SIGINT raises SystemExit(exit_code), and later ones do nothing.
+
+    exit_code: 0 for a service, whose way to end this is; 130 for a command that had more to do.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(EXIT_OK)
+        for each in previous:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(exit_code)
 
-    signal.signal(signal.SIGTERM, stop)
+    # What is ignored from the start stays so: a shell starts its background jobs like that, for Ctrl-C.
+    previous = {each: signal.getsignal(each) for each in STOP_SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}
+    for number in previous:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def stop_reactor_on_signals(reactor: Any) -> None:
@@ -62,24 +78,25 @@ def stop_reactor_on_signals(reactor: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A child process that should run until a signal comes."""
+    """A child process that should run until a signal comes. vital: the others are of no use without it."""
 
     name: str
     pid: int
     log_path: Path
+    vital: bool = False
 
-    def how_it_ended(self) -> str:
-        """Tell of the end of this process, which has ended. It stays a zombie for whoever started it to reap."""
+    def ending(self) -> str:
+        """How this process ended, which it has. It stays a zombie for whoever started it to reap."""
         status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         assert status is not None
-        code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
-        return report(self.name, self.pid, ending(code), self.log_path)
+        return ending(status.si_status if status.si_code == os.CLD_EXITED else -status.si_status)
 
 
 def wait_for_signal(children: Iterable[Child]) -> None:
     """Return on SIGTERM or SIGINT; both are ignored afterwards.
 
-    Raises CommandFailed about those that end by themselves before.
+    Of a child that ends by itself the operator is told, and the others go on. Raises CommandFailed when nothing useful
+    is left: a vital one ended, or all that are not vital.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -88,12 +105,30 @@ def wait_for_signal(children: Iterable[Child]) -> None:
         signal.signal(number, lambda *_: None)
     watched = {os.pidfd_open(child.pid): child for child in children}
     try:
-        readable, _, _ = select.select([reader, *watched], [], [])
-        if reader not in readable:
-            raise CommandFailed("\n".join(watched[descriptor].how_it_ended() for descriptor in readable))
+        while True:
+            readable, _, _ = select.select([reader, *watched], [], [])
+            if reader in readable:
+                return
+            ended = []
+            for descriptor in readable:
+                ended.append(watched.pop(descriptor))
+                os.close(descriptor)
+            _tell_or_give_up(ended, left=watched.values())
     finally:
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(previous_fd)
         for descriptor in (reader, writer, *watched):
             os.close(descriptor)
+
+
+def _tell_or_give_up(ended: list[Child], left: Iterable[Child]) -> None:
+    if any(child.vital for child in ended) or all(child.vital for child in left):
+        raise CommandFailed(
+            "\n".join(report(child.name, child.pid, child.ending(), child.log_path) for child in ended)
+            + "\nNothing useful is left to run; stopped everything."
+        )
+    for child in ended:
+        note(
+            f"warning: {child.name}, process {child.pid}, {child.ending()}; its log: {child.log_path}; the others go on"
+        )

@@ -1,5 +1,7 @@
 """Run the embedded ZooKeeper: a real one, from the jars inside the pyspark package, on 127.0.0.1.
 
+exit codes: 0 stopped by Ctrl-C or SIGTERM, also while it starts; 1 it did not start, or ended by itself; 2 usage
+
 example:
   bookkeeper zookeeper --port 2181 --directory /var/lib/zookeeper
 """
@@ -10,23 +12,42 @@ import argparse
 from pathlib import Path
 
 from bookkeeper.cli.lazy import add_verbose
-from bookkeeper.cli.output import note
-from bookkeeper.cli.supervise import Child, stop_on_sigterm, wait_for_signal
-from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
+from bookkeeper.cli.output import EXIT_OK, CommandFailed, note
+from bookkeeper.cli.supervise import Child, stopping_on_signals, wait_for_signal
+from bookkeeper.embedded.process import port_is_free
+from bookkeeper.embedded.zookeeper import HOST, EmbeddedZooKeeper
+
+PORT_MAX = 65535
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `bookkeeper zookeeper`."""
     add_verbose(parser)
-    parser.add_argument("--port", type=int, default=2181, help="client port; 0 picks a free one (default: %(default)s)")
+    parser.add_argument("--port", type=port_number, default=2181, metavar="PORT",
+                        help="client port; 0 picks a free one (default: %(default)s)")  # fmt: skip
     parser.add_argument("--directory", type=Path, help="where the data lives (default: a temporary directory)")
+
+
+def port_number(text: str) -> int:
+    """A TCP port of the command line, 0 included."""
+    if not text.isascii() or not text.isdecimal() or int(text) > PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; it must be in 0..{PORT_MAX}")
+    return int(text)
+
+
+def require_free(port: int, option: str) -> None:
+    """Raise CommandFailed when somebody listens on the port that `option` chose; 0 is chosen later."""
+    if port and not port_is_free(HOST, port):
+        raise CommandFailed(
+            f"port {port} is taken: stop what listens there, or choose another with {option} (0 picks a free one)"
+        )
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
-    stop_on_sigterm()
-    with EmbeddedZooKeeper(data_dir=args.directory, port=args.port) as server:
+    require_free(args.port, "--port")
+    with stopping_on_signals(EXIT_OK), EmbeddedZooKeeper(data_dir=args.directory, port=args.port) as server:
         note(f"ZooKeeper serves on {server.address}, process {server.pid}, log {server.log_path}. Ctrl-C stops it.")
-        wait_for_signal([Child("ZooKeeper", server.pid, server.log_path)])
+        wait_for_signal([Child("ZooKeeper", server.pid, server.log_path, vital=True)])
         note("Stopping.")
-    return 0
+    return EXIT_OK

@@ -187,7 +187,7 @@ class LocalCluster:
     """A ZooKeeper (embedded, or one that runs already) and `bookie_count` bookies.
 
     directory: where everything lives; a temporary one when None. That is removed at the end, except after a process
-        ended by itself or did not stop: its log says why.
+        did not start, ended by itself or did not stop: its log says why. See `left_behind`.
     zookeeper: "host:port" of a running ZooKeeper to use instead of the embedded one.
     ports: of the bookies, in order. The rest keep the port of an earlier run in `directory` (a bookie's id contains
         it, and its cookie the id), or get a free one.
@@ -209,6 +209,7 @@ class LocalCluster:
         self.directory = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="bookkeeper-"))
         self._external_zookeeper, self._zookeeper_port, self.root = zookeeper, zookeeper_port, root
         self._bookie_count, self._ports, self._settings = bookie_count, list(ports), dict(settings or {})
+        self._did_not_start = False
         self.zookeeper: EmbeddedZooKeeper | None = None
         self.bookies: list[LocalBookie] = []
 
@@ -217,6 +218,11 @@ class LocalCluster:
         """The metadata service URI that clients use."""
         address = self._external_zookeeper or (self.zookeeper.address if self.zookeeper else "127.0.0.1:2181")
         return f"zk+hierarchical://{address.replace(',', ';')}{self.root}"
+
+    @property
+    def left_behind(self) -> Path | None:
+        """Once it was stopped: the temporary directory, if it was kept because something failed."""
+        return self.directory if self._temporary and self.directory.exists() else None
 
     def start(self) -> None:
         """Start ZooKeeper, make the cluster's metadata if it has none, start all bookies side by side."""
@@ -251,7 +257,7 @@ class LocalCluster:
     def stop(self) -> None:
         """Stop the bookies side by side, then ZooKeeper. Raises the first failure after everything was stopped."""
         failures: list[BookKeeperError] = []
-        ended = any(bookie.ended_by_itself for bookie in self.bookies)
+        failed = self._did_not_start or any(bookie.ended_by_itself for bookie in self.bookies)
         for bookie in self.bookies:
             bookie.terminate()
         for bookie in self.bookies:
@@ -260,9 +266,10 @@ class LocalCluster:
             except LocalProcessFailed as failure:
                 failures.append(failure)
         if self.zookeeper is not None:
-            ended |= self.zookeeper.ended_by_itself
+            failed |= self.zookeeper.ended_by_itself
             self.zookeeper.stop()
-        if self._temporary and not ended and not failures:
+        nothing_to_see = not failed and not failures
+        if self._temporary and (nothing_to_see or not any(self.directory.iterdir())):
             shutil.rmtree(self.directory, ignore_errors=True)
         if failures:
             raise failures[0]
@@ -270,7 +277,8 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         try:
             self.start()
-        except BaseException:
+        except BaseException as error:
+            self._did_not_start = isinstance(error, Exception)  # and not because somebody wants to stop
             with contextlib.suppress(LocalProcessFailed):
                 self.stop()
             raise

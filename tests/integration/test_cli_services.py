@@ -7,7 +7,9 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from bookkeeper.cli.demo.history import Stream
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed
 from bookkeeper.cli.perf import calibrate
 from bookkeeper.cli.perf.counters import read_metrics
+from bookkeeper.embedded import zookeeper as embedded_zookeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.model import BookieId
@@ -119,17 +122,48 @@ def test_standalone_keeps_its_data_and_its_bookies_identity(services: list[Servi
     assert second.end(signal.SIGINT) == EXIT_OK
 
 
-def test_a_bookie_that_dies_is_noticed_and_everything_stops(
-    services: list[Service], zookeeper: Any, tmp_path: Path
-) -> None:
+def test_a_bookie_that_dies_is_told_and_the_others_go_on(services: list[Service], zookeeper: Any) -> None:
+    services.append(service := local_bookies(zookeeper, 2))
+    uri = service.wait_for(r"Cluster is up: (\S+)\n")[1]
+    service.wait_for("Ctrl-C stops everything")
+    first, second = service.children
+    log = service.wait_for(r"log (\S+/bookie-2/bookie.log)")[1]
+    os.kill(second, signal.SIGKILL)
+    service.wait_for(rf"warning: bookie 2, process {second}, was killed by SIGKILL; its log: {log}; the others go on\n")
+    with connect(uri) as client:
+        with client.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger:
+            assert ledger.append(b"one") == 0
+    assert not is_gone(first)
+    assert service.end(signal.SIGTERM) == EXIT_OK
+    assert service.said.endswith(f"Stopping.\nKept, with all logs: {Path(log).parent.parent}\n")
+    assert "serves on port" in Path(log).read_text()
+    assert is_gone(first)
+
+
+def test_the_end_of_the_last_bookie_is_the_end(services: list[Service], zookeeper: Any, tmp_path: Path) -> None:
     services.append(service := local_bookies(zookeeper, 2, "--directory", tmp_path))
     service.wait_for("Ctrl-C stops everything")
-    os.kill(service.children[1], signal.SIGKILL)
+    first, second = service.children
+    os.kill(second, signal.SIGKILL)
+    service.wait_for("the others go on\n")
+    os.kill(first, signal.SIGTERM)
     assert service.wait() == EXIT_FAILURE
-    log = f"{tmp_path}/bookie-2/bookie.log"
-    assert f"bookie 2, process {service.children[1]}, was killed by SIGKILL; the end of its log {log}:" in service.said
+    log = f"{tmp_path}/bookie-1/bookie.log"
+    assert f"bookie 1, process {first}, ended with code 0; the end of its log {log}:" in service.said
     assert "serves on port" in service.said  # a line of that log
-    assert all(is_gone(pid) for pid in service.children)
+    assert "Nothing useful is left to run" in service.said
+    assert "Kept" not in service.said  # what was asked for stays anyway
+
+
+def test_nothing_runs_without_zookeeper(services: list[Service], tmp_path: Path) -> None:
+    words = ("--zookeeper-port", 0, "--port", 0, "--directory", tmp_path)
+    services.append(service := Service("localbookie", 1, *words, *SETTINGS))
+    service.wait_for("Ctrl-C stops everything")
+    server, bookie = service.children
+    os.kill(server, signal.SIGKILL)
+    assert service.wait() == EXIT_FAILURE
+    assert f"ZooKeeper, process {server}, was killed by SIGKILL; the end of its log" in service.said
+    assert is_gone(bookie)
 
 
 def test_the_log_of_what_died_outlives_a_temporary_cluster(
@@ -143,18 +177,63 @@ def test_the_log_of_what_died_outlives_a_temporary_cluster(
     assert service.wait() == EXIT_FAILURE
     (log,) = tmp_path.rglob("bookie.log")
     assert f"bookie 1, process {pid}, ended with code 0; the end of its log {log}:" in service.said
+    assert f"Kept, with all logs: {log.parent.parent}\n" in service.said
+
+
+def test_a_zookeeper_that_did_not_start_leaves_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message points to the log, so a temporary directory is kept. What holds nothing is not."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(embedded_zookeeper, "_JAVA_OPTIONS", ("-XX:NoSuchOption",))
+    cluster = LocalCluster(1)
+    with pytest.raises(embedded_zookeeper.ZooKeeperUnavailable) as told, cluster:
+        pass
+    assert cluster.left_behind == cluster.directory
+    log = cluster.directory / "zookeeper" / "zookeeper.log"
+    assert str(log) in str(told.value)
+    assert "NoSuchOption" in log.read_text()
+
+    monkeypatch.setattr(embedded_zookeeper, "find_jars", _no_jars)
+    empty = LocalCluster(1)
+    with pytest.raises(embedded_zookeeper.ZooKeeperUnavailable), empty:
+        pass
+    assert empty.left_behind is None
+
+
+def _no_jars() -> list[Path]:
+    raise embedded_zookeeper.ZooKeeperUnavailable("there are none")
 
 
 def test_a_bookie_that_cannot_start_is_shown_with_the_end_of_its_log(
     services: list[Service], zookeeper: Any, tmp_path: Path
 ) -> None:
-    services.append(service := local_bookies(zookeeper, 1, "--directory", tmp_path, "-o", "journalMaxSizeMb=5"))
+    (tmp_path / "bookie-1").mkdir()
+    (tmp_path / "bookie-1" / "journal").write_text("not a directory")
+    services.append(service := local_bookies(zookeeper, 1, "--directory", tmp_path))
     assert service.wait() == EXIT_FAILURE
     assert re.search(
-        r"bookie 1, process \d+, ended with code 1 before it served; the end of its log \S+:", service.said
+        r"bookie 1, process \d+, ended with code [1-5] before it served; the end of its log \S+:", service.said
     )
-    assert "journalMaxSizeMB" in service.said
+    assert "bookie-1/journal" in service.said
     assert "Traceback" not in service.said
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=lambda sign: sign.name)
+@pytest.mark.parametrize("command", [("localbookie", 1), ("standalone",)], ids=lambda words: words[0])
+def test_stopping_it_while_it_starts_is_a_clean_stop_too(
+    services: list[Service], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[object, ...], sign: Any
+) -> None:
+    """Its ZooKeeper takes the connection and never answers, so it starts for as long as we like."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        mute.settimeout(TIMEOUT_S)
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        services.append(service := Service(*command, "--zookeeper", address, "--port", 0))
+        connection, _ = mute.accept()
+        with connection:
+            assert service.end(sign) == EXIT_OK
+    assert service.said == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_taken_port_is_named(services: list[Service], tmp_path: Path) -> None:
@@ -164,18 +243,48 @@ def test_a_taken_port_is_named(services: list[Service], tmp_path: Path) -> None:
     assert int(told[1]) == port
     services.append(second := Service("zookeeper", "--port", port, "--directory", tmp_path / "second"))
     assert second.wait() == EXIT_FAILURE
-    assert f"port {port} is taken" in second.said
+    assert f"port {port} is taken: stop what listens there, or choose another with --port" in second.said
+    for option in ("--zookeeper-port", "--port"):
+        words = ("--zookeeper-port", 0, "--port", 0, "--directory", tmp_path / "third", option, port)
+        services.append(third := Service("localbookie", 1, *words))
+        assert third.wait() == EXIT_FAILURE
+        assert f"port {port} is taken: stop what listens there, or choose another with {option} (" in third.said
+    assert not (tmp_path / "third").exists()
     assert first.end(signal.SIGTERM) == EXIT_OK
     assert all(is_gone(pid) for pid in first.children)
     assert (tmp_path / "first").exists()
 
 
-@pytest.mark.parametrize("words", [["localbookie"], ["localbookie", "0"], ["localbookie", "2", "-o", "nonsense"]])
-def test_wrong_usage_starts_nothing(
-    words: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["localbookie"], "N"),
+        (["localbookie", "0"], "need at least 1"),
+        (["localbookie", "2", "-o", "nonsense"], "setting 'nonsense': write it as KEY=VALUE"),
+        (
+            ["localbookie", "2", "-o", "journalMaxSizeMb=5"],
+            "-o: 1 fault in the configuration:\n  command line: unknown",
+        ),
+        (["localbookie", "2", "-o", "zkTimeout=soon"], "zkTimeout=soon"),
+        (["localbookie", "2", "--port", "99999"], "argument --port: '99999' is no port"),
+        (["localbookie", "2", "--port", "65535"], "--port 65535: the port of bookie 2 would be 65536"),
+        (["localbookie", "2", "--zookeeper-port", "-1"], "argument --zookeeper-port: '-1' is no port"),
+        (["zookeeper", "--port", "http"], "argument --port: 'http' is no port"),
+    ],
+)
+def test_wrong_usage_starts_nothing_and_names_the_option(
+    words: list[str],
+    told: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     outcome = CommandLine(capfd, monkeypatch)(*words, code=EXIT_USAGE)
     assert outcome.out == ""
+    assert told in outcome.err
+    assert "bookie.conf" not in outcome.err
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- perf and demo
