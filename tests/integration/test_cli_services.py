@@ -21,7 +21,7 @@ import pytest
 from bookkeeper.blocking import connect
 from bookkeeper.cli.demo import ledgers as demo_ledgers
 from bookkeeper.cli.demo.history import Stream
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from bookkeeper.cli.perf import calibrate
 from bookkeeper.cli.perf.counters import read_metrics
 from bookkeeper.embedded import zookeeper as embedded_zookeeper
@@ -377,6 +377,25 @@ def test_the_demo_loses_nothing_when_a_bookie_is_killed(
         assert BookieId(written.killed) in fragments[0].ensemble
         assert BookieId(written.killed) not in fragments[-1].ensemble
     assert "all equal to what was acknowledged, 0 missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=lambda sign: sign.name)
+def test_a_stopped_demo_leaves_nothing_behind(
+    tmp_path: Path, sign: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with start("demo", "ledgers", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        try:
+            assert demo.stdout is not None
+            while not (line := demo.stdout.readline()).startswith("Cluster: "):
+                assert line, "it ended before its cluster was up"
+            demo.send_signal(sign)
+            _, said = demo.communicate(timeout=TIMEOUT_S)
+            assert demo.returncode == EXIT_INTERRUPTED
+            assert said == ""
+        finally:
+            demo.kill()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_demo_would_notice_a_lost_or_changed_entry(cluster: LocalCluster) -> None:

@@ -1,5 +1,7 @@
 """A real cluster on this machine, real data, a killed bookie: what the software promises, shown.
 
+exit codes: 0 all promises held, 1 one did not, 2 usage, 130 stopped by Ctrl-C or SIGTERM, with nothing left behind
+
 examples:
   bookkeeper demo             every part
   bookkeeper demo ledgers     one part
@@ -14,7 +16,8 @@ import time
 from collections.abc import Callable
 
 from bookkeeper.cli.lazy import add_verbose
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.supervise import stopping_on_signals
 
 PARTS = {"ledgers": "bookkeeper.cli.demo.ledgers:run"}
 
@@ -38,11 +41,16 @@ def run(args: argparse.Namespace) -> int:
     unknown = [name for name in args.parts if name not in parts]
     if unknown:
         raise CommandFailed(f"no demo part {unknown[0]!r}; there are: {', '.join(parts)}", EXIT_USAGE)
-    for name in args.parts or parts:
-        module, _, function = parts[name].partition(":")
-        print(f"=== {name}", flush=True)
-        started = time.perf_counter()
-        part: Callable[[], None] = getattr(importlib.import_module(module), function)
-        part()
-        print(f"=== {name}: done in {time.perf_counter() - started:.1f} s", flush=True)
-    return 0
+    with stopping_on_signals(EXIT_INTERRUPTED):
+        for name in args.parts or parts:
+            _run_part(name, parts[name])
+    return EXIT_OK
+
+
+def _run_part(name: str, where: str) -> None:
+    module, _, function = where.partition(":")
+    print(f"=== {name}", flush=True)
+    started = time.perf_counter()
+    part: Callable[[], None] = getattr(importlib.import_module(module), function)
+    part()
+    print(f"=== {name}: done in {time.perf_counter() - started:.1f} s", flush=True)
