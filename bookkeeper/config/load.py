@@ -46,6 +46,8 @@ class Origin:
     source: Source
     place: str
     """For messages: "/etc/bk_server.conf:12", "environment BK_bookiePort", "command line", "default"."""
+    line: int = 0
+    """Line of the file, from 1; 0 where there is none."""
 
 
 DEFAULT_ORIGIN = Origin(Source.DEFAULT, "default")
@@ -88,6 +90,12 @@ class ConfText:
     """The text of a .conf file that was read already, and its name for messages."""
 
     name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    origin: Origin
     text: str
 
 
@@ -136,7 +144,7 @@ def unknown_key(name: str) -> str:
 def _load(
     cls: type[S], conf: Path | ConfText | None, overrides: Mapping[str, str], environ: Mapping[str, str]
 ) -> Loaded[S]:
-    faults: list[str] = []
+    faults: list[_Fault] = []
     ignored: dict[str, Ignored] = {}
     best: dict[str, _Given] = {}
     for given in (*_from_conf(conf, faults), *_from_environment(environ), *_from_command_line(overrides)):
@@ -147,7 +155,7 @@ def _load(
             best[given.name] = given
         elif held.text != given.text:
             # Only a file can name a key twice; which of the two was meant is not ours to guess.
-            faults.append(f"{given.origin.place}: {given.name} is set again (first at {held.origin.place})")
+            faults.append(_Fault(given.origin, f"{given.name} is set again (first at {held.origin.place})"))
     for old, name in ALIASES.items():
         if old in best and name not in best:
             best[name] = best[old]
@@ -156,13 +164,19 @@ def _load(
     settings = cls(**values)
     for names, why in settings.faults():
         if not broken.intersection(names):
-            faults.append(f"{_place(names, best)}: {why}")
+            faults.append(_Fault(_origin(names, best), why))
     if faults:
-        listed = "".join(f"\n  {fault}" for fault in faults)
-        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        raise ConfigurationError(f"{count} in the configuration:{listed}")
+        raise _error(faults)
     rows = tuple(_row(key, best.get(key.name)) for key in table.values())
     return Loaded(settings, rows, tuple(ignored.values()))
+
+
+def _error(faults: list[_Fault]) -> ConfigurationError:
+    """All faults in the order in which somebody who corrects them meets them: down the file, then what is around it."""
+    ordered = sorted(faults, key=lambda fault: (fault.origin.source, fault.origin.line))
+    listed = "".join(f"\n  {fault.origin.place}: {fault.text}" for fault in ordered)
+    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    return ConfigurationError(f"{count} in the configuration:{listed}")
 
 
 def _row(key: Key, given: _Given | None) -> Row:
@@ -170,29 +184,34 @@ def _row(key: Key, given: _Given | None) -> Row:
     return Row(key, HIDDEN if key.secret and text else text, DEFAULT_ORIGIN if given is None else given.origin)
 
 
-def _read(path: Path, faults: list[str]) -> ConfText | None:
+def _read(path: Path, faults: list[_Fault]) -> ConfText | None:
+    origin = Origin(Source.FILE, str(path))
     try:
         with path.open("rb") as file:
             data = file.read(FILE_SIZE_MAX + 1)
         if len(data) <= FILE_SIZE_MAX:
             return ConfText(str(path), data.decode("utf-8"))
-        faults.append(f"{path}: larger than {FILE_SIZE_MAX} bytes, which no configuration is")
+        faults.append(_Fault(origin, f"larger than {FILE_SIZE_MAX} bytes, which no configuration is"))
     except OSError as error:
-        faults.append(f"{path}: cannot be read: {error.strerror}")
+        faults.append(_Fault(origin, f"cannot be read: {error.strerror}"))
     except UnicodeDecodeError as error:
-        faults.append(f"{path}: not UTF-8 text (byte {error.start})")
+        faults.append(_Fault(origin, f"not UTF-8 text (byte {error.start})"))
     return None
 
 
-def _from_conf(conf: Path | ConfText | None, faults: list[str]) -> Iterator[_Given]:
+def _from_conf(conf: Path | ConfText | None, faults: list[_Fault]) -> Iterator[_Given]:
     if isinstance(conf, Path):
         conf = _read(conf, faults)
     if conf is None:
         return
     properties, bad = parse_properties(conf.text)
-    faults.extend(f"{conf.name}:{line.line}: {line.why}" for line in bad)
+    faults.extend(_Fault(_in_file(conf, line.line), line.why) for line in bad)
     for found in properties:
-        yield _Given(found.name, found.value, Origin(Source.FILE, f"{conf.name}:{found.line}"))
+        yield _Given(found.name, found.value, _in_file(conf, found.line))
+
+
+def _in_file(conf: ConfText, line: int) -> Origin:
+    return Origin(Source.FILE, f"{conf.name}:{line}", line)
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
@@ -208,21 +227,21 @@ def _from_command_line(overrides: Mapping[str, str]) -> Iterator[_Given]:
         yield _Given(name, text.strip(), Origin(Source.COMMAND_LINE, "command line"))
 
 
-def _disposition(given: _Given, faults: list[str]) -> str | None:
+def _disposition(given: _Given, faults: list[_Fault]) -> str | None:
     """Return why a key has no effect, or None if it has; note it as a fault if it must not stand at all."""
     refusal = REFUSED.get(given.name)
     if refusal is not None:
         if given.text.lower() not in refusal.harmless:
-            faults.append(f"{given.origin.place}: {given.name}={given.text} is refused: {refusal.why}")
+            faults.append(_Fault(given.origin, f"{given.name}={given.text} is refused: {refusal.why}"))
         return "its value is what this release always does"
     reason = ignored_reason(given.name)
     if reason is None and given.name not in known_names():
-        faults.append(f"{given.origin.place}: {unknown_key(given.name)}")
+        faults.append(_Fault(given.origin, unknown_key(given.name)))
     return reason
 
 
 def _parse_values(
-    table: Mapping[str, Key], best: Mapping[str, _Given], faults: list[str]
+    table: Mapping[str, Key], best: Mapping[str, _Given], faults: list[_Fault]
 ) -> tuple[dict[str, Any], set[str]]:
     """Return keyword arguments of the settings class, and the keys whose text could not be read."""
     values: dict[str, Any] = {}
@@ -235,12 +254,14 @@ def _parse_values(
             values[key.attribute] = key.kind.parse(given.text)
         except ValueError as error:
             shown = HIDDEN if key.secret else given.text
-            faults.append(f"{given.origin.place}: {given.name}={shown}: {error}")
+            faults.append(_Fault(given.origin, f"{given.name}={shown}: {error}"))
             broken.add(name)
     return values, broken
 
 
-def _place(names: tuple[str, ...], best: Mapping[str, _Given]) -> str:
+def _origin(names: tuple[str, ...], best: Mapping[str, _Given]) -> Origin:
     """Where to look for a fault between keys: the places of those that were set at all."""
-    places = dict.fromkeys(best[name].origin.place for name in names if name in best)
-    return ", ".join(places) or DEFAULT_ORIGIN.place
+    origins = list(dict.fromkeys(best[name].origin for name in names if name in best))
+    if not origins:
+        return DEFAULT_ORIGIN
+    return Origin(origins[0].source, ", ".join(origin.place for origin in origins), origins[0].line)

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 FILE_SIZE_MAX = 1024 * 1024
 """Larger than any configuration; a path to something else entirely is noticed before it is read."""
 
+SHOWN_MAX = 40
+"""Characters of a bad line that its message repeats."""
+
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|u|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 # A key ends at the first unescaped '=', ':' or blank; one '=' or ':' with blanks around it separates.
@@ -85,8 +88,8 @@ def parse_properties(text: str) -> tuple[list[Property], list[BadLine]]:
     for number, line in _logical_lines(text):
         pair = _PAIR.fullmatch(line)
         if pair is None:
-            name = line if _BARE.fullmatch(line) else line[:40]
-            bad.append(BadLine(number, f"{name!r} has no value: want key=value"))
+            lacks = "value" if _BARE.fullmatch(line) else "key"
+            bad.append(BadLine(number, f"{line[:SHOWN_MAX]!r} has no {lacks}: want key=value"))
             continue
         try:
             found.append(Property(_unescape(pair[1]), _unescape(pair[2].strip(_BLANKS)), number))

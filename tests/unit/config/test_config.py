@@ -288,6 +288,18 @@ def test_all_faults_are_in_one_message_with_their_places() -> None:
     ]
 
 
+def test_faults_stand_in_the_order_of_the_lines_they_are_about() -> None:
+    """Whatever finds them: the reader of lines, of keys, of values, or the check between keys."""
+    lines = faults(
+        "bookiePort=70000\n=nameless\ndiskUsageWarnThreshold=0.97\nbokieId=x\npageSize=13\nbookiePort=1\nbare\n",
+        environ={"BK_flushInterval": "soon"},
+    )
+    assert [line.split(": ")[0] for line in lines] == [
+        *(f"bk.conf:{number}" for number in range(1, 8)),
+        "environment BK_flushInterval",
+    ]
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [

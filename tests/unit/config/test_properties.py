@@ -63,6 +63,7 @@ def test_a_line_without_a_value_and_a_broken_escape_are_reported_with_their_line
     assert found == [Property("good", "1", 1)]
     assert [line.line for line in bad] == [2, 3, 4]
     assert bad[0] == BadLine(2, "'bare' has no value: want key=value")
+    assert bad[1] == BadLine(3, "'=nameless' has no key: want key=value")
 
 
 @given(st.text(max_size=200))
