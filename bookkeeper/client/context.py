@@ -64,7 +64,7 @@ class ClientContext:
         self.channels = BookieChannels(self._make_channel, clock, idle_s=settings.idle_connection_s)
         self.routes = RouteTable(self.channel)
         self.deadlines = DeadlineWatch(clock)
-        self.lac_clock = LacClock(clock, settings.explicit_lac_interval_s)
+        self.lac_clock = LacClock(clock, settings.explicit_lac_interval_s, self.turn)
         self.closed = False
         self.written: set[LedgerId] = (
             set()

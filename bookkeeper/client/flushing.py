@@ -32,13 +32,14 @@ class Flushing(Protocol):
 class TurnFlush:
     """Whom to call at the end of this turn. A caller marks itself once and is forgotten when called."""
 
-    __slots__ = ("_clock", "_connections", "_scheduled", "_writers")
+    __slots__ = ("_clock", "_connections", "_scheduled", "_writers", "writer_count")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._writers: list[Flushing] = []
         self._connections: list[Flushing] = []
         self._scheduled = False
+        self.writer_count = 0  # calls of writers so far
 
     def mark_writer(self, writer: Flushing) -> None:
         """Call `end_turn` of the writer before any connection's."""
@@ -58,6 +59,7 @@ class TurnFlush:
 
     def _run(self) -> None:
         writers, self._writers = self._writers, []
+        self.writer_count += len(writers)
         _end_turn(writers)
         connections, self._connections = self._connections, []
         _end_turn(connections)

@@ -8,6 +8,7 @@ import pytest
 
 from bookkeeper.client import explicit_lac
 from bookkeeper.client.explicit_lac import LacClock
+from bookkeeper.client.flushing import TurnFlush
 from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import AddQuorumTimedOut, WindowFull
@@ -156,16 +157,32 @@ class Look:
         return True
 
 
-def test_no_turn_writes_more_lacs_than_its_bound() -> None:
+class Writer:
+    def end_turn(self) -> None:
+        """Nothing to send."""
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_no_turn_writes_more_lacs_than_its_bound_and_fewer_while_entries_are_sent(busy: bool) -> None:
     clock = SimulatedClock()
-    lac_clock = LacClock(clock, 1.0)
+    turn = TurnFlush(clock)
+    lac_clock = LacClock(clock, 1.0, turn)
     lacs: list[Any] = [Look() for _ in range(10 * explicit_lac.WRITES_MAX)]
     for lac in lacs:
         lac_clock.look_after_interval(lac)
+    bound = explicit_lac.BUSY_WRITES_MAX if busy else explicit_lac.WRITES_MAX
+
+    def send() -> None:
+        turn.mark_writer(Writer())
+        clock.callLater(explicit_lac.PAUSE_S, send)
+
+    if busy:
+        send()
     written = 0
-    while clock.step():
+    while written < len(lacs):
+        assert clock.step()
         now_written = sum(lac.looks for lac in lacs)
-        assert now_written - written <= explicit_lac.WRITES_MAX
+        assert now_written - written <= bound
         written = now_written
     assert [lac.looks for lac in lacs] == [1] * len(lacs)
     assert clock.seconds() < 2.0
