@@ -76,9 +76,9 @@ def _serve(args: argparse.Namespace, loaded: Loaded[ServerSettings], journal_was
 
     start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)
     log = Logger()
-    if loaded.ignored:
-        names = ", ".join(ignored.name for ignored in loaded.ignored)
-        log.info("Settings without effect here: {names} (`bookkeeper config show` says why)", names=names)
+    for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):
+        names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
+        log.info("Settings without effect here: {names}: {reason}", names=names, reason=reason)
     server = BookieServer(loaded.settings, reactor, journal_was_off=journal_was_off)
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)
     reactor.callWhenRunning(server.start)

@@ -16,7 +16,7 @@ it came from. Importing this package reads no file and no environment.
 
 from bookkeeper.config.client import ClientSettings, Placement
 from bookkeeper.config.keys import Key, keys_of
-from bookkeeper.config.load import ConfText, Ignored, Loaded, Origin, Source, load_client, load_server
+from bookkeeper.config.load import ConfText, Ignored, Loaded, Origin, Source, Use, load_client, load_server
 from bookkeeper.config.server import ServerSettings
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Placement",
     "ServerSettings",
     "Source",
+    "Use",
     "keys_of",
     "load_client",
     "load_server",

@@ -1,8 +1,14 @@
 """Upstream keys without a field of their own: those accepted without effect, and those refused unless harmless.
 
-Ignoring is right where the key tunes something that does not exist here, or asks for less safety than we always give.
-It is wrong where the key is a promise (authentication, encryption, another storage format): starting without it would
-expose data or miss acknowledged entries, so such a key is refused. Names and defaults are those of release 4.18.
+Ignoring is right where the key tunes something that does not exist here, or asks for less safety than we always give;
+its reason names the consequence. It is wrong where the key is a promise:
+
+    REFUSED    authentication, encryption, another storage format: going on would expose data or miss entries
+    SWITCHES   turns a function on that this release lacks, such as auto-recovery: a bookie that runs without it would
+               leave its operator trusting in it. Refused only where a bookie is to run: who reads another bookie's
+               configuration, to look into its files or to be its client, does not need the function.
+
+Names and defaults are those of release 4.18.
 """
 
 from __future__ import annotations
@@ -15,8 +21,11 @@ GROUPING = (
     "Differs from Apache: there is no deliberate wait for a group; whatever arrives during one sync is the next group"
 )
 ALWAYS_DURABLE = "Differs from Apache: an answer leaves only after its fdatasync, always"
-GARBAGE = "garbage collection and compaction are not in this release"
-REPAIR = "the auditor and re-replication are not in this release"
+GARBAGE = (
+    "garbage collection and compaction are not in this release: the space of deleted ledgers is not given back, and a "
+    "bookie whose disks are full becomes read-only"
+)
+REPAIR = "the auditor and re-replication are not in this release: copies that a lost bookie had are not made anew"
 HTTP = "a detail of the HTTP server's Java implementation"
 STATISTICS = "metrics are always kept, in Prometheus' text format"
 PLUGGABLE = "names a Java class; the part it replaces is not pluggable here"
@@ -62,17 +71,16 @@ _IGNORED_BY_REASON: dict[str, str] = {
         useTargetEntryLogSizeForGc forceAllowCompaction compactionRate compactionRateByEntries compactionRateByBytes
         isThrottleByBytes compactionMaxOutstandingRequests minorCompactionThreshold minorCompactionInterval
         minorCompactionMaxTimeMillis majorCompactionThreshold majorCompactionInterval majorCompactionMaxTimeMillis
-        useTransactionalCompaction localScrubInterval localScrubRateLimit localConsistencyCheckOnStartup
+        useTransactionalCompaction localScrubRateLimit
         """,
     REPAIR: """
-        autoRecoveryDaemonEnabled auditorPeriodicBookieCheckInterval auditorPeriodicCheckInterval
+        auditorPeriodicBookieCheckInterval auditorPeriodicCheckInterval
         auditorPeriodicPlacementPolicyCheckInterval auditorReplicasCheckInterval auditorLedgerVerificationPercentage
         auditorMaxNumberOfConcurrentOpenLedgerOperations auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec
         lostBookieRecoveryDelay storeSystemTimeAsLedgerUnderreplicatedMarkTime rereplicationEntryBatchSize
         openLedgerRereplicationGracePeriod lockReleaseOfFailedLedgerGracePeriod rwRereplicateBackoffMs
-        underreplicatedLedgerRecoveryGracePeriod repairedPlacementPolicyNotAdheringBookieEnabled
-        zkReplicationTaskRateLimit replicationRateByBytes inFlightReadEntryNumInLedgerChecker dataIntegrityChecking
-        dataIntegrityStampMissingCookies
+        underreplicatedLedgerRecoveryGracePeriod zkReplicationTaskRateLimit replicationRateByBytes
+        inFlightReadEntryNumInLedgerChecker
         """,
     HTTP: """
         httpServerClass httpServerKeyStorePath httpServerKeyStorePassword httpServerTrustStorePath
@@ -85,7 +93,7 @@ _IGNORED_BY_REASON: dict[str, str] = {
         ledgerManagerFactoryClass ledgerManagerType allowShadedLedgerManagerFactoryClass
         shadedLedgerManagerFactoryClassPrefix ledgerManagerFactoryDisableClassCheck registrationManagerClass
         registrationClientClass metastoreImplClass metastoreMaxEntriesPerScan journalChannelProvider
-        extraServerComponents ledgerIdFormatterClass entryFormatterClass reppDnsResolverClass clientRole
+        ledgerIdFormatterClass entryFormatterClass reppDnsResolverClass clientRole
         disableEnsembleChangeFeatureName
         """,
     BOUNDED: """
@@ -102,7 +110,7 @@ _IGNORED_BY_REASON: dict[str, str] = {
     INDEX_ON_FULL_DISK: "minUsableSizeForIndexFileCreation",
     WINDOW: "throttle waitTimeoutOnBackpressureMs",
     LATER: """
-        persistBookieStatusEnabled maxBatchReadSize batchReadEnabled recoveryBatchReadEnabled
+        maxBatchReadSize batchReadEnabled recoveryBatchReadEnabled
         enableParallelRecoveryRead reorderReadSequenceEnabled readReorderThresholdPendingRequests stickyReadSEnabled
         opportunisticStriping delayEnsembleChange firstSpeculativeReadTimeout firstSpeculativeReadLACTimeout
         maxSpeculativeReadLACTimeout speculativeReadLACTimeoutBackoffMultiplier bookieHealthCheckEnabled
@@ -111,7 +119,7 @@ _IGNORED_BY_REASON: dict[str, str] = {
         getBookieInfoRetryIntervalSeconds bookieMaxMultipleForWeightBasedPlacement networkTopologyStabilizePeriodSeconds
         networkTopologyScriptFileName networkTopologyScriptNumberArgs useHostnameResolveLocalNodePlacementPolicy
         bookieAddressResolverEnabled enableBookieAddressTracking enableBookieFailureTracking
-        bookieFailureHistoryExpirationMSec enforceMinNumFaultDomainsForWrite ignoreLocalNodeInPlacementPolicy
+        bookieFailureHistoryExpirationMSec ignoreLocalNodeInPlacementPolicy
         minNumZonesPerWriteQuorum desiredNumZonesPerWriteQuorum enforceStrictZoneawarePlacement zkRequestRateLimit
         zkRetryBackoffStartMs zkRetryBackoffMaxMs zkRetryBackoffMaxRetries
         """,
@@ -136,6 +144,9 @@ IGNORED_PREFIXES: dict[str, str] = {
     "storageserver.": "belongs to the stream storage service, which is not part of this project",
 }
 """Families of upstream keys that are ignored whole."""
+
+
+_OFF = ("false", "no", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +187,28 @@ REFUSED: dict[str, Refusal] = {
     "skipReplayJournalInvalidRecord": _refusal(
         "a corrupt record is never skipped; it may hide acknowledged entries", "false"
     ),
+    "enforceMinNumFaultDomainsForWrite": _refusal(
+        "an add is acknowledged by its ack quorum wherever those bookies stand; "
+        "enforceMinNumRacksPerWriteQuorum is heeded, when bookies are chosen",
+        *_OFF,
+    ),
 }
-"""Key name -> which values are harmless and why the others are refused."""
+"""Key name -> which values are harmless and why the others are refused, in every configuration."""
+
+_NO_REPAIR = "re-replication is not in this release; copies that a lost bookie had would not be made anew"
+_NO_CHECK = "the bookie does not look through what it stores; damage is found when an entry is read"
+
+SWITCHES: dict[str, Refusal] = {
+    "autoRecoveryDaemonEnabled": _refusal(_NO_REPAIR, *_OFF),
+    "repairedPlacementPolicyNotAdheringBookieEnabled": _refusal(_NO_REPAIR, *_OFF),
+    "dataIntegrityChecking": _refusal("a bookie does not fetch what it lacks from the others", *_OFF),
+    "dataIntegrityStampMissingCookies": _refusal("a directory that lost its cookie is never stamped again", *_OFF),
+    "localConsistencyCheckOnStartup": _refusal(_NO_CHECK, *_OFF),
+    "localScrubInterval": _refusal(_NO_CHECK, "0"),
+    "persistBookieStatusEnabled": _refusal("a bookie that was read-only decides anew when it starts", *_OFF),
+    "extraServerComponents": _refusal("names Java classes, which would not run"),
+}
+"""Key name -> which values leave the absent function off, and why the others are refused where a bookie is to run."""
 
 
 def ignored_reason(name: str) -> str | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from bookkeeper.config.client import ClientSettings
-from bookkeeper.config.ignored import IGNORED, REFUSED, ignored_reason
+from bookkeeper.config.ignored import IGNORED, REFUSED, SWITCHES, ignored_reason
 from bookkeeper.config.keys import Key, keys_of
 from bookkeeper.config.properties import FILE_SIZE_MAX, parse_properties
 from bookkeeper.config.server import ServerSettings
@@ -28,6 +28,13 @@ ENVIRONMENT_PREFIX = "BK_"
 ALIASES = {"journalDirectory": "journalDirectories"}
 """Older name -> key; the key wins where both are set."""
 HIDDEN = "(hidden)"
+
+
+class Use(enum.Enum):
+    """What a bookie's configuration is loaded for."""
+
+    SERVE = "a bookie is to run with it, so that it must mean what it says"
+    INSPECT = "somebody looks into the files of a bookie, ours or Apache's, or wants to be its client"
 
 
 class Source(enum.IntEnum):
@@ -110,13 +117,14 @@ def load_server(
     conf: Path | ConfText | None = None,
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
+    use: Use = Use.SERVE,
 ) -> Loaded[ServerSettings]:
     """Return a bookie's settings.
 
     conf: a .conf file, or None for none. overrides: from the command line. environ: the process's own by default.
     Raises ConfigurationError, listing all faults.
     """
-    return _load(ServerSettings, conf, overrides or {}, os.environ if environ is None else environ)
+    return _load(ServerSettings, conf, overrides or {}, os.environ if environ is None else environ, use)
 
 
 def load_client(
@@ -125,13 +133,13 @@ def load_client(
     environ: Mapping[str, str] | None = None,
 ) -> Loaded[ClientSettings]:
     """Return a client's settings; otherwise as `load_server`. One file may serve both: each reads its own keys."""
-    return _load(ClientSettings, conf, overrides or {}, os.environ if environ is None else environ)
+    return _load(ClientSettings, conf, overrides or {}, os.environ if environ is None else environ, Use.INSPECT)
 
 
 @cache
 def known_names() -> frozenset[str]:
     """All keys that may be set anywhere, ignored and refused ones included (families only by their prefix)."""
-    return frozenset([*keys_of(ServerSettings), *keys_of(ClientSettings), *IGNORED, *REFUSED, *ALIASES])
+    return frozenset([*keys_of(ServerSettings), *keys_of(ClientSettings), *IGNORED, *REFUSED, *SWITCHES, *ALIASES])
 
 
 def unknown_key(name: str) -> str:
@@ -142,13 +150,13 @@ def unknown_key(name: str) -> str:
 
 
 def _load(
-    cls: type[S], conf: Path | ConfText | None, overrides: Mapping[str, str], environ: Mapping[str, str]
+    cls: type[S], conf: Path | ConfText | None, overrides: Mapping[str, str], environ: Mapping[str, str], use: Use
 ) -> Loaded[S]:
     faults: list[_Fault] = []
     ignored: dict[str, Ignored] = {}
     best: dict[str, _Given] = {}
     for given in (*_from_conf(conf, faults), *_from_environment(environ), *_from_command_line(overrides)):
-        reason = _disposition(given, faults)
+        reason = _disposition(given, use, faults)
         if reason is not None:
             ignored[given.name] = Ignored(given.name, reason, given.origin)
         elif (held := best.get(given.name)) is None or held.origin.source < given.origin.source:
@@ -227,11 +235,13 @@ def _from_command_line(overrides: Mapping[str, str]) -> Iterator[_Given]:
         yield _Given(name, text.strip(), Origin(Source.COMMAND_LINE, "command line"))
 
 
-def _disposition(given: _Given, faults: list[_Fault]) -> str | None:
+def _disposition(given: _Given, use: Use, faults: list[_Fault]) -> str | None:
     """Return why a key has no effect, or None if it has; note it as a fault if it must not stand at all."""
-    refusal = REFUSED.get(given.name)
+    refusal = REFUSED.get(given.name) or SWITCHES.get(given.name)
     if refusal is not None:
         if given.text.lower() not in refusal.harmless:
+            if given.name in SWITCHES and use is Use.INSPECT:
+                return refusal.why
             faults.append(_Fault(given.origin, f"{given.name}={given.text} is refused: {refusal.why}"))
         return "its value is what this release always does"
     reason = ignored_reason(given.name)

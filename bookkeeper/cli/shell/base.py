@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bookkeeper.cli.connection import client_settings, parse_settings
 from bookkeeper.cli.reactor import with_store as with_store_of
-from bookkeeper.config import ClientSettings, ServerSettings, keys_of, load_server
+from bookkeeper.config import ClientSettings, ServerSettings, Use, keys_of, load_server
 from bookkeeper.config.shared import SharedSettings
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
     overrides = {key: value for key, value in parse_settings(args.defines).items() if key not in client_keys}
     if args.uri:
         overrides["metadataServiceUri"] = args.uri
-    return load_server(args.conf, overrides).settings
+    return load_server(args.conf, overrides, use=Use.INSPECT).settings
 
 
 def shell_settings(args: argparse.Namespace, changes: Mapping[str, str] | None = None) -> ClientSettings:

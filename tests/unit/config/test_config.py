@@ -13,11 +13,12 @@ from bookkeeper.config import (
     Placement,
     ServerSettings,
     Source,
+    Use,
     keys_of,
     load_client,
     load_server,
 )
-from bookkeeper.config.ignored import IGNORED, REFUSED
+from bookkeeper.config.ignored import IGNORED, REFUSED, SWITCHES
 from bookkeeper.config.load import known_names
 from bookkeeper.config.render import render
 from bookkeeper.errors import ConfigurationError
@@ -113,8 +114,8 @@ def test_every_important_key_of_the_reference_is_known() -> None:
 @pytest.mark.parametrize("settings", [ServerSettings, ClientSettings])
 def test_a_key_has_one_meaning(settings: type) -> None:
     table = keys_of(settings)
-    assert not table.keys() & (IGNORED.keys() | REFUSED.keys())
-    assert not IGNORED.keys() & REFUSED.keys()
+    assert not table.keys() & (IGNORED.keys() | REFUSED.keys() | SWITCHES.keys())
+    assert len(IGNORED.keys() | REFUSED.keys() | SWITCHES.keys()) == len(IGNORED) + len(REFUSED) + len(SWITCHES)
     assert all(key.meaning.endswith(".") for key in table.values())
     fields = {field.name for field in dataclasses.fields(settings)}
     assert {key.attribute for key in table.values()} <= fields
@@ -388,11 +389,61 @@ def test_a_bad_client_value_is_refused_with_what_is_wanted(text: str, words: str
         "tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory",
         "skipReplayJournalInvalidRecord=true",
         "permittedStartupUsers=bk",
+        "enforceMinNumFaultDomainsForWrite=true",
     ],
 )
 def test_a_promise_this_release_cannot_keep_is_refused_rather_than_ignored(text: str) -> None:
     (line,) = faults(text)
     assert line.startswith(f"bk.conf:1: {text} is refused: ")
+
+
+SWITCHED_ON = [
+    "autoRecoveryDaemonEnabled=true",
+    "dataIntegrityChecking=TRUE",
+    "dataIntegrityStampMissingCookies=yes",
+    "repairedPlacementPolicyNotAdheringBookieEnabled=true",
+    "localConsistencyCheckOnStartup=on",
+    "localScrubInterval=3600",
+    "persistBookieStatusEnabled=true",
+    "extraServerComponents=org.apache.bookkeeper.stream.server.StreamStorageLifecycleComponent",
+]
+
+
+@pytest.mark.parametrize("text", SWITCHED_ON)
+def test_a_switch_of_an_absent_function_is_refused_where_a_bookie_is_to_run(text: str) -> None:
+    (line,) = faults(text)
+    assert line.startswith(f"bk.conf:1: {text} is refused: ")
+
+
+@pytest.mark.parametrize("text", SWITCHED_ON)
+def test_such_a_switch_is_only_noted_by_who_reads_another_bookies_configuration(text: str) -> None:
+    conf = ConfText("bk.conf", text)
+    for ignored in (load_server(conf, environ={}, use=Use.INSPECT).ignored, load_client(conf, environ={}).ignored):
+        assert [(item.name, bool(item.reason)) for item in ignored] == [(text.partition("=")[0], True)]
+
+
+def test_a_switch_that_is_off_is_accepted() -> None:
+    assert {text.partition("=")[0] for text in SWITCHED_ON} == SWITCHES.keys()
+    off = "".join(f"{name}={'0' if name == 'localScrubInterval' else ''}\n" for name in SWITCHES)
+    assert server(off).settings == ServerSettings()
+    assert server("autoRecoveryDaemonEnabled=false\ndataIntegrityChecking=off\n").settings == ServerSettings()
+
+
+@pytest.mark.parametrize(
+    ("text", "consequence"),
+    [
+        ("gcWaitTime=900000", "the space of deleted ledgers is not given back"),
+        ("majorCompactionThreshold=0.5", "the space of deleted ledgers is not given back"),
+        ("minorCompactionInterval=60", "the space of deleted ledgers is not given back"),
+        ("isForceGCAllowWhenNoSpace=true", "becomes read-only"),
+        ("auditorPeriodicCheckInterval=10", "are not made anew"),
+        ("lostBookieRecoveryDelay=5", "are not made anew"),
+    ],
+)
+def test_a_key_that_tunes_an_absent_function_is_noted_with_the_consequence(text: str, consequence: str) -> None:
+    (ignored,) = server(text).ignored
+    assert ignored.name == text.partition("=")[0]
+    assert consequence in ignored.reason
 
 
 def test_harmless_values_of_refused_keys_are_accepted() -> None:
