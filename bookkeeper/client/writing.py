@@ -29,6 +29,7 @@ from bookkeeper.errors import (
     InvalidArgument,
     LedgerClosed,
     LedgerFencedOff,
+    MetadataUnavailable,
     WindowFull,
 )
 from bookkeeper.model import EntryId, LedgerId, LedgerMetadata, Versioned
@@ -305,7 +306,8 @@ class LedgerWriting:
 
         Nothing new is taken from now on. Fails with the handle's error when it failed (the ledger is then closed at
         what was acknowledged, where that is possible), with LedgerFencedOff or LedgerClosed when somebody else ended
-        the ledger differently (I-12). Repeated calls give the same result.
+        the ledger differently (I-12). Repeated calls give the same result; only after MetadataUnavailable a call tries
+        again.
         """
         closed = self._close(self._drain_and_close())
 
@@ -344,8 +346,11 @@ class LedgerWriting:
         return waiting
 
     def _on_closed(self, result: LedgerMetadata | Failure) -> None:
-        self._close_result = result
         self._context.forget_close(self)
+        if isinstance(result, Failure) and result.check(MetadataUnavailable):
+            self._close_started = False  # whether the ledger is closed is not known: the next call finds out
+        else:
+            self._close_result = result
         if isinstance(result, LedgerMetadata) and result.is_closed:
             self._context.written.discard(self.ledger_id)
         waiters, self._close_waiters = self._close_waiters, []

@@ -11,7 +11,8 @@ from twisted.internet.defer import CancelledError
 
 from bookkeeper.client.recovery import LedgerRecovery
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import BookKeeperError, InvalidArgument, LedgerClosed, ReadBeyondEnd
+from bookkeeper.errors import BookKeeperError, InvalidArgument, LedgerClosed, MetadataUnavailable, ReadBeyondEnd
+from bookkeeper.metadata.memory import MemoryFaults
 from bookkeeper.wire.messages import AddBatch, ReadBatch, ReadLac
 from tests.support.fake_bookie import HOLD, SILENCE, FakeCluster
 
@@ -250,3 +251,29 @@ def test_a_reader_with_old_metadata_asks_for_newer_before_it_says_missing() -> N
     confirmed = cluster.wait(reader.try_read_last_confirmed())
     assert confirmed >= 1
     assert cluster.wait(reader.read(0, confirmed))[1].payload == b"1"
+
+
+# --- a metadata store that is away
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_close_that_failed_because_the_metadata_store_was_away_may_be_tried_again(applied: bool) -> None:
+    """I-16. The first try may have closed the ledger all the same."""
+    cluster = FakeCluster()
+    faults = MemoryFaults(delay_max_s=0.0)
+    ledger = cluster.wait(cluster.client(faults=faults).create(**ALL))
+    cluster.wait(ledger.append(b"0"))
+    if applied:
+        faults.reply_lost_probability = 1.0
+    else:
+        faults.failed_before_probability = 1.0
+    with pytest.raises(MetadataUnavailable):
+        cluster.wait(ledger.close(), seconds=10_000.0)
+    with pytest.raises(LedgerClosed):
+        cluster.wait(ledger.append(b"too late"))
+    faults.reply_lost_probability = faults.failed_before_probability = 0.0
+    closed = cluster.wait(ledger.close())
+    assert closed.is_closed
+    assert (closed.last_entry_id, closed.length) == (0, 1)
+    assert cluster.wait(ledger.close()) is closed
+    assert cluster.wait(cluster.client().metadata(ledger.id)).last_entry_id == 0
