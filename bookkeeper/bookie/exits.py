@@ -1,4 +1,8 @@
-"""Exit codes of a bookie process, BookKeeper's own, and which error leads to which."""
+"""Exit codes of a bookie process, BookKeeper's own, and which error leads to which.
+
+Differs from Apache: its 3, ZooKeeper session expired, is not used. A bookie whose session expires goes on serving and
+registers again; ending it would take copies away from readers without making anything safer.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,6 @@ class ExitCode(enum.IntEnum):
     OK = 0
     BAD_CONFIGURATION = 1
     SERVER_ERROR = 2
-    SESSION_EXPIRED = 3
     REGISTRATION_FAILED = 4
     BOOKIE_ERROR = 5
 

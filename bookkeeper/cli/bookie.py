@@ -1,7 +1,13 @@
 """Run one bookie until SIGTERM or SIGINT.
 
-exit codes: 0 stopped as told, 1 bad configuration (a port that is taken included), 2 server error (metadata store
-unreachable or without a cluster), 4 registration failed, 5 bookie error (directories, cookie, disk)
+exit codes:
+  0    stopped by SIGTERM or SIGINT
+  1    bad configuration, a port that is taken included
+  2    server error: metadata store unreachable, or without a cluster; also a command line that cannot be read
+  4    registration failed or lost for good
+  5    bookie error: directories, cookie, files, disk
+  130  interrupted before it began to start
+Apache's 3 (ZooKeeper session expired) is not used: the bookie goes on serving, and registers again.
 
 examples:
   bookkeeper bookie --conf conf/bk_server.conf

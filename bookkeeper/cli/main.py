@@ -4,7 +4,8 @@ A command is a module with `add_arguments(parser)` and `run(args) -> int`. Only 
 typed is imported, so `bookkeeper --help` and a bookie's start do not pay for the rest. Other packages add commands
 through the entry-point group `bookkeeper.commands` (name = entry point, value = such a module).
 
-Exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted; `bookie` keeps BookKeeper's own (see `bookkeeper bookie --help`).
+Exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted, 141 whoever read the output went away (as of `seq 9999 | head`,
+without a word); `bookie` keeps BookKeeper's own (see `bookkeeper bookie --help`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from bookkeeper.cli.lazy import LazyParser, add_verbose
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "bookie": ("bookkeeper.cli.bookie", "run one bookie"),
@@ -42,6 +43,9 @@ examples:
   bookkeeper perf write -entrysize 1024 -time 20     how fast is it?
 
 `bookkeeper COMMAND --help` has the options, defaults and examples of each command.
+
+exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted, 141 nobody reads the output any more (`| head`); those of a
+bookie are in `bookkeeper bookie --help`
 """
 
 
@@ -50,7 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     verbose = bool({"-v", "-vv", "--verbose"} & set(arguments))
     try:
-        return _dispatch(arguments)
+        exit_code = _dispatch(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, not at interpreter exit, where nobody can say what went wrong
+        return exit_code
     except CommandFailed as failure:
         print(f"bookkeeper: {failure}", file=sys.stderr)
         return failure.exit_code
@@ -59,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read our output is gone (`| head`); say nothing more, not even at interpreter exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILURE
+        return EXIT_BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - the edge of the program: one line, the traceback only with -v
         if verbose:
             traceback.print_exc()

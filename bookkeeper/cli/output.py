@@ -17,6 +17,8 @@ EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+"""What a shell sees of a program that SIGPIPE ended: 128 + 13."""
 
 PROGRESS_INTERVAL_S = 0.5
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
+from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.cluster import local_cluster
 from tests.support.command_line import CommandLine, start
@@ -151,7 +151,7 @@ def test_a_reader_that_leaves_early_is_no_failure_of_ours(cluster: LocalCluster,
     assert reading.stdout is not None
     reading.stdout.close()
     _, err = reading.communicate(timeout=60)
-    assert reading.returncode == EXIT_FAILURE
+    assert reading.returncode == EXIT_BROKEN_PIPE
     assert err == ""
 
 

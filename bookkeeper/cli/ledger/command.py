@@ -9,7 +9,7 @@ examples:
   bookkeeper ledger show 7
   bookkeeper ledger delete 7 --force
 
-exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted
+exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted, 141 nobody reads the output any more (`| head`)
 """
 
 from __future__ import annotations

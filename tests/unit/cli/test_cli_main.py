@@ -2,16 +2,26 @@
 
 import argparse
 import importlib.metadata
+import os
 import re
+import subprocess
 import sys
 import types
 from collections.abc import Callable
 
 import pytest
 
+from bookkeeper.bookie.exits import ExitCode
 from bookkeeper.cli.ledger.command import ACTIONS
 from bookkeeper.cli.main import COMMANDS, main
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.output import (
+    EXIT_BROKEN_PIPE,
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandFailed,
+)
 from bookkeeper.cli.shell.command import COMMANDS as SHELL_COMMANDS
 from bookkeeper.errors import NoSuchLedger
 
@@ -86,6 +96,22 @@ def test_ctrl_c_ends_with_130_and_no_traceback(command: Install, capsys: pytest.
     command(KeyboardInterrupt())
     assert main(["other"]) == EXIT_INTERRUPTED
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_went_away_ends_as_sigpipe_would() -> None:
+    """In a process of its own: its standard output is what is given up."""
+    program = "import sys; from bookkeeper.cli.main import main; sys.exit(main(['config', 'show']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (EXIT_BROKEN_PIPE, b"")
+
+
+def test_the_help_of_a_bookie_has_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bookie", "--help"]) == EXIT_OK
+    listed = re.findall(r"(?m)^  (\d+)  +\w", capsys.readouterr().out)
+    assert [int(code) for code in listed] == [*ExitCode, EXIT_INTERRUPTED]
 
 
 @pytest.mark.parametrize(
