@@ -8,12 +8,15 @@ When the connection ends, everything outstanding is *unknown* (never "no"): adds
 A request that gets no answer in time is told as timed out; a connection that was silent all that time is given up.
 
 Bounds: unanswered adds `connection_bytes_max` (beyond it the channel is `full`, and handles stop accepting entries),
-READS_MAX reads, CALLS_MAX calls; what waits to be sent is part of these.
+READS_MAX reads, CALLS_MAX calls; what waits to be sent is part of these. Reads beyond READS_MAX wait for their turn,
+READS_WAITING_MAX of them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -50,6 +53,9 @@ log = Logger()
 
 READS_MAX = 50_000
 """Entries asked for and not answered, per connection."""
+
+READS_WAITING_MAX = 1_000_000
+"""Entries that wait until they may be asked for, per connection. Their time to live runs meanwhile."""
 
 REFUSAL_S = 60.0
 """How long a connection that ended without any answer is taken for "this protocol version is not spoken here"."""
@@ -115,6 +121,8 @@ class BookieChannel:
         self._adds_bytes_max = settings.connection_bytes_max
         self._full_channels = full
         self._reads: ReadsInFlight[ReadOwner] = ReadsInFlight(entries_max=READS_MAX)
+        self._waiting_reads: deque[PendingRead[ReadOwner]] = deque()
+        self._waiting_entries = 0
         self._adds: AddsInFlight[AddOwner] = AddsInFlight()
         self._owners = self._adds.owners
         self._calls = CallsInFlight(calls_max=CALLS_MAX)
@@ -217,17 +225,28 @@ class BookieChannel:
         high_priority: bool = False,
     ) -> None:
         """Ask for entries (-1: the last one). With `fence_key` the ledger is fenced first, for every entry."""
-        if len(entry_ids) > self._reads.room:
+        if self._waiting_entries + len(entry_ids) > READS_WAITING_MAX:
             error = BookieUnavailable(
-                f"{READS_MAX} reads are outstanding at bookie {self.bookie_id}: wait for some of them",
+                f"{READS_WAITING_MAX} reads wait for their turn at bookie {self.bookie_id}: wait for some of them",
                 bookie_id=self.bookie_id,
             )
             self._clock.callLater(0, owner.on_read_unknown, self.bookie_id, list(entry_ids), error)
             return
         deadline = self._clock.seconds() + self._settings.read_timeout_s
-        read = PendingRead(owner, ledger_id, entry_ids, fence_key, high_priority, deadline)
-        self._send_reads(read, self._reads.submit(read))
+        self._waiting_reads.append(PendingRead(owner, ledger_id, entry_ids, fence_key, high_priority, deadline))
+        self._waiting_entries += len(entry_ids)
+        self._submit_waiting()
         self._watch_deadline(deadline)
+
+    def _submit_waiting(self) -> None:
+        """Ask for as many of the waiting entries as there is room for; the rest of a request waits on."""
+        while self._waiting_reads and self._reads.room:
+            read, room = self._waiting_reads.popleft(), self._reads.room
+            if len(read.entry_ids) > room:
+                self._waiting_reads.appendleft(replace(read, entry_ids=read.entry_ids[room:]))
+                read.entry_ids = read.entry_ids[:room]
+            self._waiting_entries -= len(read.entry_ids)
+            self._send_reads(read, self._reads.submit(read))
 
     def call(
         self,
@@ -345,6 +364,9 @@ class BookieChannel:
             else BookieUnavailable(f"bookie {self.bookie_id}: {error}", bookie_id=self.bookie_id)
         )
         reads, writers, calls = self._reads.on_ended(), self._adds.on_ended(), self._calls.on_ended()
+        reads += [(read, list(read.entry_ids)) for read in self._waiting_reads]
+        self._waiting_reads.clear()
+        self._waiting_entries = 0
         for writer in writers:
             writer.on_bookie_lost(self.bookie_id, unavailable)
         for read, entry_ids in reads:
@@ -393,6 +415,7 @@ class BookieChannel:
                     return  # given up on that message; what follows must not answer newer requests
         for read, entry_id in self._reads.take_released():
             self._send_reads(read, (entry_id,))
+        self._submit_waiting()
         self._wake_room_waiters()
 
     def _on_mixed_acks(self, pairs: list[tuple[int, int]]) -> None:
@@ -462,12 +485,17 @@ class BookieChannel:
         for read, entry_ids in self._reads.overdue(now):
             read.owner.on_read_unknown(self.bookie_id, entry_ids, self._timed_out())
             self.check_silence(self._settings.read_timeout_s)
+        while self._waiting_reads and self._waiting_reads[0].deadline <= now:
+            read = self._waiting_reads.popleft()
+            self._waiting_entries -= len(read.entry_ids)
+            read.owner.on_read_unknown(self.bookie_id, list(read.entry_ids), self._timed_out())
         for call in self._calls.overdue(now):
             call.on_unknown(self._timed_out())
         if self._reads.blocked and self._link is not None:
             self._reads.blocked = False
             self._link.abort(self._timed_out())
-        for deadline in (self._reads.next_deadline, self._calls.next_deadline):
+        waiting = self._waiting_reads[0].deadline if self._waiting_reads else None
+        for deadline in (self._reads.next_deadline, waiting, self._calls.next_deadline):
             if deadline is not None:
                 self._watch_deadline(deadline)
 

@@ -347,7 +347,7 @@ class LedgerWriting:
 
     def _on_closed(self, result: LedgerMetadata | Failure) -> None:
         self._context.forget_close(self)
-        if isinstance(result, Failure) and result.check(MetadataUnavailable):
+        if isinstance(result, Failure) and isinstance(result.value, MetadataUnavailable):
             self._close_started = False  # whether the ledger is closed is not known: the next call finds out
         else:
             self._close_result = result

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.client import connection as channels
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import BookieUnavailable, NotEnoughBookies, NotSupportedByBookie
+from bookkeeper.errors import BookieUnavailable, ConnectionLost, NotEnoughBookies, NotSupportedByBookie
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch, Auth, ReadBatch
 from tests.support.fake_bookie import SILENCE, FakeCluster
@@ -163,3 +164,82 @@ def test_a_peer_that_is_no_bookie_is_given_up() -> None:
         listener.accept = Babbler
     with pytest.raises(NotEnoughBookies, match="broke the protocol"):
         cluster.wait(ledger.append(b"x"))
+
+
+class Asking:
+    """Asks one bookie for entries and notes what comes."""
+
+    def __init__(self, channel: Any, ledger_id: int, entry_ids: Any) -> None:
+        self.found: list[int] = []
+        self.unknown: list[tuple[list[int], type]] = []
+        channel.read(self, ledger_id, entry_ids)
+
+    def on_bodies(self, bookie_id: Any, entry_ids: list[int], bodies: list[bytes], max_lac: int | None) -> None:
+        self.found += entry_ids
+
+    def on_read_status(self, bookie_id: Any, entry_id: int, status: Status) -> None:
+        raise AssertionError(f"entry {entry_id}: {status}")
+
+    def on_read_unknown(self, bookie_id: Any, entry_ids: list[int], error: Exception) -> None:
+        self.unknown.append((entry_ids, type(error)))
+
+
+@pytest.fixture
+def few_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "READS_MAX", 4)
+    monkeypatch.setattr(channels, "READS_WAITING_MAX", 30)
+
+
+def channel_of(cluster: FakeCluster, **values: Any) -> tuple[Any, int]:
+    client = cluster.client(settings(**values))
+    ledger = cluster.wait(client.create(ensemble=1, write_quorum=1, ack_quorum=1))
+    cluster.wait(ledger.append_many([b"x"] * 20))
+    return client._context.channel(cluster.bookies[0].bookie_id), ledger.id  # noqa: SLF001
+
+
+@pytest.mark.usefixtures("few_reads")
+def test_reads_beyond_what_may_be_outstanding_wait_for_their_turn() -> None:
+    cluster = FakeCluster(1)
+    channel, ledger_id = channel_of(cluster)
+    (bookie,) = cluster.bookies
+    outstanding: list[int] = []
+
+    def note(request: Any) -> object:
+        if isinstance(request, ReadBatch):
+            outstanding.append(len(request.entry_ids))
+        return None
+
+    bookie.rule = note
+    asked = [
+        Asking(channel, ledger_id, range(10)),
+        Asking(channel, ledger_id, [12, 11]),
+        Asking(channel, ledger_id, [3]),
+    ]
+    cluster.run(1.0)
+    assert [sorted(asking.found) for asking in asked] == [list(range(10)), [11, 12], [3]]
+    assert (max(outstanding), sum(outstanding)) == (4, 13)
+
+
+@pytest.mark.usefixtures("few_reads")
+def test_reads_that_wait_too_long_time_out_and_too_many_are_refused() -> None:
+    cluster = FakeCluster(1)
+    channel, ledger_id = channel_of(cluster, read_timeout_s=5.0)
+    cluster.bookies[0].rule = lambda request: SILENCE
+    first, refused = Asking(channel, ledger_id, range(20)), Asking(channel, ledger_id, range(15))
+    cluster.run(0.5)
+    assert [kind for _, kind in refused.unknown] == [BookieUnavailable]
+    cluster.run(10.0)
+    assert sorted(entry_id for entry_ids, _ in first.unknown for entry_id in entry_ids) == list(range(20))
+
+
+@pytest.mark.usefixtures("few_reads")
+def test_reads_that_wait_are_told_when_the_connection_ends() -> None:
+    cluster = FakeCluster(1)
+    channel, ledger_id = channel_of(cluster)
+    cluster.bookies[0].rule = lambda request: SILENCE
+    asking = Asking(channel, ledger_id, range(10))
+    cluster.run(0.5)
+    for link in list(cluster.network.connections):
+        link.cut()
+    cluster.run(0.5)
+    assert asking.unknown == [([0, 1, 2, 3], ConnectionLost), ([4, 5, 6, 7, 8, 9], ConnectionLost)]
