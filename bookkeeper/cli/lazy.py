@@ -1,32 +1,84 @@
-"""Sub-commands whose options are looked up only when their name was typed; the option that all of them have."""
+"""Sub-commands whose options are looked up only when their name was typed; the option that all of them have.
+
+What is wrong with a command line is said where it is wrong: an unknown option prints the usage of the sub-command it
+was given to, and the option that was probably meant.
+"""
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+_PRIVATE_NAME = re.compile(r"invalid _\w+ value")
 
 
 class LazyParser(argparse.ArgumentParser):
     """A parser that calls `fill(self)` once, before it parses: with some thirty commands only one module is loaded.
 
-    Texts keep their line ends, so that examples stay examples.
+    Texts keep their line ends, so that examples stay examples. outer: the parser of the command before this one, if its
+    options could be meant.
     """
 
     def __init__(
-        self, *args: Any, fill: Callable[[argparse.ArgumentParser], None] | None = None, **options: Any
+        self,
+        *args: Any,
+        fill: Callable[[argparse.ArgumentParser], None] | None = None,
+        outer: argparse.ArgumentParser | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(*args, **{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
         self._fill = fill
+        self._outer = outer
 
     def parse_known_args(  # type: ignore[override] # the overloads of the stub say no more than this
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Fill in the options, then parse."""
+        """Fill in the options, then parse. Words that nobody knows end here: an outer parser would show its usage."""
         fill, self._fill = self._fill, None
         if fill is not None:
             fill(self)
-        return super().parse_known_args(args, namespace)
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(self._unknown(unknown))
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and message, and exit with 2. A function's name that argparse puts into it is left out."""
+        super().error(_PRIVATE_NAME.sub("invalid value", message))
+
+    def _unknown(self, words: Sequence[str]) -> str:
+        message = f"unrecognized arguments: {' '.join(words)}"
+        option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
+        if option is None:
+            return message
+        if self._outer is not None and option in _options(self._outer):
+            return f"{message}; {option} stands before the command: {self._outer.prog} {option} ..."
+        near = get_close_matches(option, _options(self), n=1)
+        return message + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    # argparse keeps no public list of them; format_help() has them only as text.
+    return list(parser._option_string_actions)  # noqa: SLF001
+
+
+def at_least(minimum: int) -> Callable[[str], int]:
+    """The `type` of an option that is a whole number from `minimum` on."""
+    wanted = f"a whole number from {minimum} on"
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
+        if number < minimum:
+            raise argparse.ArgumentTypeError(f"{number} is not {wanted}")
+        return number
+
+    return parse
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:

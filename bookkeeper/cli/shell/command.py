@@ -54,7 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (_, summary) in COMMANDS.items():
         # Apache gives -h another meaning in one command: what a command defines wins, --help stays.
         actions.add_parser(
-            name, help=summary, description=summary, fill=partial(_fill, name), conflict_handler="resolve"
+            name,
+            help=summary,
+            description=summary,
+            fill=partial(_fill, name),
+            outer=parser,
+            conflict_handler="resolve",
         )
 
 

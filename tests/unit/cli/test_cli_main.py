@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from bookkeeper.bookie.exits import ExitCode
+from bookkeeper.cli.lazy import LazyParser
 from bookkeeper.cli.ledger.command import ACTIONS
 from bookkeeper.cli.main import COMMANDS, main
 from bookkeeper.cli.output import (
@@ -74,6 +75,39 @@ def test_wrong_usage_ends_with_2_and_says_how(arguments: list[str], capsys: pyte
     output = capsys.readouterr()
     assert output.out == ""
     assert "usage: bookkeeper" in output.err
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "says"),
+    [
+        (["ledger", "write", "--ensembel", "1"], "ledger write", "--ensembel 1; did you mean --ensemble?"),
+        (["ledger", "create", "--write-qorum=1"], "ledger create", "--write-qorum=1; did you mean --write-quorum?"),
+        (["shell", "simpletest", "--numEntrys", "5"], "shell simpletest", "did you mean --numEntries?"),
+        (["shell", "listbookies", "--conf", "x"], "shell listbookies", "; --conf stands before the command: "),
+        (["bookie", "--config", "x"], "bookie", "did you mean --conf?"),
+        (["--zzzzzz"], "", "required: COMMAND"),
+        (["config", "show", "--qqqqqq"], "config", "unrecognized arguments: --qqqqqq\n"),
+        (["config", "show", "more"], "config", "unrecognized arguments: more\n"),
+    ],
+)
+def test_an_unknown_option_shows_its_commands_usage_and_the_nearest_option(
+    words: list[str], usage: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == EXIT_USAGE
+    err = capsys.readouterr().err
+    assert err.startswith(f"usage: bookkeeper {usage}".rstrip() + " [")
+    assert says in err
+
+
+def test_a_message_does_not_name_a_function_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    def _positive(text: str) -> int:
+        return int(text)
+
+    parser = LazyParser(prog="some")
+    parser.add_argument("count", type=_positive)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["x"])
+    assert capsys.readouterr().err.endswith("error: argument count: invalid value: 'x'\n")
 
 
 def test_another_packages_command_is_found_by_its_entry_point(
