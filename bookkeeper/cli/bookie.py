@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--conf", "-c", type=Path, metavar="FILE", help="settings in Apache's format (default: none)")
     parser.add_argument(
         "-o",
+        "-D",
         dest="overrides",
         action="append",
         default=[],

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--conf", type=Path, metavar="FILE", help="conf file (default: none, only the defaults)")
     parser.add_argument("--client", action="store_true", help="the client's settings instead of the bookie's")
     parser.add_argument(
-        "-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
+        "-D", "-o", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
     )
     add_verbose(parser)
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")

@@ -81,6 +81,18 @@ def at_least(minimum: int) -> Callable[[str], int]:
     return parse
 
 
+def add_o(parser: argparse.ArgumentParser) -> None:
+    """-o for settings, as the services have it, beside the -D of the commands; where it means nothing else."""
+    parser.add_argument(
+        "-o", dest="defines", action="append", metavar="KEY=VALUE", help="the same as -D, repeatable", default=[]
+    )
+
+
+def add_json_again(parser: argparse.ArgumentParser, *others: str) -> None:
+    """--json after the sub-command too; what was said before it stands."""
+    parser.add_argument("--json", *others, action="store_true", default=argparse.SUPPRESS, help="JSON instead of text")
+
+
 def add_verbose(parser: argparse.ArgumentParser) -> None:
     """-v. The main program looks for it among the words itself, so it may stand anywhere."""
     parser.add_argument(

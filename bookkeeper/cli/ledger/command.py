@@ -18,6 +18,7 @@ import argparse
 import importlib
 
 from bookkeeper.cli.connection import DIGESTS, add_connection_arguments
+from bookkeeper.cli.lazy import add_json_again, add_o
 
 ACTIONS = {
     "create": ("bookkeeper.cli.ledger.inspect", "create"),
@@ -32,6 +33,7 @@ ACTIONS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The sub-commands of `bookkeeper ledger`."""
+    parser.add_argument("--json", "-J", action="store_true", help="JSON instead of text; after the action too")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     create = _action(actions, "create", "make an empty ledger and print its id")
     _add_creation(create)
@@ -53,14 +55,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tail.add_argument("-e", dest="exit_at_end", action="store_true", help="stop at the last confirmed entry")
 
     listing = _action(actions, "list", "ledger ids")
+    add_o(listing)
     listing.add_argument("--long", action="store_true", help="with metadata")
     listing.add_argument("--limit", type=int, metavar="N", help="at most N (default: all)")
 
     show = _action(actions, "show", "metadata of a ledger")
+    add_o(show)
     show.add_argument("ledger_id", type=int, metavar="LEDGER")
     show.add_argument("--secrets", action="store_true", help="show the password too")
 
     delete = _action(actions, "delete", "delete ledgers")
+    add_o(delete)
     delete.add_argument("ledger_ids", type=int, nargs="+", metavar="LEDGER")
     delete.add_argument("--force", action="store_true", help="do not ask")
     delete.add_argument("--dry-run", action="store_true", help="say what would be deleted")
@@ -71,11 +76,12 @@ def _action(
 ) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=summary, description=summary)
     add_connection_arguments(parser)
-    parser.add_argument("--json", "-J", action="store_true", help="JSON instead of text")
+    add_json_again(parser, "-J")
     return parser
 
 
 def _add_creation(parser: argparse.ArgumentParser) -> None:
+    add_o(parser)
     group = parser.add_argument_group("ledger")
     group.add_argument("--ensemble", type=int, default=3, metavar="E", help="bookies (default: %(default)s)")
     group.add_argument("--write-quorum", type=int, default=2, metavar="QW", help="copies (default: %(default)s)")

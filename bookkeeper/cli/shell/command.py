@@ -15,7 +15,7 @@ import importlib
 from functools import partial
 
 from bookkeeper.cli.connection import add_connection_arguments
-from bookkeeper.cli.lazy import LazyParser, add_verbose
+from bookkeeper.cli.lazy import LazyParser, add_json_again, add_o, add_verbose
 from bookkeeper.cli.shell.base import ShellCommand
 
 COMMANDS = {
@@ -49,6 +49,7 @@ def _load(name: str) -> ShellCommand:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The commands of the shell."""
     add_connection_arguments(parser)
+    add_o(parser)
     parser.add_argument("--json", action="store_true", help="JSON instead of text, where a command lists or describes")
     actions = parser.add_subparsers(dest="action", metavar="COMMAND", required=True, parser_class=LazyParser)
     for name, (_, summary) in COMMANDS.items():
@@ -67,6 +68,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     command = _load(name)
     parser.epilog = f"example:\n  bookkeeper shell {command.example}"
     command.add_arguments(parser)
+    add_json_again(parser)
     add_verbose(parser)
 
 

@@ -99,6 +99,50 @@ def test_an_unknown_option_shows_its_commands_usage_and_the_nearest_option(
     assert says in err
 
 
+@pytest.mark.parametrize("option", ["-o", "-D"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["bookie"],
+        ["config", "check"],
+        ["shell", "{}", "simpletest"],
+        *(["ledger", action, "{}", "7"] for action in ("show", "delete")),
+        *(["ledger", action] for action in ("create", "write", "list")),
+    ],
+    ids=" ".join,
+)
+def test_a_setting_follows_either_letter_where_o_means_nothing_else(
+    words: list[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key that does not exist shows that the setting arrived, before anything is connected to."""
+    setting = [option, "bokiePort=1", option, "bookieId=x"]
+    at = words.index("{}") if "{}" in words else len(words)
+    assert main([*words[:at], *setting, *words[at + 1 :]]) == EXIT_FAILURE
+    assert "unknown key 'bokiePort'; did you mean bookiePort?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "as_json"),
+    [
+        (["ledger", "show", "7"], False),
+        (["ledger", "--json", "show", "7"], True),
+        (["ledger", "show", "7", "--json"], True),
+        (["ledger", "-J", "read", "7"], True),
+        (["ledger", "read", "-J", "7"], True),
+        (["shell", "listbookies"], False),
+        (["shell", "--json", "listbookies"], True),
+        (["shell", "listbookies", "--json"], True),
+    ],
+)
+def test_json_is_asked_for_before_or_after_the_action(
+    words: list[str], as_json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[argparse.Namespace] = []
+    monkeypatch.setattr(f"bookkeeper.cli.{words[0]}.command.run", seen.append)
+    assert main(words) == EXIT_OK
+    assert seen[0].json is as_json
+
+
 def test_a_message_does_not_name_a_function_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
     def _positive(text: str) -> int:
         return int(text)
