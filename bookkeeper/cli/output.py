@@ -36,6 +36,16 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def counted(number: int, one: str, several: str | None = None) -> str:
+    """`1 entry`, `1,000 entries`: a number and what it counts. several: `one` with an s unless given."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+def entries(number: int) -> str:
+    """`1 entry`, `1,000 entries`."""
+    return counted(number, "entry", "entries")
+
+
 def print_json(value: object) -> None:
     """One JSON document on standard output; bytes as Latin-1 text, mappings and sequences as they are."""
     print(json.dumps(value, default=_plain, indent=2, sort_keys=False))
@@ -43,7 +53,12 @@ def print_json(value: object) -> None:
 
 def print_json_line(value: object) -> None:
     """One JSON value on a line of its own (`-J`, streams)."""
-    print(json.dumps(value, default=_plain, separators=(",", ":")))
+    print(json_line(value))
+
+
+def json_line(value: object) -> str:
+    """The same as text: the one form of all JSON lines, text as it is rather than escaped."""
+    return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"))
 
 
 def _plain(value: object) -> object:

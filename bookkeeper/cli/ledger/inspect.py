@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import connect, digest_type_of
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, confirm, note, print_json, print_json_line
+from bookkeeper.cli.output import (
+    EXIT_USAGE,
+    CommandFailed,
+    Progress,
+    confirm,
+    counted,
+    note,
+    print_json,
+    print_json_line,
+)
 from bookkeeper.model import LedgerMetadata
 
 if TYPE_CHECKING:
@@ -106,7 +115,7 @@ def list_ledgers(args: argparse.Namespace) -> int:
                 _print_listed(client.metadata(ledger_id) if args.long else None, ledger_id, as_json=args.json)
             progress.update(count)
     progress.close()
-    note(f"{count:,} ledgers")
+    note(counted(count, "ledger"))
     return 0
 
 

@@ -9,13 +9,12 @@ Format string (as kcat's): %o entry id, %s payload, %S payload size in bytes, %l
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, json_line
 
 CHUNK_SIZE = 256 * 1024
 _LENGTH = struct.Struct(">I")
@@ -99,7 +98,7 @@ def _json_line(ledger_id: int, entry_id: int, payload: bytes) -> bytes:
         value["payload"] = payload.decode()
     except UnicodeDecodeError:
         value["payload_hex"] = payload.hex()
-    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+    return json_line(value).encode() + b"\n"
 
 
 def _piece(match: re.Match[str], whole: str) -> Formatter:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bookkeeper.cli.connection import client_settings, connect
 from bookkeeper.cli.ledger.inspect import new_ledger
 from bookkeeper.cli.ledger.lines import chunks_of, formatter_of, read_length_prefixed, read_lines
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, note, print_json
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, counted, entries, note, print_json
 
 if TYPE_CHECKING:
     from bookkeeper.client.reader import Entry
@@ -51,7 +51,7 @@ def write(args: argparse.Namespace) -> int:
         print_json({"ledger_id": ledger.id, "entries": written, "length": size})
     else:
         print(ledger.id)
-        note(f"{written:,} entries, {size:,} bytes")
+        note(f"{entries(written)}, {counted(size, 'byte')}")
     return 0
 
 
@@ -84,7 +84,7 @@ def read(args: argparse.Namespace) -> int:
                 last = min(last, first + args.count - 1)
             total = max(0, last - first + 1)
             printed = _print(args, handle.batches(first, last) if total else (), total)
-    note(f"{printed:,} entries of ledger {args.ledger_id}")
+    note(f"{entries(printed)} of ledger {args.ledger_id}")
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from bookkeeper.cli.output import EXIT_OK, CommandFailed, Progress
+from bookkeeper.cli.output import EXIT_OK, CommandFailed, Progress, entries
 from bookkeeper.cli.shell.base import ShellCommand, connect
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.model import BookieId
@@ -49,7 +49,7 @@ def _simpletest(args: argparse.Namespace) -> int:
         progress.close()
         _read_back(client, ledger.id, count)
         client.delete(ledger.id)
-    print(f"{count} entries written to ledger {ledger.id} and read back in {time.perf_counter() - started:.2f} s")
+    print(f"{entries(count)} written to ledger {ledger.id} and read back in {time.perf_counter() - started:.2f} s")
     return EXIT_OK
 
 
@@ -60,7 +60,7 @@ def _payload(number: int) -> bytes:
 def _read_back(client: BlockingBookKeeper, ledger_id: int, count: int) -> None:
     with client.open(ledger_id, password=PASSWORD) as ledger:
         if ledger.last_add_confirmed != count - 1:
-            raise CommandFailed(f"ledger {ledger_id} ends at entry {ledger.last_add_confirmed}, wrote {count} entries")
+            raise CommandFailed(f"ledger {ledger_id} ends at entry {ledger.last_add_confirmed}, wrote {entries(count)}")
         for entry in ledger.entries():
             if entry.payload != _payload(entry.entry_id):
                 raise CommandFailed(f"entry {entry.entry_id} of ledger {ledger_id} came back as {entry.payload!r}")
@@ -87,7 +87,7 @@ def _bookiesanity(args: argparse.Namespace) -> int:
             ledger.append_many([_payload(number) for number in range(args.entries)])
         _read_back(client, ledger.id, args.entries)
         client.delete(ledger.id)
-    print(f"bookie {bookie_id} wrote and returned {args.entries} entries")
+    print(f"bookie {bookie_id} wrote and returned {entries(args.entries)}")
     return EXIT_OK
 
 

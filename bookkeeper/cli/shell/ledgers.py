@@ -7,7 +7,17 @@ import sys
 from pathlib import Path
 
 from bookkeeper.cli.ledger.inspect import metadata_json, print_metadata
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, confirm, note, print_json
+from bookkeeper.cli.output import (
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandFailed,
+    Progress,
+    confirm,
+    counted,
+    entries,
+    note,
+    print_json,
+)
 from bookkeeper.cli.shell.base import ShellCommand, connect, with_store
 from bookkeeper.cli.shell.onebookie import OneBookie
 from bookkeeper.client.blocking import BlockingBookKeeper
@@ -40,7 +50,7 @@ def _listledgers(args: argparse.Namespace) -> int:
                     print(ledger_id)
             progress.update(seen)
     progress.close()
-    note(f"{shown:,} ledgers")
+    note(counted(shown, "ledger"))
     return EXIT_OK
 
 
@@ -115,7 +125,7 @@ def _readledger_arguments(parser: argparse.ArgumentParser) -> None:
 def _readledger(args: argparse.Namespace) -> int:
     with connect(args) as client:
         count = _read_from_one(args, client) if args.bookie else _read(args, client)
-    note(f"{count:,} entries")
+    note(entries(count))
     return EXIT_OK
 
 

@@ -15,7 +15,7 @@ from bookkeeper.bookie.journal.replay import list_journals, scan_file
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, log_name, parse_log_name, split_location
 from bookkeeper.bookie.storage.index_format import index_name
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note, print_json, print_table
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, entries, note, print_json, print_table
 from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
 from bookkeeper.cli.shell.local import current_directories
 from bookkeeper.filesystem import RealFileSystem
@@ -108,8 +108,8 @@ def _readjournal(args: argparse.Namespace) -> int:
         kind = "group commits with checksums" if scan.ours else "records without checksums"
         end = f", ends in a torn group: {scan.torn}" if scan.torn else ""
         note(
-            f"{journal_format.file_name(journal_id)}: format {scan.version}, {kind}, {printer.records:,} records, "
-            f"{scan.end:,} bytes{end}"
+            f"{journal_format.file_name(journal_id)}: format {scan.version}, {kind}, "
+            f"{counted(printer.records, 'record')}, {counted(scan.end, 'byte')}{end}"
         )
     return EXIT_OK
 
@@ -182,7 +182,7 @@ def _readlog(args: argparse.Namespace) -> int:
             continue
         count += 1
         _print_body(record.body or b"", f"{record.offset}:", payload_too=wanted_body)
-    note(f"{path}: {count:,} entries")
+    note(f"{path}: {entries(count)}")
     return EXIT_OK
 
 
@@ -200,7 +200,8 @@ def _readlogmetadata(args: argparse.Namespace) -> int:
         print_json({"path": path, "version": header.version, "source": source, "ledgers": ledgers})
     else:
         print_table(("ledger", "bytes"), sorted(ledgers.items()))
-    note(f"{path}: version {header.version}, {len(ledgers):,} ledgers, {sum(ledgers.values()):,} bytes ({source})")
+    size = counted(sum(ledgers.values()), "byte")
+    note(f"{path}: version {header.version}, {counted(len(ledgers), 'ledger')}, {size} ({source})")
     return EXIT_OK
 
 
@@ -257,7 +258,7 @@ def _listfilesondisc(args: argparse.Namespace) -> int:
     for kind, path in _files(args):
         count += 1
         sys.stdout.write(f"{kind:<9}  {path}\n")
-    note(f"{count:,} files")
+    note(counted(count, "file"))
     return EXIT_OK
 
 

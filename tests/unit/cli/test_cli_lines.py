@@ -143,4 +143,5 @@ def test_json_lines_hold_text_as_text_and_the_rest_as_hex(payload: bytes, field:
     line = formatter_of(text_format=None, json_lines=True, length_prefixed=False)(7, 42, payload)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
+    assert b" " not in line  # as all JSON lines
     assert json.loads(line) == {"ledger_id": 7, "entry_id": 42, "size": len(payload), **field}

@@ -14,6 +14,8 @@ from bookkeeper.cli.output import (
     CommandFailed,
     Progress,
     confirm,
+    counted,
+    entries,
     note,
     print_json,
     print_json_line,
@@ -53,9 +55,22 @@ def test_json_has_bytes_as_text_and_tuples_as_lists(capsys: pytest.CaptureFixtur
     assert json.loads(capsys.readouterr().out) == {"key": "\xff", "list": [1, 2], "set": [3]}
 
 
+@pytest.mark.parametrize(
+    ("number", "entries_text", "files"),
+    [
+        (0, "0 entries", "0 files"),
+        (1, "1 entry", "1 file"),
+        (2, "2 entries", "2 files"),
+        (1000, "1,000 entries", "1,000 files"),
+    ],
+)
+def test_one_of_a_thing_is_not_several(number: int, entries_text: str, files: str) -> None:
+    assert (entries(number), counted(number, "file")) == (entries_text, files)
+
+
 def test_a_json_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json_line({"a": {"b": ["x\ny"]}})
-    assert capsys.readouterr().out == '{"a":{"b":["x\\ny"]}}\n'
+    print_json_line({"a": {"b": ["x\ny", "ö"]}})
+    assert capsys.readouterr().out == '{"a":{"b":["x\\ny","ö"]}}\n'
 
 
 def test_notes_do_not_go_where_data_goes(capsys: pytest.CaptureFixture[str]) -> None:
