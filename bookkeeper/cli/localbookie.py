@@ -84,16 +84,21 @@ def run_cluster(args: argparse.Namespace, count: int) -> int:
     return EXIT_OK
 
 
-def _check(args: argparse.Namespace, settings: Mapping[str, str], ports: range) -> None:
-    """Refuse what no bookie would start with, in the words of this command line. Raises CommandFailed."""
+def check_bookie_settings(settings: Mapping[str, str]) -> None:
+    """Refuse -o settings that no bookie would start with, before any is started. Raises CommandFailed."""
     from bookkeeper.config import load_server
 
-    if ports and ports[-1] > PORT_MAX:
-        raise CommandFailed(f"--port {args.port}: the port of bookie {len(ports)} would be {ports[-1]}", EXIT_USAGE)
     try:
         load_server(None, {"metadataServiceUri": DEFAULT_URI, **settings})
     except ConfigurationError as error:
         raise CommandFailed(f"-o: {error}", EXIT_USAGE) from error
+
+
+def _check(args: argparse.Namespace, settings: Mapping[str, str], ports: range) -> None:
+    """Refuse what cannot work, in the words of this command line. Raises CommandFailed."""
+    if ports and ports[-1] > PORT_MAX:
+        raise CommandFailed(f"--port {args.port}: the port of bookie {len(ports)} would be {ports[-1]}", EXIT_USAGE)
+    check_bookie_settings(settings)
     if args.zookeeper is None:
         require_free(args.zookeeper_port, "--zookeeper-port")
     for port in ports:

@@ -6,6 +6,7 @@ Each is run as an operator runs it, as a process of its own. What they start mus
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -24,10 +25,12 @@ from bookkeeper.cli.demo.history import Stream
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from bookkeeper.cli.perf import calibrate
 from bookkeeper.cli.perf.counters import read_metrics
+from bookkeeper.cli.perf.run import run_workload
+from bookkeeper.cli.perf.worker import Task
 from bookkeeper.embedded import zookeeper as embedded_zookeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
-from bookkeeper.model import BookieId
+from bookkeeper.model import BookieId, DigestType, LedgerState
 from tests.support.cluster import FAST, local_cluster
 from tests.support.command_line import CommandLine, start
 
@@ -122,7 +125,10 @@ def test_standalone_keeps_its_data_and_its_bookies_identity(services: list[Servi
     assert second.end(signal.SIGINT) == EXIT_OK
 
 
-def test_a_bookie_that_dies_is_told_and_the_others_go_on(services: list[Service], zookeeper: Any) -> None:
+def test_a_bookie_that_dies_is_told_and_the_others_go_on(
+    services: list[Service], zookeeper: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     services.append(service := local_bookies(zookeeper, 2))
     uri = service.wait_for(r"Cluster is up: (\S+)\n")[1]
     service.wait_for("Ctrl-C stops everything")
@@ -338,12 +344,75 @@ def test_perf_writes_then_reads_what_it_wrote(
     (read,) = json.loads(run("perf", "read", *shared, "-ledger", write["ledger_ids"][0]).out)
     assert (read["workload"], read["protocol"]) == ("read", 2)
     assert read["operations_per_s"] > 0
-    assert "empty" in _read_of_an_empty_ledger(cluster, run)
 
 
-def _read_of_an_empty_ledger(cluster: LocalCluster, run: CommandLine) -> str:
-    ledger = run("ledger", "create", "--uri", cluster.uri).out.strip()
-    return run("perf", "read", "--uri", cluster.uri, "-time", 1, "-ledger", ledger, code=EXIT_FAILURE).err
+@pytest.mark.usefixtures("short_calibration")
+def test_perf_reads_an_open_ledger_without_disturbing_its_writer(
+    cluster: LocalCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And reports what it read: sizes and quorums are the ledger's, not defaults of the command."""
+    run = CommandLine(capfd, monkeypatch)
+    with connect(cluster.uri) as client:
+        with client.create(ensemble=2, write_quorum=2, ack_quorum=1, digest=DigestType.MAC) as ledger:
+            ledger.append_many([b"seven b"] * 50)
+            ledger.append(b"seven b")  # tells the bookies that those before are confirmed
+            outcome = run("perf", "read", "--uri", cluster.uri, "-time", 1, "-ledger", ledger.id, "--json")
+            assert f"ledger {ledger.id} is still open: reading what is confirmed, up to entry 49 now" in outcome.err
+            assert client.metadata(ledger.id).state is LedgerState.OPEN
+            assert ledger.append(b"goes on") == 51
+        assert client.metadata(ledger.id).last_entry_id == 51
+    (read,) = json.loads(outcome.out)
+    assert (read["entry_size"], read["ensemble"], read["write_quorum"], read["ack_quorum"]) == (7, 2, 2, 1)
+    assert read["digest"] == "MAC"
+    assert read["megabytes_per_s"] == pytest.approx(read["operations_per_s"] * 7 / 1e6)
+
+
+def test_ordinary_mistakes_with_perf_are_told_in_one_line(
+    cluster: LocalCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = CommandLine(capfd, monkeypatch)
+    empty = run("ledger", "create", "--uri", cluster.uri).out.strip()
+    with connect(cluster.uri) as client, client.create() as unconfirmed, client.create(password=b"secret") as locked:
+        for words, told in (
+            (("read", "-ledger", 99999), "99999"),
+            (("read", "-ledger", empty), "is empty: nothing to read"),
+            (("read", "-ledger", unconfirmed.id), "nothing of it is confirmed yet"),
+            (("read", "-ledger", locked.id, "-password", "wrong"), "the password is not the one"),
+            (("write", "-ensemble", 9), "-ensemble 9: the cluster has"),
+            (("write", "--uri", f"zk://127.0.0.1:{free_port()}/ledgers", "-D", "zkTimeout=500"), "no answer from"),
+        ):
+            said = run("perf", words[0], "--uri", cluster.uri, *words[1:], code=EXIT_FAILURE).err
+            assert told in said
+            assert "Traceback" not in said
+            assert [line for line in said.splitlines() if not line.startswith("Connection dropped")] == [
+                said.splitlines()[-1]
+            ]
+
+
+def test_what_goes_wrong_in_a_client_process_is_told_in_one_line(
+    cluster: LocalCluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Here the ledger, in practice a bookie, is gone after the checks were passed."""
+    task = Task(uri=cluster.uri, outstanding=10, seconds=1.0, use_v2=True, ledger_ids=(99999,))
+    with pytest.raises(CommandFailed, match="99999"):
+        run_workload(task, clients=2)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
+def test_client_processes_end_with_perf(cluster: LocalCluster, services: list[Service], sign: signal.Signals) -> None:
+    words = ("--uri", cluster.uri, "-time", 3600, "--clients", 2, "-throttle", 10)
+    services.append(service := Service("perf", "write", *words))
+    service.wait_for("measuring for 3600 s")
+    clients = [os.pidfd_open(pid) for pid in service.children]
+    assert len(clients) == 2
+    code = service.end(sign)
+    assert code == (EXIT_INTERRUPTED if sign is not signal.SIGKILL else -signal.SIGKILL)
+    assert service.said.count("\n") == 1
+    for client in clients:
+        ended, _, _ = select.select([client], [], [], TIMEOUT_S)
+        assert ended
+        os.close(client)
 
 
 @pytest.mark.usefixtures("short_calibration")
@@ -353,7 +422,7 @@ def test_perf_bench_runs_a_cluster_of_its_own_and_reads_its_bookies_counters(
     run = CommandLine(capfd, monkeypatch)
     words = ("--sizes", 100, "--windows", 20, "--versions", 2, "-time", 1, "-ledgers", 30)  # more than the window
     outcome = run("perf", "bench", *words, *SETTINGS)
-    legend, calibration, header, write, read = outcome.lines
+    legend, calibration, header, write, read, *_ = outcome.lines
     assert "E=3 Qw=2 Qa=2 digest CRC32C" in legend
     assert "30 ledger(s) each" in legend
     assert re.search(r"echo [\d,]+ frames/s, fdatasync p50 [\d.]+ ms", calibration)

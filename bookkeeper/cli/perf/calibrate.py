@@ -14,6 +14,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import platform
+import signal
 import socket
 import struct
 import sysconfig
@@ -97,6 +98,7 @@ def echo_frames_per_s() -> float:
 
 
 def _echo_connect_and_serve(port: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's; this process ends with its connection
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         rest = b""

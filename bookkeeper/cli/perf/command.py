@@ -4,9 +4,13 @@ examples:
   bookkeeper perf write                                       128-byte entries, 1000 outstanding, 10 s, against --uri
   bookkeeper perf write -entrysize 1024 -throttle 100 -ensemble 3 -quorum 3 -ackQuorum 2 -time 20
   bookkeeper perf write --clients 12                          the classic workload: twelve client processes
-  bookkeeper perf read -ledger 7 -throttle 1000               reads a closed ledger again and again
+  bookkeeper perf read -ledger 7 -throttle 1000               reads a ledger again and again
   bookkeeper perf bench                                       a cluster of its own, every cell of the table
   bookkeeper perf bench --sizes 128 --windows 1000 --json     one cell as JSON
+
+`read` never disturbs a writer: of a ledger that is still open it reads what is confirmed.
+
+exit codes: 0 ok, 1 failure, 2 usage, 130 stopped by Ctrl-C or SIGTERM; the client processes end with this one
 
 Figures of a busy machine mean nothing; quote ratios within one run. Option names are those of Apache's benchmark.
 """
@@ -14,26 +18,37 @@ Figures of a busy machine mean nothing; quote ratios within one run. Option name
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
+import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import (
     DIGESTS,
     add_connection_arguments,
     client_settings,
+    connect,
     digest_type_of,
     parse_settings,
 )
 from bookkeeper.cli.lazy import add_verbose
-from bookkeeper.cli.output import EXIT_OK, note, print_json
+from bookkeeper.cli.ledger.transfer import ENTRY_OVERHEAD_MAX
+from bookkeeper.cli.localbookie import check_bookie_settings
+from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed, note, print_json
 from bookkeeper.cli.perf.calibrate import calibrate
 from bookkeeper.cli.perf.counters import BookieProcess, process_memory_bytes
-from bookkeeper.cli.perf.report import Cell, print_cells, print_legend
+from bookkeeper.cli.perf.report import Cell, print_cells, print_settings
 from bookkeeper.cli.perf.run import run_workload
-from bookkeeper.cli.perf.worker import Task
+from bookkeeper.cli.perf.worker import NewLedgers, Replication, Task
+from bookkeeper.cli.supervise import stopping_on_signals
+
+if TYPE_CHECKING:
+    from bookkeeper.client.blocking import BlockingBookKeeper
+    from bookkeeper.config import ClientSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,24 +56,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     write = actions.add_parser("write", help="append to new ledgers", description="Append to new ledgers.")
     read = actions.add_parser(
-        "read", help="read closed ledgers again and again", description="Read closed ledgers again and again."
+        "read", help="read ledgers again and again", description="Read ledgers again and again, without closing any."
     )
     for single in (write, read):
         add_connection_arguments(single)
         _add_cell(single)
         _add_workload(single)
-    _add_ledger_count(write)
+    write.add_argument("-entrysize", type=_at_least(0), default=128, metavar="BYTES",
+                       help="payload (default: %(default)s)")  # fmt: skip
+    _add_new_ledgers(write)
     read.add_argument(
-        "-ledger", type=int, action="append", required=True, metavar="ID", help="ledger to read, repeatable, required"
-    )
-    read.set_defaults(ledgers=1)
+        "-ledger", type=_at_least(0), action="append", required=True, metavar="ID",
+        help="ledger to read, repeatable, required",
+    )  # fmt: skip
     bench = actions.add_parser(
         "bench",
         help="start a cluster, measure every cell, stop it",
         description="Start a cluster, measure every size x window x protocol version, stop it.",
     )
     _add_workload(bench)
-    _add_ledger_count(bench)
+    _add_new_ledgers(bench)
     add_verbose(bench)
     bench.add_argument("--sizes", type=_numbers, default=[128, 1024, 10240], metavar="BYTES,...",
                        help="payload bytes (default: 128,1024,10240)")  # fmt: skip
@@ -66,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="in flight per client process (default: 1,100,1000,5000)")  # fmt: skip
     bench.add_argument("--versions", type=_versions, default=[2, 3], metavar="V,...",
                        help="protocol versions (default: 2,3)")  # fmt: skip
-    bench.add_argument("--bookies", type=int, default=3, metavar="N", help="(default: %(default)s)")
+    bench.add_argument("--bookies", type=_at_least(1), default=3, metavar="N", help="(default: %(default)s)")
     bench.add_argument("--directory", type=Path, metavar="DIR",
                        help="for the data; its disk is what is measured (default: temporary)")  # fmt: skip
     bench.add_argument("--no-reads", action="store_true", help="writes only")
@@ -94,97 +111,153 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _at_least_one(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: at least 1")
+def _at_least(minimum: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if (value := int(text)) < minimum:
+            raise argparse.ArgumentTypeError(f"{text}: at least {minimum}")
+        return value
+
     return number
+
+
+def _duration(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (seconds := float(text)) < math.inf:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
 
 
 def _add_cell(parser: argparse.ArgumentParser) -> None:
     """What is one cell of the table; `bench` goes through many."""
     group = parser.add_argument_group("cell")
-    group.add_argument("-entrysize", type=int, default=128, metavar="BYTES", help="payload (default: %(default)s)")
-    group.add_argument("-throttle", "--outstanding", type=_at_least_one, default=1000, metavar="N", dest="outstanding",
+    group.add_argument("-throttle", "--outstanding", type=_at_least(1), default=1000, metavar="N", dest="outstanding",
                        help="in flight per client process (default: %(default)s)")  # fmt: skip
     group.add_argument("-useV2", type=_boolean, default=True, metavar="BOOL", help="protocol v2 (default: true)")
     group.add_argument("--calibrate-on", type=Path, metavar="DIR",
                        help="disk to calibrate on (default: that of temporary files)")  # fmt: skip
 
 
-def _add_ledger_count(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-ledgers", type=_at_least_one, default=1, metavar="N",
-                        help="that each client process writes in turn (default: %(default)s)")  # fmt: skip
+def _add_new_ledgers(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("ledgers that are written")
+    group.add_argument("-ensemble", type=_at_least(1), default=3, metavar="E", help="bookies (default: %(default)s)")
+    group.add_argument("-quorum", type=_at_least(1), default=2, metavar="QW", help="copies (default: %(default)s)")
+    group.add_argument("-ackQuorum", type=_at_least(1), default=2, metavar="QA",
+                       help="copies to wait for (default: %(default)s)")  # fmt: skip
+    group.add_argument("-ledgers", type=_at_least(1), default=1, metavar="N",
+                       help="that each client process writes in turn (default: %(default)s)")  # fmt: skip
+    group.add_argument("-warmupMessages", type=_at_least(0), default=1000, metavar="N",
+                       help="entries before the time runs, at least one a ledger (default: %(default)s)")  # fmt: skip
+    group.add_argument("--digest", choices=DIGESTS, default="crc32c", help="checksum (default: %(default)s)")
 
 
 def _add_workload(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("workload")
-    group.add_argument("-ensemble", type=int, default=3, metavar="E", help="bookies (default: %(default)s)")
-    group.add_argument("-quorum", type=int, default=2, metavar="QW", help="copies (default: %(default)s)")
-    group.add_argument("-ackQuorum", type=int, default=2, metavar="QA",
-                       help="copies to wait for (default: %(default)s)")  # fmt: skip
-    group.add_argument("-time", type=float, default=10.0, metavar="SECONDS",
+    group.add_argument("-time", type=_duration, default=10.0, metavar="SECONDS",
                        help="a cell; the first quarter is not counted (default: %(default)g)")  # fmt: skip
-    group.add_argument("-warmupMessages", type=int, default=1000, metavar="N",
-                       help="entries before the time runs, at least one a ledger (default: %(default)s)")  # fmt: skip
-    group.add_argument("--digest", choices=DIGESTS, default="crc32c", help="checksum (default: %(default)s)")
-    group.add_argument("-password", default="", metavar="TEXT", help="the ledgers' (default: none)")
-    group.add_argument("--clients", type=_at_least_one, default=1, metavar="N",
+    group.add_argument("-password", metavar="TEXT", help="the ledgers' (default: the setting passwd, else none)")
+    group.add_argument("--clients", type=_at_least(1), default=1, metavar="N",
                        help="client processes (default: %(default)s)")  # fmt: skip
     group.add_argument("--json", action="store_true", help="JSON instead of a table")
 
 
-def _writing(args: argparse.Namespace, uri: str, entry_size: int, outstanding: int, *, use_v2: bool) -> Task:
-    return Task(
-        uri=uri,
-        kind="write",
-        ensemble=args.ensemble,
-        write_quorum=args.quorum,
-        ack_quorum=args.ackQuorum,
-        entry_size=entry_size,
-        outstanding=outstanding,
-        ledgers=args.ledgers,
-        seconds=args.time,
-        warmup_entries=args.warmupMessages,
-        use_v2=use_v2,
-        digest=digest_type_of(args.digest).name,
-        password=args.password,
-    )
+def _new_ledgers(args: argparse.Namespace, entry_size: int, warmup_entries: int) -> NewLedgers:
+    replication = Replication(args.ensemble, args.quorum, args.ackQuorum, digest_type_of(args.digest).name)
+    return NewLedgers(replication, entry_size, args.ledgers, warmup_entries)
+
+
+def _check_new_ledgers(args: argparse.Namespace, settings: ClientSettings, entry_size: int) -> None:
+    """Refuse what no cluster could store. Raises CommandFailed."""
+    if not args.ensemble >= args.quorum >= args.ackQuorum:
+        raise CommandFailed(
+            f"-ensemble {args.ensemble} -quorum {args.quorum} -ackQuorum {args.ackQuorum}: "
+            "need ensemble >= quorum >= ackQuorum",
+            EXIT_USAGE,
+        )
+    if entry_size > (limit := settings.frame_size_max - ENTRY_OVERHEAD_MAX):
+        raise CommandFailed(f"an entry of {entry_size} bytes does not fit into a frame; at most {limit}", EXIT_USAGE)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen measurement and print it."""
-    if args.action == "bench":
-        cells = list(_bench(args))
-    else:
-        uri = client_settings(args).metadata_service_uri
-        task = _writing(args, uri, args.entrysize, args.outstanding, use_v2=args.useV2)
-        if args.action == "read":
-            task = task.reading(args.ledger)
-        directory = args.calibrate_on or Path(tempfile.gettempdir())
-        cell = run_workload(task, clients=args.clients)
-        cells = [dataclasses.replace(cell, calibration=calibrate(directory))]
+    with stopping_on_signals(EXIT_INTERRUPTED):
+        cells = list(_bench(args)) if args.action == "bench" else [_measure(args)]
     if args.json:
         print_json([cell.to_json() for cell in cells])
         return EXIT_OK
-    print_legend(cells[0])
+    print_settings(cells[0])
     print_cells(cells)
     if args.action == "write":
         note(f"ledgers written: {' '.join(map(str, cells[0].ledger_ids))}")
     return EXIT_OK
 
 
+def _measure(args: argparse.Namespace) -> Cell:
+    """One cell against a cluster that runs already. What cannot work is found before a client process starts."""
+    settings = client_settings(args)
+    task = Task(
+        uri=settings.metadata_service_uri,
+        outstanding=args.outstanding,
+        seconds=args.time,
+        use_v2=args.useV2,
+        password=args.password,
+        conf=None if args.conf is None else str(args.conf),
+        defines=parse_settings(args.defines),
+        verbose="verbose" in args,
+    )
+    if args.action == "read":
+        with connect(args) as client:
+            for ledger_id in args.ledger:
+                _check_readable(client, ledger_id, args.password)
+        task = task.reading(args.ledger)
+    else:
+        _check_new_ledgers(args, settings, args.entrysize)
+        with connect(args) as client:
+            writable = len(client.available_bookies().writable)
+        if writable < args.ensemble:
+            raise CommandFailed(f"-ensemble {args.ensemble}: the cluster has {writable} writable bookie(s) now")
+        task = dataclasses.replace(task, new=_new_ledgers(args, args.entrysize, args.warmupMessages))
+    cell = run_workload(task, clients=args.clients)
+    return dataclasses.replace(cell, calibration=calibrate(args.calibrate_on or Path(tempfile.gettempdir())))
+
+
+def _check_readable(client: BlockingBookKeeper, ledger_id: int, password: str | None) -> None:
+    """Make sure that there is something to read. Raises CommandFailed, and what opening a ledger raises."""
+    ledger = client.open_without_recovery(ledger_id, None if password is None else password.encode())
+    last = ledger.last_add_confirmed
+    if last < 0:
+        what = "is empty" if ledger.closed else "is still open, and nothing of it is confirmed yet"
+        raise CommandFailed(f"ledger {ledger_id} {what}: nothing to read")
+    if not ledger.closed:
+        note(f"ledger {ledger_id} is still open: reading what is confirmed, up to entry {last} now; it stays open")
+
+
 def _bench(args: argparse.Namespace) -> Iterator[Cell]:
+    from bookkeeper.config import ClientSettings
     from bookkeeper.embedded.cluster import LocalCluster
 
-    settings = {"httpServerEnabled": "true", "httpServerPort": "0", **parse_settings(args.settings)}
+    _check_new_ledgers(args, ClientSettings(), max(args.sizes))
+    if args.ensemble > args.bookies:
+        raise CommandFailed(
+            f"-ensemble {args.ensemble}: that many bookies are needed, --bookies is {args.bookies}", EXIT_USAGE
+        )
+    given = parse_settings(args.settings)
+    check_bookie_settings(given)
+    settings = {"httpServerEnabled": "true", "httpServerPort": "0", **given}
     with LocalCluster(args.bookies, directory=args.directory, settings=settings) as cluster:
         bookies = [BookieProcess(bookie.pid, bookie.metrics_url) for bookie in cluster.bookies]
         note(f"bookies are up, idle memory {_memory(bookies)}")
         for version, size in itertools.product(args.versions, args.sizes):
             calibration = calibrate(cluster.directory)
             for window in args.windows:
-                write = _writing(args, cluster.uri, size, window, use_v2=version == 2)
-                write = dataclasses.replace(write, warmup_entries=min(args.warmupMessages, window * 50))
+                write = Task(
+                    uri=cluster.uri,
+                    outstanding=window,
+                    seconds=args.time,
+                    use_v2=version == 2,
+                    new=_new_ledgers(args, size, min(args.warmupMessages, window * 50)),
+                    password=args.password,
+                    verbose="verbose" in args,
+                )
                 note(f"write {size} B x {window}, v{version}")
                 cell = run_workload(write, clients=args.clients, bookies=bookies, calibration=calibration)
                 yield cell

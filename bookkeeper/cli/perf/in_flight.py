@@ -69,7 +69,7 @@ class LedgerWriters:
                     count = left
                 left -= count
                 if self._limit is None:
-                    self._measurement.add(count, began, now)
+                    self._measurement.add(count, began, now, payload_size=count * len(self._payload))
             self._acknowledged += len(acknowledged)
             self._refill(len(acknowledged), now)
 
@@ -101,7 +101,9 @@ class _Written:
 
 
 class LedgerReaders:
-    """Keeps reads of `window` entries in flight over closed ledgers, each from its start again and again.
+    """Keeps reads of `window` entries in flight over ledgers, each from its start again and again.
+
+    Of a ledger that is still written, what is confirmed is read.
 
     The window is split into ranges of at most RANGE_MAX consecutive entries; a range that is complete is asked for
     again, of the next ledger, from where that one stands.
@@ -133,7 +135,7 @@ class LedgerReaders:
     def _on_read(self, entries: list[Entry], size: int, began: float) -> None:
         now = time.perf_counter()
         self._running -= 1
-        self._measurement.add(len(entries), began, now)
+        self._measurement.add(len(entries), began, now, payload_size=sum(len(entry.payload) for entry in entries))
         if now < self._measurement.finish_at:
             self._read(size)
         elif not self._running and not self.finished.called:

@@ -21,7 +21,7 @@ class Measurement:
         self._seconds = seconds
         self.done = 0
         self.started = self.kept_from = self.finish_at = 0.0
-        self.kept_done = 0
+        self.kept_done = self.kept_payload_size = 0
         self._cpu_from = 0.0
         self._writes_from = 0
         self._count_writes: Callable[[], int] = int
@@ -34,11 +34,12 @@ class Measurement:
         self.finish_at = now + self._seconds
         self._count_writes = count_writes
 
-    def add(self, count: int, began: float, now: float) -> None:
-        """`count` operations that began at `began` are complete."""
+    def add(self, count: int, began: float, now: float, *, payload_size: int) -> None:
+        """`count` operations that began at `began` are complete. payload_size: of all of them, in bytes."""
         self.done += count
         if self._first_kept is not None:
             self.kept_done += count
+            self.kept_payload_size += payload_size
             self.latencies.add(now - began, count)
         elif now >= self.kept_from:
             # This acknowledgement ends the time before: rates are taken from here on.
@@ -50,6 +51,7 @@ class Measurement:
         kept = self._first_kept is not None
         return {
             "operations": self.kept_done,
+            "payload_size": self.kept_payload_size,
             "seconds": time.perf_counter() - self._first_kept if self._first_kept is not None else 0.0,
             "cpu_s": cpu_seconds() - self._cpu_from if kept else 0.0,
             "writes": self._count_writes() - self._writes_from if kept else 0,

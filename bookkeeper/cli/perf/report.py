@@ -10,12 +10,15 @@ from bookkeeper.cli.output import print_table
 from bookkeeper.cli.perf.calibrate import Calibration
 from bookkeeper.cli.perf.counters import BookieCounters
 from bookkeeper.cli.perf.latency import PERCENTILES, Latencies
-from bookkeeper.cli.perf.worker import Task
+from bookkeeper.cli.perf.worker import Replication, Task
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The outcome of one workload; sums over its client processes."""
+    """The outcome of one workload; sums over its client processes.
+
+    entry_size: payload bytes on average, of what was written or read. replications: of the ledgers that were.
+    """
 
     job: Task
     clients: int
@@ -27,16 +30,18 @@ class Cell:
     bookies: BookieCounters | None
     calibration: Calibration | None
     ledger_ids: tuple[int, ...]
+    entry_size: float
+    replications: tuple[Replication, ...]
 
     @property
     def megabytes_per_s(self) -> float:
         """Payload, 10^6 bytes."""
-        return self.operations_per_s * self.job.entry_size / 1e6
+        return self.operations_per_s * self.entry_size / 1e6
 
     def ratios(self) -> dict[str, float | None]:
         """The machine-independent figures."""
         calibration, bookies = self.calibration, self.bookies
-        copies = self.job.write_quorum if self.job.kind == "write" else 1
+        copies = self.job.new.replication.write_quorum if self.job.new is not None else 1
         values: dict[str, float | None] = {
             "copies_per_echo": None,
             "p50_per_fdatasync": None,
@@ -49,26 +54,26 @@ class Cell:
             values["p50_per_fdatasync"] = self.latencies.percentile(50.0) / calibration.fdatasync_p50_s
         if bookies is not None and self.all_operations:
             values["bookie_cpu_us"] = bookies.cpu_s * 1e6 / self.all_operations
-            if bookies.syncs and self.job.kind == "write":
+            if bookies.syncs and self.job.new is not None:
                 values["entries_per_sync"] = self.all_operations * copies / bookies.syncs
             if bookies.reply_writes is not None:
                 values["bookie_writes_per_operation"] = bookies.reply_writes / self.all_operations
         return values
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the histogram."""
+        """Everything but the histogram. What differs among the ledgers that were read is None."""
         job = self.job
         return {
             "workload": job.kind,
-            "entry_size": job.entry_size,
+            "entry_size": self.entry_size,
             "outstanding": job.outstanding * self.clients,
             "clients": self.clients,
-            "ledgers": job.ledgers,
-            "ensemble": job.ensemble,
-            "write_quorum": job.write_quorum,
-            "ack_quorum": job.ack_quorum,
+            "ledgers": job.ledger_count,
+            **{
+                name: values[0] if len(set(values)) == 1 else None
+                for name, values in zip(Replication._fields, zip(*self.replications, strict=True), strict=True)
+            },
             "protocol": 2 if job.use_v2 else 3,
-            "digest": job.digest,
             "seconds": job.seconds,
             "operations_per_s": self.operations_per_s,
             "megabytes_per_s": self.megabytes_per_s,
@@ -95,12 +100,17 @@ def print_cells(cells: Sequence[Cell]) -> None:
     print_table(HEADER, [_row(cell) for cell in cells])
 
 
-def print_legend(cell: Cell) -> None:
+def print_settings(cell: Cell) -> None:
     """Settings and calibration, without which no figure means anything."""
     job = cell.job
+    replications = " and ".join(
+        f"E={each.ensemble} Qw={each.write_quorum} Qa={each.ack_quorum} digest {each.digest}"
+        for each in cell.replications
+    )
+    durable = ", fdatasync before every answer" if job.new is not None else ""
     print(
-        f"E={job.ensemble} Qw={job.write_quorum} Qa={job.ack_quorum} digest {job.digest}, {cell.clients} client "
-        f"process(es), {job.ledgers} ledger(s) each, {job.seconds:g} s a cell, fdatasync before every answer"
+        f"{replications}, {cell.clients} client process(es), {job.ledger_count} ledger(s) each, {job.seconds:g} s a "
+        f"cell{durable}"
     )
     calibration = cell.calibration
     if calibration is not None:
@@ -116,7 +126,7 @@ def _row(cell: Cell) -> list[str]:
     milliseconds = [f"{cell.latencies.percentile(percent) * 1e3:.2f}" for percent in PERCENTILES]
     return [
         cell.job.kind,
-        str(cell.job.entry_size),
+        f"{cell.entry_size:.0f}",
         str(cell.job.outstanding * cell.clients),
         "2" if cell.job.use_v2 else "3",
         f"{cell.operations_per_s:,.0f}",

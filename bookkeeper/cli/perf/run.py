@@ -1,4 +1,7 @@
-"""Runs one workload: starts the client processes, lets them measure together, sums them up."""
+"""Runs one workload: starts the client processes, lets them measure together, sums them up.
+
+They do not outlive this process, however it ends: what nobody waits for must not go on writing. Thread: main.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.cli.output import CommandFailed, note
 from bookkeeper.cli.perf.calibrate import Calibration
 from bookkeeper.cli.perf.counters import BookieProcess, snapshot
 from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.cli.perf.report import Cell
-from bookkeeper.cli.perf.worker import Task
+from bookkeeper.cli.perf.worker import Replication, Task
+from bookkeeper.embedded.process import dying_with_parent, ending
 
 END_TIMEOUT_S = 30
 """For a client process to close its ledgers' client after its result."""
@@ -24,13 +28,16 @@ def run_workload(
     job: Task, *, clients: int = 1, bookies: Sequence[BookieProcess] = (), calibration: Calibration | None = None
 ) -> Cell:
     """Measure `job` with `clients` processes, each with the job's window. Raises CommandFailed when one fails."""
-    command = [sys.executable, "-m", "bookkeeper.cli.perf.worker", job.to_json()]
+    command = dying_with_parent([sys.executable, "-m", "bookkeeper.cli.perf.worker", job.to_json()])
+    processes: list[subprocess.Popen[str]] = []
     with contextlib.ExitStack() as stack:
-        processes = [
-            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-            for _ in range(clients)
-        ]
-        stack.callback(_kill, processes)  # before their contexts wait for them
+        stack.callback(_end, processes)
+        for _ in range(clients):
+            # A session of its own, so that Ctrl-C reaches this process, which ends them.
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            )
+            processes.append(process)
         for process in processes:
             _read_line(process, "ready")
         before = snapshot(bookies)
@@ -38,6 +45,7 @@ def run_workload(
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
+        note(f"measuring for {job.seconds:g} s: {', '.join(f'process {process.pid}' for process in processes)}")
         results = [_read_line(process, "operations") for process in processes]
         after = snapshot(bookies)
         for process in processes:
@@ -53,22 +61,29 @@ def run_workload(
         client_cpu_us=sum(result["cpu_s"] for result in results) * 1e6 / operations,
         client_writes_per_operation=sum(result["writes"] for result in results) / operations,
         all_operations=sum(result["all_operations"] for result in results),
+        entry_size=sum(result["payload_size"] for result in results) / operations,
+        replications=tuple(sorted({Replication(*each) for result in results for each in result["replications"]})),
         bookies=after.since(before) if after is not None and before is not None else None,
         calibration=calibration,
         ledger_ids=tuple(ledger_id for result in results for ledger_id in result["ledger_ids"]),
     )
 
 
-def _kill(processes: list[subprocess.Popen[str]]) -> None:
+def _end(processes: list[subprocess.Popen[str]]) -> None:
     for process in processes:
         process.kill()  # does nothing to one that has ended
+    for process in processes:
+        with process:  # closes its pipes, and waits
+            pass
 
 
 def _read_line(process: subprocess.Popen[str], wanted: str) -> dict[str, Any]:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise CommandFailed(f"a client process ended with code {process.wait()} before it was done; see above")
+        raise CommandFailed(f"a client process {ending(process.wait())} before it was done; see above")
     value: dict[str, Any] = json.loads(line)
+    if "error" in value:
+        raise CommandFailed(value["error"])
     assert wanted in value, value
     return value

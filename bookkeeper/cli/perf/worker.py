@@ -1,7 +1,8 @@
-"""One client process of a measurement. Started by `command.py`; reads its task as JSON from the command line.
+"""One client process of a measurement. Started by `run.py`; reads its task as JSON from the command line.
 
 Protocol with the parent, one JSON document a line: after warming up it prints {"ready": true} and waits for a line on
-standard input, so that all workers measure at the same time; at the end it prints its result.
+standard input, so that all workers measure at the same time; at the end it prints its result. {"error": "..."} instead
+of either says in words what went wrong.
 
 `outstanding` entries are in flight at all times, over all ledgers together (see `in_flight`); what an acknowledgement
 frees is refilled at once. Latency: from the call that appends (or asks) to the acknowledgement (or the verified
@@ -14,9 +15,11 @@ import itertools
 import json
 import random
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from twisted.internet import task
 from twisted.internet.defer import Deferred, gatherResults
@@ -24,11 +27,14 @@ from twisted.internet.threads import deferToThread
 
 from bookkeeper.cli.perf.in_flight import RANGE_MAX, LedgerReaders, LedgerWriters
 from bookkeeper.cli.perf.measurement import Measurement
-from bookkeeper.model import DigestType
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.model import DigestType, LedgerMetadata
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
+    from bookkeeper.client.reader import ReadHandle
     from bookkeeper.client.writer import WriteHandle
+    from bookkeeper.config import ClientSettings
 
 CONCURRENT_MAX = 100
 """Ledgers created, opened or closed at once."""
@@ -37,28 +43,63 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What one worker does. Sizes in bytes, times in seconds. outstanding: over all ledgers of the worker together."""
+class Replication(NamedTuple):
+    """How a ledger is replicated and checked. digest: a DigestType's name, "unknown" for ledgers older than 4.2."""
 
-    uri: str
-    kind: str
     ensemble: int
     write_quorum: int
     ack_quorum: int
-    entry_size: int
-    outstanding: int
-    ledgers: int
-    seconds: float
-    warmup_entries: int
-    use_v2: bool
     digest: str
-    password: str
+
+    @classmethod
+    def of(cls, metadata: LedgerMetadata) -> Replication:
+        """That of a ledger."""
+        digest = metadata.digest_type.name if metadata.digest_type is not None else "unknown"
+        return cls(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class NewLedgers:
+    """What one worker writes. entry_size: payload bytes. warmup_entries: over all its ledgers together."""
+
+    replication: Replication
+    entry_size: int
+    count: int
+    warmup_entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one worker does: writes `new` ledgers, or reads those of `ledger_ids`.
+
+    outstanding: entries in flight over all ledgers of the worker together. password: None is the settings'.
+    conf, defines: the client settings, as on the command line. verbose: show where an error came from.
+    """
+
+    uri: str
+    outstanding: int
+    seconds: float
+    use_v2: bool
+    new: NewLedgers | None = None
     ledger_ids: tuple[int, ...] = ()
+    password: str | None = None
+    conf: str | None = None
+    defines: Mapping[str, str] = field(default_factory=dict)
+    verbose: bool = False
+
+    @property
+    def kind(self) -> str:
+        """ "write" or "read"."""
+        return "read" if self.new is None else "write"
+
+    @property
+    def ledger_count(self) -> int:
+        """Of one worker."""
+        return len(self.ledger_ids) if self.new is None else self.new.count
 
     def reading(self, ledger_ids: Sequence[int]) -> Task:
         """The same, with each worker reading all of these ledgers."""
-        return replace(self, kind="read", ledger_ids=tuple(ledger_ids), ledgers=len(ledger_ids))
+        return replace(self, new=None, ledger_ids=tuple(ledger_ids))
 
     def to_json(self) -> str:
         """For the command line of the worker."""
@@ -68,6 +109,8 @@ class Task:
     def from_json(cls, text: str) -> Task:
         """The inverse."""
         values = json.loads(text)
+        if (new := values["new"]) is not None:
+            values["new"] = NewLedgers(**{**new, "replication": Replication(*new["replication"])})
         return cls(**{**values, "ledger_ids": tuple(values["ledger_ids"])})
 
 
@@ -85,57 +128,89 @@ async def _concurrently(begin: Callable[[T], Deferred[U]], items: Iterable[T]) -
     return results
 
 
-async def _write(client: LedgerClient, job: Task, measurement: Measurement) -> dict[str, Any]:
+async def _write(client: LedgerClient, job: Task, new: NewLedgers, measurement: Measurement) -> dict[str, Any]:
+    replication = new.replication
+
     def create(_: int) -> Deferred[WriteHandle]:
         return client.create(
-            ensemble=job.ensemble,
-            write_quorum=job.write_quorum,
-            ack_quorum=job.ack_quorum,
-            digest=DigestType[job.digest],
-            password=job.password.encode(),
+            ensemble=replication.ensemble,
+            write_quorum=replication.write_quorum,
+            ack_quorum=replication.ack_quorum,
+            digest=DigestType[replication.digest],
+            password=_password(job),
         )
 
-    handles = await _concurrently(create, range(job.ledgers))
-    payload = random.Random(1).randbytes(job.entry_size)
+    handles = await _concurrently(create, range(new.count))
+    payload = random.Random(1).randbytes(new.entry_size)
     writers = LedgerWriters(handles, payload, job.outstanding, measurement)
-    await writers.run(max(job.warmup_entries, job.ledgers))  # none stays empty: an empty one cannot be read
+    await writers.run(max(new.warmup_entries, new.count))  # none stays empty: an empty one cannot be read
     await _say_ready_and_wait()
     measurement.start(lambda: client.transport_writes)
     await writers.run()
     result = measurement.stop()
     await _concurrently(lambda handle: handle.close(), handles)
-    return {**result, "ledger_ids": [handle.ledger_id for handle in handles]}
+    return {**result, **_what_was_used(handles)}
 
 
 async def _read(client: LedgerClient, job: Task, measurement: Measurement) -> dict[str, Any]:
-    password = job.password.encode()
-    handles = await _concurrently(lambda ledger_id: client.open(ledger_id, password=password), job.ledger_ids)
-    for handle in handles:
-        if handle.last_add_confirmed < 0:
-            raise ValueError(f"ledger {handle.ledger_id} is empty: nothing to read")
+    # Without recovery: that would fence whoever writes the ledger, and a measurement must not.
+    handles = await _concurrently(
+        lambda ledger_id: client.open_without_recovery(ledger_id, _password(job)), job.ledger_ids
+    )
     await _concurrently(lambda handle: handle.read(0, min(handle.last_add_confirmed, RANGE_MAX - 1)), handles)
     await _say_ready_and_wait()
     measurement.start(lambda: client.transport_writes)
     await LedgerReaders(handles, job.outstanding, measurement).run()
-    return {**measurement.stop(), "ledger_ids": job.ledger_ids}
+    return {**measurement.stop(), **_what_was_used(handles)}
+
+
+def _password(job: Task) -> bytes | None:
+    return None if job.password is None else job.password.encode()
+
+
+def _what_was_used(handles: Sequence[WriteHandle | ReadHandle]) -> dict[str, Any]:
+    return {
+        "ledger_ids": [handle.ledger_id for handle in handles],
+        "replications": sorted({Replication.of(handle.metadata) for handle in handles}),
+    }
+
+
+def _settings(job: Task) -> ClientSettings:
+    from bookkeeper.config import load_client
+
+    conf = Path(job.conf) if job.conf is not None else None
+    settings = load_client(conf, {**job.defines, "metadataServiceUri": job.uri}).settings
+    payload_size = job.new.entry_size if job.new is not None else 0
+    return replace(
+        settings,
+        use_v2=job.use_v2,
+        window_entries_max=max(settings.window_entries_max, job.outstanding),
+        window_bytes_max=max(256 << 20, settings.window_bytes_max, job.outstanding * (payload_size + 1024)),
+    )
+
+
+async def _measure(reactor: Any, job: Task) -> dict[str, Any]:
+    from bookkeeper.client.client import connect
+
+    client = await connect(job.uri, reactor, _settings(job))
+    measurement = Measurement(job.seconds)
+    try:
+        if job.new is not None:
+            return await _write(client, job, job.new, measurement)
+        return await _read(client, job, measurement)
+    finally:
+        await client.close()
 
 
 async def _run(reactor: Any, job: Task) -> None:
-    from bookkeeper.client.client import connect
-    from bookkeeper.config import ClientSettings
-
-    settings = ClientSettings(
-        metadata_service_uri=job.uri,
-        use_v2=job.use_v2,
-        window_entries_max=max(10_000, job.outstanding),
-        window_bytes_max=max(256 << 20, job.outstanding * (job.entry_size + 1024)),
-    )
-    client = await connect(job.uri, reactor, settings)
-    measurement = Measurement(job.seconds)
     try:
-        result = await (_write if job.kind == "write" else _read)(client, job, measurement)
-    finally:
-        await client.close()
+        result = await _measure(reactor, job)
+    except Exception as error:  # noqa: BLE001 - the edge of this process: the parent says it in one line
+        if job.verbose:
+            traceback.print_exc()
+        text = str(error)
+        expected = isinstance(error, BookKeeperError | OSError) and text
+        result = {"error": text if expected else f"{type(error).__name__}: {text}"}
     print(json.dumps(result), flush=True)
 
 

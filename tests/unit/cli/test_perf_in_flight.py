@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.cli.perf.in_flight import RANGE_MAX, LedgerReaders, LedgerWriters
 from bookkeeper.cli.perf.measurement import Measurement
+from bookkeeper.client.reader import Entry
 
 SECONDS = 8.0
 
@@ -102,13 +103,20 @@ def test_latency_is_that_of_each_burst(advance: Callable[[float], None]) -> None
     ledger = WrittenLedger()
     measurement = running()
     added: list[tuple[int, float, float]] = []
-    measurement.add = lambda count, began, now: added.append((count, began, now))  # type: ignore[method-assign]
+    sizes: list[int] = []
+
+    def add(count: int, began: float, now: float, *, payload_size: int) -> None:
+        added.append((count, began, now))
+        sizes.append(payload_size)
+
+    measurement.add = add  # type: ignore[method-assign]
     writers_of([ledger], 4, measurement).run()
     advance(1.0)
     ledger.acknowledge(3)
     advance(1.0)
     ledger.acknowledge(2)
     assert added == [(3, 100.0, 101.0), (1, 100.0, 102.0), (1, 101.0, 102.0)]
+    assert sizes == [3 * len(b"p"), 1, 1]
 
 
 def test_a_failed_ledger_ends_the_run() -> None:
@@ -127,18 +135,18 @@ class ReadLedger:
     def __init__(self, size: int) -> None:
         self.last_add_confirmed = size - 1
         self.asked: list[tuple[int, int]] = []
-        self.waiting: list[tuple[int, Deferred[list[int]]]] = []
+        self.waiting: list[tuple[int, Deferred[list[Entry]]]] = []
 
-    def read(self, first: int, last: int) -> Deferred[list[int]]:
+    def read(self, first: int, last: int) -> Deferred[list[Entry]]:
         assert 0 <= first <= last <= self.last_add_confirmed
         self.asked.append((first, last))
-        answer: Deferred[list[int]] = Deferred()
+        answer: Deferred[list[Entry]] = Deferred()
         self.waiting.append((last - first + 1, answer))
         return answer
 
-    def answer(self) -> None:
+    def answer(self, payload: bytes = b"p") -> None:
         count, answer = self.waiting.pop(0)
-        answer.callback([0] * count)
+        answer.callback([Entry(0, payload)] * count)
 
     @property
     def in_flight(self) -> int:
@@ -176,3 +184,15 @@ def test_a_ledger_is_read_to_its_end_and_from_its_start_again() -> None:
     for _ in range(3):
         ledger.answer()
     assert ledger.asked == [(0, 99), (100, 199), (200, 249), (0, 99)]
+
+
+def test_what_was_read_is_counted_by_its_own_size(advance: Callable[[float], None]) -> None:
+    ledger = ReadLedger(1_000_000)
+    measurement = running()
+    readers_of([ledger], 10, measurement).run()
+    advance(SECONDS / 2)
+    ledger.answer()  # starts the part that is counted
+    ledger.answer(b"four")
+    ledger.answer(b"")
+    assert measurement.stop()["operations"] == 20
+    assert measurement.stop()["payload_size"] == 10 * 4

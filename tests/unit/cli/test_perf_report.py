@@ -12,24 +12,18 @@ from bookkeeper.cli.perf.calibrate import Calibration
 from bookkeeper.cli.perf.counters import BookieCounters
 from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.cli.perf.measurement import Measurement
-from bookkeeper.cli.perf.report import HEADER, Cell, print_cells
-from bookkeeper.cli.perf.worker import Task
+from bookkeeper.cli.perf.report import HEADER, Cell, print_cells, print_settings
+from bookkeeper.cli.perf.worker import NewLedgers, Replication, Task
 
+REPLICATION = Replication(3, 2, 2, "CRC32C")
 TASK = Task(
     uri="zk://127.0.0.1/ledgers",
-    kind="write",
-    ensemble=3,
-    write_quorum=2,
-    ack_quorum=2,
-    entry_size=1000,
     outstanding=100,
-    ledgers=1,
     seconds=10.0,
-    warmup_entries=0,
     use_v2=True,
-    digest="CRC32C",
-    password="",
+    new=NewLedgers(REPLICATION, entry_size=1000, count=1, warmup_entries=0),
 )
+READ = TASK.reading([3, 5, 8])
 CALIBRATION = Calibration(
     echo_frames_per_s=200_000.0,
     fdatasync_p50_s=0.001,
@@ -54,6 +48,8 @@ def cell_of(**changes: object) -> Cell:
         bookies=BOOKIES,
         calibration=CALIBRATION,
         ledger_ids=(7,),
+        entry_size=1000.0,
+        replications=(REPLICATION,),
     )
     return dataclasses.replace(cell, **changes)
 
@@ -71,7 +67,7 @@ def test_ratios_of_a_write() -> None:
 
 
 def test_a_read_moves_one_copy_and_syncs_nothing() -> None:
-    ratios = cell_of(job=dataclasses.replace(TASK, kind="read")).ratios()
+    ratios = cell_of(job=READ).ratios()
     assert ratios["copies_per_echo"] == 0.25
     assert ratios["entries_per_sync"] is None
 
@@ -97,6 +93,21 @@ def test_the_table_has_a_row_a_cell_and_dashes_for_the_unknown(capsys: pytest.Ca
     assert unknown.split()[-2:] == ["-", "-"]
 
 
+def test_a_read_is_reported_by_what_was_read(capsys: pytest.CaptureFixture[str]) -> None:
+    other = Replication(2, 2, 1, "MAC")
+    read = cell_of(job=READ, entry_size=41.6, replications=(other, REPLICATION))
+    print_settings(read)
+    print_cells([read])
+    settings, _, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert settings == (
+        "E=2 Qw=2 Qa=1 digest MAC and E=3 Qw=2 Qa=2 digest CRC32C, 2 client process(es), 3 ledger(s) each, 10 s a cell"
+    )
+    assert row.split()[:2] == ["read", "42"]
+    value = read.to_json()
+    assert (value["entry_size"], value["write_quorum"], value["ensemble"], value["digest"]) == (41.6, 2, None, None)
+    assert value["megabytes_per_s"] == pytest.approx(50_000 * 41.6 / 1e6)
+
+
 def test_json_round_trips_and_names_its_calibration() -> None:
     value = json.loads(json.dumps(cell_of().to_json()))
     assert value["outstanding"] == 200
@@ -111,12 +122,12 @@ def test_counters_between_two_moments() -> None:
 
 
 def test_reading_a_task_s_ledgers_names_how_many() -> None:
-    read = TASK.reading([3, 5, 8])
-    assert (read.kind, read.ledger_ids, read.ledgers, read.outstanding) == ("read", (3, 5, 8), 3, TASK.outstanding)
+    assert (TASK.kind, TASK.ledger_count) == ("write", 1)
+    assert (READ.kind, READ.ledger_ids, READ.ledger_count, READ.outstanding) == ("read", (3, 5, 8), 3, 100)
 
 
-def test_a_task_survives_the_command_line() -> None:
-    task = dataclasses.replace(TASK, ledger_ids=(1, 2))
+@pytest.mark.parametrize("task", [TASK, dataclasses.replace(READ, password="secret", defines={"zkTimeout": "900"})])
+def test_a_task_survives_the_command_line(task: Task) -> None:
     assert Task.from_json(task.to_json()) == task
 
 
@@ -124,14 +135,15 @@ def test_the_first_quarter_of_a_run_is_not_counted(advance: Callable[[float], No
     measurement = Measurement(8.0)
     writes = iter([10, 25])
     measurement.start(lambda: next(writes))
-    measurement.add(1000, 100.0, 101.9)
+    measurement.add(1000, 100.0, 101.9, payload_size=1000)
     advance(2.0)
-    measurement.add(50, 101.0, 102.0)
+    measurement.add(50, 101.0, 102.0, payload_size=50)
     advance(4.0)
-    measurement.add(100, 105.5, 106.0)
+    measurement.add(100, 105.5, 106.0, payload_size=700)
     result = measurement.stop()
     # Counted from the first acknowledgement after the quarter, which only starts the clock.
     assert result["operations"] == 100
+    assert result["payload_size"] == 700
     assert result["seconds"] == 4.0
     assert result["all_operations"] == 1150
     assert result["writes"] == 15
@@ -148,6 +160,21 @@ def test_the_first_quarter_of_a_run_is_not_counted(advance: Callable[[float], No
         ["read"],
         ["bench", "--versions", "2,4"],
         ["bench", "--windows", "0"],
+        ["bench", "--bookies", "2"],
+        ["bench", "--sizes", "128,9000000"],
+        ["bench", "-o", "journalMaxSizeMb=5"],
+        ["write", "-time", "0"],
+        ["write", "-time", "-1"],
+        ["read", "-ledger", "1", "-time", "nan"],
+        ["write", "-entrysize", "9000000"],
+        ["write", "-entrysize", "-1"],
+        ["write", "-quorum", "4"],
+        ["write", "-ackQuorum", "3"],
+        ["write", "-warmupMessages", "-1"],
+        ["read", "-ledger", "-7"],
+        *(["read", "-ledger", "1", option, "2"] for option in ("-entrysize", "-ensemble", "-quorum", "-ackQuorum")),
+        ["read", "-ledger", "1", "-warmupMessages", "2"],
+        ["read", "-ledger", "1", "--digest", "mac"],
     ],
 )
 def test_what_cannot_be_measured_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
