@@ -73,7 +73,7 @@ def interpreter_build() -> str:
     elif "-Wdate-time" in arguments and "/usr" in str(sysconfig.get_config_var("prefix")):
         build = "Debian's build (PGO)"  # made with `make profile-opt`, which leaves no trace in the configuration
     else:
-        build = "plain build: expect 1.3-2x slower"
+        build = "plain build: 1.3-2x slower than an optimised (PGO) one"
     return f"{platform.python_implementation()} {platform.python_version()}, {build}"
 
 

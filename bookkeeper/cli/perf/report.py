@@ -95,9 +95,17 @@ HEADER = (
 )  # fmt: skip
 
 
+EXPLANATION = """\
+bytes: payload of an entry on average   window: entries in flight   v: protocol version   times in ms
+cpu us/op, bookies: CPU microseconds per entry, of clients and of bookies   per sync: copies that one sync covers
+writes/op, bookie w/op: socket writes per entry   -: not known here
+x echo: copies/s divided by the echo frames/s above   p50/sync: p50 divided by the fdatasync p50 above"""
+
+
 def print_cells(cells: Sequence[Cell]) -> None:
-    """A table, a row a cell. `cpu us/op`: client; `x echo`: copies/s by echo frames/s; `p50/sync`: by fdatasync's."""
+    """A table, a row a cell, and what its columns mean."""
     print_table(HEADER, [_row(cell) for cell in cells])
+    print(EXPLANATION)
 
 
 def print_settings(cell: Cell) -> None:

@@ -87,10 +87,12 @@ def test_megabytes_are_payload() -> None:
 
 def test_the_table_has_a_row_a_cell_and_dashes_for_the_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     print_cells([cell_of(), cell_of(bookies=None, calibration=None)])
-    header, known, unknown = capsys.readouterr().out.splitlines()
+    header, known, unknown, *explanation = capsys.readouterr().out.splitlines()
     assert all(name in header for name in HEADER)
     assert known.split()[:6] == ["write", "1000", "200", "2", "50,000", "50.0"]
     assert unknown.split()[-2:] == ["-", "-"]
+    explained = "\n".join(explanation)
+    assert all(f"{name}:" in explained for name in ("v", "x echo", "p50/sync", "per sync", "bookie w/op"))
 
 
 def test_a_read_is_reported_by_what_was_read(capsys: pytest.CaptureFixture[str]) -> None:
