@@ -98,6 +98,12 @@ def test_output_is_formatted_as_asked(run: CommandLine, written: str) -> None:
     assert json.loads(line) == {"ledger_id": int(written), "entry_id": 0, "size": 1, "payload": "0"}
 
 
+@pytest.mark.parametrize(("ensemble", "quorums"), [(1, (1, 1)), (2, (2, 2)), (3, (2, 2))])
+def test_quorums_that_are_not_given_fit_the_ensemble(run: CommandLine, ensemble: int, quorums: tuple[int, int]) -> None:
+    made = json.loads(run("ledger", "create", "--ensemble", ensemble, "--json").out)
+    assert (made["ensemble_size"], made["write_quorum"], made["ack_quorum"]) == (ensemble, *quorums)
+
+
 def test_a_chosen_id_is_taken_once(run: CommandLine) -> None:
     ledger = run("ledger", "write", "--ledger-id", 4_000_000_000, stdin=b"x\n").out.strip()
     assert ledger == "4000000000"
@@ -129,7 +135,7 @@ def test_an_entry_too_large_for_the_bookies_is_refused_with_the_limit(run: Comma
         (["read", "123456"], EXIT_FAILURE, "123456"),
         (["show", "123456"], EXIT_FAILURE, "123456"),
         (["read", "0", "-o", "somewhere"], EXIT_USAGE, "use beginning, end, -N or an entry id"),
-        (["create", "--ensemble", "2", "--write-quorum", "3"], EXIT_FAILURE, "need ensemble >= write quorum"),
+        (["create", "--ensemble", "2", "--write-quorum", "3"], EXIT_USAGE, "need ensemble >= write quorum"),
         (["create", "--ensemble", "9"], EXIT_FAILURE, "the ledger needs 9 bookies and 3 are writable"),
         (["create", "--custom", "novalue"], EXIT_USAGE, "write it as KEY=VALUE"),
         (["create", "-D", "readEntryTimeoutSecs=1"], EXIT_FAILURE, "readEntryTimeoutSec"),

@@ -68,6 +68,10 @@ def test_simpletest_writes_reads_back_and_leaves_nothing(shell: Shell) -> None:
     assert shell("listledgers").lines == before
 
 
+def test_simpletest_on_one_bookie_needs_no_other_option(shell: Shell) -> None:
+    assert shell("simpletest", "-e", 1, "-n", 1).out.startswith("1 entry written to ledger ")
+
+
 def test_bookiesanity_tests_the_bookie_it_is_told(cluster: LocalCluster, shell: Shell) -> None:
     for bookie in cluster.bookies:
         assert shell("bookiesanity", "-b", bookie.bookie_id, "-e", 5).out == (

@@ -18,6 +18,7 @@ import argparse
 import importlib
 
 from bookkeeper.cli.connection import DIGESTS, add_connection_arguments
+from bookkeeper.cli.creation import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT
 from bookkeeper.cli.lazy import add_json_again, add_o
 
 ACTIONS = {
@@ -83,10 +84,10 @@ def _action(
 def _add_creation(parser: argparse.ArgumentParser) -> None:
     add_o(parser)
     group = parser.add_argument_group("ledger")
-    group.add_argument("--ensemble", type=int, default=3, metavar="E", help="bookies (default: %(default)s)")
-    group.add_argument("--write-quorum", type=int, default=2, metavar="QW", help="copies (default: %(default)s)")
+    group.add_argument("--ensemble", type=int, default=ENSEMBLE, metavar="E", help="bookies (default: %(default)s)")
+    group.add_argument("--write-quorum", type=int, metavar="QW", help=f"copies (default: {QUORUM_DEFAULT})")
     group.add_argument(
-        "--ack-quorum", type=int, default=2, metavar="QA", help="copies to wait for (default: %(default)s)"
+        "--ack-quorum", type=int, metavar="QA", help=f"copies to wait for (default: {ACK_QUORUM_DEFAULT})"
     )
     group.add_argument(
         "--digest",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import connect, digest_type_of
+from bookkeeper.cli.creation import Quorums, quorums_of
 from bookkeeper.cli.output import (
     EXIT_USAGE,
     CommandFailed,
@@ -18,7 +20,7 @@ from bookkeeper.cli.output import (
     print_json,
     print_json_line,
 )
-from bookkeeper.model import LedgerMetadata
+from bookkeeper.model import DigestType, LedgerMetadata
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle
@@ -35,17 +37,38 @@ def _parse_custom(pairs: Sequence[str]) -> dict[str, bytes]:
     return custom
 
 
-def new_ledger(client: BlockingBookKeeper, args: argparse.Namespace) -> BlockingWriteHandle:
-    """A ledger as the options of `write` and `create` describe it."""
-    return client.create(
-        ensemble=args.ensemble,
-        write_quorum=args.write_quorum,
-        ack_quorum=args.ack_quorum,
-        digest=digest_type_of(args.digest),
-        password=args.password.encode(),
-        custom=_parse_custom(args.custom),
-        ledger_id=args.ledger_id,
-    )
+@dataclass(frozen=True, slots=True)
+class NewLedger:
+    """A ledger as the options of `write` and `create` describe it. password: None: the settings'."""
+
+    quorums: Quorums
+    digest: DigestType
+    password: bytes | None
+    custom: dict[str, bytes]
+    ledger_id: int | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> NewLedger:
+        """Read the options; nothing is asked of anybody yet. Raises CommandFailed for what can never work."""
+        return cls(
+            quorums_of(args.ensemble, args.write_quorum, args.ack_quorum),
+            digest_type_of(args.digest),
+            args.password.encode(),
+            _parse_custom(args.custom),
+            args.ledger_id,
+        )
+
+    def create(self, client: BlockingBookKeeper) -> BlockingWriteHandle:
+        """Make it."""
+        return client.create(
+            ensemble=self.quorums.ensemble,
+            write_quorum=self.quorums.write,
+            ack_quorum=self.quorums.ack,
+            digest=self.digest,
+            password=self.password,
+            custom=self.custom,
+            ledger_id=self.ledger_id,
+        )
 
 
 def metadata_json(ledger_id: int, metadata: LedgerMetadata, *, secrets: bool = False) -> dict[str, object]:
@@ -89,8 +112,9 @@ def print_metadata(ledger_id: int, metadata: LedgerMetadata) -> None:
 
 def create(args: argparse.Namespace) -> int:
     """An empty, closed ledger, or with --open one that stays open for a recovering opener."""
+    wanted = NewLedger.of(args)
     with connect(args) as client:
-        ledger = new_ledger(client, args)
+        ledger = wanted.create(client)
         if args.open:
             ledger.abort()
         else:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import client_settings, connect
-from bookkeeper.cli.ledger.inspect import new_ledger
+from bookkeeper.cli.ledger.inspect import NewLedger
 from bookkeeper.cli.ledger.lines import chunks_of, formatter_of, read_length_prefixed, read_lines
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, counted, entries, note, print_json
 
@@ -30,8 +30,9 @@ def write(args: argparse.Namespace) -> int:
     source = read_length_prefixed if args.length_prefixed else read_lines
     progress = Progress("entries written")
     written = size = 0
+    wanted = NewLedger.of(args)
     with connect(args) as client:
-        ledger = new_ledger(client, args)
+        ledger = wanted.create(client)
         try:
             with ledger:
                 if sys.stdin.isatty():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 
+from bookkeeper.cli.creation import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT, quorums_of
+from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import EXIT_OK, CommandFailed, Progress, entries
 from bookkeeper.cli.shell.base import ShellCommand, connect
 from bookkeeper.client.blocking import BlockingBookKeeper
@@ -16,32 +18,32 @@ BATCH = 1000
 
 def _simpletest_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-e", "-ensemble", "--ensemble", type=int, default=3, metavar="N", help="bookies (default: %(default)s)"
+        "-e", "-ensemble", "--ensemble", type=int, default=ENSEMBLE, metavar="N", help="bookies (default: %(default)s)"
     )
     parser.add_argument(
-        "-w", "-writeQuorum", "--writeQuorum", type=int, default=2, metavar="N", help="copies (default: %(default)s)"
+        "-w", "-writeQuorum", "--writeQuorum", type=int, metavar="N", help=f"copies (default: {QUORUM_DEFAULT})"
     )
+    parser.add_argument("-a", "-ackQuorum", "--ackQuorum", type=int, metavar="N",
+                        help=f"copies to wait for (default: {ACK_QUORUM_DEFAULT})")  # fmt: skip
     parser.add_argument(
-        "-a",
-        "-ackQuorum",
-        "--ackQuorum",
-        type=int,
-        default=2,
+        "-n",
+        "-numEntries",
+        "--numEntries",
+        type=at_least(1),
+        default=1000,
         metavar="N",
-        help="copies to wait for (default: %(default)s)",
-    )
-    parser.add_argument(
-        "-n", "-numEntries", "--numEntries", type=int, default=1000, metavar="N", help="entries (default: %(default)s)"
+        help="entries (default: %(default)s)",
     )
 
 
 def _simpletest(args: argparse.Namespace) -> int:
     count = args.numEntries
+    quorums = quorums_of(args.ensemble, args.writeQuorum, args.ackQuorum)
     started = time.perf_counter()
     with connect(args) as client:
         progress = Progress("entries written", count)
         with client.create(
-            ensemble=args.ensemble, write_quorum=args.writeQuorum, ack_quorum=args.ackQuorum, password=PASSWORD
+            ensemble=quorums.ensemble, write_quorum=quorums.write, ack_quorum=quorums.ack, password=PASSWORD
         ) as ledger:
             for first in range(0, count, BATCH):
                 ledger.append_many([_payload(number) for number in range(first, min(count, first + BATCH))])
@@ -67,7 +69,9 @@ def _read_back(client: BlockingBookKeeper, ledger_id: int, count: int) -> None:
 
 
 def _bookiesanity_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-e", "-entries", "--entries", type=int, default=10, metavar="N", help="(default: %(default)s)")
+    parser.add_argument(
+        "-e", "-entries", "--entries", type=at_least(1), default=10, metavar="N", help="(default: %(default)s)"
+    )
     parser.add_argument("-t", "-timeout", "--timeout", type=float, default=1.0, metavar="SECONDS",
                         help="for a write or a read (default: %(default)g)")  # fmt: skip
     parser.add_argument("-b", "-bookie", "--bookie", metavar="ID", help="bookie to test (default: the conf file's)")
