@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,6 +74,20 @@ def test_digest_password_quorums_and_custom_metadata_are_as_asked(run: CommandLi
     assert run("ledger", "read", ledger, "--password", "se cret").out == "x\n"
     refused = run("ledger", "read", ledger, "--password", "wrong", code=EXIT_FAILURE)
     assert f"ledger {ledger}: the password is not the one it was created with" in refused.err
+
+
+def test_a_password_need_not_stand_on_the_command_line(
+    run: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "password"
+    path.write_text("s3cret\n")
+    ledger = run("ledger", "write", "--password-file", path, stdin=b"x\n").out.strip()
+    assert json.loads(run("ledger", "show", ledger, "--json", "--secrets").out)["password"] == "s3cret"
+    assert run("ledger", "read", ledger, "--password-file", path).out == "x\n"
+    run("ledger", "read", ledger, code=EXIT_FAILURE)
+    monkeypatch.setenv("BK_passwd", "s3cret")
+    assert run("ledger", "tail", ledger).out == "x\n"
+    assert run("ledger", "read", run("ledger", "write", stdin=b"y\n").out.strip(), "--password", "s3cret").out == "y\n"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import argparse
 import importlib
 
 from bookkeeper.cli.connection import DIGESTS, add_connection_arguments
-from bookkeeper.cli.creation import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT
+from bookkeeper.cli.creation import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT, add_password_arguments
 from bookkeeper.cli.lazy import add_json_again, add_o
 
 ACTIONS = {
@@ -95,14 +95,14 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
         default="crc32c",
         help="checksum of entries (default: %(default)s)",
     )
-    group.add_argument("--password", default="", help="the ledger's (default: none)")
     group.add_argument("--custom", action="append", default=[], metavar="KEY=VALUE", help="custom metadata, repeatable")
     group.add_argument("--ledger-id", type=int, metavar="ID", help="choose the id (default: the next free one)")
+    add_password_arguments(parser)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ledger_id", type=int, metavar="LEDGER")
-    parser.add_argument("--password", default="", help="the ledger's (default: none)")
+    add_password_arguments(parser)
     parser.add_argument(
         "-o",
         dest="offset",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import connect, digest_type_of
-from bookkeeper.cli.creation import Quorums, quorums_of
+from bookkeeper.cli.creation import Quorums, password_of, quorums_of
 from bookkeeper.cli.output import (
     EXIT_USAGE,
     CommandFailed,
@@ -53,7 +53,7 @@ class NewLedger:
         return cls(
             quorums_of(args.ensemble, args.write_quorum, args.ack_quorum),
             digest_type_of(args.digest),
-            args.password.encode(),
+            password_of(args),
             _parse_custom(args.custom),
             args.ledger_id,
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import client_settings, connect
+from bookkeeper.cli.creation import password_of
 from bookkeeper.cli.ledger.inspect import NewLedger
 from bookkeeper.cli.ledger.lines import chunks_of, formatter_of, read_length_prefixed, read_lines
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, counted, entries, note, print_json
@@ -70,8 +71,8 @@ def _bounded(batch: list[bytes]) -> Iterator[list[bytes]]:
 
 def read(args: argparse.Namespace) -> int:
     """Entries of a ledger -> standard output. Never fences unless --recover."""
+    password = password_of(args)
     with connect(args) as client:
-        password = args.password.encode()
         if args.recover:
             handle = client.open(args.ledger_id, password=password)
         else:
@@ -91,10 +92,8 @@ def read(args: argparse.Namespace) -> int:
 
 def tail(args: argparse.Namespace) -> int:
     """Follow a ledger until it is closed, --count entries were printed, or (-e) its end is reached."""
-    with (
-        connect(args) as client,
-        client.open_without_recovery(args.ledger_id, password=args.password.encode()) as handle,
-    ):
+    password = password_of(args)
+    with connect(args) as client, client.open_without_recovery(args.ledger_id, password=password) as handle:
         first = _first_entry(args.offset, handle.last_add_confirmed)
         if args.exit_at_end:
             last = handle.last_add_confirmed

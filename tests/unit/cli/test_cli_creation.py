@@ -1,8 +1,18 @@
 """Options of commands that make ledgers."""
 
+import argparse
+import re
+from pathlib import Path
+
 import pytest
 
-from bookkeeper.cli.creation import Quorums, quorums_of
+from bookkeeper.cli.creation import (
+    PASSWORD_FILE_SIZE_MAX,
+    Quorums,
+    add_password_arguments,
+    password_of,
+    quorums_of,
+)
 from bookkeeper.cli.main import main
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 
@@ -33,6 +43,47 @@ def test_quorums_that_cannot_work_are_a_usage_error(given: tuple[int, int | None
     with pytest.raises(CommandFailed, match="need ensemble >= write quorum >= ack quorum >= 1") as failed:
         quorums_of(*given)
     assert failed.value.exit_code == EXIT_USAGE
+
+
+def words_of_password(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_password_arguments(parser)
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize(
+    ("data", "password"),
+    [
+        (b"s3cret\n", b"s3cret"),
+        (b"s3cret\r\n", b"s3cret"),
+        (b" with blanks \n\n", b" with blanks \n"),
+        (b"\xff", b"\xff"),
+    ],
+)
+def test_a_password_is_a_files_content_without_its_line_end(tmp_path: Path, data: bytes, password: bytes) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(data)
+    assert password_of(words_of_password("--password-file", str(path))) == password
+
+
+def test_a_password_that_is_not_given_is_left_to_the_settings() -> None:
+    assert password_of(words_of_password()) is None
+    assert password_of(words_of_password("--password", "")) == b""
+
+
+def test_a_file_that_holds_no_password_is_named(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    large.write_bytes(b"x" * (PASSWORD_FILE_SIZE_MAX + 1))
+    for path, why in ((tmp_path / "absent", "No such file"), (tmp_path, "Is a directory"), (large, "larger than")):
+        with pytest.raises(CommandFailed, match=f"--password-file {re.escape(str(path))}: .*{why}"):
+            password_of(words_of_password("--password-file", str(path)))
+
+
+@pytest.mark.parametrize("action", ["create", "write", "read", "tail"])
+def test_help_says_what_a_password_is_good_for(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ledger", action, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "keeps others from writing to the ledger and from fencing it. It does not encrypt anything" in text
 
 
 @pytest.mark.parametrize(
