@@ -46,7 +46,7 @@ WRITES_MAX = 128
 
 PAUSE_S = 0.004
 
-BUSY_WRITES_MAX = 32
+BUSY_WRITES_MAX = 8
 """The same while entries are being sent. They carry LACs themselves, and LACs that slowed them down would only make
 more ledgers look quiet."""
 
