@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import signal
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_OK, EXIT_USAGE
+from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.cluster import local_cluster
 from tests.support.command_line import CommandLine, start
@@ -52,7 +54,9 @@ def test_what_lines_write_read_prints(run: CommandLine, written: str) -> None:
 
 
 def test_writing_says_what_was_written_as_json(run: CommandLine) -> None:
-    value = json.loads(run("ledger", "write", "--json", stdin=b"one\n\nthree").out)
+    outcome = run("ledger", "write", "--json", stdin=b"one\n\nthree")
+    value = json.loads(outcome.out)
+    assert outcome.err == f"ledger {value['ledger_id']}\n"
     assert value == {"ledger_id": value["ledger_id"], "entries": 3, "length": 8}
     assert run("ledger", "read", value["ledger_id"]).out == "one\n\nthree\n"
 
@@ -131,17 +135,46 @@ def test_a_chosen_id_is_taken_once(run: CommandLine) -> None:
 def test_input_cut_inside_an_entry_keeps_the_whole_ones_and_fails(run: CommandLine, cluster: LocalCluster) -> None:
     data = struct.pack(">I", 3) + b"one" + struct.pack(">I", 99) + b"half"
     failed = run("ledger", "write", "--length-prefixed", stdin=data, code=EXIT_FAILURE)
-    assert failed.out == ""
     assert "the input ends inside entry 1: 8 bytes are left over" in failed.err
-    ledger = failed.err.split()[1]
-    assert f"Ledger {ledger} holds the first 1 entries" in failed.err
-    assert run("ledger", "read", ledger, "--recover").out == "one\n"
+    ledger = failed.out.strip()
+    assert f"Ledger {ledger} is closed. It holds 1 entry; no more was acknowledged." in failed.err
+    assert run("ledger", "read", ledger).out == "one\n"
 
 
-def test_an_entry_too_large_for_the_bookies_is_refused_with_the_limit(run: CommandLine) -> None:
-    line = b"x" * 3000 + b"\n"
-    failed = run("ledger", "write", "-D", "nettyMaxFrameSizeBytes=2048", stdin=line, code=EXIT_FAILURE)
-    assert "line 1 has 3000 bytes; the limit is 1920" in failed.err
+@pytest.mark.parametrize("version", [("-D", "useV2WireProtocol=true"), ("-D", "useV2WireProtocol=false")])
+@pytest.mark.parametrize("digest", ["crc32c", "crc32", "mac", "dummy"])
+def test_an_entry_above_what_fits_into_a_frame_is_refused_with_that_limit(
+    run: CommandLine, digest: str, version: tuple[str, str]
+) -> None:
+    options = ("--digest", digest, *version, "-D", "nettyMaxFrameSizeBytes=2048")
+    failed = run("ledger", "write", *options, stdin=b"x" * 3000 + b"\n", code=EXIT_FAILURE)
+    limit = int(re.findall(r"line 1 has more than (\d+) bytes, the limit of an entry", failed.err)[0])
+    assert run("ledger", "write", *options, stdin=b"x" * limit + b"\n").err == f"1 entry, {limit:,} bytes\n"
+    above = run("ledger", "write", *options, stdin=b"x" * (limit + 1) + b"\n", code=EXIT_FAILURE)
+    assert f"line 1 has more than {limit} bytes" in above.err
+
+
+@pytest.mark.parametrize(
+    ("options", "data"),
+    [
+        ((), b"x" * 3000),
+        (("--length-prefixed",), struct.pack(">I", 3000)),
+        (("--length-prefixed",), struct.pack(">I", 30) + b"too short"),
+    ],
+)
+def test_input_that_is_of_no_use_from_its_beginning_leaves_no_ledger(
+    run: CommandLine, options: tuple[str, ...], data: bytes
+) -> None:
+    before = run("ledger", "list").lines
+    failed = run("ledger", "write", "-D", "nettyMaxFrameSizeBytes=2048", *options, stdin=data, code=EXIT_FAILURE)
+    assert failed.out == ""
+    assert run("ledger", "list").lines == before
+
+
+def test_no_input_is_an_empty_ledger(run: CommandLine) -> None:
+    outcome = run("ledger", "write")
+    assert outcome.err == "0 entries, 0 bytes\n"
+    assert run("ledger", "read", outcome.out.strip()).lines == []
 
 
 @pytest.mark.parametrize(
@@ -174,6 +207,29 @@ def test_a_reader_that_leaves_early_is_no_failure_of_ours(cluster: LocalCluster,
     _, err = reading.communicate(timeout=60)
     assert reading.returncode == EXIT_BROKEN_PIPE
     assert err == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_live_pipe_can_be_tailed_and_a_signal_closes_its_ledger(
+    cluster: LocalCluster, run: CommandLine, number: signal.Signals
+) -> None:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    writing = start("ledger", "write", "--uri", cluster.uri, **pipes)
+    assert writing.stdin is not None
+    assert writing.stdout is not None
+    writing.stdin.write("0\n1\n")
+    writing.stdin.flush()
+    ledger = writing.stdout.readline().strip()
+    tail = start("ledger", "tail", ledger, "--uri", cluster.uri, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert tail.stdout is not None
+    assert [tail.stdout.readline() for _ in range(2)] == ["0\n", "1\n"]
+    writing.send_signal(number)
+    out, err = writing.communicate(timeout=60)
+    assert (writing.returncode, out) == (EXIT_INTERRUPTED, "")
+    assert err == f"Ledger {ledger} is closed. It holds 2 entries; no more was acknowledged.\n"
+    assert tail.communicate(timeout=60) == ("", "")
+    assert tail.returncode == EXIT_OK
+    assert json.loads(run("ledger", "show", ledger, "--json").out)["state"] == "CLOSED"
 
 
 # --- create, list, show, delete

@@ -21,9 +21,12 @@ from bookkeeper.cli.output import (
     print_json_line,
 )
 from bookkeeper.model import DigestType, LedgerMetadata
+from bookkeeper.wire.codec import request_encoder
+from bookkeeper.wire.digest import digest_of
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle
+    from bookkeeper.config import ClientSettings
 
 
 def _parse_custom(pairs: Sequence[str]) -> dict[str, bytes]:
@@ -57,6 +60,12 @@ class NewLedger:
             _parse_custom(args.custom),
             args.ledger_id,
         )
+
+    def entry_size_max(self, settings: ClientSettings) -> int:
+        """The payload bytes that fit into a frame, as the write handle of this ledger will find."""
+        encoder = request_encoder(2 if settings.use_v2 else 3, settings.frame_size_max)
+        password = settings.password if self.password is None else self.password
+        return encoder.body_size_max - digest_of(self.digest, password).overhead
 
     def create(self, client: BlockingBookKeeper) -> BlockingWriteHandle:
         """Make it."""

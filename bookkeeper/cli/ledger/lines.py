@@ -59,7 +59,9 @@ def read_length_prefixed(chunks: Iterable[bytes], entry_size_max: int) -> Iterat
         while len(buffer) - position >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(buffer, position)
             if size > entry_size_max:
-                raise CommandFailed(f"entry {done + len(entries)} has {size} bytes; the limit is {entry_size_max}")
+                raise CommandFailed(
+                    f"entry {done + len(entries)} has {size} bytes, more than {entry_size_max}, the limit of an entry"
+                )
             if len(buffer) - position - _LENGTH.size < size:
                 break
             start = position + _LENGTH.size
@@ -77,7 +79,8 @@ def _check_sizes(entries: list[bytes], entry_size_max: int, first: int, what: st
     if max(map(len, entries), default=0) > entry_size_max:
         for number, entry in enumerate(entries, first + 1):
             if len(entry) > entry_size_max:
-                raise CommandFailed(f"{what} {number} has {len(entry)} bytes; the limit is {entry_size_max}")
+                # Of a line that still goes on only its beginning is here, so its size is not known.
+                raise CommandFailed(f"{what} {number} has more than {entry_size_max} bytes, the limit of an entry")
 
 
 def formatter_of(*, text_format: str | None, json_lines: bool, length_prefixed: bool) -> Formatter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,49 +13,88 @@ from bookkeeper.cli.connection import client_settings, connect
 from bookkeeper.cli.creation import password_of
 from bookkeeper.cli.ledger.inspect import NewLedger
 from bookkeeper.cli.ledger.lines import chunks_of, formatter_of, read_length_prefixed, read_lines
-from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, counted, entries, note, print_json
+from bookkeeper.cli.output import (
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    CommandFailed,
+    Progress,
+    counted,
+    entries,
+    note,
+    print_json,
+)
+from bookkeeper.cli.supervise import stopping_on_signals
 
 if TYPE_CHECKING:
+    from bookkeeper.client.blocking import BlockingWriteHandle
     from bookkeeper.client.reader import Entry
-
-ENTRY_OVERHEAD_MAX = 128
-"""Bytes of frame, key, header and the largest digest that an entry needs besides its payload."""
 
 APPEND_BYTES_MAX = 1024 * 1024
 """Payload bytes handed to the client at once."""
 
 
 def write(args: argparse.Namespace) -> int:
-    """Standard input -> one new ledger, closed at the end. Prints its id, or with --json what was written."""
-    settings = client_settings(args)
-    entry_size_max = settings.frame_size_max - ENTRY_OVERHEAD_MAX
-    source = read_length_prefixed if args.length_prefixed else read_lines
-    progress = Progress("entries written")
-    written = size = 0
+    """Standard input -> one new ledger, closed at the end or at the first signal.
+
+    The ledger's id is told as soon as the ledger exists, so that others can follow it: on standard output, or, with
+    --json, on standard error, as standard output then has one document about what was written.
+    """
     wanted = NewLedger.of(args)
-    with connect(args) as client:
+    entry_size_max = wanted.entry_size_max(client_settings(args))
+    read_entries = read_length_prefixed if args.length_prefixed else read_lines
+    batches = read_entries(chunks_of(sys.stdin.fileno()), entry_size_max)
+    with stopping_on_signals(EXIT_INTERRUPTED), connect(args) as client:
+        # Input whose beginning is of no use leaves no ledger behind. Who types wants to see the ledger first.
+        first = [] if sys.stdin.isatty() else next(batches, [])
         ledger = wanted.create(client)
-        try:
-            with ledger:
-                if sys.stdin.isatty():
-                    note(f"Ledger {ledger.id}: one entry per line, Ctrl-D ends.")
-                for batch in source(chunks_of(sys.stdin.fileno()), entry_size_max):
-                    for piece in _bounded(batch):
-                        ledger.append_many(piece)
-                        written += len(piece)
-                        size += sum(map(len, piece))
-                        progress.update(written)
-        except BaseException:
-            progress.close()
-            note(f"Ledger {ledger.id} holds the first {written} entries; the rest was not acknowledged.")
-            raise
-    progress.close()
+        _tell_id(ledger.id, as_json=args.json)
+        written, size = _write_all_batches(ledger, itertools.chain([first], batches))
     if args.json:
         print_json({"ledger_id": ledger.id, "entries": written, "length": size})
     else:
-        print(ledger.id)
         note(f"{entries(written)}, {counted(size, 'byte')}")
     return 0
+
+
+def _tell_id(ledger_id: int, *, as_json: bool) -> None:
+    if as_json:
+        note(f"ledger {ledger_id}")
+    else:
+        print(ledger_id, flush=True)
+    if sys.stdin.isatty():
+        note(f"Ledger {ledger_id}: one entry per line, Ctrl-D ends.")
+
+
+def _write_all_batches(ledger: BlockingWriteHandle, batches: Iterable[list[bytes]]) -> tuple[int, int]:
+    """Append all, close the ledger; number of entries and of bytes. Whatever ends it early, say what there is now."""
+    progress = Progress("entries written")
+    written = size = 0
+    try:
+        with ledger:
+            for batch in batches:
+                for piece in _bounded(batch):
+                    ledger.append_many(piece)
+                    written += len(piece)
+                    size += sum(map(len, piece))
+                    progress.update(written)
+    except BaseException:
+        progress.close()
+        note(_state(ledger))
+        raise
+    progress.close()
+    return written, size
+
+
+def _state(ledger: BlockingWriteHandle) -> str:
+    metadata = ledger.metadata
+    if metadata.is_closed and metadata.last_entry_id is not None:
+        return (
+            f"Ledger {ledger.id} is closed. It holds {entries(metadata.last_entry_id + 1)}; no more was acknowledged."
+        )
+    return (
+        f"Ledger {ledger.id} could not be closed. It holds {entries(ledger.last_add_confirmed + 1)} or more; "
+        f"`bookkeeper ledger read {ledger.id} --recover` closes it."
+    )
 
 
 def _bounded(batch: list[bytes]) -> Iterator[list[bytes]]:
@@ -66,7 +106,8 @@ def _bounded(batch: list[bytes]) -> Iterator[list[bytes]]:
             piece, size = [], 0
         piece.append(entry)
         size += len(entry)
-    yield piece
+    if piece:
+        yield piece
 
 
 def read(args: argparse.Namespace) -> int:
