@@ -21,6 +21,43 @@ from bookkeeper.cli.connection import DIGESTS, add_connection_arguments
 from bookkeeper.cli.creation import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT, add_password_arguments
 from bookkeeper.cli.lazy import add_json_again, add_o
 
+EXAMPLES = {
+    "create": """\
+  bookkeeper ledger create                               an empty, closed ledger
+  bookkeeper ledger create --open --ensemble 1           one that waits for a recovering opener, on one bookie
+""",
+    "write": """\
+  seq 1000 | bookkeeper ledger write                     one entry per line; prints the new ledger's id
+  tail -f app.log | bookkeeper ledger write --custom app=web > ledger.id
+                                                         the id is there at once: others may `tail` the ledger
+
+standard output: the ledger's id as soon as the ledger exists, also if writing fails later. With --json: one
+document at the end, and the id on standard error at once. Ctrl-C and SIGTERM close the ledger and say how much it
+holds. Input whose first entry is of no use (too large, cut off) leaves no ledger.
+""",
+    "read": """\
+  bookkeeper ledger read 7                               all entries, one per line
+  bookkeeper ledger read 7 -o -10 -f '%o: %s\\n'         the last ten, with their ids
+""",
+    "tail": """\
+  bookkeeper ledger tail 7                               everything, then what comes, until the ledger is closed
+  bookkeeper ledger tail 7 -o end --json                 only what comes, as JSON lines
+""",
+    "list": """\
+  bookkeeper ledger list
+  bookkeeper ledger list --long --json                   metadata of every ledger as JSON lines
+""",
+    "show": """\
+  bookkeeper ledger show 7
+  bookkeeper ledger show 7 --json --secrets              with the password
+""",
+    "delete": """\
+  bookkeeper ledger delete 7 8 --dry-run
+  bookkeeper ledger delete 7 8 --force
+""",
+}
+"""What the help of an action shows at its end."""
+
 ACTIONS = {
     "create": ("bookkeeper.cli.ledger.inspect", "create"),
     "write": ("bookkeeper.cli.ledger.transfer", "write"),
@@ -75,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _action(
     actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
 ) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=summary, description=summary)
+    parser = actions.add_parser(name, help=summary, description=summary, epilog=f"examples:\n{EXAMPLES[name]}")
     add_connection_arguments(parser)
     add_json_again(parser, "-J")
     return parser
