@@ -35,16 +35,17 @@ from bookkeeper.cli.connection import (
     digest_type_of,
     parse_settings,
 )
+from bookkeeper.cli.creation import ENSEMBLE, QUORUM, quorums_of
 from bookkeeper.cli.lazy import add_verbose
-from bookkeeper.cli.ledger.transfer import ENTRY_OVERHEAD_MAX
 from bookkeeper.cli.localbookie import check_bookie_settings
-from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed, note, print_json
+from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed, counted, note, print_json
 from bookkeeper.cli.perf.calibrate import calibrate
 from bookkeeper.cli.perf.counters import BookieProcess, process_memory_bytes
 from bookkeeper.cli.perf.report import Cell, print_cells, print_settings
 from bookkeeper.cli.perf.run import run_workload
 from bookkeeper.cli.perf.worker import NewLedgers, Replication, Task
 from bookkeeper.cli.supervise import stopping_on_signals
+from bookkeeper.model import DigestType
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper
@@ -139,10 +140,13 @@ def _add_cell(parser: argparse.ArgumentParser) -> None:
 
 def _add_new_ledgers(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("ledgers that are written")
-    group.add_argument("-ensemble", type=_at_least(1), default=3, metavar="E", help="bookies (default: %(default)s)")
-    group.add_argument("-quorum", type=_at_least(1), default=2, metavar="QW", help="copies (default: %(default)s)")
-    group.add_argument("-ackQuorum", type=_at_least(1), default=2, metavar="QA",
-                       help="copies to wait for (default: %(default)s)")  # fmt: skip
+    group.add_argument(
+        "-ensemble", type=_at_least(1), default=ENSEMBLE, metavar="E", help="bookies (default: %(default)s)"
+    )
+    group.add_argument("-quorum", type=_at_least(1), metavar="QW",
+                       help=f"copies (default: {QUORUM}, or fewer if -ensemble is smaller)")  # fmt: skip
+    group.add_argument("-ackQuorum", type=_at_least(1), metavar="QA",
+                       help=f"copies to wait for (default: {QUORUM}, or fewer if -quorum is smaller)")  # fmt: skip
     group.add_argument("-ledgers", type=_at_least(1), default=1, metavar="N",
                        help="that each client process writes in turn (default: %(default)s)")  # fmt: skip
     group.add_argument("-warmupMessages", type=_at_least(0), default=1000, metavar="N",
@@ -161,20 +165,21 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
 
 
 def _new_ledgers(args: argparse.Namespace, entry_size: int, warmup_entries: int) -> NewLedgers:
-    replication = Replication(args.ensemble, args.quorum, args.ackQuorum, digest_type_of(args.digest).name)
+    """What a client process is to write. Raises CommandFailed for quorums that cannot be."""
+    quorums = quorums_of(args.ensemble, args.quorum, args.ackQuorum)
+    replication = Replication(quorums.ensemble, quorums.write, quorums.ack, digest_type_of(args.digest).name)
     return NewLedgers(replication, entry_size, args.ledgers, warmup_entries)
 
 
-def _check_new_ledgers(args: argparse.Namespace, settings: ClientSettings, entry_size: int) -> None:
-    """Refuse what no cluster could store. Raises CommandFailed."""
-    if not args.ensemble >= args.quorum >= args.ackQuorum:
-        raise CommandFailed(
-            f"-ensemble {args.ensemble} -quorum {args.quorum} -ackQuorum {args.ackQuorum}: "
-            "need ensemble >= quorum >= ackQuorum",
-            EXIT_USAGE,
-        )
-    if entry_size > (limit := settings.frame_size_max - ENTRY_OVERHEAD_MAX):
-        raise CommandFailed(f"an entry of {entry_size} bytes does not fit into a frame; at most {limit}", EXIT_USAGE)
+def _check_fits_frame(new: NewLedgers, settings: ClientSettings, *, use_v2: bool) -> None:
+    """Refuse an entry that no bookie would take. Raises CommandFailed."""
+    from bookkeeper.wire.codec import request_encoder
+    from bookkeeper.wire.digest import digest_of
+
+    encoder = request_encoder(2 if use_v2 else 3, settings.frame_size_max)
+    limit = encoder.body_size_max - digest_of(DigestType[new.replication.digest], b"").overhead
+    if new.entry_size > limit:
+        raise CommandFailed(f"an entry of {new.entry_size:,} bytes: at most {limit:,} fit into a frame", EXIT_USAGE)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -210,12 +215,15 @@ def _measure(args: argparse.Namespace) -> Cell:
                 _check_readable(client, ledger_id, args.password)
         task = task.reading(args.ledger)
     else:
-        _check_new_ledgers(args, settings, args.entrysize)
+        new = _new_ledgers(args, args.entrysize, args.warmupMessages)
+        _check_fits_frame(new, settings, use_v2=args.useV2)
         with connect(args) as client:
             writable = len(client.available_bookies().writable)
         if writable < args.ensemble:
-            raise CommandFailed(f"-ensemble {args.ensemble}: the cluster has {writable} writable bookie(s) now")
-        task = dataclasses.replace(task, new=_new_ledgers(args, args.entrysize, args.warmupMessages))
+            raise CommandFailed(
+                f"-ensemble {args.ensemble}: the cluster has {counted(writable, 'writable bookie')} now"
+            )
+        task = dataclasses.replace(task, new=new)
     cell = run_workload(task, clients=args.clients)
     return dataclasses.replace(cell, calibration=calibrate(args.calibrate_on or Path(tempfile.gettempdir())))
 
@@ -235,7 +243,8 @@ def _bench(args: argparse.Namespace) -> Iterator[Cell]:
     from bookkeeper.config import ClientSettings
     from bookkeeper.embedded.cluster import LocalCluster
 
-    _check_new_ledgers(args, ClientSettings(), max(args.sizes))
+    for version in args.versions:
+        _check_fits_frame(_new_ledgers(args, max(args.sizes), 0), ClientSettings(), use_v2=version == 2)
     if args.ensemble > args.bookies:
         raise CommandFailed(
             f"-ensemble {args.ensemble}: that many bookies are needed, --bookies is {args.bookies}", EXIT_USAGE

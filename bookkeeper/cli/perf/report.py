@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper.cli.output import print_table
+from bookkeeper.cli.output import counted, print_table
 from bookkeeper.cli.perf.calibrate import Calibration
 from bookkeeper.cli.perf.counters import BookieCounters
 from bookkeeper.cli.perf.latency import PERCENTILES, Latencies
@@ -117,8 +117,8 @@ def print_settings(cell: Cell) -> None:
     )
     durable = ", fdatasync before every answer" if job.new is not None else ""
     print(
-        f"{replications}, {cell.clients} client process(es), {job.ledger_count} ledger(s) each, {job.seconds:g} s a "
-        f"cell{durable}"
+        f"{replications}, {counted(cell.clients, 'client process', 'client processes')}, "
+        f"{counted(job.ledger_count, 'ledger')} each, {job.seconds:g} s a cell{durable}"
     )
     calibration = cell.calibration
     if calibration is not None:

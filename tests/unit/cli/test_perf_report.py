@@ -102,7 +102,7 @@ def test_a_read_is_reported_by_what_was_read(capsys: pytest.CaptureFixture[str])
     print_cells([read])
     settings, _, _, row, *_ = capsys.readouterr().out.splitlines()
     assert settings == (
-        "E=2 Qw=2 Qa=1 digest MAC and E=3 Qw=2 Qa=2 digest CRC32C, 2 client process(es), 3 ledger(s) each, 10 s a cell"
+        "E=2 Qw=2 Qa=1 digest MAC and E=3 Qw=2 Qa=2 digest CRC32C, 2 client processes, 3 ledgers each, 10 s a cell"
     )
     assert row.split()[:2] == ["read", "42"]
     value = read.to_json()
@@ -171,6 +171,7 @@ def test_the_first_quarter_of_a_run_is_not_counted(advance: Callable[[float], No
         ["write", "-entrysize", "9000000"],
         ["write", "-entrysize", "-1"],
         ["write", "-quorum", "4"],
+        ["write", "-ensemble", "1", "-quorum", "2"],
         ["write", "-ackQuorum", "3"],
         ["write", "-warmupMessages", "-1"],
         ["read", "-ledger", "-7"],
