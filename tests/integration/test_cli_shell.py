@@ -88,7 +88,8 @@ def test_bookiesanity_takes_the_bookie_of_the_conf_file(cluster: LocalCluster, c
 def test_bookiesanity_names_a_bookie_that_is_not_there(shell: Shell) -> None:
     failed = shell("bookiesanity", "-b", "127.0.0.1:4", code=EXIT_FAILURE)
     assert "bookie 127.0.0.1:4 is not registered as writable" in failed.err
-    assert "Give its conf file (--conf)" in shell("bookiesanity", code=EXIT_USAGE).err
+    neither = shell("bookiesanity", code=EXIT_USAGE).err
+    assert "give its conf file (--conf FILE); or after it, its id (-b HOST:PORT)" in neither
 
 
 # --- cluster
@@ -288,6 +289,7 @@ def test_a_damaged_journal_is_named_with_its_offset(offline: Offline, tmp_path: 
 def test_a_file_that_is_not_there_is_named(offline: Offline) -> None:
     assert "no entry log 77 (4d.log) in " in offline("readlog", "77", code=EXIT_FAILURE).err
     assert "no entry log 119 (77.log) in " in offline("readlogmetadata", "77.log", code=EXIT_FAILURE).err
+    assert "there is no journal file" in offline("readjournal", "77", code=EXIT_FAILURE).err
     assert "77.txn" in offline("readjournal", "77", code=EXIT_FAILURE).err
     assert "no journal file name" in offline("readjournal", "nonsense", code=EXIT_USAGE).err
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bookkeeper.cli.connection import client_settings, parse_settings
 from bookkeeper.cli.reactor import with_store as with_store_of
-from bookkeeper.config import ClientSettings, ServerSettings, Use, keys_of, load_server
+from bookkeeper.config import ClientSettings, Loaded, ServerSettings, Use, keys_of, load_server
 from bookkeeper.config.shared import SharedSettings
 
 if TYPE_CHECKING:
@@ -41,11 +41,16 @@ def no_arguments(parser: argparse.ArgumentParser) -> None:
 
 def server_settings(args: argparse.Namespace) -> ServerSettings:
     """The bookie settings of --conf and -D; where directories and identity come from. Raises ConfigurationError."""
+    return loaded_server_settings(args).settings
+
+
+def loaded_server_settings(args: argparse.Namespace) -> Loaded[ServerSettings]:
+    """The same with the origin of each."""
     client_keys = keys_of(ClientSettings).keys() - keys_of(ServerSettings).keys()
     overrides = {key: value for key, value in parse_settings(args.defines).items() if key not in client_keys}
     if args.uri:
         overrides["metadataServiceUri"] = args.uri
-    return load_server(args.conf, overrides, use=Use.INSPECT).settings
+    return load_server(args.conf, overrides, use=Use.INSPECT)
 
 
 def shell_settings(args: argparse.Namespace, changes: Mapping[str, str] | None = None) -> ClientSettings:

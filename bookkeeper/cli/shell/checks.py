@@ -7,7 +7,7 @@ import time
 
 from bookkeeper.cli.creation import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT, quorums_of
 from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_OK, CommandFailed, Progress, entries
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, entries
 from bookkeeper.cli.shell.base import ShellCommand, connect
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.model import BookieId
@@ -78,8 +78,10 @@ def _bookiesanity_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _bookiesanity(args: argparse.Namespace) -> int:
-    from bookkeeper.cli.shell.local import configured_bookie_id
+    from bookkeeper.cli.shell.local import NO_CONF, configured_bookie_id
 
+    if args.bookie is None and args.conf is None:
+        raise CommandFailed(f"{NO_CONF}; or after it, its id (-b HOST:PORT)", EXIT_USAGE)
     bookie_id = BookieId(args.bookie or configured_bookie_id(args))
     timeout = f"{args.timeout:g}"
     # No other bookie may step in for this one, or its failure would go unnoticed.

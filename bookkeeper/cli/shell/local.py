@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 from pathlib import Path
 
@@ -17,30 +16,55 @@ from bookkeeper.bookie.identity import (
     lock_directories,
 )
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, confirm, note
-from bookkeeper.cli.shell.base import ShellCommand, add_force, server_settings, with_store
-from bookkeeper.config import ServerSettings
+from bookkeeper.cli.shell.base import ShellCommand, add_force, loaded_server_settings, server_settings, with_store
+from bookkeeper.config import ServerSettings, Source
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId
+
+NO_CONF = "which bookie? Before the command, give its conf file (--conf FILE)"
 
 
 def configured_bookie_id(args: argparse.Namespace) -> str:
     """The id of the bookie whose conf file was given. Raises CommandFailed without --conf, ConfigurationError."""
     if args.conf is None:
-        raise CommandFailed("which bookie? Give its conf file (--conf) before the command", EXIT_USAGE)
+        raise CommandFailed(NO_CONF, EXIT_USAGE)
     settings = server_settings(args)
     host = advertised_host(settings, interface_address(settings.listening_interface))
     return bookie_id_of(settings, host, settings.bookie_port)
 
 
-def current_directories(settings: ServerSettings, kind: DirectoryKind) -> list[str]:
-    """`<directory>/current` of each directory used for `kind`."""
+def directories(settings: ServerSettings, kind: DirectoryKind) -> list[str]:
+    """Each directory used for `kind`."""
     paths = {
         DirectoryKind.JOURNAL: settings.journal_directories,
         DirectoryKind.LEDGER: settings.ledger_directories,
         DirectoryKind.INDEX: settings.index_directories,
     }[kind]
-    return [os.path.join(path, "current") for path in paths]
+    return [str(path) for path in paths]
+
+
+def filled_directories(args: argparse.Namespace, kind: DirectoryKind) -> list[str]:
+    """The directories used for `kind` that a bookie has used already; one that is not such is told on standard error.
+
+    Raises CommandFailed when nobody said where they are, since what lies at the default place is some other bookie's
+    or nobody's, and when none of them was ever used. Raises ConfigurationError.
+    """
+    loaded = loaded_server_settings(args)
+    name = kind.value
+    if kind is DirectoryKind.INDEX and loaded.origin(name).source is Source.DEFAULT:
+        name = DirectoryKind.LEDGER.value
+    origin, named = loaded.origin(name), directories(loaded.settings, kind)
+    if args.conf is None and origin.source is Source.DEFAULT:
+        raise CommandFailed(f"{NO_CONF}, or its directories (-D {name}=DIR)", EXIT_USAGE)
+    filled = [path for path in named if Path(path, "current").is_dir()]
+    for path in named:
+        if path not in filled:
+            why = "is not there" if not Path(path).exists() else "was never used by a bookie: it has no `current`"
+            note(f"{path} {why} ({name}, {origin.place})")
+    if not filled:
+        raise CommandFailed(f"nothing to read: check --conf, or name the directory (-D {name}=DIR)")
+    return filled
 
 
 def _bookieformat_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,13 +77,13 @@ def _bookieformat(args: argparse.Namespace) -> int:
     """Empty the directories of a stopped bookie."""
     settings = server_settings(args)
     bookie_id = BookieId(configured_bookie_id(args))
-    directories = directories_of(expected_cookie(settings, bookie_id, ""))
-    filled = [path for path in directories if Path(path, "current").is_dir() and any(Path(path, "current").iterdir())]
+    kinds = directories_of(expected_cookie(settings, bookie_id, ""))
+    filled = [path for path in kinds if Path(path, "current").is_dir() and any(Path(path, "current").iterdir())]
     if filled and args.non_interactive and not args.force:
         raise CommandFailed(f"{filled[0]} is not empty; -nonInteractive needs -force to format it")
     if filled:
         confirm(f"Delete everything in {', '.join(filled)}?", force=args.force)
-    for lock in lock_directories(RealFileSystem(), directories):
+    for lock in lock_directories(RealFileSystem(), kinds):
         lock.release()  # no bookie runs on them
     for path in filled:
         shutil.rmtree(Path(path, "current"))

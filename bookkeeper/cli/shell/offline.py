@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 from bookkeeper.bookie.identity import DirectoryKind
 from bookkeeper.bookie.journal import format as journal_format
-from bookkeeper.bookie.journal.mark import mark_name, read_marks
+from bookkeeper.bookie.journal.mark import NO_MARK, mark_name, read_marks
 from bookkeeper.bookie.journal.replay import list_journals, scan_file
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, log_name, parse_log_name, split_location
 from bookkeeper.bookie.storage.index_format import index_name
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, entries, note, print_json, print_table
 from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
-from bookkeeper.cli.shell.local import current_directories
+from bookkeeper.cli.shell.local import directories, filled_directories
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.model import ENTRY_HEADER_SIZE
 
@@ -38,17 +38,22 @@ def _print_body(body: bytes, where: str, *, payload_too: bool) -> None:
 
 
 def _lastmark(args: argparse.Namespace) -> int:
-    settings = server_settings(args)
-    directories = current_directories(settings, DirectoryKind.LEDGER)
-    rows = []
-    for index, journal in enumerate(settings.journal_directories):
-        mark = read_marks(RealFileSystem(), directories, mark_name(index, len(settings.journal_directories)))
-        rows.append((str(journal), mark.journal_id, journal_format.file_name(mark.journal_id), mark.offset))
+    marked = [os.path.join(path, "current") for path in filled_directories(args, DirectoryKind.LEDGER)]
+    journals = directories(server_settings(args), DirectoryKind.JOURNAL)
+    rows: list[tuple[str, int | None, str | None, int | None]] = []
+    for index, journal in enumerate(journals):
+        name = mark_name(index, len(journals))
+        mark = read_marks(RealFileSystem(), marked, name)
+        if mark == NO_MARK:
+            note(f"{journal} has no mark: its bookie has stored nothing yet; looked for {name} in {', '.join(marked)}")
+            rows.append((journal, None, None, None))
+        else:
+            rows.append((journal, mark.journal_id, journal_format.file_name(mark.journal_id), mark.offset))
     header = ("journal directory", "journal id", "file", "offset")
     if args.json:
         print_json([dict(zip(("directory", "journal_id", "file", "offset"), row, strict=True)) for row in rows])
     else:
-        print_table(header, rows)
+        print_table(header, [["-" if cell is None else cell for cell in row] for row in rows])
     return EXIT_OK
 
 
@@ -95,14 +100,18 @@ def _readjournal(args: argparse.Namespace) -> int:
     if args.journal and os.path.sep in args.journal:
         directory, name = os.path.split(args.journal)
     else:
-        directory, name = args.dir or "", args.journal or ""
-        directory = directory or current_directories(server_settings(args), DirectoryKind.JOURNAL)[0]
+        directory, name = args.dir or filled_directories(args, DirectoryKind.JOURNAL)[0], args.journal or ""
         if fs.is_dir(os.path.join(directory, "current")):
             directory = os.path.join(directory, "current")
+    if not fs.is_dir(directory):
+        raise CommandFailed(f"{directory} is no directory; name a journal file or its directory (-d)")
     ids = [_journal_id(name)] if name else list_journals(fs, directory)
     if not ids:
         raise CommandFailed(f"{directory} holds no journal file")
     for journal_id in ids:
+        path = os.path.join(directory, journal_format.file_name(journal_id))
+        if not fs.exists(path):
+            raise CommandFailed(f"there is no journal file {path}")
         printer = _Printer(payload_too=args.msg)
         scan = scan_file(fs, directory, journal_id, 0, printer)
         kind = "group commits with checksums" if scan.ours else "records without checksums"
@@ -145,6 +154,8 @@ def _find_log(args: argparse.Namespace) -> tuple[int, str]:
     """(log id, path) of the log that the arguments name."""
     name: str = args.log
     if os.path.sep in name or os.path.exists(name):
+        if not os.path.isfile(name):
+            raise CommandFailed(f"there is no entry log {name}")
         log_id = parse_log_name(os.path.basename(name))
         return (0 if log_id is None else log_id), name
     log_id = parse_log_name(name)
@@ -153,12 +164,12 @@ def _find_log(args: argparse.Namespace) -> tuple[int, str]:
             log_id = int(name)
         except ValueError:
             raise CommandFailed(f"{name!r} is no entry log file name and no entry log id", EXIT_USAGE) from None
-    directories = current_directories(server_settings(args), DirectoryKind.LEDGER)
-    for directory in directories:
+    current = [os.path.join(path, "current") for path in filled_directories(args, DirectoryKind.LEDGER)]
+    for directory in current:
         path = os.path.join(directory, log_name(log_id))
         if os.path.exists(path):
             return log_id, path
-    raise CommandFailed(f"no entry log {log_id} ({log_name(log_id)}) in {', '.join(directories)}")
+    raise CommandFailed(f"no entry log {log_id} ({log_name(log_id)}) in {', '.join(current)}")
 
 
 def _is_empty(path: str) -> bool:
@@ -215,8 +226,8 @@ def _ledger_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _ledger(args: argparse.Namespace) -> int:
     fs = RealFileSystem()
-    directories = current_directories(server_settings(args), DirectoryKind.INDEX)
-    paths = [os.path.join(directory, index_name(args.ledger_id)) for directory in directories]
+    filled = filled_directories(args, DirectoryKind.INDEX)
+    paths = [os.path.join(directory, "current", index_name(args.ledger_id)) for directory in filled]
     path = next((path for path in paths if fs.exists(path)), None)
     if path is None:
         raise CommandFailed(f"ledger {args.ledger_id} has no index file: looked for {', '.join(paths)}")
@@ -238,18 +249,18 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _files(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    settings, fs = server_settings(args), RealFileSystem()
+    fs = RealFileSystem()
     everything = not (args.txn or args.log or args.idx)
     if args.txn or everything:
-        for directory in current_directories(settings, DirectoryKind.JOURNAL):
-            if fs.is_dir(directory):
-                for journal_id in list_journals(fs, directory):
-                    yield "journal", os.path.join(directory, journal_format.file_name(journal_id))
+        for directory in filled_directories(args, DirectoryKind.JOURNAL):
+            current = os.path.join(directory, "current")
+            for journal_id in list_journals(fs, current):
+                yield "journal", os.path.join(current, journal_format.file_name(journal_id))
     if args.log or everything:
-        for _, path in offline.list_entry_logs(fs, list(map(str, settings.ledger_directories))):
+        for _, path in offline.list_entry_logs(fs, filled_directories(args, DirectoryKind.LEDGER)):
             yield "entry log", path
     if args.idx or everything:
-        for _, path in offline.list_index_files(fs, list(map(str, settings.index_directories))):
+        for _, path in offline.list_index_files(fs, filled_directories(args, DirectoryKind.INDEX)):
             yield "index", path
 
 

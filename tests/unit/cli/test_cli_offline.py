@@ -1,0 +1,95 @@
+"""Offline readers without a bookie: what they were not told, or what is not there, is said."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.cli.main import main
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
+
+READERS = {
+    "lastmark": "ledgerDirectories",
+    "readjournal": "journalDirectories",
+    "readjournal 19abc.txn": "journalDirectories",
+    "readlog 0": "ledgerDirectories",
+    "readlogmetadata 0": "ledgerDirectories",
+    "ledger 7": "ledgerDirectories",
+    "listfilesondisc -log": "ledgerDirectories",
+    "listfilesondisc": "journalDirectories",
+}
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run `bookkeeper shell`; exit code, output, errors."""
+    for name in ("BK_journalDirectories", "BK_ledgerDirectories", "BK_indexDirectories"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*words: object) -> tuple[int, str, str]:
+        code = main(["shell", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize(("command", "setting"), READERS.items())
+def test_where_nobody_said_which_bookie_no_default_directory_is_looked_at(
+    shell: Run, command: str, setting: str
+) -> None:
+    code, out, err = shell(*command.split())
+    assert (code, out) == (EXIT_USAGE, "")
+    assert "Before the command, give its conf file (--conf FILE), or its directories" in err
+    assert f"(-D {setting}=DIR)" in err
+
+
+@pytest.mark.parametrize(("command", "setting"), READERS.items())
+def test_a_directory_without_a_bookies_files_is_named_with_where_it_was_configured(
+    shell: Run, tmp_path: Path, command: str, setting: str
+) -> None:
+    conf = tmp_path / "bk.conf"
+    conf.write_text(f"# a bookie\njournalDirectories={tmp_path}/absent\nledgerDirectories={tmp_path}/absent\n")
+    line = 2 if setting == "journalDirectories" else 3
+    code, out, err = shell("--conf", conf, *command.split())
+    assert (code, out) == (EXIT_FAILURE, "")
+    assert f"{tmp_path}/absent is not there ({setting}, {conf}:{line})" in err
+    code, _, err = shell("-D", f"{setting}={tmp_path}", *command.split())
+    assert code == EXIT_FAILURE
+    assert f"{tmp_path} was never used by a bookie: it has no `current` ({setting}, command line)" in err
+
+
+def test_one_missing_directory_does_not_hide_the_others(shell: Run, tmp_path: Path) -> None:
+    (tmp_path / "good" / "current").mkdir(parents=True)
+    (tmp_path / "good" / "current" / "0.log").touch()
+    code, out, err = shell("-D", f"ledgerDirectories={tmp_path}/gone,{tmp_path}/good", "listfilesondisc", "-log")
+    assert code == EXIT_OK
+    assert f"{tmp_path}/good/current/0.log" in out
+    assert f"{tmp_path}/gone is not there" in err
+
+
+def test_a_mark_that_was_never_stored_is_not_printed(shell: Run, tmp_path: Path) -> None:
+    (tmp_path / "current").mkdir()
+    code, out, err = shell("-D", f"ledgerDirectories={tmp_path}", "-D", "journalDirectories=/j", "lastmark")
+    assert code == EXIT_OK
+    assert out.splitlines()[1].split() == ["/j", "-", "-", "-"]
+    assert f"/j has no mark: its bookie has stored nothing yet; looked for lastMark in {tmp_path}/current" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["readlog", "{}/0.log"], "there is no entry log {}/0.log"),
+        (["readlogmetadata", "{}/0.log"], "there is no entry log {}/0.log"),
+        (["readlog", "{}"], "there is no entry log {}"),
+        (["readjournal", "{}/7.txn"], "there is no journal file {}/7.txn"),
+        (["readjournal", "{}/absent/7.txn"], "{}/absent is no directory; name a journal file or its directory (-d)"),
+        (["readjournal", "-d", "{}/absent"], "{}/absent is no directory; name a journal file or its directory (-d)"),
+        (["readjournal", "-d", "{}"], "{} holds no journal file"),
+    ],
+)
+def test_a_file_that_is_not_there_is_named(shell: Run, tmp_path: Path, words: list[str], says: str) -> None:
+    code, out, err = shell(*(word.format(tmp_path) for word in words))
+    assert (code, out) == (EXIT_FAILURE, "")
+    assert err == f"bookkeeper: {says.format(tmp_path)}\n"
