@@ -11,6 +11,7 @@
         connection.py                one channel per bookie and protocol version over link.py, its TCP connection;
               |                      bookies.py finds, keeps and quarantines them
         flushing.py                  once per turn: writers first, then one write per connection
+        overdue.py  routes.py        the deadlines of all handles on one timer; the ways to an ensemble, worked out once
 
     ensemble_change, metadata_update, placement    a failed bookie becomes a new fragment, by compare-and-set
     streaming.py                                   read-ahead and tails

@@ -1,7 +1,8 @@
 """The decisions of a ledger client, apart from every wire, clock and socket.
 
     schedule      which bookies hold an entry; when enough of them have answered
-    adds          entries on their way: acknowledged in order, ensemble changes, deadlines
+    adds          entries on their way: acknowledged in order, ensemble changes; add_rings keeps where each stands,
+                  add_deadlines when it was sent
     reads         a range of entries: next replica, speculation, present / absent / unknown
     lac           the last add confirmed, asked of all bookies of the last fragment
     recovery      fence, find the tail, write it back, close; uses reads and adds
