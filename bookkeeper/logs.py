@@ -170,6 +170,12 @@ def start_logging(
         logging.getLogger(name).setLevel(root.level)
 
 
+def show_metadata_session() -> None:
+    """Print what kazoo warns about its connection, for a command that sends no logs anywhere else. Repeatable."""
+    if logging.lastResort is not None:
+        logging.getLogger("kazoo").addHandler(logging.lastResort)
+
+
 class LogLimit:
     """Lets each subject through once per interval, so that one client cannot fill the log. Thread: reactor.
 

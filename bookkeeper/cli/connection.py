@@ -52,9 +52,16 @@ def parse_settings(pairs: list[str]) -> Mapping[str, str]:
 
 
 def client_settings(args: argparse.Namespace) -> ClientSettings:
-    """The effective client settings of a command line. Raises ConfigurationError listing every fault."""
+    """The effective client settings of a command line. Raises ConfigurationError listing every fault.
+
+    With -v the session with the metadata store will say what it warns of.
+    """
     from bookkeeper.config import load_client
 
+    if "verbose" in args:
+        from bookkeeper.logs import show_metadata_session
+
+        show_metadata_session()
     overrides = dict(parse_settings(args.defines))
     if args.uri:
         overrides["metadataServiceUri"] = args.uri

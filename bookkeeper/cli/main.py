@@ -19,7 +19,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from bookkeeper.cli.lazy import LazyParser, add_verbose
-from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.output import (
+    EXIT_BROKEN_PIPE,
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandFailed,
+    expected_text,
+)
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "bookie": ("bookkeeper.cli.bookie", "run one bookie"),
@@ -70,18 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the edge of the program: one line, the traceback only with -v
         if verbose:
             traceback.print_exc()
-        hint = "" if verbose else " (-v shows where)"
-        print(f"bookkeeper: {_describe(error)}{hint}", file=sys.stderr)
+        text = expected_text(error)
+        if text is None:  # only then is there more to be learnt from where it happened
+            text = f"{type(error).__name__}: {error}" + ("" if verbose else " (-v shows where)")
+        print(f"bookkeeper: {text}", file=sys.stderr)
         return EXIT_FAILURE
-
-
-def _describe(error: Exception) -> str:
-    from bookkeeper.errors import BookKeeperError
-
-    text = str(error)
-    if isinstance(error, BookKeeperError | OSError) and text:
-        return text
-    return f"{type(error).__name__}: {text}"
 
 
 def _dispatch(arguments: list[str]) -> int:

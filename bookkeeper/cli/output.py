@@ -31,6 +31,13 @@ class CommandFailed(Exception):
         self.exit_code = exit_code
 
 
+def expected_text(error: Exception) -> str | None:
+    """What an error says that is written for the operator; None for one that only its traceback explains."""
+    from bookkeeper.errors import BookKeeperError
+
+    return (str(error) or None) if isinstance(error, BookKeeperError | OSError) else None
+
+
 def note(text: str) -> None:
     """One line for the operator, on standard error."""
     print(text, file=sys.stderr, flush=True)

@@ -241,7 +241,8 @@ class LocalCluster:
         command = [sys.executable, "-m", "bookkeeper.cli.main", "shell", "--uri", self.uri, "initnewcluster"]
         done = subprocess.run([*command, "--if-absent"], capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:
-            raise LocalProcessFailed(f"the cluster's metadata could not be made:\n    {done.stderr.strip()}")
+            why = done.stderr.strip().removeprefix("bookkeeper: ")
+            raise LocalProcessFailed(f"the cluster's metadata could not be made: {why}")
 
     def add_bookie(self, *, start: bool = True) -> LocalBookie:
         """One more bookie."""

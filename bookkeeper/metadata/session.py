@@ -15,6 +15,7 @@ Thread: reactor, except where a method says otherwise.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import deque
@@ -54,6 +55,10 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Timer
 
 log = Logger()
+
+# A program that sends Python's logs nowhere would find kazoo's warnings on stderr, one per attempt to connect. What it
+# has to know of the session it hears from us; a program that does send them somewhere goes on hearing kazoo too.
+logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 # kazoo's own reconnecting, on its own thread. Without a maximum number of tries: who waits has a deadline of his own.
 _RECONNECT_FIRST_S = 0.05

@@ -4,7 +4,7 @@ import random
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +183,39 @@ async def test_without_a_server_connecting_fails_in_time_and_names_it(dead_port:
     error = await raises(MetadataUnavailable, connected(f"zk://127.0.0.1:{dead_port}/ledgers", session_timeout_s=0.5))
     assert f"127.0.0.1:{dead_port}" in str(error)
     assert "0.5 s" in str(error)
+
+
+@pytest.fixture
+def resolver_says(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Have every look-up of a name fail with an error number of getaddrinfo."""
+
+    def install(number: int) -> None:
+        def look_up(host: str, *_: object, **__: object) -> Any:
+            raise socket.gaierror(number, f"nothing known of {host}")
+
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    return install
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_host_that_does_not_exist_is_told_at_once(
+    connected: Connections, resolver_says: Callable[[int], None]
+) -> None:
+    """The session timeout is an hour, and nothing waits for it."""
+    resolver_says(socket.EAI_NONAME)
+    error = await raises(MetadataUnavailable, connected("zk://zk1:2181;zk2:2181/ledgers", session_timeout_s=3600.0))
+    assert "no such host: zk1, zk2;" in str(error)
+    assert "zk://zk1:2181;zk2:2181/ledgers" in str(error)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_resolver_that_does_not_know_yet_is_waited_for(
+    connected: Connections, resolver_says: Callable[[int], None]
+) -> None:
+    resolver_says(socket.EAI_AGAIN)
+    error = await raises(MetadataUnavailable, connected("zk://zk1:2181/ledgers", session_timeout_s=0.2))
+    assert "no answer from ZooKeeper at zk1:2181 within 0.2 s" in str(error)
 
 
 @pytest_twisted.ensureDeferred

@@ -25,9 +25,10 @@ from twisted.internet import task
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
+from bookkeeper.cli.output import expected_text
 from bookkeeper.cli.perf.in_flight import RANGE_MAX, LedgerReaders, LedgerWriters
 from bookkeeper.cli.perf.measurement import Measurement
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.logs import show_metadata_session
 from bookkeeper.model import DigestType, LedgerMetadata
 
 if TYPE_CHECKING:
@@ -208,15 +209,15 @@ async def _run(reactor: Any, job: Task) -> None:
     except Exception as error:  # noqa: BLE001 - the edge of this process: the parent says it in one line
         if job.verbose:
             traceback.print_exc()
-        text = str(error)
-        expected = isinstance(error, BookKeeperError | OSError) and text
-        result = {"error": text if expected else f"{type(error).__name__}: {text}"}
+        result = {"error": expected_text(error) or f"{type(error).__name__}: {error}"}
     print(json.dumps(result), flush=True)
 
 
 def main() -> None:
     """Run the task given as the first argument."""
     job = Task.from_json(sys.argv[1])
+    if job.verbose:
+        show_metadata_session()
     task.react(lambda reactor: Deferred.fromCoroutine(_run(reactor, job)))
 
 
