@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+
 _PRIVATE_NAME = re.compile(r"invalid _\w+ value")
 
 
@@ -79,6 +81,12 @@ def at_least(minimum: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def check_range(first: int, last: int | None, words: str) -> None:
+    """Raise CommandFailed for a last entry before the first one. words: the options that said so."""
+    if last is not None and last < first:
+        raise CommandFailed(f"{words}: the last entry, {last}, is before the first, {first}", EXIT_USAGE)
 
 
 def add_o(parser: argparse.ArgumentParser) -> None:

@@ -101,7 +101,7 @@ def test_a_password_need_not_stand_on_the_command_line(
         (["-o", "-3"], ["97", "98", "99"]),
         (["-o", "-1000", "-c", "2"], ["0", "1"]),
         (["-o", "end"], []),
-        (["-o", "500"], []),
+        (["-o", "100"], []),
         (["-c", "0"], []),
         (["-o", "10", "--last", "12"], ["10", "11", "12"]),
         (["--last", "1000", "-o", "99"], ["99"]),
@@ -109,6 +109,20 @@ def test_a_password_need_not_stand_on_the_command_line(
 )
 def test_where_reading_begins_and_ends(run: CommandLine, written: str, options: list[str], expected: list[str]) -> None:
     assert run("ledger", "read", written, *options).lines == expected
+
+
+def test_reading_beyond_the_end_is_told(run: CommandLine, written: str) -> None:
+    for action in ("read", "tail"):
+        failed = run("ledger", action, written, "-o", 101, code=EXIT_FAILURE)
+        assert (failed.out, f"there is no entry 101: ledger {written} ends at entry 99" in failed.err) == ("", True)
+    beyond = run("ledger", "read", written, "--last", 9999, "-o", 98)
+    assert beyond.lines == ["98", "99"]
+    assert f"ledger {written} ends at entry 99, before --last 9999\n" in beyond.err
+    empty = run("ledger", "create").out.strip()
+    assert f"ledger {empty} has no entries" in run("ledger", "read", empty, "-o", 1, code=EXIT_FAILURE).err
+    assert run("ledger", "read", empty).lines == []
+    backwards = run("ledger", "read", written, "-o", 10, "--last", 5, code=EXIT_USAGE)
+    assert "-o 10 --last 5: the last entry, 5, is before the first, 10" in backwards.err
 
 
 def test_output_is_formatted_as_asked(run: CommandLine, written: str) -> None:

@@ -177,6 +177,14 @@ def test_readledger_needs_no_password_and_reads_a_range(shell: Shell, ledger_id:
     assert len(shell("readledger", "-l", ledger_id).lines) == COUNT
 
 
+def test_readledger_beyond_the_end_is_told(shell: Shell, ledger_id: int) -> None:
+    failed = shell("readledger", "-l", ledger_id, "-fe", COUNT + 1, code=EXIT_FAILURE)
+    assert f"there is no entry {COUNT + 1}: ledger {ledger_id} ends at entry {COUNT - 1}" in failed.err
+    beyond = shell("readledger", "-l", ledger_id, "-le", COUNT)
+    assert len(beyond.lines) == COUNT
+    assert f"ledger {ledger_id} ends at entry {COUNT - 1}, before -le {COUNT}\n" in beyond.err
+
+
 def test_readledger_from_one_bookie_shows_what_that_one_has(
     cluster: LocalCluster, shell: Shell, ledger_id: int
 ) -> None:

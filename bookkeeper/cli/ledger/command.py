@@ -19,7 +19,7 @@ import importlib
 
 from bookkeeper.cli.connection import DIGESTS, add_connection_arguments
 from bookkeeper.cli.creation import ACK_QUORUM_DEFAULT, ENSEMBLE, QUORUM_DEFAULT, add_password_arguments
-from bookkeeper.cli.lazy import add_json_again, add_o
+from bookkeeper.cli.lazy import add_json_again, add_o, at_least
 
 EXAMPLES = {
     "create": """\
@@ -37,7 +37,7 @@ holds. Input whose first entry is of no use (too large, cut off) leaves no ledge
 """,
     "read": """\
   bookkeeper ledger read 7                               all entries, one per line
-  bookkeeper ledger read 7 -o -10 -f '%o: %s\\n'         the last ten, with their ids
+  bookkeeper ledger read 7 -o -10 -f '%o: %s\\n'          the last ten, with their ids
 """,
     "tail": """\
   bookkeeper ledger tail 7                               everything, then what comes, until the ledger is closed
@@ -85,7 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     read = _action(actions, "read", "entries of a ledger to standard output")
     _add_output(read)
-    read.add_argument("--last", type=int, metavar="ID", help="last entry id (default: the last confirmed one)")
+    read.add_argument("--last", type=at_least(0), metavar="ID",
+                      help="last entry id; a ledger that ends before it is read to its end, and that is told "
+                      "(default: the last confirmed one)")  # fmt: skip
     read.add_argument("--recover", action="store_true", help="recover first: fences the writer and closes the ledger")
 
     tail = _action(actions, "tail", "follow a ledger until it is closed")
@@ -95,16 +97,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = _action(actions, "list", "ledger ids")
     add_o(listing)
     listing.add_argument("--long", action="store_true", help="with metadata")
-    listing.add_argument("--limit", type=int, metavar="N", help="at most N (default: all)")
+    listing.add_argument("--limit", type=at_least(1), metavar="N", help="at most N (default: all)")
 
     show = _action(actions, "show", "metadata of a ledger")
     add_o(show)
-    show.add_argument("ledger_id", type=int, metavar="LEDGER")
+    show.add_argument("ledger_id", type=at_least(0), metavar="LEDGER")
     show.add_argument("--secrets", action="store_true", help="show the password too")
 
     delete = _action(actions, "delete", "delete ledgers")
     add_o(delete)
-    delete.add_argument("ledger_ids", type=int, nargs="+", metavar="LEDGER")
+    delete.add_argument("ledger_ids", type=at_least(0), nargs="+", metavar="LEDGER")
     delete.add_argument("--force", action="store_true", help="do not ask")
     delete.add_argument("--dry-run", action="store_true", help="say what would be deleted")
 
@@ -133,21 +135,21 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
         help="checksum of entries (default: %(default)s)",
     )
     group.add_argument("--custom", action="append", default=[], metavar="KEY=VALUE", help="custom metadata, repeatable")
-    group.add_argument("--ledger-id", type=int, metavar="ID", help="choose the id (default: the next free one)")
+    group.add_argument("--ledger-id", type=at_least(0), metavar="ID", help="choose the id (default: the next free one)")
     add_password_arguments(parser)
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ledger_id", type=int, metavar="LEDGER")
+    parser.add_argument("ledger_id", type=at_least(0), metavar="LEDGER")
     add_password_arguments(parser)
     parser.add_argument(
         "-o",
         dest="offset",
         default="beginning",
         metavar="WHERE",
-        help="beginning, end, -N or an entry id (default: %(default)s)",
+        help="beginning, end, -N or an entry id that is no more than one beyond the end (default: %(default)s)",
     )
-    parser.add_argument("-c", dest="count", type=int, metavar="N", help="stop after N entries (default: all)")
+    parser.add_argument("-c", dest="count", type=at_least(0), metavar="N", help="stop after N entries (default: all)")
     parser.add_argument(
         "-f",
         dest="format",

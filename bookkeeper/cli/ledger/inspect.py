@@ -104,6 +104,17 @@ def metadata_json(ledger_id: int, metadata: LedgerMetadata, *, secrets: bool = F
     return value
 
 
+def ends_at(ledger_id: int, last_entry_id: int) -> str:
+    """Where a ledger ends, in words."""
+    return f"ledger {ledger_id} " + (f"ends at entry {last_entry_id}" if last_entry_id >= 0 else "has no entries")
+
+
+def check_begin(ledger_id: int, first_entry_id: int, last_entry_id: int) -> None:
+    """Raise CommandFailed for a first entry beyond the end; just behind the last one is where a reader goes on."""
+    if first_entry_id > last_entry_id + 1:
+        raise CommandFailed(f"there is no entry {first_entry_id}: {ends_at(ledger_id, last_entry_id)}")
+
+
 def print_metadata(ledger_id: int, metadata: LedgerMetadata) -> None:
     """For people: a few lines."""
     closed = f", last entry {metadata.last_entry_id}, {metadata.length:,} bytes" if metadata.is_closed else ""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import client_settings, connect
 from bookkeeper.cli.creation import password_of
-from bookkeeper.cli.ledger.inspect import NewLedger
+from bookkeeper.cli.lazy import check_range
+from bookkeeper.cli.ledger.inspect import NewLedger, check_begin, ends_at
 from bookkeeper.cli.ledger.lines import chunks_of, formatter_of, read_length_prefixed, read_lines
 from bookkeeper.cli.output import (
     EXIT_INTERRUPTED,
@@ -119,14 +120,18 @@ def read(args: argparse.Namespace) -> int:
         else:
             handle = client.open_without_recovery(args.ledger_id, password=password)
         with handle:
-            first = _first_entry(args.offset, handle.last_add_confirmed)
-            last = handle.last_add_confirmed
+            end = last = handle.last_add_confirmed
+            first = _first_entry(args.offset, end)
+            check_begin(args.ledger_id, first, end)
             if args.last is not None:
+                check_range(first, args.last, f"-o {args.offset} --last {args.last}")
                 last = min(last, args.last)
             if args.count is not None:
                 last = min(last, first + args.count - 1)
             total = max(0, last - first + 1)
             printed = _print(args, handle.batches(first, last) if total else (), total)
+    if args.last is not None and args.last > end:
+        note(f"{ends_at(args.ledger_id, end)}, before --last {args.last}")
     note(f"{entries(printed)} of ledger {args.ledger_id}")
     return 0
 
@@ -136,6 +141,8 @@ def tail(args: argparse.Namespace) -> int:
     password = password_of(args)
     with connect(args) as client, client.open_without_recovery(args.ledger_id, password=password) as handle:
         first = _first_entry(args.offset, handle.last_add_confirmed)
+        if args.exit_at_end or handle.closed:
+            check_begin(args.ledger_id, first, handle.last_add_confirmed)
         if args.exit_at_end:
             last = handle.last_add_confirmed
             batches: Iterable[list[Entry]] = handle.batches(first, last) if last >= first else ()

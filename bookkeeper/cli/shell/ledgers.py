@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from bookkeeper.cli.ledger.inspect import metadata_json, print_metadata
+from bookkeeper.cli.lazy import at_least, check_range
+from bookkeeper.cli.ledger.inspect import check_begin, ends_at, metadata_json, print_metadata
 from bookkeeper.cli.output import (
     EXIT_OK,
     EXIT_USAGE,
@@ -58,9 +59,13 @@ def _names(metadata: LedgerMetadata, bookie_id: str) -> bool:
     return any(bookie_id in fragment.ensemble for fragment in metadata.fragments)
 
 
+def _add_ledger_id(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=at_least(0), required=True, dest="ledger_id",
+                        metavar="ID", help="the ledger; required")  # fmt: skip
+
+
 def _ledgermetadata_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID",
-                        help="the ledger; required")  # fmt: skip
+    _add_ledger_id(parser)
     parser.add_argument(
         "-dumptofile", "--dumptofile", type=Path, metavar="FILE", help="write it to FILE (default: print it)"
     )
@@ -108,13 +113,12 @@ def _ledgermetadata(args: argparse.Namespace) -> int:
 
 
 def _readledger_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID",
-                        help="the ledger; required")  # fmt: skip
+    _add_ledger_id(parser)
     parser.add_argument(
-        "-fe", "-firstentryid", "--firstentryid", type=int, default=0, metavar="ID", help="(default: 0)"
+        "-fe", "-firstentryid", "--firstentryid", type=at_least(0), default=0, metavar="ID", help="(default: 0)"
     )
-    parser.add_argument("-le", "-lastentryid", "--lastentryid", type=int, default=-1, metavar="ID",
-                        help="(default: the last one)")  # fmt: skip
+    parser.add_argument("-le", "-lastentryid", "--lastentryid", type=at_least(-1), default=-1, metavar="ID",
+                        help="(default: -1, the last one)")  # fmt: skip
     parser.add_argument("-m", "-msg", "--msg", action="store_true", help="print the payloads")
     parser.add_argument("-r", "-force-recovery", "--force-recovery", action="store_true", dest="recover",
                         help="recover first: fences the writer and closes the ledger")  # fmt: skip
@@ -123,6 +127,8 @@ def _readledger_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _readledger(args: argparse.Namespace) -> int:
+    if args.lastentryid >= 0:
+        check_range(args.firstentryid, args.lastentryid, f"-fe {args.firstentryid} -le {args.lastentryid}")
     with connect(args) as client:
         count = _read_from_one(args, client) if args.bookie else _read(args, client)
     note(entries(count))
@@ -132,12 +138,17 @@ def _readledger(args: argparse.Namespace) -> int:
 def _read(args: argparse.Namespace, client: BlockingBookKeeper) -> int:
     count = 0
     with client.open_as_administrator(args.ledger_id, recover=args.recover) as handle:
-        last = handle.last_add_confirmed if args.lastentryid < 0 else args.lastentryid
+        last = end = handle.last_add_confirmed
+        check_begin(args.ledger_id, args.firstentryid, end)
+        if args.lastentryid >= 0:
+            last = min(end, args.lastentryid)
         batches = handle.batches(args.firstentryid, last) if last >= args.firstentryid else ()
         for batch in batches:
             for entry in batch:
                 _print_entry(args.ledger_id, entry.entry_id, entry.payload, payload_too=args.msg)
             count += len(batch)
+    if args.lastentryid > end:
+        note(f"{ends_at(args.ledger_id, end)}, before -le {args.lastentryid}")
     return count
 
 
@@ -185,8 +196,7 @@ def _print_entry(ledger_id: int, entry_id: int, payload: bytes, *, payload_too: 
 
 
 def _deleteledger_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-l", "-ledgerid", "--ledgerid", type=int, required=True, dest="ledger_id", metavar="ID",
-                        help="the ledger; required")  # fmt: skip
+    _add_ledger_id(parser)
     parser.add_argument("-f", "-force", "--force", action="store_true", help="do not ask")
 
 

@@ -15,6 +15,7 @@ from bookkeeper.bookie.journal.replay import list_journals, scan_file
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, log_name, parse_log_name, split_location
 from bookkeeper.bookie.storage.index_format import index_name
+from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, entries, note, print_json, print_table
 from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
 from bookkeeper.cli.shell.local import directories, filled_directories
@@ -221,7 +222,7 @@ def _readlogmetadata(args: argparse.Namespace) -> int:
 
 def _ledger_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "-meta", "--meta", action="store_true", help="the header only")
-    parser.add_argument("ledger_id", type=int, metavar="LEDGER")
+    parser.add_argument("ledger_id", type=at_least(0), metavar="LEDGER")
 
 
 def _ledger(args: argparse.Namespace) -> int:
