@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -25,6 +26,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.client.flushing import FLUSH_BYTES, FLUSH_ENTRIES, TurnFlush
 from bookkeeper.client.link import BookieLink
+from bookkeeper.client.patience import PatientTimer
 from bookkeeper.errors import (
     BookieUnavailable,
     BookKeeperError,
@@ -47,7 +49,7 @@ from bookkeeper.wire.codec import RequestEncoder
 if TYPE_CHECKING:
     from bookkeeper.client.bookies import BookieDirectory
     from bookkeeper.config import ClientSettings
-    from bookkeeper.ports import Clock, Network, Timer
+    from bookkeeper.ports import Clock, Network
 
 log = Logger()
 
@@ -133,10 +135,10 @@ class BookieChannel:
         self._singles: list[bytes] = []  # adds of this turn, not yet in _out or counted
         self._singles_bytes = 0
         self._marked = False
-        self._timer: Timer | None = None
+        self._timer: PatientTimer | None = None
         self._timer_due = 0.0
         self._room_waiters: list[Callable[[], None]] = []
-        self._full_timer: Timer | None = None
+        self._full_timer: PatientTimer | None = None
         self._retry_at = 0.0
         self._retry_delay_s = settings.reconnect_delay_min_s
         self._failure: BookieUnavailable | None = None
@@ -167,9 +169,11 @@ class BookieChannel:
         """Call once when the channel is no longer full."""
         self._room_waiters.append(call)
         if self._full_timer is None and self._settings.add_timeout_s > 0:
-            self._full_timer = self._clock.callLater(
-                self._settings.add_timeout_s, self._on_still_full, self._adds.count
-            )
+            self._watch_full()
+
+    def _watch_full(self) -> None:
+        call = partial(self._on_still_full, self._adds.count)
+        self._full_timer = PatientTimer(self._clock, self._settings.add_timeout_s, call)
 
     def _on_still_full(self, unanswered: int) -> None:
         """A bookie that answers no add for so long holds up everybody, also those who sent it nothing (L-2)."""
@@ -177,9 +181,7 @@ class BookieChannel:
         if self._link is not None and self.full and self._adds.count >= unanswered:
             self._link.abort(self._timed_out())
         elif self._room_waiters:
-            self._full_timer = self._clock.callLater(
-                self._settings.add_timeout_s, self._on_still_full, self._adds.count
-            )
+            self._watch_full()
 
     def send_adds(self, owner: AddOwner, ledger_id: int, frames: Sequence[bytes], size: int) -> None:
         """Send encoded adds, one frame per entry; `size`: their bytes together."""
@@ -477,7 +479,7 @@ class BookieChannel:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due = deadline
-        self._timer = self._clock.callLater(max(0.0, deadline - self._clock.seconds()), self._on_time)
+        self._timer = PatientTimer(self._clock, max(0.0, deadline - self._clock.seconds()), self._on_time)
 
     def _on_time(self) -> None:
         self._timer = None

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from twisted.logger import Logger
 
+from bookkeeper.client.patience import PatientTimer
+
 if TYPE_CHECKING:
-    from bookkeeper.ports import Clock, Timer
+    from bookkeeper.ports import Clock
 
 log = Logger()
 
@@ -42,7 +44,7 @@ class DeadlineWatch:
         self._heap: list[tuple[float, int, list[Watched]]] = []  # the list is empty once its owner was dropped
         self._noted: dict[Watched, list[Watched]] = {}
         self._sequence = 0  # ties go by the order of noting
-        self._timer: Timer | None = None
+        self._timer: PatientTimer | None = None
         self._timer_due = 0.0
 
     def __contains__(self, owner: Watched) -> bool:
@@ -98,7 +100,7 @@ class DeadlineWatch:
     def _set_timer(self, due: float) -> None:
         self._stop_timer()
         self._timer_due = due
-        self._timer = self._clock.callLater(max(0.0, due - self._clock.seconds()), self._on_time)
+        self._timer = PatientTimer(self._clock, max(0.0, due - self._clock.seconds()), self._on_time)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import BookKeeperError, LedgerFencedOff, RecoveryFailed, WindowFull
 from tests.support.cluster import local_cluster
+from tests.support.process_output import await_output
 
 ROUNDS = 5
 """Kills of all three bookies; `test_durability.py` has the long run."""
@@ -86,6 +91,48 @@ def test_everything_acknowledged_survives_sigkill_of_all_bookies(cluster: LocalC
             assert min(counts) >= 1
 
     asyncio.run(main())
+
+
+SUSPENDED = """
+import asyncio, sys
+from bookkeeper import BookKeeper
+from bookkeeper.config import ClientSettings
+
+async def main():
+    async with await BookKeeper.connect(sys.argv[1], ClientSettings(add_timeout_s=1.0, read_timeout_s=1.0)) as bk:
+        ledgers = [await bk.create(ensemble=3, write_quorum=2, ack_quorum=2) for _ in range(20)]
+        while True:
+            await asyncio.gather(*(ledger.append_many([b"x" * 100] * 200) for ledger in ledgers))
+            changed = sum(len(ledger.metadata.fragments) - 1 for ledger in ledgers)
+            print("round", ledgers[0].last_add_confirmed, "changes", changed, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_suspended_writer_goes_on_and_blames_no_bookie(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Stopped for thrice its timeout with answers under way: all bookies are healthy, and none is replaced."""
+    output = tmp_path / "writer.txt"
+    with (
+        output.open("wb") as file,
+        subprocess.Popen([sys.executable, "-c", SUSPENDED, cluster.uri], stdout=file, stderr=subprocess.STDOUT) as one,
+    ):
+        try:
+            for _ in range(3):
+                start = output.stat().st_size
+                failure = await_output(one, output, re.compile(rb"(round.*\n.*){5}"), timeout_s=30, start=start)
+                assert failure is None, output.read_text()
+                one.send_signal(signal.SIGSTOP)
+                with pytest.raises(subprocess.TimeoutExpired):
+                    one.wait(3.0)
+                one.send_signal(signal.SIGCONT)
+            start = output.stat().st_size
+            failure = await_output(one, output, re.compile(rb"(round.*\n.*){5}"), timeout_s=30, start=start)
+            assert failure is None, output.read_text()
+        finally:
+            one.kill()
+    assert not re.search(rb"changes [1-9]", output.read_bytes()), output.read_text()
 
 
 @pytest.mark.timeout(120)
