@@ -35,6 +35,8 @@ def expected_text(error: Exception) -> str | None:
     """What an error says that is written for the operator; None for one that only its traceback explains."""
     from bookkeeper.errors import BookKeeperError
 
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return (str(error) or None) if isinstance(error, BookKeeperError | OSError) else None
 
 

@@ -196,7 +196,9 @@ def test_the_help_of_a_bookie_has_every_exit_code(capsys: pytest.CaptureFixture[
     ("error", "text"),
     [
         (NoSuchLedger("ledger 7 does not exist"), "ledger 7 does not exist"),
-        (PermissionError(13, "Permission denied", "/data"), "[Errno 13] Permission denied: '/data'"),
+        (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (OSError("the port is taken"), "the port is taken"),
         (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
     ],
 )
