@@ -98,10 +98,14 @@ def _nobody_left(
     failed: Mapping[int, BookieId],
     answers: Mapping[str, object],
 ) -> NotEnoughBookies:
-    writable = sorted(context.directory.writable)
+    ensemble = metadata.last_fragment.ensemble
+    spare = sorted(context.directory.writable - set(ensemble))
+    shunned = sorted(context.directory.quarantined & set(spare))
+    avoided = f" (of these {', '.join(shunned)} failed this client shortly before)" if shunned else ""
     return NotEnoughBookies(
         f"ledger {ledger_id}: no replacement for {', '.join(sorted(failed.values()))} in ensemble "
-        f"{', '.join(metadata.last_fragment.ensemble)}; writable bookies: {', '.join(writable) or 'none'}: start more "
+        f"{', '.join(ensemble)}; writable bookies outside it: {', '.join(spare) or 'none'}"
+        f"{avoided}: start more "
         "bookies, then write on in a new ledger",
         ledger_id=ledger_id,
         answers=answers,

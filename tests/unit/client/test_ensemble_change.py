@@ -99,7 +99,18 @@ def test_a_failure_without_a_spare_bookie_ends_the_handle_with_a_reason() -> Non
     ledger = create(cluster, cluster.client(QUIET))
     failed = member(cluster, ledger, 2)
     failed.rule = refuse_adds(Status.TOO_MANY_REQUESTS)
-    with pytest.raises(NotEnoughBookies, match=f"no replacement for {failed.bookie_id} .*too many requests"):
+    with pytest.raises(
+        NotEnoughBookies, match=f"no replacement for {failed.bookie_id} .*outside it: none: .*too many requests"
+    ):
+        cluster.wait(ledger.append_many([b"x"] * 3))
+
+
+def test_a_spare_bookie_that_failed_shortly_before_is_named_as_such() -> None:
+    cluster = FakeCluster(4)
+    ledger = create(cluster, cluster.client(QUIET))
+    for bookie in cluster.bookies:
+        bookie.rule = refuse_adds(Status.TOO_MANY_REQUESTS)
+    with pytest.raises(NotEnoughBookies, match=r"outside it: (\S+) \(of these \1 failed this client shortly before\)"):
         cluster.wait(ledger.append_many([b"x"] * 3))
 
 
