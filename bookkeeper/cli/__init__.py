@@ -3,6 +3,7 @@
     main.py        the command tree; lazy.py: only the module of the command that was typed is loaded
     output.py      tables, JSON, progress, questions: one behaviour for all commands
     connection.py  --uri, --conf, -D and the client they make; reactor.py: the metadata store without a client
+    creation.py    quorums and passwords of new ledgers
     config.py      `config show|check`
     bookie.py      `bookie`: one bookie process
     zookeeper.py, localbookie.py, standalone.py    a real cluster as processes that supervise.py watches

@@ -96,9 +96,9 @@ def add_o(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_json_again(parser: argparse.ArgumentParser, *others: str) -> None:
+def add_json_again(parser: argparse.ArgumentParser, *others: str, text: str = "JSON instead of text") -> None:
     """--json after the sub-command too; what was said before it stands."""
-    parser.add_argument("--json", *others, action="store_true", default=argparse.SUPPRESS, help="JSON instead of text")
+    parser.add_argument("--json", *others, action="store_true", default=argparse.SUPPRESS, help=text)
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:

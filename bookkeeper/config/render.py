@@ -19,8 +19,9 @@ HEADER = """\
 # Settings of a bookie, and of the ledger clients that read the same file.
 #
 # Key names are Apache BookKeeper's; a file written for it is read as it is. Keys it has and this program does not need
-# are listed once at start; unknown keys are refused. Precedence: command line (-D key=value), environment
-# (BK_<key>), this file, default. A line that starts with '#' is a comment; one that ends in '\\' goes on in the next.
+# are listed once at start; unknown keys, and keys that turn on what this program lacks, are refused. Precedence:
+# command line (-D key=value), environment (BK_<key>), this file, default. A line that starts with '#' is a comment;
+# one that ends in '\\' goes on in the next.
 #
 # Each key below stands with its default. Remove the '#' to change it.
 """

@@ -142,6 +142,9 @@ def test_listledgers_of_all_bookies_or_of_one(cluster: LocalCluster, shell: Shel
     assert str(ledger_id) in on_one
     assert shell("listledgers", "-bookieid", "127.0.0.1:4").lines == []
     assert f"ledger {ledger_id}: CLOSED, last entry {COUNT - 1}" in shell("listledgers", "-m").out
+    described = [json.loads(line) for line in shell("listledgers", "-m", "--json").lines]
+    assert {item["ledger_id"]: item["last_entry_id"] for item in described}[ledger_id] == COUNT - 1
+    assert {"ledger_id": ledger_id} in map(json.loads, shell("listledgers", "--json").lines)
 
 
 def test_ledgermetadata_is_printed_dumped_and_restored(shell: Shell, ledger_id: int, tmp_path: Path) -> None:

@@ -156,14 +156,15 @@ def list_ledgers(args: argparse.Namespace) -> int:
                 count += 1
                 if args.limit is not None and count > args.limit:
                     return 0
-                _print_listed(client.metadata(ledger_id) if args.long else None, ledger_id, as_json=args.json)
+                print_listed(client.metadata(ledger_id) if args.long else None, ledger_id, as_json=args.json)
             progress.update(count)
     progress.close()
     note(counted(count, "ledger"))
     return 0
 
 
-def _print_listed(metadata: LedgerMetadata | None, ledger_id: int, *, as_json: bool) -> None:
+def print_listed(metadata: LedgerMetadata | None, ledger_id: int, *, as_json: bool) -> None:
+    """One ledger of a list: its id, or its metadata; a JSON line with `as_json`."""
     if as_json:
         print_json_line(metadata_json(ledger_id, metadata) if metadata else {"ledger_id": ledger_id})
     elif metadata:

@@ -39,6 +39,8 @@ COMMANDS = {
     "listfilesondisc": ("offline:LISTFILESONDISC", "list a bookie's files"),
 }
 
+JSON_MEANING = "JSON instead of text, where the command lists or describes"
+
 
 def _load(name: str) -> ShellCommand:
     module, _, attribute = COMMANDS[name][0].partition(":")
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The commands of the shell."""
     add_connection_arguments(parser)
     add_o(parser)
-    parser.add_argument("--json", action="store_true", help="JSON instead of text, where a command lists or describes")
+    parser.add_argument("--json", action="store_true", help=f"{JSON_MEANING}; after the command too")
     actions = parser.add_subparsers(dest="action", metavar="COMMAND", required=True, parser_class=LazyParser)
     for name, (_, summary) in COMMANDS.items():
         # Apache gives -h another meaning in one command: what a command defines wins, --help stays.
@@ -68,7 +70,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     command = _load(name)
     parser.epilog = f"example:\n  bookkeeper shell {command.example}"
     command.add_arguments(parser)
-    add_json_again(parser)
+    add_json_again(parser, text=JSON_MEANING)
     add_verbose(parser)
 
 

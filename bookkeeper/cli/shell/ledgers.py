@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bookkeeper.cli.lazy import at_least, check_range
-from bookkeeper.cli.ledger.inspect import check_begin, ends_at, metadata_json, print_metadata
+from bookkeeper.cli.ledger.inspect import check_begin, ends_at, metadata_json, print_listed, print_metadata
 from bookkeeper.cli.output import (
     EXIT_OK,
     EXIT_USAGE,
@@ -45,10 +45,7 @@ def _listledgers(args: argparse.Namespace) -> int:
                 if args.bookieid and metadata is not None and not _names(metadata, args.bookieid):
                     continue
                 shown += 1
-                if args.meta and metadata is not None:
-                    print_metadata(ledger_id, metadata)
-                else:
-                    print(ledger_id)
+                print_listed(metadata if args.meta else None, ledger_id, as_json=args.json)
             progress.update(seen)
     progress.close()
     note(counted(shown, "ledger"))

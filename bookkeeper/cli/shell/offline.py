@@ -16,7 +16,17 @@ from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, log_name, parse_log_name, split_location
 from bookkeeper.bookie.storage.index_format import index_name
 from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, entries, note, print_json, print_table
+from bookkeeper.cli.output import (
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandFailed,
+    counted,
+    entries,
+    note,
+    print_json,
+    print_json_line,
+    print_table,
+)
 from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
 from bookkeeper.cli.shell.local import directories, filled_directories
 from bookkeeper.filesystem import RealFileSystem
@@ -269,7 +279,10 @@ def _listfilesondisc(args: argparse.Namespace) -> int:
     count = 0
     for kind, path in _files(args):
         count += 1
-        sys.stdout.write(f"{kind:<9}  {path}\n")
+        if args.json:
+            print_json_line({"kind": kind, "path": path})
+        else:
+            sys.stdout.write(f"{kind:<9}  {path}\n")
     note(counted(count, "file"))
     return EXIT_OK
 

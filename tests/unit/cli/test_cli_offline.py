@@ -1,5 +1,6 @@
 """Offline readers without a bookie: what they were not told, or what is not there, is said."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,6 +68,8 @@ def test_one_missing_directory_does_not_hide_the_others(shell: Run, tmp_path: Pa
     assert code == EXIT_OK
     assert f"{tmp_path}/good/current/0.log" in out
     assert f"{tmp_path}/gone is not there" in err
+    _, out, _ = shell("-D", f"ledgerDirectories={tmp_path}/good", "listfilesondisc", "-log", "--json")
+    assert json.loads(out) == {"kind": "entry log", "path": f"{tmp_path}/good/current/0.log"}
 
 
 def test_a_mark_that_was_never_stored_is_not_printed(shell: Run, tmp_path: Path) -> None:
