@@ -416,6 +416,20 @@ def test_what_goes_wrong_in_a_client_process_is_told_in_one_line(
     assert capfd.readouterr().err == ""
 
 
+def test_a_calibration_that_is_stopped_ends_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(connection: socket.socket) -> float:
+        connection.sendall((60).to_bytes(4, "big") + bytes(60))
+        select.select([connection], [], [], TIMEOUT_S)  # closed with an answer in it: the other side gets a reset
+        raise SystemExit(EXIT_INTERRUPTED)
+
+    monkeypatch.setattr(calibrate, "_echo_client", stopped)
+    with pytest.raises(SystemExit):
+        calibrate.echo_frames_per_s()
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
 def test_client_processes_end_with_perf(cluster: LocalCluster, services: list[Service], sign: signal.Signals) -> None:
     words = ("--uri", cluster.uri, "-time", 3600, "--clients", 2, "-throttle", 10)
