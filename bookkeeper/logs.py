@@ -26,6 +26,9 @@ from bookkeeper.ports import Clock
 _HIDDEN = frozenset({"format", "message", "isError", "why", "time", "failure", "traceback"})
 _SEVERITY = {"debug": "DEBUG", "info": "INFO", "warn": "WARN", "error": "ERROR", "critical": "FATAL"}
 _STDLIB_QUIET = ("kazoo", "py4j")
+_SMALL_TALK = frozenset({"log_legacy", "twisted.internet.base"})
+"""Where Twisted itself logs at info what is nothing to an operator: "... starting on 3181", "Main loop terminated."."""
+
 FIELD_SIZE_MAX = 1000
 """Characters of one field that are printed; what a peer sent must not flood the log."""
 
@@ -50,7 +53,7 @@ class StreamObserver:
     def __call__(self, event: LogEvent) -> None:
         """Print one event, unless it is below the level. Twisted's own small talk ("... starting on 3181") is debug."""
         level = event.get("log_level", LogLevel.info)
-        if level is LogLevel.info and event.get("log_namespace") == "log_legacy":
+        if level is LogLevel.info and event.get("log_namespace") in _SMALL_TALK:
             level = LogLevel.debug
         if _rank(level) < self._rank:
             return

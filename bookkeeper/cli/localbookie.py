@@ -45,7 +45,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, *, directory: Path | 
     parser.add_argument("--zookeeper", metavar="HOST:PORT", help="use this ZooKeeper (default: the embedded one)")
     parser.add_argument("--port", type=port_number, default=3181, metavar="PORT",
                         help="first bookie's; 0 picks free ones (default: %(default)s)")  # fmt: skip
-    parser.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE",
+    parser.add_argument("-o", "-D", dest="settings", action="append", default=[], metavar="KEY=VALUE",
                         help="bookie setting, repeatable")  # fmt: skip
 
 
@@ -122,4 +122,4 @@ def _serve(cluster: LocalCluster) -> None:
 
 
 def _small(count: int) -> str:
-    return "" if count >= 3 else f" --ensemble {count} --write-quorum {min(count, 2)} --ack-quorum {min(count, 2)}"
+    return "" if count >= 3 else f" --ensemble {count}"

@@ -193,7 +193,8 @@ class ClientSettings(SharedSettings):
         seconds("ms", 1, DAY_S * 1000, off=("0",)),
         "1000",
         WRITING,
-        "An idle writer tells the bookies its last add confirmed this often, so that readers see the last entries.",
+        "An idle writer tells the bookies its last add confirmed this often, so that readers see the last entries. "
+        "While a client sends entries to other ledgers it does so for at most 800 a second of those that pause.",
         differs="0 (off) there, which hides the newest entry from readers until the next add.",
     )
 

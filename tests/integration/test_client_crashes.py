@@ -99,7 +99,7 @@ from bookkeeper import BookKeeper
 from bookkeeper.config import ClientSettings
 
 async def main():
-    async with await BookKeeper.connect(sys.argv[1], ClientSettings(add_timeout_s=1.0, read_timeout_s=1.0)) as bk:
+    async with await BookKeeper.connect(sys.argv[1], ClientSettings(add_timeout_s=5.0)) as bk:
         ledgers = [await bk.create(ensemble=3, write_quorum=2, ack_quorum=2) for _ in range(20)]
         while True:
             await asyncio.gather(*(ledger.append_many([b"x" * 100] * 200) for ledger in ledgers))
@@ -112,21 +112,19 @@ asyncio.run(main())
 
 @pytest.mark.timeout(120)
 def test_a_suspended_writer_goes_on_and_blames_no_bookie(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Stopped for thrice its timeout with answers under way: all bookies are healthy, and none is replaced."""
+    """Stopped for longer than its timeout with answers under way: all bookies are healthy, and none is replaced."""
     output = tmp_path / "writer.txt"
     with (
         output.open("wb") as file,
         subprocess.Popen([sys.executable, "-c", SUSPENDED, cluster.uri], stdout=file, stderr=subprocess.STDOUT) as one,
     ):
         try:
-            for _ in range(3):
-                start = output.stat().st_size
-                failure = await_output(one, output, re.compile(rb"(round.*\n.*){5}"), timeout_s=30, start=start)
-                assert failure is None, output.read_text()
-                one.send_signal(signal.SIGSTOP)
-                with pytest.raises(subprocess.TimeoutExpired):
-                    one.wait(3.0)
-                one.send_signal(signal.SIGCONT)
+            failure = await_output(one, output, re.compile(rb"(round.*\n.*){5}"), timeout_s=30)
+            assert failure is None, output.read_text()
+            one.send_signal(signal.SIGSTOP)
+            with pytest.raises(subprocess.TimeoutExpired):
+                one.wait(6.5)
+            one.send_signal(signal.SIGCONT)
             start = output.stat().st_size
             failure = await_output(one, output, re.compile(rb"(round.*\n.*){5}"), timeout_s=30, start=start)
             assert failure is None, output.read_text()

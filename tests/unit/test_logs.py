@@ -104,3 +104,13 @@ def test_subjects_do_not_pile_up() -> None:
     limit = LogLimit(Clock())
     assert all(limit.admits(str(number)) for number in range(LogLimit.SUBJECTS_MAX * 3))
     assert limit.admits("0")  # forgotten, so it may speak once more
+
+
+@pytest.mark.parametrize("namespace", ["log_legacy", "twisted.internet.base"])
+def test_twisteds_own_small_talk_is_debug(namespace: str) -> None:
+    quiet, talkative = Output(), Output(level=LogLevel.debug)
+    event = {"log_level": LogLevel.info, "log_namespace": namespace, "log_format": "Main loop ended.", "log_time": 0.0}
+    for output in (quiet, talkative):
+        output.observer(event)
+    assert quiet.lines == []
+    assert "Main loop ended." in talkative.lines[0]

@@ -131,8 +131,7 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--digest",
         choices=DIGESTS,
-        default="crc32c",
-        help="checksum of entries (default: %(default)s)",
+        help="checksum of entries (default: the setting digestType, which is crc32c unless set)",
     )
     group.add_argument("--custom", action="append", default=[], metavar="KEY=VALUE", help="custom metadata, repeatable")
     group.add_argument("--ledger-id", type=at_least(0), metavar="ID", help="choose the id (default: the next free one)")

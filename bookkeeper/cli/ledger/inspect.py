@@ -42,10 +42,10 @@ def _parse_custom(pairs: Sequence[str]) -> dict[str, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class NewLedger:
-    """A ledger as the options of `write` and `create` describe it. password: None: the settings'."""
+    """A ledger as the options of `write` and `create` describe it. digest, password: None: the settings'."""
 
     quorums: Quorums
-    digest: DigestType
+    digest: DigestType | None
     password: bytes | None
     custom: dict[str, bytes]
     ledger_id: int | None
@@ -55,7 +55,7 @@ class NewLedger:
         """Read the options; nothing is asked of anybody yet. Raises CommandFailed for what can never work."""
         return cls(
             quorums_of(args.ensemble, args.write_quorum, args.ack_quorum),
-            digest_type_of(args.digest),
+            None if args.digest is None else digest_type_of(args.digest),
             password_of(args),
             _parse_custom(args.custom),
             args.ledger_id,
@@ -65,7 +65,7 @@ class NewLedger:
         """The payload bytes that fit into a frame, as the write handle of this ledger will find."""
         encoder = request_encoder(2 if settings.use_v2 else 3, settings.frame_size_max)
         password = settings.password if self.password is None else self.password
-        return encoder.body_size_max - digest_of(self.digest, password).overhead
+        return encoder.body_size_max - digest_of(self.digest or settings.digest_type, password).overhead
 
     def create(self, client: BlockingBookKeeper) -> BlockingWriteHandle:
         """Make it."""
