@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -91,6 +91,53 @@ class TcpOptions:
     keepalive: bool = True
 
 
+class EagerTransport:
+    """A TCP transport whose writes try the socket at once; what it does not take waits in Twisted's buffer as usual.
+
+    Twisted alone sends in the next turn of the reactor: two epoll_ctl calls and a turn for every write, which at a few
+    thousand writes a second are a tenth of a bookie's CPU, and the wait is part of every answer. Order is kept: while
+    anything waits in the buffer, all writes go behind it.
+    """
+
+    __slots__ = (
+        "abortConnection",
+        "getPeer",
+        "inner",
+        "loseConnection",
+        "pauseProducing",
+        "registerProducer",
+        "resumeProducing",
+        "unregisterProducer",
+    )
+
+    def __init__(self, transport: Any) -> None:
+        self.inner = transport
+        self.abortConnection = transport.abortConnection
+        self.getPeer = transport.getPeer
+        self.loseConnection = transport.loseConnection
+        self.pauseProducing = transport.pauseProducing
+        self.registerProducer = transport.registerProducer
+        self.resumeProducing = transport.resumeProducing
+        self.unregisterProducer = transport.unregisterProducer
+
+    def write(self, data: bytes) -> None:
+        """Send as much as the socket takes now, the rest when it takes more."""
+        transport = self.inner
+        waiting = transport.dataBuffer or transport._tempDataBuffer  # noqa: SLF001 - nothing public tells
+        if transport.connected and not (waiting or transport.disconnecting or transport.TLS):
+            sent = transport.writeSomeData(data)
+            # Anything but a number is a broken connection: Twisted finds out by itself, and tells in a turn of its own.
+            if isinstance(sent, int) and sent:
+                if sent == len(data):
+                    return
+                data = data[sent:]
+        transport.write(data)
+
+    def writeSequence(self, parts: Sequence[bytes]) -> None:
+        """As `write`, of several pieces."""
+        self.write(b"".join(parts))
+
+
 class _Tuned:
     """Between a new connection and its protocol for one call: sets the socket options, then is out of the way.
 
@@ -107,7 +154,7 @@ class _Tuned:
     def makeConnection(self, transport: Any) -> None:
         transport.setTcpNoDelay(self._options.no_delay)
         transport.setTcpKeepAlive(self._options.keepalive)
-        self._inner.makeConnection(transport)
+        self._inner.makeConnection(EagerTransport(transport))
         self._on_connected()
 
 

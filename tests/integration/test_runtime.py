@@ -1,5 +1,6 @@
 """Worker threads and loopback connections under a reactor of the test's own."""
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -124,13 +125,88 @@ def test_bytes_go_both_ways_with_the_socket_options_set(reactor: SelectReactor, 
     client.transport.write(b"hello")
     run(reactor, answered)
     for transport in (client.transport, accepted[0].transport):
-        assert bool(transport.getTcpNoDelay()) == options.no_delay
-        assert bool(transport.getTcpKeepAlive()) == options.keepalive
+        assert bool(transport.inner.getTcpNoDelay()) == options.no_delay
+        assert bool(transport.inner.getTcpKeepAlive()) == options.keepalive
     run(reactor, listener.stop())
     client.transport.loseConnection()
     run(reactor, accepted[0].on_lost)
     run(reactor, client.on_lost)
     assert (client.lost, accepted[0].lost) == (1, 1)
+
+
+def connected(reactor: SelectReactor, server: Recorder, client: Recorder) -> Any:
+    """Connect the two; the listener."""
+    network = TwistedNetwork(reactor)
+    listener = run(reactor, network.listen("127.0.0.1", 0, lambda: server))
+    run(reactor, network.connect("127.0.0.1", listener.port, client, timeout_s=5))
+    while server.transport is None:
+        reactor.iterate(0.1)
+    return listener
+
+
+def disconnect(reactor: SelectReactor, listener: Any, server: Recorder, client: Recorder) -> None:
+    run(reactor, listener.stop())
+    client.transport.loseConnection()
+    run(reactor, client.on_lost)
+    run(reactor, server.on_lost)
+
+
+def test_a_write_leaves_in_the_turn_that_makes_it(reactor: SelectReactor):
+    server, client = Recorder(), Recorder()
+    listener = connected(reactor, server, client)
+    client.transport.write(b"now")
+    assert server.transport.inner.socket.recv(100) == b"now"  # no turn of the reactor in between
+    disconnect(reactor, listener, server, client)
+
+
+def test_writes_to_a_slow_reader_arrive_whole_and_in_order(reactor: SelectReactor):
+    """What the socket does not take waits in Twisted's buffer, and later writes behind it."""
+    pieces = [bytes([number % 251]) * (1 + number * 7919 % 90_000) for number in range(400)]
+    expected = b"".join(pieces)
+    complete: Deferred[None] = Deferred()
+    chunks: list[bytes] = []
+    received = 0
+
+    class Reader(Recorder):
+        def dataReceived(self, data: bytes) -> None:
+            nonlocal received
+            chunks.append(data)
+            received += len(data)
+            if received >= len(expected):
+                complete.callback(None)
+
+    server, client = Reader(), Recorder()
+    listener = connected(reactor, server, client)
+    server.transport.pauseProducing()
+    client.transport.inner.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+    for piece in pieces[:250]:
+        client.transport.write(piece)
+    assert client.transport.inner in reactor.getWriters()  # the socket is full
+    server.transport.resumeProducing()
+
+    def more(first: int) -> None:
+        for piece in pieces[first : first + 10]:
+            client.transport.writeSequence([piece[:5], piece[5:]])
+        if first + 10 < len(pieces):
+            reactor.callLater(0, more, first + 10)
+
+    more(250)
+    run(reactor, complete)
+    assert b"".join(chunks) == expected
+    disconnect(reactor, listener, server, client)
+
+
+def test_a_write_to_a_peer_that_is_gone_is_told_as_a_lost_connection(reactor: SelectReactor):
+    server, client = Recorder(), Recorder()
+    listener = connected(reactor, server, client)
+    server.transport.abortConnection()
+    run(reactor, server.on_lost)
+    for _ in range(3):
+        client.transport.write(b"anybody there?")  # raises nothing
+    run(reactor, client.on_lost)
+    client.transport.write(b"after the end")
+    assert client.lost == 1
+    run(reactor, listener.stop())
 
 
 def test_a_refused_connection_is_connect_failed(reactor: SelectReactor):
