@@ -231,6 +231,9 @@ class FaultyFile:
             return
         self._fs.used_bytes += change
 
+    def start_writeback(self, offset: int, size: int) -> None:
+        """Makes nothing durable."""
+
     def preallocate(self, offset: int, size: int) -> None:
         """See File."""
         self.pwrite(bytes(size), offset)

@@ -140,6 +140,7 @@ class EntryLogs:
                 self.roll()
                 continue
             offset = active.size
+            active.file.start_writeback(offset, size)
             active.size += size
             active.synced = False
             for ledger_id, ledger_size in ledger_sizes:
