@@ -110,6 +110,8 @@ class BookieDirectory:
     @property
     def quarantined(self) -> frozenset[BookieId]:
         """Bookies to avoid now."""
+        if not self._quarantined:
+            return frozenset()
         now = self._clock.seconds()
         for bookie_id, (until, epoch) in list(self._quarantined.items()):
             if until <= now or self.epoch(bookie_id) not in (epoch, None):

@@ -222,17 +222,23 @@ class ReadsInFlight(Generic[O]):
     ) -> list[Delivery[O]]:
         """Answers of several requests mixed, or unexpected ones."""
         deliveries: dict[int, Delivery[O]] = {}
-        for read, entry_id, body in zip(reads, entry_ids, bodies, strict=True):
-            key = entry_id
+        start, count = 0, len(reads)
+        while start < count:
+            read, stop = reads[start], start + 1
             if read is None:
-                key, read = self._take(table, entry_id)
-                if read is None:
-                    continue
-            self._settle(read, [key])
-            if not read.overdue:
-                delivery = deliveries.setdefault(id(read), Delivery(read, [], []))
-                delivery.entry_ids.append(key)
-                delivery.bodies.append(body)
+                key, read = self._take(table, entry_ids[start])
+                keys = [key]
+            else:
+                while stop < count and reads[stop] is read:
+                    stop += 1
+                keys = entry_ids[start:stop]
+            if read is not None:
+                self._settle(read, keys)
+                if not read.overdue:
+                    delivery = deliveries.setdefault(id(read), Delivery(read, [], []))
+                    delivery.entry_ids.extend(keys)
+                    delivery.bodies.extend(bodies[start:stop])
+            start = stop
         return list(deliveries.values())
 
     @staticmethod

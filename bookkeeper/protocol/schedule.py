@@ -9,13 +9,20 @@ read path asks; here the sum is never cut.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from bookkeeper.model import check_quorum
 
 
 def write_set(entry_id: int, ensemble_size: int, write_quorum: int) -> tuple[int, ...]:
     """The ensemble indexes that store `entry_id`, in the order in which readers ask them."""
-    return tuple((entry_id + i) % ensemble_size for i in range(write_quorum))
+    return _write_sets(ensemble_size, write_quorum)[entry_id % ensemble_size]
+
+
+@lru_cache(maxsize=256)
+def _write_sets(ensemble_size: int, write_quorum: int) -> tuple[tuple[int, ...], ...]:
+    """The write set of entry e at e % E."""
+    return tuple(tuple((start + i) % ensemble_size for i in range(write_quorum)) for start in range(ensemble_size))
 
 
 def holds(index: int, entry_id: int, ensemble_size: int, write_quorum: int) -> bool:
