@@ -17,6 +17,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 
 EXIT_BAD_CONFIGURATION = 1
 _UNSYNCED_KEYS = ("journalWriteData", "journalSyncData")
+
+
+COLLECT_AFTER = 50_000
+"""Objects that may pile up before the cycle collector looks at them. What a bookie serves makes no cycles, and what is
+on its way between a request and its answer would be looked at again and again: with 20 000 ledgers that took a quarter
+of the CPU, in pauses of tens of milliseconds. At most some MiB more are held meanwhile."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +93,7 @@ def _serve(args: argparse.Namespace, loaded: Loaded[ServerSettings], journal_was
     for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):
         names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
         log.info("Settings without effect here: {names}: {reason}", names=names, reason=reason)
+    gc.set_threshold(COLLECT_AFTER)
     server = BookieServer(loaded.settings, reactor, journal_was_off=journal_was_off)
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)
     reactor.callWhenRunning(server.start)

@@ -23,7 +23,7 @@ from threading import Lock
 
 from bookkeeper.bookie.storage.index_files import IndexFiles
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
-from bookkeeper.bookie.storage.ledger_state import PAGE_OVERHEAD_BYTES, IndexPage, LedgerState
+from bookkeeper.bookie.storage.ledger_state import IndexPage, LedgerState
 from bookkeeper.errors import StorageError
 
 ABSENT_MAX = 10_000
@@ -212,12 +212,12 @@ class LedgerCache:
             with self.lock:
                 for ledger_id, entry_ids, locations in runs[start : start + _PUBLISHED_AT_ONCE]:
                     state = self._states[ledger_id]
-                    grown = state.put(entry_ids, locations)
+                    grown, dirtied = state.put(entry_ids, locations)
                     self.page_bytes += grown
                     if entry_ids[-1] > state.last_entry_id:
                         state.last_entry_id = entry_ids[-1]
                     self._dirty[ledger_id] = state
-                    self._dirty_bytes += max(grown, PAGE_OVERHEAD_BYTES + 8 * len(entry_ids))
+                    self._dirty_bytes += dirtied
         with self.lock:
             self._evict_pages()
 

@@ -119,11 +119,11 @@ class LedgerState:
             return location
         return None
 
-    def put(self, entry_ids: Sequence[int], locations: Sequence[int]) -> int:
-        """Set locations (ids ascending) and mark them dirty; return by how many bytes memory grew."""
+    def put(self, entry_ids: Sequence[int], locations: Sequence[int]) -> tuple[int, int]:
+        """Set locations (ids ascending) and mark them dirty; return by how many bytes memory grew, and dirty memory."""
         if len(entry_ids) == 1:
             return self._put_one(entry_ids[0], locations[0])
-        grown = 0
+        grown = dirtied = 0
         start, count = 0, len(entry_ids)
         while start < count:
             number = entry_ids[start] >> _PAGE_SHIFT
@@ -138,14 +138,16 @@ class LedgerState:
             if page is None:
                 page = self.pages[number] = IndexPage(array("q"), complete=first_id >= self.slot_count)
                 grown += page.size
-            before = len(page.slots)
+            before, was_dirty = len(page.slots), page.dirty
             _fill(page, first_id, entry_ids[start:end], locations[start:end])
-            grown += 8 * (len(page.slots) - before)
+            growth = 8 * (len(page.slots) - before)
+            grown += growth
+            dirtied += growth if was_dirty else page.size
             start = end
         self.generation += 1
-        return grown
+        return grown, dirtied
 
-    def _put_one(self, entry_id: int, location: int) -> int:
+    def _put_one(self, entry_id: int, location: int) -> tuple[int, int]:
         """As `put`; most entries come alone where very many ledgers are written in turn."""
         number, slot = entry_id >> _PAGE_SHIFT, entry_id & _PAGE_MASK
         page = self.pages.get(number)
@@ -164,9 +166,10 @@ class LedgerState:
             grown += 8 * missing
         else:
             slots[slot] = location
+        dirtied = grown if page.dirty else page.size
         page.mark_dirty(slot, slot + 1)
         self.generation += 1
-        return grown
+        return grown, dirtied
 
 
 def _fill(page: IndexPage, first_id: int, entry_ids: Sequence[int], locations: Sequence[int]) -> None:

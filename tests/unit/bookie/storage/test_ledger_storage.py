@@ -463,6 +463,23 @@ def test_locations_that_wait_for_a_checkpoint_are_bounded_by_the_memory_they_tak
     stored.check()
 
 
+def test_a_page_that_is_dirty_already_is_not_counted_again() -> None:
+    """Else very many ledgers, each written a little at a time, would be checkpointed far too often."""
+    stored = StoredLedgers(settings=StorageSettings(index_cache_bytes_max=256 * 1024))
+    for entry_id in range(10):
+        for ledger_id in range(100):
+            stored.add(ledger_id, entry_id, 1)
+        stored.flush()
+    assert not stored.storage.needs_checkpoint  # 100 pages of 280 bytes, not 1000
+    stored.checkpoint()
+    for entry_id in range(10, 13):
+        for ledger_id in range(600):
+            stored.add(ledger_id, entry_id, 1)
+        stored.flush()
+    assert stored.storage.needs_checkpoint  # each of them whole: they cannot be evicted
+    stored.check()
+
+
 def test_a_checkpoint_ends_although_adds_fill_buffers_as_fast_as_it_writes_them() -> None:
     stored = StoredLedgers(settings=StorageSettings(memtable_bytes_max=1000))
     refills = 0
