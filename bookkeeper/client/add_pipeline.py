@@ -270,6 +270,7 @@ class AddPipeline:
             self._routes = self._context.routes.to(self.window.ensemble, self._write_quorum)
             for index, entry_ids in result.resend.items():
                 self._resend(index, entry_ids)
+            self._watch_anew()
             if result.acknowledged:
                 self._complete(result.acknowledged)
             self._on_room()
@@ -299,6 +300,12 @@ class AddPipeline:
         if deadline is not None:
             self._watched = True
             self._deadlines.watch(self, deadline)
+
+    def _watch_anew(self) -> None:
+        """What was sent again has deadlines that may come before the one this handle was noted under, if any (L-2)."""
+        self._deadlines.drop(self)
+        self._watched = False
+        self._watch_deadlines()
 
     def next_deadline(self) -> float | None:
         """When something may be overdue; asked by the client's DeadlineWatch, which lets go when there is nothing."""

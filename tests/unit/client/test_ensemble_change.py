@@ -105,6 +105,41 @@ def test_a_failure_without_a_spare_bookie_ends_the_handle_with_a_reason() -> Non
         cluster.wait(ledger.append_many([b"x"] * 3))
 
 
+def test_a_replacement_that_hangs_is_replaced_too_although_nothing_more_is_appended() -> None:
+    """L-2: what is sent again has deadlines of its own, also when the metadata store took its time."""
+    cluster = FakeCluster(6)
+    client = cluster.client(QUIET, faults=MemoryFaults(delay_max_s=0.02))
+    ledger = create(cluster, client)
+    cluster.wait(ledger.append(b"0"))
+    first = ledger.metadata.last_fragment.ensemble
+    outside = [bookie for bookie in cluster.bookies if bookie.bookie_id not in first]
+    for bookie in (*outside[:-1], member(cluster, ledger, 0), member(cluster, ledger, 1), member(cluster, ledger, 2)):
+        bookie.rule = lambda request: SILENCE if isinstance(request, AddBatch) else None
+    done = ledger.append(b"1")
+    cluster.run(600.0)
+    assert done.called  # acknowledged or refused: not waiting for ever
+    done.addErrback(lambda _: None)
+
+
+def test_a_quorum_timeout_does_not_hide_a_response_timeout_after_a_change() -> None:
+    cluster = FakeCluster(6)
+    settings = ClientSettings(explicit_lac_interval_s=0.0, add_quorum_timeout_s=3000.0)
+    client = cluster.client(settings, faults=MemoryFaults(delay_max_s=0.02))
+    ledger = create(cluster, client)
+    cluster.wait(ledger.append(b"0"))
+    member(cluster, ledger, 0).rule = lambda request: SILENCE if isinstance(request, AddBatch) else None
+    member(cluster, ledger, 1).rule = lambda request: SILENCE if isinstance(request, AddBatch) else None
+    done = ledger.append_many([b"1"] * 3)
+    cluster.run(60.0)
+    assert done.called
+    hung = member(cluster, ledger, 2)
+    hung.rule = lambda request: SILENCE if isinstance(request, AddBatch) else None
+    done = ledger.append_many([b"2"] * 3)
+    cluster.run(60.0)
+    assert done.called
+    assert hung.bookie_id not in ledger.metadata.last_fragment.ensemble
+
+
 def test_a_spare_bookie_that_failed_shortly_before_is_named_as_such() -> None:
     cluster = FakeCluster(4)
     ledger = create(cluster, cluster.client(QUIET))
