@@ -235,11 +235,7 @@ class Bookie:
         """Store and journal the batches from `start` on that need no decision, together; return where they end."""
         if not self._accepting or self.mode.read_only or self._storage.is_full:
             return start
-        stop = len(batches)
-        if not self._gates.all_open:
-            shut = (place for place in range(start, stop) if self._gates.is_shut(batches[place].ledger_id))
-            stop = next(shut, stop)
-        stop = self._storage.add_plain(batches, start, stop)
+        stop = self._storage.add_plain(batches, start, self._gates.shut)
         if stop == start:
             return start
         begun_s = self._clock.seconds()

@@ -8,7 +8,7 @@ after it (I-25). Other ledgers are not held up.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -58,9 +58,9 @@ class LedgerGates:
         return self._count
 
     @property
-    def all_open(self) -> bool:
-        """True when no request must queue."""
-        return not self._gates
+    def shut(self) -> Container[int]:
+        """The ledgers whose requests must queue, as they are at any moment."""
+        return self._gates.keys()
 
     def is_shut(self, ledger_id: int) -> bool:
         """True when requests of this ledger must queue."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 from bookkeeper.model import Status
@@ -35,11 +35,11 @@ class EntryStorage(Protocol):
     def add(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> None:
         """Store entries; reads see them at once."""
 
-    def add_plain(self, batches: Sequence[AddBatch], start: int, stop: int) -> int:
-        """Store batches[start:stop] up to the first that needs a decision; return where that is (`stop`: none does).
+    def add_plain(self, batches: Sequence[AddBatch], start: int, shut: Container[int]) -> int:
+        """Store batches[start:] up to the first that needs a decision; return where that is (the end: none does).
 
-        No decision is needed where the ledger is loaded and not fenced, the key is its own and journaled by this
-        process, and the ids ascend from above the last one held.
+        Ledgers that are `shut` need one. None is needed where the ledger is loaded and not fenced, the key is its own
+        and journaled by this process, and the ids ascend from above the last one held.
         """
 
     def all_new(self, ledger_id: int, entry_ids: Sequence[int]) -> bool:

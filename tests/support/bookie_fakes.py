@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -67,12 +67,13 @@ class FakeStorage:
             raise self.error
         self.entries.setdefault(ledger_id, {}).update(zip(entry_ids, bodies, strict=True))
 
-    def add_plain(self, batches: Sequence[AddBatch], start: int, stop: int) -> int:
-        for position in range(start, stop):
+    def add_plain(self, batches: Sequence[AddBatch], start: int, shut: Container[int]) -> int:
+        for position in range(start, len(batches)):
             batch = batches[position]
             if (
                 self.error is not None
                 or batch.recovery
+                or batch.ledger_id in shut
                 or batch.ledger_id in self.cold_ledgers
                 or batch.ledger_id in self.fenced
                 or batch.ledger_id not in self.journaled_keys
@@ -82,7 +83,7 @@ class FakeStorage:
             ):
                 return position
             self.add(batch.ledger_id, batch.entry_ids, batch.bodies)
-        return stop
+        return len(batches)
 
     def all_new(self, ledger_id: int, entry_ids: Sequence[int]) -> bool:
         return not self.entries.get(ledger_id) or min(entry_ids) > max(self.entries[ledger_id])

@@ -10,7 +10,7 @@ A flush publishes locations before it drops the snapshot, so an entry is always 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
 from operator import lt
@@ -134,23 +134,25 @@ class LedgerStorage:
         if highest > state.last_entry_id:
             state.last_entry_id = highest
 
-    def add_plain(self, batches: Sequence[AddBatch], start: int, stop: int) -> int:
-        """Store batches[start:stop] up to the first that is not plain; return where that is. Thread: reactor.
+    def add_plain(self, batches: Sequence[AddBatch], start: int, shut: Container[int]) -> int:
+        """Store batches[start:] up to the first that is not plain; return where that is. Thread: reactor.
 
-        Plain: the ledger's state is in memory, its key is the one presented and journaled by this process, it is not
-        fenced, and the ids ascend from above its last entry. Everything else, errors included, is for whoever decides
-        batches one by one. What is stored here is as after `add`.
+        Plain: the ledger is not among the `shut`, its state is in memory, its key is the one presented and journaled
+        by this process, it is not fenced, and the ids ascend from above its last entry. Everything else, errors
+        included, is for whoever decides batches one by one. What is stored here is as after `add`.
         """
         if self.failure is not None:
             return start
+        self._cache.trim(self._in_tables)
         get, add = self._cache.get, self._active.add
-        size = 0
+        size, stop = 0, len(batches)
         for position in range(start, stop):
             batch = batches[position]
             entry_ids = batch.entry_ids
             state = get(batch.ledger_id)
             if (
                 state is None
+                or batch.ledger_id in shut
                 or state.fenced
                 or not state.key_journaled
                 or batch.recovery
@@ -225,6 +227,7 @@ class LedgerStorage:
             bodies: Results = list(map(entries.get, entry_ids))
             if None not in bodies:
                 return bodies
+        self._cache.trim(self._in_tables)
         if not self._cache.is_known(ledger_id):
             return [None] * len(entry_ids)
         return self._look_up(ledger_id, entry_ids, wait=False)

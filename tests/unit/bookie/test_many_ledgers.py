@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from bookkeeper.bookie.mode import ReadOnlyReason
+from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import StorageError
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch
@@ -148,7 +149,7 @@ def test_ascending_new_entries_of_a_known_ledger_are_plain() -> None:
     stored = plain_storage()
     key = stored.storage.master_key(7)
     assert key is not None
-    assert stored.storage.add_plain([batch(7, 5, key=key), batch(7, 6, 9, key=key)], 0, 2) == 2
+    assert stored.storage.add_plain([batch(7, 5, key=key), batch(7, 6, 9, key=key)], 0, ()) == 2
     assert stored.storage.last_entry_id(7) == 9
     assert stored.storage.read(7, [5, 9]) == [body_of(7, 5, b"p"), body_of(7, 9, b"p")]
 
@@ -168,6 +169,7 @@ def test_ascending_new_entries_of_a_known_ledger_are_plain() -> None:
         ((5,), {"fenced": True}),
         ((5,), {"forgotten": True}),  # no key record by this process
         ((5,), {"failed": True}),
+        ((5,), {"shut": True}),  # its gate
     ],
 )
 def test_what_is_not_plain_stays_out(ids: tuple[int, ...], changes: dict[str, object]) -> None:
@@ -190,8 +192,35 @@ def test_what_is_not_plain_stays_out(ids: tuple[int, ...], changes: dict[str, ob
     assert isinstance(wanted, bytes)
     one = batch(ledger_id, *ids, key=wanted, recovery=bool(changes.get("recovery")))
     before = stored.storage.added_bytes
-    assert stored.storage.add_plain([one], 0, 1) == 0
+    assert stored.storage.add_plain([one], 0, {7} if changes.get("shut") else ()) == 0
     assert stored.storage.added_bytes == before
+
+
+def test_states_are_evicted_while_all_adds_are_plain() -> None:
+    """Readers go through old ledgers meanwhile: each cold read leaves a state behind."""
+    stored = StoredLedgers(settings=StorageSettings(ledger_states_max=10))
+    for ledger_id in range(100):
+        stored.add(ledger_id, 0, 1)
+    stored.checkpoint()
+    stored.storage.load_cold(0)
+    stored.key(0)
+    stored.storage.key_journaled(0)
+    key = stored.storage.master_key(0)
+    assert key is not None
+    for ledger_id in range(1, 100):
+        stored.storage.read_cold(ledger_id, [0])
+        assert stored.storage.add_plain([batch(0, ledger_id, key=key)], 0, ()) == 1
+    assert stored.storage.ledger_state_count <= 12
+
+
+def test_states_are_evicted_while_nothing_is_added() -> None:
+    stored = StoredLedgers(settings=StorageSettings(ledger_states_max=10))
+    for ledger_id in range(100):
+        stored.add(ledger_id, 0, 1)
+    stored.checkpoint()
+    for ledger_id in range(100):
+        stored.read(ledger_id, [0])
+    assert stored.storage.ledger_state_count <= 12
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -203,8 +232,8 @@ def test_the_fake_agrees_with_the_storage_on_what_is_plain(seed: int) -> None:
         ledger_id, first = rng.randrange(4), rng.randrange(12)
         ids = [first] if rng.random() < 0.6 else rng.sample(range(first, first + 4), 2)
         one = batch(ledger_id, *ids, key=rng.choice([KEY, KEY, KEY, OTHER_KEY]), recovery=rng.random() < 0.1)
-        known = stored.storage.is_loaded(ledger_id)
-        assert stored.storage.add_plain([one], 0, 1) == fake.add_plain([one], 0, 1)
+        known, shut = stored.storage.is_loaded(ledger_id), rng.choice([(), (), {ledger_id}])
+        assert stored.storage.add_plain([one], 0, shut) == fake.add_plain([one], 0, shut)
         stored.storage.load_cold(ledger_id)
         if not known or rng.random() < 0.2:
             for storage in (stored.storage, fake):
