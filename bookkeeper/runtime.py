@@ -100,7 +100,7 @@ class EagerTransport:
     """
 
     __slots__ = (
-        "abortConnection",
+        "_aborted",
         "getPeer",
         "inner",
         "loseConnection",
@@ -112,7 +112,7 @@ class EagerTransport:
 
     def __init__(self, transport: Any) -> None:
         self.inner = transport
-        self.abortConnection = transport.abortConnection
+        self._aborted = False
         self.getPeer = transport.getPeer
         self.loseConnection = transport.loseConnection
         self.pauseProducing = transport.pauseProducing
@@ -120,8 +120,15 @@ class EagerTransport:
         self.resumeProducing = transport.resumeProducing
         self.unregisterProducer = transport.unregisterProducer
 
+    def abortConnection(self) -> None:
+        """Close at once; what is written from now on goes nowhere (I-48), as what still waits."""
+        self._aborted = True
+        self.inner.abortConnection()
+
     def write(self, data: bytes) -> None:
         """Send as much as the socket takes now, the rest when it takes more."""
+        if self._aborted:
+            return
         transport = self.inner
         waiting = transport.dataBuffer or transport._tempDataBuffer  # noqa: SLF001 - nothing public tells
         if transport.connected and not (waiting or transport.disconnecting or transport.TLS):

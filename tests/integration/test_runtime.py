@@ -196,6 +196,16 @@ def test_writes_to_a_slow_reader_arrive_whole_and_in_order(reactor: SelectReacto
     disconnect(reactor, listener, server, client)
 
 
+def test_nothing_leaves_after_an_abort(reactor: SelectReactor):
+    server, client = Recorder(), Recorder()
+    listener = connected(reactor, server, client)
+    client.transport.abortConnection()
+    client.transport.write(b"too late")  # I-48
+    run(reactor, server.on_lost)
+    assert server.data == b""
+    run(reactor, listener.stop())
+
+
 def test_a_write_to_a_peer_that_is_gone_is_told_as_a_lost_connection(reactor: SelectReactor):
     server, client = Recorder(), Recorder()
     listener = connected(reactor, server, client)
