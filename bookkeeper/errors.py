@@ -159,6 +159,12 @@ class RequestTimedOut(BookieUnavailable):
     code = -23
 
 
+class RequestNotSent(BookieUnavailable):
+    """Too much was asked of the bookie's connection at once: it was never sent, and says nothing about the bookie."""
+
+    code = -23
+
+
 # --- after the quorum -----------------------------------------------------------------------------------------------
 
 

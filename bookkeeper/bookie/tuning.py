@@ -42,6 +42,7 @@ def metadata_settings(settings: ServerSettings) -> MetadataSettings:
         registration_wait_s=timeout_s + 3.0,
         secure=settings.zk_enable_security,
         digest_auth=settings.zk_digest_auth,
+        unknown_host_waits=True,
     )
 
 

@@ -33,6 +33,7 @@ from bookkeeper.errors import (
     ClientClosed,
     ConnectFailed,
     ConnectionLost,
+    RequestNotSent,
     RequestTimedOut,
 )
 from bookkeeper.model import BookieId, Status
@@ -228,7 +229,7 @@ class BookieChannel:
     ) -> None:
         """Ask for entries (-1: the last one). With `fence_key` the ledger is fenced first, for every entry."""
         if self._waiting_entries + len(entry_ids) > READS_WAITING_MAX:
-            error = BookieUnavailable(
+            error = RequestNotSent(
                 f"{READS_WAITING_MAX} reads wait for their turn at bookie {self.bookie_id}: wait for some of them",
                 bookie_id=self.bookie_id,
             )
@@ -490,7 +491,12 @@ class BookieChannel:
         while self._waiting_reads and self._waiting_reads[0].deadline <= now:
             read = self._waiting_reads.popleft()
             self._waiting_entries -= len(read.entry_ids)
-            read.owner.on_read_unknown(self.bookie_id, list(read.entry_ids), self._timed_out())
+            error = RequestNotSent(
+                f"reads waited {self._settings.read_timeout_s:g} s for their turn at bookie {self.bookie_id}, behind "
+                f"{READS_MAX} others: read less at once",
+                bookie_id=self.bookie_id,
+            )
+            read.owner.on_read_unknown(self.bookie_id, list(read.entry_ids), error)
         for call in self._calls.overdue(now):
             call.on_unknown(self._timed_out())
         if self._reads.blocked and self._link is not None:

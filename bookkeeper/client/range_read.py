@@ -22,6 +22,7 @@ from bookkeeper.errors import (
     EntryUnreadable,
     MetadataError,
     NoSuchLedger,
+    RequestNotSent,
 )
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, Status
 from bookkeeper.protocol.reads import RangeRead, ReadRequest
@@ -116,7 +117,8 @@ class RangeReading:
         if self._context.closed:
             self._fail(ClientClosed(f"the client was closed while ledger {self._view.ledger_id} was being read"))
             return
-        self._context.directory.quarantine(bookie_id)
+        if not isinstance(error, RequestNotSent):
+            self._context.directory.quarantine(bookie_id)
         self._go_on(self._core.on_unknown(bookie_id, entry_ids, error))
 
     # --- going on

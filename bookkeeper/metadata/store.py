@@ -55,6 +55,8 @@ class MetadataSettings:
     killed and restarted at once would otherwise fail by a hair.
     secure: create everything with "creator: all" instead of "world: all" (zkEnableSecurity); needs digest_auth.
     digest_auth: "user:password" of ZooKeeper's digest scheme, or None.
+    unknown_host_waits: go on looking up a host that does not exist until the session timeout, as a server does that may
+    be started before its name is; otherwise that is an error at once, as for a command with a mistyped address.
     """
 
     session_timeout_s: float = 10.0
@@ -66,6 +68,7 @@ class MetadataSettings:
     retry_delay_max_s: float = 1.0
     secure: bool = False
     digest_auth: str | None = None
+    unknown_host_waits: bool = False
 
 
 class StoreState(enum.Enum):

@@ -66,7 +66,8 @@ async def _connect(
     def on_unknown(why: str) -> None:
         if not connected.called:
             unknown.append(why)
-            connected.cancel()
+            if not settings.unknown_host_waits:
+                connected.cancel()
 
     _look_up_hosts(where.servers, lambda why: call_from_thread(lambda: on_unknown(why)))
     try:

@@ -4,6 +4,7 @@ import random
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,20 @@ async def test_a_resolver_that_does_not_know_yet_is_waited_for(
     resolver_says(socket.EAI_AGAIN)
     error = await raises(MetadataUnavailable, connected("zk://zk1:2181/ledgers", session_timeout_s=0.2))
     assert "no answer from ZooKeeper at zk1:2181 within 0.2 s" in str(error)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_server_waits_for_a_host_that_does_not_exist_yet(
+    connected: Connections, resolver_says: Callable[[int], None]
+) -> None:
+    """In a cluster of containers a name may come a moment after whoever needs it."""
+    resolver_says(socket.EAI_NONAME)
+    began = time.monotonic()
+    error = await raises(
+        MetadataUnavailable, connected("zk://zk1:2181/ledgers", session_timeout_s=0.5, unknown_host_waits=True)
+    )
+    assert time.monotonic() - began >= 0.5
+    assert "no such host: zk1;" in str(error)
 
 
 @pytest_twisted.ensureDeferred

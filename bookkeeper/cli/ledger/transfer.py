@@ -48,8 +48,7 @@ def write(args: argparse.Namespace) -> int:
         # Input whose beginning is of no use leaves no ledger behind. Who types wants to see the ledger first.
         first = [] if sys.stdin.isatty() else next(batches, [])
         ledger = wanted.create(client)
-        _tell_id(ledger.id, as_json=args.json)
-        written, size = _write_all_batches(ledger, itertools.chain([first], batches))
+        written, size = _write_all_batches(ledger, itertools.chain([first], batches), as_json=args.json)
     if args.json:
         print_json({"ledger_id": ledger.id, "entries": written, "length": size})
     else:
@@ -66,12 +65,18 @@ def _tell_id(ledger_id: int, *, as_json: bool) -> None:
         note(f"Ledger {ledger_id}: one entry per line, Ctrl-D ends.")
 
 
-def _write_all_batches(ledger: BlockingWriteHandle, batches: Iterable[list[bytes]]) -> tuple[int, int]:
-    """Append all, close the ledger; number of entries and of bytes. Whatever ends it early, say what there is now."""
+def _write_all_batches(
+    ledger: BlockingWriteHandle, batches: Iterable[list[bytes]], *, as_json: bool
+) -> tuple[int, int]:
+    """Tell the id, append all, close the ledger; number of entries and of bytes.
+
+    Whatever ends it early, say what there is now.
+    """
     progress = Progress("entries written")
     written = size = 0
     try:
         with ledger:
+            _tell_id(ledger.id, as_json=as_json)  # here: who cannot be told must not leave it open
             for batch in batches:
                 for piece in _bounded(batch):
                     ledger.append_many(piece)

@@ -6,7 +6,14 @@ import pytest
 
 from bookkeeper.client import connection as channels
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import BookieUnavailable, ConnectionLost, NotEnoughBookies, NotSupportedByBookie
+from bookkeeper.errors import (
+    BookieUnavailable,
+    ConnectionLost,
+    NotEnoughBookies,
+    NotSupportedByBookie,
+    RequestNotSent,
+    RequestTimedOut,
+)
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch, Auth, ReadBatch
 from tests.support.fake_bookie import SILENCE, FakeCluster
@@ -227,9 +234,30 @@ def test_reads_that_wait_too_long_time_out_and_too_many_are_refused() -> None:
     cluster.bookies[0].rule = lambda request: SILENCE
     first, refused = Asking(channel, ledger_id, range(20)), Asking(channel, ledger_id, range(15))
     cluster.run(0.5)
-    assert [kind for _, kind in refused.unknown] == [BookieUnavailable]
+    assert [kind for _, kind in refused.unknown] == [RequestNotSent]
     cluster.run(10.0)
     assert sorted(entry_id for entry_ids, _ in first.unknown for entry_id in entry_ids) == list(range(20))
+    assert RequestTimedOut in {kind for _, kind in first.unknown}
+
+
+def test_a_read_that_was_never_sent_blames_no_bookie() -> None:
+    cluster = FakeCluster(2)
+    client = cluster.client(settings())
+    ledger = written(cluster, client)
+    cluster.wait(ledger.close())
+    reader = cluster.wait(client.open(ledger.id))
+    bookie_id = cluster.bookies[0].bookie_id
+
+    def chosen() -> set[str]:
+        ledgers = [cluster.wait(client.create(ensemble=1, write_quorum=1, ack_quorum=1)) for _ in range(20)]
+        return {ledger.metadata.last_fragment.ensemble[0] for ledger in ledgers}
+
+    reading = reader.start_read(0, 5)
+    reading.result.addErrback(lambda _: None)
+    reading.on_read_unknown(bookie_id, [0], RequestNotSent("waited", bookie_id=bookie_id))
+    assert bookie_id in chosen()
+    reading.on_read_unknown(bookie_id, [1], RequestTimedOut("silent", bookie_id=bookie_id))
+    assert bookie_id not in chosen()
 
 
 @pytest.mark.usefixtures("few_reads")
