@@ -223,6 +223,17 @@ def test_a_reader_that_leaves_early_is_no_failure_of_ours(cluster: LocalCluster,
     assert err == ""
 
 
+def test_a_ledger_whose_id_nobody_reads_is_closed_all_the_same(run: CommandLine, cluster: LocalCluster) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ("ledger", "write", "--ledger-id", "987654", "--uri", cluster.uri)
+    writing = start(*words, stdin=subprocess.PIPE, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    writing.communicate("one\n", timeout=60)
+    assert writing.returncode == EXIT_BROKEN_PIPE
+    assert json.loads(run("ledger", "show", "987654", "--json").out)["state"] == "CLOSED"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_live_pipe_can_be_tailed_and_a_signal_closes_its_ledger(
     cluster: LocalCluster, run: CommandLine, number: signal.Signals
