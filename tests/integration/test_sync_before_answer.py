@@ -199,3 +199,9 @@ def test_the_check_accepts_a_right_order(order: tuple[str, ...]) -> None:
 def test_the_check_finds_an_answer_that_left_too_early(order: tuple[str, ...]) -> None:
     with pytest.raises(AssertionError, match="answered before its sync"):
         check(trace(*order), PORT)
+
+
+@pytest.mark.parametrize("end", [" <detached ...>", ") = ?", " <unfinished ...>"])
+def test_a_call_under_way_when_the_trace_ends_did_not_return(end: str) -> None:
+    lines = [r'7 sendto(5<TCP:[127.0.0.1:1->127.0.0.1:2]>, "\x00\x01", 2, 0, NULL, 0' + end]
+    assert [(event.moment, event.data) for event in events_of(lines)] == [(Moment.BEGAN, b"\0\1")]

@@ -51,7 +51,7 @@ def events_of(lines: Iterable[str]) -> Iterator[Event]:
         if resumed := _RESUMED.match(line):
             began = open_calls.pop(int(resumed[1]), None)
             if began is not None and began.call == resumed[2]:
-                yield _returned(began, resumed[3])
+                yield from _returned(began, resumed[3])
             continue
         found = _BEGAN.match(line)
         if found is None:
@@ -65,14 +65,14 @@ def events_of(lines: Iterable[str]) -> Iterator[Event]:
         if rest.endswith("<unfinished ...>"):
             open_calls[began.thread] = began
         else:
-            yield _returned(began, rest)
+            yield from _returned(began, rest)
 
 
-def _returned(began: Event, rest: str) -> Event:
+def _returned(began: Event, rest: str) -> Iterator[Event]:
+    """Nothing for a call without a result, under way when the trace (`<detached ...>`) or the process (`= ?`) ended."""
     result = _RESULT.search(rest)
-    return Event(
-        Moment.RETURNED, began.thread, began.call, began.target, began.data, int(result[1]) if result else None
-    )
+    if result:
+        yield Event(Moment.RETURNED, began.thread, began.call, began.target, began.data, int(result[1]))
 
 
 class Durability:
