@@ -37,6 +37,7 @@ __all__ = [
     "ServerCodec",
     "request_encoder",
     "response_decoder",
+    "v2_encoder",
     "v3_encoder",
 ]
 
@@ -180,7 +181,7 @@ class RequestEncoder(Protocol):
 
     body_size_max: largest entry body that fits a frame; longer ones raise LocalProtocolError.
     Every method returns the first request id and the bytes; further requests of the call have the ids that follow. On
-    v2 there are no request ids: 0.
+    v2 only batch reads have request ids, everything else has 0.
     """
 
     version: int
@@ -195,8 +196,12 @@ class RequestEncoder(Protocol):
         *,
         recovery: bool = False,
         high_priority: bool = False,
+        deferred_sync: bool = False,
     ) -> tuple[int, list[bytes]]:
-        """One frame per entry; the same frame goes to every bookie of its write set."""
+        """One frame per entry; the same frame goes to every bookie of its write set.
+
+        deferred_sync: the bookie may acknowledge before the sync; v3 only, LocalProtocolError on v2.
+        """
 
     def encode_add(self, ledger_id: int, master_key: bytes, entry_id: int, body: bytes) -> bytes:
         """The frame of one plain add; cheaper than a batch of one."""
@@ -218,6 +223,11 @@ class RequestEncoder(Protocol):
 def request_encoder(version: Literal[2, 3], frame_size_max: int = FRAME_SIZE_MAX_DEFAULT) -> RequestEncoder:
     """An encoder for one client, shared by its connections."""
     return v2.RequestEncoder(frame_size_max) if version == 2 else v3_encoder(frame_size_max)
+
+
+def v2_encoder(frame_size_max: int = FRAME_SIZE_MAX_DEFAULT) -> v2.RequestEncoder:
+    """An encoder that also knows the request v3 does not have: batch reads."""
+    return v2.RequestEncoder(frame_size_max)
 
 
 def v3_encoder(frame_size_max: int = FRAME_SIZE_MAX_DEFAULT) -> v3.RequestEncoder:

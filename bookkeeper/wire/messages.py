@@ -323,6 +323,13 @@ class ReadBodies:
             self.request_ids += other.request_ids
         return True
 
+    def take_out(self, place: int) -> LongPollReply:
+        """Remove one entry (v3), which answers a long poll: only its request id told it from those around it."""
+        assert self.request_ids is not None
+        return LongPollReply(
+            self.ledger_id, self.entry_ids.pop(place), self.bodies.pop(place), self.max_lac, self.request_ids.pop(place)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class AddFailed:
@@ -385,6 +392,48 @@ class AuthReply:
 
 
 @dataclass(frozen=True, slots=True)
+class LongPollReply:
+    """What a long poll is answered with; matched by its request id alone. A bookie says OK without a body to it only.
+
+    entry_id: the entry after the LAC asked about when `body` is there, else -1. body: unverified; None when the bookie
+    has no news, or does not hold that entry. max_lac: the LAC the bookie knows, under no digest.
+    """
+
+    ledger_id: int
+    entry_id: int
+    body: bytes | None
+    max_lac: int | None
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForceReply:
+    """Answer to a ForceLedger."""
+
+    ledger_id: int
+    status: Status
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListEntriesReply:
+    """availability: which entries the bookie holds, as `wire.availability` encodes it; None unless OK."""
+
+    ledger_id: int
+    status: Status
+    availability: bytes | None
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartTlsReply:
+    """The bookie is ready for TLS when OK; everything after this answer is TLS."""
+
+    status: Status
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchReadReply:
     """Consecutive entries from `first_entry_id` on, unverified; empty unless OK."""
 
@@ -414,6 +463,10 @@ Response: TypeAlias = (
     | WriteLacReply
     | BookieInfoReply
     | AuthReply
+    | LongPollReply
+    | ForceReply
+    | ListEntriesReply
+    | StartTlsReply
     | BatchReadReply
     | GenericFailure
 )

@@ -78,6 +78,7 @@ _ADD_OVERHEAD = LENGTH_SIZE + BODY_OFFSET
 """Bytes of a framed add beyond its body. Apache's limit counts the length field too; a read answer needs no more."""
 
 _LONG = struct.Struct(">q")
+_BATCH_READ = struct.Struct(">i4sqqqiq")  # length, header, ledger, first entry, request id, count, size: a whole frame
 _ANSWER_FIXED = struct.Struct(">iqq")  # code, ledger, entry
 
 # What the run loops compare and unpack, from the frame's length field on.
@@ -119,7 +120,7 @@ def encode_auth_message(plugin: str, payload: bytes) -> bytes:
 
 
 class RequestEncoder:
-    """Requests of one client. Request ids are always 0 and answers carry none.
+    """Requests of one client. Request ids are 0 and answers carry none, but for batch reads, which count from 1 on.
 
     body_size_max: largest entry body that fits a frame; longer ones raise LocalProtocolError.
     """
@@ -130,6 +131,7 @@ class RequestEncoder:
         self.body_size_max = frame_size_max - _ADD_OVERHEAD
         # What precedes the body of the last single add: most ledgers of a client share size and password.
         self._add_size, self._add_key, self._add_prefix = -1, b"", b""
+        self._next_request_id = 1
 
     def encode_adds(
         self,
@@ -140,12 +142,15 @@ class RequestEncoder:
         *,
         recovery: bool = False,
         high_priority: bool = False,
+        deferred_sync: bool = False,
     ) -> tuple[int, list[bytes]]:
         """One frame per entry; the same frame goes to every bookie of its write set.
 
-        The ids that travel are those inside the bodies.
+        The ids that travel are those inside the bodies. v2 has no word for a deferred sync: LocalProtocolError.
         """
         check_key(master_key)
+        if deferred_sync:
+            raise LocalProtocolError("protocol v2 has no deferred sync: use v3 (useV2WireProtocol=false)")
         flags = (FLAG_RECOVERY_ADD if recovery else 0) | (FLAG_HIGH_PRIORITY if high_priority else 0)
         header = bytes((VERSION, ADD, 0, flags)) + master_key
         prefix, known_size, frames = b"", -1, []
@@ -188,6 +193,16 @@ class RequestEncoder:
         fixed = LENGTH.pack(READ_SIZE + MASTER_KEY_SIZE) + bytes((VERSION, READ, 0, flags)) + _LONG.pack(ledger_id)
         pack = READ_FRAME.pack
         return 0, b"".join([pack(fixed, entry_id) + master_key for entry_id in entry_ids])
+
+    def encode_batch_read(
+        self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int
+    ) -> tuple[int, bytes]:
+        """Consecutive entries into one answer; count_max, size_max: <= 0 means no limit but the bookie's."""
+        request_id = self._next_request_id
+        self._next_request_id += 1
+        header = bytes((VERSION, BATCH_READ, 0, 0))
+        length = _BATCH_READ.size - LENGTH_SIZE
+        return request_id, _BATCH_READ.pack(length, header, ledger_id, first_entry_id, request_id, count_max, size_max)
 
     def encode_auth(self, plugin: str, payload: bytes) -> tuple[int, bytes]:
         """One step of the authentication plugin's handshake."""

@@ -13,19 +13,23 @@ from collections.abc import Sequence
 from google.protobuf.message import DecodeError, Message
 
 from bookkeeper.errors import RemoteProtocolError
-from bookkeeper.model import MASTER_KEY_SIZE, Status
+from bookkeeper.model import LAST_ENTRY, MASTER_KEY_SIZE, Status
 from bookkeeper.wire.framing import LENGTH, LENGTH_SIZE, bad_length
 from bookkeeper.wire.messages import (
     AddAcks,
     AddFailed,
     AuthReply,
     BookieInfoReply,
+    ForceReply,
     GenericFailure,
+    ListEntriesReply,
+    LongPollReply,
     Operation,
     ReadBodies,
     ReadFailed,
     ReadLacReply,
     Response,
+    StartTlsReply,
     WriteLacReply,
     append_response,
 )
@@ -69,11 +73,17 @@ HIGH_PRIORITY = 100
 _ADD_FLAG_SIZE = 3
 """Bytes of AddRequest.flag: a two-byte tag and a number."""
 
+_WRITE_FLAGS_SIZE = 2
+"""Bytes of AddRequest.writeFlags, which comes before the flag: tag and number."""
+
+DEFERRED_SYNC = 0x1
+"""Bit of AddRequest.writeFlags: acknowledge once written, before the sync."""
+
 _FENCE_TAIL_SIZE = 2 + MASTER_KEY_SIZE + 3
 """Bytes after the entry id of a fencing read: tag, size and bytes of the key, flag."""
 
 _ADD_OVERHEAD = 128
-"""Bound of what a framed add has beyond its body: lengths, header, three ids, key, flags (at most 96)."""
+"""Bound of what a framed add has beyond its body: lengths, header, three ids, key, flags (at most 98)."""
 
 
 def framed(message: pb.Request | pb.Response) -> bytes:
@@ -107,11 +117,14 @@ def add_frame(
     *,
     recovery: bool = False,
     high_priority: bool = False,
+    deferred_sync: bool = False,
 ) -> bytes:
     """The frame of one add."""
     message = _request(pb.ADD_ENTRY, request_id, high_priority=high_priority)
     add = message.addRequest
     add.ledgerId, add.entryId, add.masterKey, add.body = ledger_id, entry_id, master_key, body
+    if deferred_sync:
+        add.writeFlags = DEFERRED_SYNC
     if recovery:
         add.flag = pb.AddRequest.RECOVERY_ADD
     return framed(message)
@@ -221,9 +234,14 @@ class RequestEncoder:
         *,
         recovery: bool = False,
         high_priority: bool = False,
+        deferred_sync: bool = False,
     ) -> tuple[int, list[bytes]]:
-        """One frame per entry; the same frame goes to every bookie of its write set."""
+        """One frame per entry; the same frame goes to every bookie of its write set.
+
+        deferred_sync: the bookie may acknowledge what a force has yet to make durable.
+        """
         check_key(master_key)
+        end_size = (_ADD_FLAG_SIZE if recovery else 0) + (_WRITE_FLAGS_SIZE if deferred_sync else 0)
         first = self._take(len(entry_ids))
         run: FramePattern | None = None
         frames = []
@@ -233,7 +251,14 @@ class RequestEncoder:
                 if size > self.body_size_max:
                     raise too_large(ledger_id, size, self.body_size_max)
                 frame = add_frame(
-                    request_id, ledger_id, entry_id, master_key, body, recovery=recovery, high_priority=high_priority
+                    request_id,
+                    ledger_id,
+                    entry_id,
+                    master_key,
+                    body,
+                    recovery=recovery,
+                    high_priority=high_priority,
+                    deferred_sync=deferred_sync,
                 )
                 run = FramePattern(
                     frame,
@@ -241,7 +266,7 @@ class RequestEncoder:
                     entry_id,
                     tail_size=add_tail_size(size),
                     body_size=size,
-                    end_size=_ADD_FLAG_SIZE if recovery else 0,
+                    end_size=end_size,
                 )
             frames.append(run.before_body(request_id, entry_id) + body + run.end)
         return first, frames
@@ -290,6 +315,32 @@ class RequestEncoder:
         """Ask for the explicit LAC and the last entry."""
         message = _request(pb.READ_LAC, self._take())
         message.readLacRequest.ledgerId = ledger_id
+        return message.header.txnId, framed(message)
+
+    def encode_long_poll(self, ledger_id: int, previous_lac: int, timeout_ms: int) -> tuple[int, bytes]:
+        """Wait at the bookie, at most `timeout_ms`, until its LAC passes `previous_lac`; with the entry that follows."""
+        message = _request(pb.READ_ENTRY, self._take())
+        read = message.readRequest
+        read.ledgerId, read.entryId, read.previousLAC, read.timeOut = ledger_id, LAST_ENTRY, previous_lac, timeout_ms
+        read.flag = pb.ReadRequest.ENTRY_PIGGYBACK
+        return message.header.txnId, framed(message)
+
+    def encode_force(self, ledger_id: int) -> tuple[int, bytes]:
+        """Ask for everything appended before to be on disk."""
+        message = _request(pb.FORCE_LEDGER, self._take())
+        message.forceLedgerRequest.ledgerId = ledger_id
+        return message.header.txnId, framed(message)
+
+    def encode_list_entries(self, ledger_id: int) -> tuple[int, bytes]:
+        """Ask which entries of a ledger the bookie holds."""
+        message = _request(pb.GET_LIST_OF_ENTRIES_OF_LEDGER, self._take())
+        message.getListOfEntriesOfLedgerRequest.ledgerId = ledger_id
+        return message.header.txnId, framed(message)
+
+    def encode_start_tls(self) -> tuple[int, bytes]:
+        """Ask to turn the connection into TLS."""
+        message = _request(pb.START_TLS, self._take())
+        message.startTLSRequest.SetInParent()
         return message.header.txnId, framed(message)
 
     def encode_write_lac(self, ledger_id: int, lac: int, master_key: bytes, body: bytes) -> tuple[int, bytes]:
@@ -410,6 +461,13 @@ def decode_response(frame: bytes) -> Response:
             total = info.totalDiskCapacity if info.HasField("totalDiskCapacity") else None
             free = info.freeDiskSpace if info.HasField("freeDiskSpace") else None
             return BookieInfoReply(_status(outer, info.status), total, free, txn_id)
+        case Operation.FORCE if message.HasField("forceLedgerResponse"):
+            forced = message.forceLedgerResponse
+            return ForceReply(forced.ledgerId, _status(outer, forced.status), txn_id)
+        case Operation.LIST_ENTRIES if message.HasField("getListOfEntriesOfLedgerResponse"):
+            return _decode_list_response(message.getListOfEntriesOfLedgerResponse, outer, txn_id)
+        case Operation.START_TLS if message.HasField("startTLSResponse") or outer is not Status.OK:
+            return StartTlsReply(outer, txn_id)
         case Operation.AUTH if message.HasField("authResponse"):
             return AuthReply(outer, message.authResponse.authPluginName, message.authResponse.payload, txn_id)
         case _ if outer is not Status.OK:
@@ -427,4 +485,13 @@ def _decode_read_response(read: pb.ReadResponse, outer: Status, txn_id: int) -> 
     if status is not Status.OK:
         return ReadFailed(read.ledgerId, read.entryId, status, txn_id)
     max_lac = read.maxLAC if read.HasField("maxLAC") else None
+    if not read.HasField("body"):  # an entry is never empty: this is a long poll without one
+        return LongPollReply(read.ledgerId, read.entryId, None, max_lac, txn_id)
     return ReadBodies(read.ledgerId, [read.entryId], [read.body], max_lac, [txn_id])
+
+
+def _decode_list_response(entries: pb.GetListOfEntriesOfLedgerResponse, outer: Status, txn_id: int) -> Response:
+    status = _status(outer, entries.status)
+    told = status is Status.OK and entries.HasField("availabilityOfEntriesOfLedger")
+    availability = entries.availabilityOfEntriesOfLedger if told else None
+    return ListEntriesReply(entries.ledgerId, status, availability, txn_id)

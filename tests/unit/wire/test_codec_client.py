@@ -167,7 +167,7 @@ def test_an_unknown_inner_status_is_no_verdict() -> None:
         pytest.param(b"\x02\x01\x00\x00" + bytes(20), id="a v2 answer"),
         pytest.param(b"\x10\x00", id="no header"),
         pytest.param(v3_response(pb.ADD_ENTRY, pb.EOK).SerializeToString(), id="OK without an answer"),
-        pytest.param(v3_response(pb.FORCE_LEDGER, pb.EOK).SerializeToString(), id="OK to what we never asked"),
+        pytest.param(v3_response(pb.RANGE_READ_ENTRY, pb.EOK).SerializeToString(), id="OK to what we never asked"),
     ],
 )
 def test_v3_violations_end_the_connection(data: bytes) -> None:

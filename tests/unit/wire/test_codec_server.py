@@ -35,6 +35,7 @@ from bookkeeper.wire.messages import (
     ReadLac,
     ReadLacReply,
     Request,
+    StartTlsReply,
     WriteLac,
     WriteLacReply,
 )
@@ -344,7 +345,9 @@ def test_an_operation_without_its_message_is_refused_with_its_header(operation: 
     assert (refused.operation, refused.status) == (named, Status.BAD_REQUEST)
     reply = codec.reply(refused, refused.status)
     assert v3_answer(reply) == pb.Response(header=request.header, status=pb.EBADREQ)
-    assert response_decoder(3).receive(reply) == [GenericFailure(named, Status.BAD_REQUEST, 9)]
+    start_tls = named is Operation.START_TLS
+    failure = StartTlsReply(Status.BAD_REQUEST, 9) if start_tls else GenericFailure(named, Status.BAD_REQUEST, 9)
+    assert response_decoder(3).receive(reply) == [failure]
 
 
 @pytest.mark.parametrize(

@@ -382,6 +382,7 @@ def _strange_answers_v3() -> list[bytes]:
         v3.read_answer_frame(200, pb.ENOENTRY, 1, 300, None, None),
         v3.read_answer_frame(200, pb.EOK, 1, -1, b"body", -1),
         v3.read_answer_frame(200, pb.EOK, 1, 300, None, 7),
+        v3.read_answer_frame(200, pb.EOK, 1, -1, None, None),
     ]
 
 
