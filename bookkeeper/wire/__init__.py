@@ -9,6 +9,7 @@
     runs.py       v3 frames that differ in two bytes and the body only
     codec.py      ServerCodec (finds out which version a client speaks); the client's encoders and decoders
     status.py     status <-> error of the client
+    availability.py  which entries a bookie holds, as runs
     digest.py     the envelope of an entry: ids, LAC, length, digest; keys
     proto/        .proto sources and the modules generated from them by `make proto`
 
