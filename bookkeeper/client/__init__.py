@@ -14,6 +14,7 @@
         overdue.py  routes.py        the deadlines of all handles on one timer; the ways to an ensemble, worked out once
 
     ensemble_change, metadata_update, placement    a failed bookie becomes a new fragment, by compare-and-set
+    disk_space.py  weights.py                      how much room the bookies have; more room, chosen more often
     streaming.py                                   read-ahead and tails
     explicit_lac.py                                the LAC told when no entry carries it
     context.py                                     what all handles of a client share

@@ -84,6 +84,7 @@ class AddPipeline:
             ack_quorum=metadata.value.ack_quorum,
             entries_max=settings.window_entries_max,
             bytes_max=settings.window_bytes_max,
+            delay_ensemble_change=settings.delay_ensemble_change,
             response_timeout_s=settings.add_timeout_s if settings.add_timeout_s > 0 else None,
             quorum_timeout_s=settings.add_quorum_timeout_s if settings.add_quorum_timeout_s > 0 else None,
             changes_max=settings.ensemble_changes_max,

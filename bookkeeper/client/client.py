@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
@@ -17,6 +16,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.client.advanced_writer import AdvancedWriteHandle
 from bookkeeper.client.context import ClientContext
+from bookkeeper.client.disk_space import BookieInfo, ask_disk_space
 from bookkeeper.client.placement import RackOf, choose_ensemble, one_rack
 from bookkeeper.client.reader import ReadHandle
 from bookkeeper.client.recovery import LedgerRecovery
@@ -24,9 +24,7 @@ from bookkeeper.client.view import LedgerView
 from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import (
-    BookieUnavailable,
     InvalidArgument,
-    NotSupportedByBookie,
     VersionConflict,
     WrongDigestType,
     WrongPassword,
@@ -40,11 +38,9 @@ from bookkeeper.model import (
     LedgerId,
     LedgerMetadata,
     LedgerState,
-    Status,
     Versioned,
 )
 from bookkeeper.wire.digest import digest_of, master_key
-from bookkeeper.wire.messages import BookieInfoReply
 
 if TYPE_CHECKING:
     from bookkeeper.metadata.store import MetadataStore
@@ -52,14 +48,6 @@ if TYPE_CHECKING:
 
 DELETE_ATTEMPTS_MAX = 16
 """Compare-and-deletes that may lose against other changes before the caller hears of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class BookieInfo:
-    """Disk space of one bookie, in bytes."""
-
-    total_bytes: int
-    free_bytes: int
 
 
 class LedgerClient:
@@ -178,6 +166,8 @@ class LedgerClient:
             if len(set(chosen)) != ensemble or len(chosen) != ensemble:
                 raise InvalidArgument(f"an ensemble of {ensemble} needs as many different bookies, not {bookies}")
         else:
+            if self.settings.opportunistic_striping:
+                ensemble = min(ensemble, max(write_quorum, len(context.directory.writable)))
             chosen = choose_ensemble(
                 ensemble_size=ensemble,
                 write_quorum=write_quorum,
@@ -185,6 +175,7 @@ class LedgerClient:
                 quarantined=context.directory.quarantined,
                 rack_of=context.rack_of,
                 rng=context.rng,
+                weights=context.weights,
             )
             context.check_racks(chosen, write_quorum)
         metadata = LedgerMetadata(
@@ -327,32 +318,7 @@ class LedgerClient:
 
     def bookie_info(self, bookie_id: str) -> Deferred[BookieInfo]:
         """Disk space of one bookie. Fails with NotSupportedByBookie where it has no v3, BookieUnavailable."""
-        return Deferred.fromCoroutine(self._bookie_info(BookieId(bookie_id)))
-
-    async def _bookie_info(self, bookie_id: BookieId) -> BookieInfo:
-        context = self._context
-        context.check_open()
-        await context.directory.ready()
-        channel = context.v3_channel(bookie_id)
-        answered: Deferred[object] = Deferred(lambda _: None)
-        channel.call(
-            context.v3_encoder.encode_bookie_info(),
-            self.settings.info_timeout_s,
-            lambda reply: None if answered.called else answered.callback(reply),
-            lambda error: None if answered.called else answered.errback(error),
-        )
-        try:
-            reply = await answered
-        except BookieUnavailable as error:
-            if channel.refused:
-                raise NotSupportedByBookie(f"bookie {bookie_id} does not speak protocol v3") from error
-            raise
-        if not isinstance(reply, BookieInfoReply) or reply.status is not Status.OK:
-            status = getattr(reply, "status", None)
-            raise NotSupportedByBookie(
-                f"bookie {bookie_id} does not tell its disk space: {status.value if status else reply}"
-            )
-        return BookieInfo(reply.total_bytes or 0, reply.free_bytes or 0)
+        return Deferred.fromCoroutine(ask_disk_space(self._context, BookieId(bookie_id)))
 
     @property
     def transport_writes(self) -> int:

@@ -15,11 +15,13 @@ from twisted.python.failure import Failure
 
 from bookkeeper.client.bookies import BookieChannels, BookieDirectory
 from bookkeeper.client.connection import BookieChannel
+from bookkeeper.client.disk_space import DiskSpace, ask_disk_space
 from bookkeeper.client.explicit_lac import LacClock
 from bookkeeper.client.flushing import TurnFlush
 from bookkeeper.client.overdue import DeadlineWatch
 from bookkeeper.client.placement import RackOf, spans_racks
 from bookkeeper.client.routes import RouteTable
+from bookkeeper.client.weights import DiskWeights
 from bookkeeper.errors import BookKeeperError, ClientClosed, NotEnoughBookies
 from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.protocol.reads import Speculation
@@ -71,6 +73,20 @@ class ClientContext:
         )  # ledgers with a handle that was not closed in order: answers may still come
         self._tasks: dict[Deferred[None], None] = {}  # in order, so that closing is the same in every run of one seed
         self._on_close: dict[object, Callable[[], object]] = {}
+        self.weights = self._follow_disk_space() if settings.disk_weights else None
+        """How much likelier than the others each bookie is chosen; None: all alike."""
+
+    def _follow_disk_space(self) -> DiskWeights:
+        disk_space = DiskSpace(
+            self.store.bookies,
+            self.clock,
+            lambda bookie_id: Deferred.fromCoroutine(ask_disk_space(self, bookie_id)),
+            interval_s=self.settings.info_interval_s,
+            retry_interval_s=self.settings.info_retry_interval_s,
+        )
+        self.on_close(disk_space, disk_space.stop)
+        disk_space.start()
+        return DiskWeights(disk_space.free_bytes, self.settings.disk_weight_multiple_max)
 
     def _make_channel(self, bookie_id: BookieId, version: int) -> BookieChannel:
         return BookieChannel(

@@ -43,6 +43,7 @@ def choose_replacements(
             quarantined=context.directory.quarantined,
             rack_of=context.rack_of,
             rng=context.rng,
+            weights=context.weights,
         )
         if replacement is not None:
             chosen[index] = ensemble[index] = replacement

@@ -2,7 +2,8 @@
 
 Pure: candidates, racks and the random generator come from the caller. A choice never names a bookie twice (I-10), takes
 quarantined bookies only when there are not enough others, and prefers, position by position, a bookie whose rack is not
-yet in the write sets that contain the position. With one rack this is a plain random choice.
+yet in the write sets that contain the position. Among those that are equal in this the choice is random: each as likely
+as the other, or by free disk space where `weights` are given. With one rack and no weights it is a plain random choice.
 
 Source: Apache 4.18 client/RackawareEnsemblePlacementPolicyImpl.java for the aim (two racks per write quorum where the
 cluster has them). Differs from Apache: spreads over as many racks as the write quorum allows, not just two.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from bookkeeper.client.weights import DiskWeights
 from bookkeeper.errors import ConfigurationError, NotEnoughBookies
 from bookkeeper.model import BookieId
 
@@ -60,6 +62,7 @@ def choose_ensemble(
     quarantined: Collection[BookieId],
     rack_of: RackOf,
     rng: random.Random,
+    weights: DiskWeights | None = None,
 ) -> tuple[BookieId, ...]:
     """Choose the first ensemble of a ledger. Raises NotEnoughBookies, naming what is there and what is needed."""
     if len(candidates) < ensemble_size:
@@ -70,7 +73,7 @@ def choose_ensemble(
     chosen: list[BookieId | None] = [None] * ensemble_size
     left = _shuffled(candidates, rng)
     for index in range(ensemble_size):
-        best = _best(index, chosen, left, write_quorum, quarantined, rack_of)
+        best = _best(index, chosen, left, write_quorum, quarantined, rack_of, rng, weights)
         chosen[index] = best
         left.remove(best)
     return tuple(bookie for bookie in chosen if bookie is not None)
@@ -95,6 +98,7 @@ def choose_replacement(
     quarantined: Collection[BookieId],
     rack_of: RackOf,
     rng: random.Random,
+    weights: DiskWeights | None = None,
 ) -> BookieId | None:
     """Who takes over position `index`; neither a member nor one of `excluded` (I-10). None when nobody is left."""
     left = [bookie for bookie in _shuffled(candidates, rng) if bookie not in ensemble and bookie not in excluded]
@@ -102,7 +106,7 @@ def choose_replacement(
         return None
     others: list[BookieId | None] = list(ensemble)
     others[index] = None
-    return _best(index, others, left, write_quorum, quarantined, rack_of)
+    return _best(index, others, left, write_quorum, quarantined, rack_of, rng, weights)
 
 
 def _shuffled(candidates: Collection[BookieId], rng: random.Random) -> list[BookieId]:
@@ -119,8 +123,13 @@ def _best(
     write_quorum: int,
     quarantined: Collection[BookieId],
     rack_of: RackOf,
+    rng: random.Random,
+    weights: DiskWeights | None,
 ) -> BookieId:
-    """The first of `left` with the fewest rack mates among the positions that share a write set with `index`."""
+    """One of `left` with the fewest rack mates among the positions that share a write set with `index`.
+
+    The first of those, since `left` is in random order; or the one that the weights pick.
+    """
     size = len(members)
     near = {(index + distance) % size for distance in range(1 - write_quorum, write_quorum)} - {index}
     racks = [rack_of(member) for position in near if (member := members[position]) is not None]
@@ -128,4 +137,8 @@ def _best(
     def cost(bookie: BookieId) -> tuple[bool, int]:
         return bookie in quarantined, racks.count(rack_of(bookie))
 
-    return min(left, key=cost)
+    if weights is None:
+        return min(left, key=cost)
+    costs = [cost(bookie) for bookie in left]
+    least = min(costs)
+    return weights.pick([bookie for bookie, at in zip(left, costs, strict=True) if at == least], rng)

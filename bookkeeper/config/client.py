@@ -305,6 +305,42 @@ class ClientSettings(SharedSettings):
         ENSEMBLES,
         "Fail to create a ledger rather than span fewer racks.",
     )
+    disk_weights: bool = key(
+        "diskWeightBasedPlacementEnabled",
+        boolean(),
+        "false",
+        ENSEMBLES,
+        "Ask the bookies for their free disk space, and choose those with more of it more often.",
+    )
+    info_interval_s: float = key(
+        "getBookieInfoIntervalSeconds",
+        seconds("s", 1, 365 * DAY_S),
+        "86400",
+        ENSEMBLES,
+        "With diskWeightBasedPlacementEnabled: each bookie is asked this often; a newly registered one at once.",
+    )
+    info_retry_interval_s: float = key(
+        "getBookieInfoRetryIntervalSeconds",
+        seconds("s", 1, DAY_S),
+        "60",
+        ENSEMBLES,
+        "A bookie that did not tell its free disk space is asked again after this.",
+    )
+    disk_weight_multiple_max: int = key(
+        "bookieMaxMultipleForWeightBasedPlacement",
+        integer("times the median; below 1 without limit", -1, INT32_MAX),
+        "3",
+        ENSEMBLES,
+        "Free disk space counts up to this many times the median of the bookies to choose from.",
+    )
+    opportunistic_striping: bool = key(
+        "opportunisticStriping",
+        boolean(),
+        "false",
+        ENSEMBLES,
+        "Where fewer bookies are writable than the ensemble of a new ledger asks for, take those there are, if they "
+        "make a write quorum.",
+    )
     quarantine_s: float = key(
         "bookieQuarantineTimeSeconds",
         seconds("s", 0, DAY_S),
@@ -312,6 +348,14 @@ class ClientSettings(SharedSettings):
         ENSEMBLES,
         "A bookie that failed is chosen for new ledgers only if there is no other, for this long.",
         differs="1800 there; a restarted bookie is back within a second and need not stay idle for half an hour.",
+    )
+    delay_ensemble_change: bool = key(
+        "delayEnsembleChange",
+        boolean(),
+        "false",
+        ENSEMBLES,
+        "Replace a bookie that failed only when entries cannot reach their ack quorum without it, or it is read-only. "
+        "Until then they have fewer copies.",
     )
     ensemble_changes_max: int = key(
         "maxNumEnsembleChanges",

@@ -112,14 +112,12 @@ _IGNORED_BY_REASON: dict[str, str] = {
     LATER: """
         maxBatchReadSize batchReadEnabled recoveryBatchReadEnabled
         enableParallelRecoveryRead reorderReadSequenceEnabled readReorderThresholdPendingRequests stickyReadSEnabled
-        opportunisticStriping delayEnsembleChange firstSpeculativeReadTimeout firstSpeculativeReadLACTimeout
-        maxSpeculativeReadLACTimeout speculativeReadLACTimeoutBackoffMultiplier bookieHealthCheckEnabled
-        bookieHealthCheckIntervalSeconds bookieErrorThresholdPerInterval bookieQuarantineRatio
-        bookieConnectionErrorQuarantineEnabled diskWeightBasedPlacementEnabled getBookieInfoIntervalSeconds
-        getBookieInfoRetryIntervalSeconds bookieMaxMultipleForWeightBasedPlacement networkTopologyStabilizePeriodSeconds
-        networkTopologyScriptFileName networkTopologyScriptNumberArgs useHostnameResolveLocalNodePlacementPolicy
-        bookieAddressResolverEnabled enableBookieAddressTracking enableBookieFailureTracking
-        bookieFailureHistoryExpirationMSec ignoreLocalNodeInPlacementPolicy
+        firstSpeculativeReadTimeout firstSpeculativeReadLACTimeout maxSpeculativeReadLACTimeout
+        speculativeReadLACTimeoutBackoffMultiplier bookieHealthCheckEnabled bookieHealthCheckIntervalSeconds
+        bookieErrorThresholdPerInterval bookieQuarantineRatio bookieConnectionErrorQuarantineEnabled
+        networkTopologyStabilizePeriodSeconds networkTopologyScriptFileName networkTopologyScriptNumberArgs
+        useHostnameResolveLocalNodePlacementPolicy bookieAddressResolverEnabled enableBookieAddressTracking
+        enableBookieFailureTracking bookieFailureHistoryExpirationMSec ignoreLocalNodeInPlacementPolicy
         minNumZonesPerWriteQuorum desiredNumZonesPerWriteQuorum enforceStrictZoneawarePlacement zkRequestRateLimit
         zkRetryBackoffStartMs zkRetryBackoffMaxMs zkRetryBackoffMaxRetries
         """,

@@ -108,6 +108,7 @@ PURE = (
     "bookkeeper.bookie.storage.memtable",
     "bookkeeper.bookie.storage.garbage",
     "bookkeeper.client.placement",
+    "bookkeeper.client.weights",
     "bookkeeper.replication.audit",
     "journalmgr.segment",
     "hedwig.model",
