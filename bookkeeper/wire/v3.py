@@ -318,7 +318,7 @@ class RequestEncoder:
         return message.header.txnId, framed(message)
 
     def encode_long_poll(self, ledger_id: int, previous_lac: int, timeout_ms: int) -> tuple[int, bytes]:
-        """Wait at the bookie, at most `timeout_ms`, until its LAC passes `previous_lac`; with the entry that follows."""
+        """Wait at the bookie, at most `timeout_ms`, until its LAC passes `previous_lac`; brings the entry after it."""
         message = _request(pb.READ_ENTRY, self._take())
         read = message.readRequest
         read.ledgerId, read.entryId, read.previousLAC, read.timeOut = ledger_id, LAST_ENTRY, previous_lac, timeout_ms

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client import connection as channels
+from bookkeeper.client import outstanding as channels
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import (
     BookieUnavailable,

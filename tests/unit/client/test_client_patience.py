@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.connection import REFUSAL_S
+from bookkeeper.client.reachability import REFUSAL_S
 from bookkeeper.client.explicit_lac import ATTEMPTS_MAX
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import NotEnoughBookies, RequestTimedOut
