@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from bookkeeper.client.ensemble_change import commit_new_ensemble
 from bookkeeper.errors import AddFailed, AddQuorumTimedOut, BookieUnavailable, BookKeeperError
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Status, Versioned
-from bookkeeper.protocol.adds import AddWindow, Decision
+from bookkeeper.protocol.add_decisions import Decision
+from bookkeeper.protocol.adds import AddWindow
 
 if TYPE_CHECKING:
     from bookkeeper.client.connection import BookieChannel

@@ -2,7 +2,8 @@
 
     schedule      which bookies hold an entry; when enough of them have answered
     adds          entries on their way: acknowledged in order, ensemble changes; add_rings keeps where each stands,
-                  add_deadlines when it was sent
+                  add_deadlines when it was sent, add_decisions is what the window tells its driver
+    forces        what of a ledger with deferred sync is durable
     reads         a range of entries: next replica, speculation, present / absent / unknown
     lac           the last add confirmed, asked of all bookies of the last fragment
     recovery      fence, find the tail, write it back, close; uses reads and adds

@@ -8,9 +8,7 @@ acknowledged is judged again under the new ensemble, also those that were comple
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -24,52 +22,11 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import BookieId, EntryId, Status, check_quorum
 from bookkeeper.protocol.add_deadlines import ALL_INDEXES, AddDeadlines, indexes_of
+from bookkeeper.protocol.add_decisions import ChangeRequest, ChangeResult, Decision, Overdue
 from bookkeeper.protocol.add_rings import AddRings
 
 CHANGES_MAX_DEFAULT = 2**31 - 1
 """Ensemble changes that one window makes (maxNumEnsembleChanges)."""
-
-
-class Decision(enum.Enum):
-    """What the driver does about a failed answer."""
-
-    IGNORED = "from a bookie no longer at that index, or the window has failed already"
-    NOTED = "the bookie may be replaced later (delayEnsembleChange), nothing to do now"
-    CHANGE = "begin an ensemble change"
-    MERGED = "a change is running; it, or the one after it, takes care of this bookie"
-    FATAL = "the window has failed: see `error`, and call `fail`"
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeRequest:
-    """A change to make: a fragment from `first_entry_id` on in which the failed indexes hold other bookies."""
-
-    first_entry_id: EntryId
-    failed: dict[int, BookieId]
-    ensemble: tuple[BookieId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeResult:
-    """The end of a change.
-
-    resend: entry ids, ascending, to send to the new bookie of each replaced index.
-    acknowledged: entries that were complete all the time and may be acknowledged now.
-    further: other bookies failed meanwhile; begin another change.
-    """
-
-    resend: dict[int, list[int]]
-    acknowledged: range
-    further: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Overdue:
-    """Entries that one bookie did not answer in time."""
-
-    index: int
-    bookie_id: BookieId
-    entry_ids: list[int]
 
 
 class AddWindow(AddRings):
@@ -79,7 +36,8 @@ class AddWindow(AddRings):
     bookies answered or were given up (I-14). Entry ids are given out by `push`; or the caller chooses them with
     `push_ids` (a window is used in one way only), where gaps are held back and must span less than the ring.
 
-    frozen_lac: recovery; the LAC to stamp on every entry, whatever is acknowledged meanwhile (I-38).
+    frozen_lac: the LAC to stamp on every entry, whatever is acknowledged meanwhile: for recovery (I-38), and with
+    deferred sync, where `move_lac` brings it on (I-07).
     """
 
     __slots__ = (
@@ -157,6 +115,12 @@ class AddWindow(AddRings):
     def lac(self) -> EntryId:
         """The LAC to stamp on entries sent now (I-07, I-38)."""
         return EntryId(self._head - 1 if self._frozen_lac is None else self._frozen_lac)
+
+    def move_lac(self, lac: EntryId) -> None:
+        """Everything up to here is durable: stamp this LAC from now on, it does not follow the acknowledgements."""
+        assert self._frozen_lac is not None, "this LAC goes on by itself"
+        assert self._frozen_lac <= lac < self._head, "the LAC goes on, up to what is acknowledged (I-07)"
+        self._frozen_lac = lac
 
     @property
     def changing(self) -> bool:

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import BookKeeperError, RecoveryFailed, UnauthorizedAccess, WrongPassword
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState, Status
-from bookkeeper.protocol.adds import AddWindow, Decision
+from bookkeeper.protocol.add_decisions import Decision
+from bookkeeper.protocol.adds import AddWindow
 from bookkeeper.protocol.reads import (
     DIGEST_MISMATCH,
     Outcome,

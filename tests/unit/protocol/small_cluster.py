@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState, Status
-from bookkeeper.protocol.adds import AddWindow, Decision
+from bookkeeper.protocol.add_decisions import Decision
+from bookkeeper.protocol.adds import AddWindow
 from bookkeeper.protocol.reads import ReadRequest
 from bookkeeper.protocol.recovery import (
     Aborted,

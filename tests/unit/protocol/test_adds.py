@@ -9,9 +9,10 @@ from __future__ import annotations
 import pytest
 
 from bookkeeper.errors import AddFailed, DuplicateEntry, InvalidArgument, LedgerFencedOff, UnauthorizedAccess
-from bookkeeper.model import BookieId, Status
+from bookkeeper.model import BookieId, EntryId, Status
+from bookkeeper.protocol.add_decisions import Decision
 from bookkeeper.protocol.add_rings import CAPACITY_FIRST
-from bookkeeper.protocol.adds import AddWindow, Decision
+from bookkeeper.protocol.adds import AddWindow
 
 A, B, C, D, E = (BookieId(name) for name in "abcde")
 
@@ -498,3 +499,20 @@ def test_an_index_that_owes_no_answer_is_not_waited_for() -> None:
     assert [adds.expects(index) for index in range(3)] == [True, True, False]
     adds.on_responses(0, A, [0])
     assert [adds.expects(index) for index in range(3)] == [False, True, False]
+
+
+def test_a_frozen_lac_goes_on_when_it_is_told_to_but_never_back_or_beyond_the_acknowledgements() -> None:
+    """I-07: with deferred sync what is acknowledged is not confirmed."""
+    adds = window(frozen_lac=-1)
+    adds.push([1, 1, 1, 1], 0.0)
+    for index, bookie_id in enumerate((A, B)):
+        adds.on_responses(index, bookie_id, [0, 1, 2])
+    assert (adds.last_acknowledged, adds.lac) == (2, -1)
+    adds.move_lac(EntryId(1))
+    assert adds.lac == 1
+    assert adds.push_one(1, 0.0)[1] == 1
+    for wrong in (0, 3):
+        with pytest.raises(AssertionError):
+            adds.move_lac(EntryId(wrong))
+    with pytest.raises(AssertionError):
+        window().move_lac(EntryId(0))

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bookkeeper.model import BookieId, Status
-from bookkeeper.protocol.adds import AddWindow, Decision
+from bookkeeper.protocol.add_decisions import Decision
+from bookkeeper.protocol.adds import AddWindow
 from bookkeeper.protocol.schedule import write_set
 
 WAITING, STORED, LOST = "waiting", "stored", "lost"
