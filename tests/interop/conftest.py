@@ -1,12 +1,13 @@
-"""What the interop tests share: the genuine jars, the genuine client in one Java process, our cluster."""
+"""What the interop tests share: genuine releases, their clients in one Java process each, our cluster, the matrix."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.support.apache import Apache, ApacheClient, find_apache
+from tests.support.apache import DEFAULT, Apache, ApacheClient, find_apache
 
 SESSION_TIMEOUT = {"zkTimeout": "2000"}
 """A killed bookie's registration stands in the way of the next one until its session ends."""
@@ -14,13 +15,32 @@ SESSION_TIMEOUT = {"zkTimeout": "2000"}
 
 @pytest.fixture(scope="session")
 def apache(apache_home: Path | None) -> Apache:
+    """The default release."""
     return find_apache(apache_home)
 
 
 @pytest.fixture(scope="session")
-def apache_client(apache: Apache, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheClient]:
-    with ApacheClient(apache, tmp_path_factory.mktemp("apache") / "client.log") as client:
-        yield client
+def apache_clients(
+    apache_home: Path | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], ApacheClient]]:
+    """The client of a release, by version: one Java process for the whole run, started at first need."""
+    clients: dict[str, ApacheClient] = {}
+    directory = tmp_path_factory.mktemp("apache")
+    with ExitStack() as stack:
+
+        def client_of(version: str) -> ApacheClient:
+            if version not in clients:
+                client = ApacheClient(find_apache(apache_home, version), directory / f"client-{version}.log")
+                clients[version] = stack.enter_context(client)
+            return clients[version]
+
+        yield client_of
+
+
+@pytest.fixture(scope="session")
+def apache_client(apache: Apache, apache_clients: Callable[[str], ApacheClient]) -> ApacheClient:
+    """The client of the default release."""
+    return apache_clients(DEFAULT.version)
 
 
 @pytest.fixture(scope="package")

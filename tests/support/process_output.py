@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 LOOK_INTERVAL_S = 0.05
+LOG_LINES = 40
 
 
 def await_output(
@@ -27,3 +28,8 @@ def await_output(
         else:
             return f"it ended with code {code}"
     return None
+
+
+def tail(path: Path) -> str:
+    """The last lines of a log."""
+    return "\n".join(path.read_text(errors="replace").splitlines()[-LOG_LINES:])
