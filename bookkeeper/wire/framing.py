@@ -8,6 +8,7 @@ of the frame is kept, so an unfinished frame never holds more than the limit, an
 
 from __future__ import annotations
 
+import re
 import struct
 
 from bookkeeper.errors import RemoteProtocolError
@@ -16,8 +17,20 @@ LENGTH = struct.Struct(">i")
 LENGTH_SIZE = 4
 
 
+_FOREIGN = (
+    (re.compile(rb"[\x14-\x17]\x03"), "TLS from its first byte on, where BookKeeper asks for it by START_TLS"),
+    (re.compile(rb"HTTP|GET |HEAD|POST|PUT |DELE|OPTI|PRI "), "HTTP"),
+)
+"""How the first bytes look where somebody else's protocol is taken for a length, and its name."""
+
+
 def bad_length(length: int, frame_size_max: int) -> RemoteProtocolError:
     """The error for a frame length outside 1 .. `frame_size_max`."""
+    for pattern, name in _FOREIGN:
+        if pattern.match(LENGTH.pack(length)):
+            return RemoteProtocolError(
+                f"frame length {length} is no length: not a BookKeeper peer, it speaks {name}; check address and port"
+            )
     if length > frame_size_max:
         return RemoteProtocolError(
             f"frame of {length} bytes is above the limit of {frame_size_max}: "

@@ -182,7 +182,14 @@ def decode_request(data: bytes, start: int, stop: int) -> Request:
     if opcode == AUTH:
         plugin, payload = decode_auth_message(data[start + HEADER_SIZE : stop])
         return Auth(plugin, payload, bytes((VERSION, AUTH, 0, 0)))
-    raise RemoteProtocolError(f"packet version {version} with opcode {opcode} is no request of protocol v2")
+    raise RemoteProtocolError(
+        f"packet version {version} with opcode {opcode} is no request of protocol v2: not a BookKeeper client, or "
+        "one of a release after 4.18"
+    )
+
+
+def _unserved(version: int) -> str:
+    return f"packet version {version}, and 0 to {VERSION} are served: use a client of a release that speaks these"
 
 
 def _decode_add(data: bytes, start: int, stop: int, version: int, flags: int) -> Request:
@@ -192,7 +199,7 @@ def _decode_add(data: bytes, start: int, stop: int, version: int, flags: int) ->
     token = answer_header(version, ADD)
     ledger_id, entry_id = _IDS.unpack_from(data, body_start)
     if version > VERSION:
-        return Malformed(Operation.ADD, Status.BAD_VERSION, ledger_id, entry_id, f"packet version {version}", token)
+        return Malformed(Operation.ADD, Status.BAD_VERSION, ledger_id, entry_id, _unserved(version), token)
     if stop - body_start < ENTRY_HEADER_SIZE:
         reason = f"body of {stop - body_start} bytes is below {ENTRY_HEADER_SIZE}"
         return Malformed(Operation.ADD, Status.BAD_REQUEST, ledger_id, entry_id, reason, token)
@@ -217,7 +224,7 @@ def _decode_read(data: bytes, start: int, stop: int, version: int, flags: int) -
     token = answer_header(version, READ)
     ledger_id, entry_id = _IDS.unpack_from(data, start + HEADER_SIZE)
     if version > VERSION:
-        return Malformed(Operation.READ, Status.BAD_VERSION, ledger_id, entry_id, f"packet version {version}", token)
+        return Malformed(Operation.READ, Status.BAD_VERSION, ledger_id, entry_id, _unserved(version), token)
     if ledger_id < 0 or entry_id < -1:
         return Malformed(Operation.READ, Status.BAD_REQUEST, ledger_id, entry_id, "negative id", token)
     if not flags & FLAG_FENCE:
@@ -234,7 +241,7 @@ def _decode_batch_read(data: bytes, start: int, stop: int, version: int, flags: 
     token = answer_header(version, BATCH_READ) + _LONG.pack(request_id)
     operation = Operation.BATCH_READ
     if version > VERSION:
-        return Malformed(operation, Status.BAD_VERSION, ledger_id, entry_id, f"packet version {version}", token)
+        return Malformed(operation, Status.BAD_VERSION, ledger_id, entry_id, _unserved(version), token)
     if ledger_id < 0 or entry_id < -1:
         return Malformed(operation, Status.BAD_REQUEST, ledger_id, entry_id, "negative id", token)
     fence = flags & FLAG_FENCE != 0

@@ -159,7 +159,7 @@ def decode_request(frame: bytes) -> Request | None:
     header = message.header
     operation = OPERATIONS.get(header.operation, Operation.UNKNOWN)
     if header.version != pb.VERSION_THREE:
-        return _refusal(message, operation, Status.BAD_VERSION, f"protocol version {header.version} in a v3 header")
+        return _refusal(message, operation, Status.BAD_VERSION, _unserved(header.version))
     field = _REQUEST_FIELDS.get(operation)
     if field is None:
         return _refusal(message, operation, Status.BAD_REQUEST, f"operation {header.operation} is not served on v3")
@@ -265,8 +265,13 @@ def _refuse_unknown_numbers(message: pb.Request) -> Malformed | None:
     if not all(numbers[name] in present for name in missing):
         return None
     if "header.version" in missing:
-        return _refusal(message, Operation.UNKNOWN, Status.BAD_VERSION, f"protocol version {present[1]} in a v3 header")
-    return _refusal(message, Operation.UNKNOWN, Status.BAD_REQUEST, f"operation number {present[2]} is unknown")
+        return _refusal(message, Operation.UNKNOWN, Status.BAD_VERSION, _unserved(present[1]))
+    reason = f"operation number {present[2]} is unknown: the client is of a release after 4.18; use one up to that"
+    return _refusal(message, Operation.UNKNOWN, Status.BAD_REQUEST, reason)
+
+
+def _unserved(version: Any) -> str:
+    return f"protocol version {version} in a v3 header, and only 3 is served: use a client of a release that speaks it"
 
 
 def _refusal(message: pb.Request, operation: Operation, status: Status, reason: str) -> Malformed:

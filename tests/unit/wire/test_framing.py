@@ -43,6 +43,21 @@ def test_a_length_out_of_bounds_is_refused_and_nothing_is_kept(length: int) -> N
     assert buffer.buffered == 0
 
 
+@pytest.mark.parametrize(
+    ("first_bytes", "protocol"),
+    [
+        pytest.param(b"HTTP/1.1 400 Bad Request", "HTTP", id="a web server"),
+        pytest.param(b"GET / HTTP/1.1", "HTTP", id="a web browser"),
+        pytest.param(b"PRI * HTTP/2.0", "HTTP", id="HTTP/2"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01", "TLS", id="a TLS client"),
+        pytest.param(b"\x15\x03\x03\x00\x02\x02\x46", "TLS", id="a TLS server's alert"),
+    ],
+)
+def test_a_well_known_protocol_is_called_by_its_name(first_bytes: bytes, protocol: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"not a BookKeeper peer, it speaks {protocol}.*check address"):
+        ChunkBuffer(LIMIT).keep(first_bytes, 0)
+
+
 def test_the_limit_itself_is_allowed() -> None:
     buffer = ChunkBuffer(LIMIT)
     buffer.keep(LIMIT.to_bytes(4, "big"), 0)
