@@ -44,6 +44,7 @@ class FakeBookie:
         self.requests: list[Any] = []
         self.held: list[tuple[_Connection, Any]] = []
         self.version_3 = True
+        self.free_bytes = 600
         self.process: SimulatedProcess
         self.store: MemoryMetadataStore
         self.start()
@@ -147,7 +148,7 @@ class _Connection:
                 bookie.explicit_lacs[request.ledger_id] = request.body
                 self.send(reply(request, Status.OK))
             case messages.BookieInfo():
-                self.send(reply(request, Status.OK, total_bytes=1000, free_bytes=600))
+                self.send(reply(request, Status.OK, total_bytes=1000, free_bytes=bookie.free_bytes))
             case messages.Auth():
                 self.send(reply(request, Status.OK, plugin="AuthDisabledPlugin"))
             case _:
