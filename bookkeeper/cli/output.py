@@ -22,6 +22,8 @@ EXIT_BROKEN_PIPE = 141
 
 PROGRESS_INTERVAL_S = 0.5
 
+_SIZE_UNITS = ("B", "KB", "MB", "GB", "TB")
+
 
 class CommandFailed(Exception):
     """Ends a command: the message goes to standard error, without a traceback."""
@@ -48,6 +50,13 @@ def note(text: str) -> None:
 def counted(number: int, one: str, several: str | None = None) -> str:
     """`1 entry`, `1,000 entries`: a number and what it counts. several: `one` with an s unless given."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+def readable_size(size: int) -> str:
+    """`1.234GB`: bytes in the largest decimal unit up to TB, rounded down, as Apache's shell shows disk space."""
+    power = min((len(str(size)) - 1) // 3, len(_SIZE_UNITS) - 1)
+    thousandths = size * 1000 // 1000**power
+    return f"{thousandths // 1000}.{thousandths % 1000:03}".rstrip("0").rstrip(".") + _SIZE_UNITS[power]
 
 
 def entries(number: int) -> str:

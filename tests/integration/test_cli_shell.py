@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE, readable_size
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from tests.support.cluster import local_cluster
@@ -108,7 +108,31 @@ def test_listbookies_by_mode_and_by_cookie(cluster: LocalCluster, shell: Shell) 
 def test_bookieinfo_has_the_disk_space_of_each(cluster: LocalCluster, shell: Shell) -> None:
     rows = shell.json("bookieinfo")
     assert [row["bookie_id"] for row in rows] == sorted(bookie.bookie_id for bookie in cluster.bookies)
-    assert all(0 < int(row["free_bytes"]) < int(row["total_bytes"]) and not row["error"] for row in rows)
+    assert all(0 < row["free_bytes"] < row["total_bytes"] and not row["error"] for row in rows)
+
+
+def test_bookieinfo_is_readable_and_sums_up_the_cluster(cluster: LocalCluster, shell: Shell) -> None:
+    header, *bookies, cluster_wide = [line.split() for line in shell("bookieinfo").lines]
+    assert header == ["bookie", "free", "bytes", "total", "bytes", "error"]
+    assert [line[0] for line in bookies] == sorted(bookie.bookie_id for bookie in cluster.bookies)
+    sums = [0, 0]
+    for _, free, readable_free, total, readable_total in bookies:
+        assert (readable_size(int(free)), readable_size(int(total))) == (readable_free, readable_total)
+        sums = [sums[0] + int(free), sums[1] + int(total)]
+    assert cluster_wide[:3] == ["in", "the", "cluster"]
+    assert [cluster_wide[3], cluster_wide[5]] == [str(size) for size in sums]
+
+
+def test_bookieinfo_of_a_bookie_that_is_not_there_is_an_error_beside_the_others(
+    zookeeper: Any, ledgers_root: str, tmp_path: Path, command_line: CommandLine
+) -> None:
+    with local_cluster(zookeeper.address, ledgers_root, 2, directory=tmp_path) as cluster:
+        gone, there = cluster.bookies
+        gone.kill()
+        outcome = Shell(command_line, cluster.uri)("bookieinfo", code=EXIT_FAILURE)
+        rows = {line.split()[0]: line for line in outcome.lines}
+        assert "refused" in rows[gone.bookie_id]
+        assert rows["in"].split()[3] == rows[there.bookie_id].split()[1], "the sum of those that told"
 
 
 def test_whatisinstanceid_prints_the_id_of_the_cookies(cluster: LocalCluster, shell: Shell) -> None:

@@ -7,7 +7,16 @@ import dataclasses
 import socket
 from dataclasses import dataclass
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, CommandFailed, confirm, note, print_json, print_table
+from bookkeeper.cli.output import (
+    EXIT_FAILURE,
+    EXIT_OK,
+    CommandFailed,
+    confirm,
+    note,
+    print_json,
+    print_table,
+    readable_size,
+)
 from bookkeeper.cli.shell.base import ShellCommand, add_force, connect, no_arguments, shell_settings, with_store
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieServiceInfo
@@ -106,25 +115,44 @@ def _hostname(address: str) -> str:
     return socket.getfqdn(address.rpartition(":")[0]) if address != "-" else "-"
 
 
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """One line of bookieinfo; None: the bookie did not tell."""
+
+    bookie_id: str
+    free_bytes: int | None = None
+    total_bytes: int | None = None
+    error: str = ""
+
+
 def _bookieinfo(args: argparse.Namespace) -> int:
-    rows: list[tuple[str, str, str, str]] = []
-    failed = 0
+    found: list[_Space] = []
     with connect(args) as client:
         available = client.available_bookies()
         for bookie_id in sorted({*available.writable, *available.read_only}):
             try:
                 info = client.bookie_info(bookie_id)
             except Exception as error:  # noqa: BLE001 - one bookie that does not answer does not hide the others
-                failed += 1
-                rows.append((bookie_id, "-", "-", str(error)))
+                found.append(_Space(bookie_id, error=str(error)))
                 continue
-            rows.append((bookie_id, str(info.free_bytes), str(info.total_bytes), ""))
+            found.append(_Space(bookie_id, info.free_bytes, info.total_bytes))
     if args.json:
-        names = ("bookie_id", "free_bytes", "total_bytes", "error")
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        print_json([dataclasses.asdict(space) for space in found])
     else:
-        print_table(("bookie", "free bytes", "total bytes", "error"), rows)
-    return EXIT_FAILURE if failed else EXIT_OK
+        told = [space for space in found if not space.error]
+        free, total = sum(space.free_bytes or 0 for space in told), sum(space.total_bytes or 0 for space in told)
+        print_table(
+            ("bookie", "free bytes", "", "total bytes", "", "error"),
+            [*map(_space_row, found), _space_row(_Space("in the cluster", free, total))],
+        )
+    return EXIT_FAILURE if any(space.error for space in found) else EXIT_OK
+
+
+def _space_row(space: _Space) -> tuple[object, ...]:
+    if space.free_bytes is None or space.total_bytes is None:
+        return space.bookie_id, "-", "-", "-", "-", space.error
+    free, total = space.free_bytes, space.total_bytes
+    return space.bookie_id, free, readable_size(free), total, readable_size(total), space.error
 
 
 METAFORMAT = ShellCommand("metaformat -force", add_force, _metaformat)

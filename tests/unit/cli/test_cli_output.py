@@ -20,6 +20,7 @@ from bookkeeper.cli.output import (
     print_json,
     print_json_line,
     print_table,
+    readable_size,
 )
 
 
@@ -44,6 +45,24 @@ def test_numbers_stand_to_the_right_and_text_to_the_left() -> None:
 
 def test_unknown_values_do_not_turn_a_column_of_numbers_into_text() -> None:
     assert table(["n"], [["-"], ["1,000"], [""], ["3.5"]]) == ["    n", "    -", "1,000", "", "  3.5"]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0B"),
+        (999, "999B"),
+        (1000, "1KB"),
+        (1999, "1.999KB"),
+        (1_234_567, "1.234MB"),
+        (999_999_999, "999.999MB"),
+        (10_500_000_000, "10.5GB"),
+        (2 * 10**12, "2TB"),
+        (1_234_567 * 10**12, "1234567TB"),
+    ],
+)
+def test_sizes_are_rounded_down_to_three_decimals(size: int, text: str) -> None:
+    assert readable_size(size) == text
 
 
 def test_a_table_without_rows_is_its_header() -> None:
