@@ -1,0 +1,154 @@
+"""The genuine admin programs: `bookkeeper shell` for as many commands as a test has, and the auto-recovery daemon.
+
+Both are Java processes on the jars of `tests.support.apache`. Neither reads a directory of a bookie: they see
+the cluster through ZooKeeper and the bookies' ports only.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import pytest
+
+from bookkeeper.embedded.process import dying_with_parent, free_port
+from tests.support.apache import Apache
+
+ANSWER_TIMEOUT_S = 60
+START_TIMEOUT_S = 40
+LOOK_INTERVAL_S = 0.05
+
+_SOURCES = Path(__file__).parent.parent / "interop" / "java" / "admin"
+_OUTCOME = re.compile(rb"^= (.*)\n", re.MULTILINE)
+
+
+class ShellFailed(Exception):
+    """A command of the genuine shell ended with an exit code other than 0, or threw; `lines` is what it printed."""
+
+    def __init__(self, words: tuple[object, ...], outcome: str, lines: list[str]) -> None:
+        super().__init__(f"{words}: {outcome}; printed {lines}")
+        self.outcome, self.lines = outcome, lines
+
+
+class _JavaProcess:
+    """A program on the genuine jars, its output in a file."""
+
+    def __init__(self, command: list[str], directory: Path, name: str, *, stdin: int) -> None:
+        self.log_path = directory / f"{name}.log"
+        self.output_path = directory / f"{name}.out"
+        with self.log_path.open("ab") as log, self.output_path.open("ab") as output:
+            self.process = subprocess.Popen(
+                dying_with_parent(command), stdin=stdin, stdout=output, stderr=log, cwd=directory
+            )
+
+    def await_condition(self, condition: Callable[[], bool], what: str, *, timeout_s: float) -> None:
+        """Return once `condition` holds; fails the test when it does not in time, or when the process ends."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            try:
+                code = self.process.wait(LOOK_INTERVAL_S)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() > deadline:
+                    self.fail(f"{what}: not within {timeout_s:g} s")
+            else:
+                self.fail(f"{what}: the program ended with code {code}")
+
+    def fail(self, why: str) -> None:
+        """Fail the test with the end of what the program said."""
+        said = self.log_path.read_text(errors="replace") + self.output_path.read_text(errors="replace")
+        pytest.fail("\n".join([why, *said.splitlines()[-60:]]))
+
+    def close(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ApacheShell(_JavaProcess):
+    """Commands of the genuine shell in one Java process. See AdminShell.java."""
+
+    def __init__(self, apache: Apache, directory: Path, uri: str, settings: Mapping[str, str] | None = None) -> None:
+        # A single-file program: `java` compiles it as it starts, so that nothing is kept between runs.
+        command = _command(apache, _SOURCES / "AdminShell.java")
+        super().__init__(command, directory, "apache-shell", stdin=subprocess.PIPE)
+        self._directory, self._uri, self._settings = directory, uri, dict(settings or {})
+        self._read = 0
+
+    def run(self, *words: object, bookie_port: int | None = None) -> list[str]:
+        """Give one command; the lines it prints. Raises ShellFailed.
+
+        bookie_port: for commands that speak to "the bookie of this machine", the port it has.
+        """
+        conf = _conf(self._directory / "apache-shell.conf", self._uri, bookie_port, self._settings)
+        line = "\t".join([str(conf), *map(str, words)]).encode() + b"\n"
+        stdin: IO[bytes] | None = self.process.stdin
+        assert stdin is not None
+        stdin.write(line)
+        stdin.flush()
+        self.await_condition(lambda: self._outcome() is not None, f"{words}", timeout_s=ANSWER_TIMEOUT_S)
+        match = self._outcome()
+        assert match is not None
+        answer = match.string[: match.start()].decode()
+        self._read += match.end()
+        lines, outcome = [text.rstrip() for text in answer.splitlines()], match[1].decode()
+        if outcome != "0":
+            raise ShellFailed(words, outcome, lines)
+        return lines
+
+    def _outcome(self) -> re.Match[bytes] | None:
+        with self.output_path.open("rb") as output:
+            output.seek(self._read)
+            return _OUTCOME.search(output.read())
+
+
+class ApacheAutoRecovery(_JavaProcess):
+    """The genuine auditor and replication worker (AutoRecoveryMain), set to look often and to wait for little."""
+
+    def __init__(
+        self, apache: Apache, directory: Path, uri: str, name: str, settings: Mapping[str, str] | None = None
+    ) -> None:
+        often = {
+            "auditorPeriodicBookieCheckInterval": "2",
+            "auditorPeriodicCheckInterval": "0",
+            "lostBookieRecoveryDelay": "0",
+            "openLedgerRereplicationGracePeriod": "500",
+            "rwRereplicateBackoffMs": "200",
+            "lockReleaseOfFailedLedgerGracePeriod": "2000",
+            **(settings or {}),
+        }
+        conf = _conf(directory / f"{name}.conf", uri, free_port(), often)
+        main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
+        super().__init__(_command(apache, main, "--conf", conf), directory, name, stdin=subprocess.DEVNULL)
+
+
+def _command(apache: Apache, *words: object) -> list[str]:
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [str(apache.java), *options, "-cp", f"{_SOURCES}:{apache.jars / '*'}", *map(str, words)]
+
+
+def _conf(path: Path, uri: str, bookie_port: int | None, settings: Mapping[str, str]) -> Path:
+    pairs = {
+        "metadataServiceUri": uri,
+        "allowLoopback": "true",
+        "advertisedAddress": "127.0.0.1",
+        "zkTimeout": "4000",
+        **({"bookiePort": str(bookie_port)} if bookie_port else {}),
+        **settings,
+    }
+    path.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))
+    return path
