@@ -149,6 +149,20 @@ class ConnectFailed(BookieUnavailable):
     """No connection could be made."""
 
 
+class TlsFailed(ConnectFailed):
+    """The connection could not be protected as the settings ask; nothing was sent in clear text. Says which check."""
+
+    code = -24
+    retriable = False
+
+
+class AuthenticationRefused(ConnectFailed):
+    """The bookie does not accept the credentials, or the provider does not accept the bookie."""
+
+    code = -102
+    retriable = False
+
+
 class ConnectionLost(BookieUnavailable):
     """The connection ended with requests outstanding."""
 

@@ -35,6 +35,7 @@ from bookkeeper.wire.codec import RequestEncoder
 
 if TYPE_CHECKING:
     from bookkeeper.client.bookies import BookieDirectory
+    from bookkeeper.client.security import ClientSecurity
     from bookkeeper.config import ClientSettings
     from bookkeeper.ports import Clock, Network
 
@@ -59,12 +60,14 @@ class BookieChannel:
         settings: ClientSettings,
         flush: TurnFlush,
         full: set[BookieChannel],
+        security: ClientSecurity,
     ) -> None:
         self.bookie_id = bookie_id
         self.encoder = encoder
         self.write_count = 0  # transport writes, for the figures of `perf`
         self.connect_count = 0
         self._directory, self._network, self._clock, self._settings = directory, network, clock, settings
+        self._security = security
         self._turn = flush
         self._adds_bytes_max = settings.connection_bytes_max
         self._full_channels = full
@@ -253,7 +256,9 @@ class BookieChannel:
                 )
             )
             return
-        link = self._link = BookieLink(self, self.bookie_id, self.encoder, self._clock, self._settings)
+        link = self._link = BookieLink(
+            self, self.bookie_id, self.encoder, self._clock, self._settings, self._security, host=address[0]
+        )
         self.connect_count += 1
         connecting: Deferred[None] = self._network.connect(*address, link, timeout_s=self._settings.connect_timeout_s)
         self._connecting = connecting

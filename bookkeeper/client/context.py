@@ -21,6 +21,7 @@ from bookkeeper.client.flushing import TurnFlush
 from bookkeeper.client.overdue import DeadlineWatch
 from bookkeeper.client.placement import RackOf, spans_racks
 from bookkeeper.client.routes import RouteTable
+from bookkeeper.client.security import security_of
 from bookkeeper.client.weights import DiskWeights
 from bookkeeper.errors import BookKeeperError, ClientClosed, NotEnoughBookies
 from bookkeeper.model import BookieId, LedgerId
@@ -52,6 +53,7 @@ class ClientContext:
         rack_of: RackOf,
         now_ms: Callable[[], int] | None,
     ) -> None:
+        self._security = security_of(settings, clock.seconds)  # first: what cannot be protected must not be sent
         self.store, self.network, self.clock, self.rng, self.settings = store, network, clock, rng, settings
         self.rack_of = rack_of
         self.now_ms = now_ms
@@ -98,6 +100,7 @@ class ClientContext:
             settings=self.settings,
             flush=self.turn,
             full=self.channels.full,
+            security=self._security,
         )
 
     @property

@@ -1,4 +1,7 @@
-"""One TCP connection to a bookie, from connecting to its end: bytes in, messages out, credentials first.
+"""One TCP connection to a bookie, from connecting to its end: bytes in, messages out; TLS and credentials first.
+
+`protocol.handshake` says what comes next; this is its driver. START_TLS is asked for in protocol v3 also where the
+connection is to speak v2: a bookie decides anew which version is spoken once the connection is secured.
 
 Thread: reactor. The Twisted protocol of `connection.BookieChannel`, which decides what is sent and who gets the
 answers.
@@ -9,15 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from bookkeeper.errors import BookieUnavailable, ConnectFailed, ConnectionLost
+from bookkeeper.auth.provider import AuthenticationFailed, ClientConversation, Peer
+from bookkeeper.errors import AuthenticationRefused, BookieUnavailable, ConnectionLost, RequestTimedOut, TlsFailed
 from bookkeeper.model import BookieId
-from bookkeeper.protocol.connection import Handshake
+from bookkeeper.protocol.handshake import AUTH_DISABLED_PLUGIN, Event, HandshakeState, auth_refusal, tls_refusal
 from bookkeeper.wire import messages
-from bookkeeper.wire.codec import RequestEncoder, response_decoder
+from bookkeeper.wire.codec import RequestEncoder, response_decoder, v3_encoder
 
 if TYPE_CHECKING:
+    from bookkeeper.client.security import ClientSecurity
     from bookkeeper.config import ClientSettings
-    from bookkeeper.ports import Clock, Transport
+    from bookkeeper.ports import Clock, Timer, Transport
+    from bookkeeper.tls import TlsLayer
+
+AUTH_ROUNDS_MAX = 32
+"""Payloads of one authentication; a bookie that asks for more is given up."""
 
 
 class LinkOwner(Protocol):
@@ -30,49 +39,70 @@ class LinkOwner(Protocol):
         """Answers of one chunk, in order."""
 
     def on_link_lost(self, link: BookieLink, error: BookieUnavailable) -> None:
-        """The connection ended or could not be authenticated; told at most twice, the first time counts."""
+        """The connection ended or could not be made ready; told at most twice, the first time counts."""
 
 
 class BookieLink:
-    """The Twisted protocol of one connection. heard_s: when bytes last arrived, or the connection was made."""
+    """The Twisted protocol of one connection. heard_s: when bytes last arrived, or the connection was made.
+
+    transport: what requests are written to: TLS, once the connection has it. host: whom the bookie's certificate must
+    be for.
+    """
 
     def __init__(
-        self, owner: LinkOwner, bookie_id: BookieId, encoder: RequestEncoder, clock: Clock, settings: ClientSettings
+        self,
+        owner: LinkOwner,
+        bookie_id: BookieId,
+        encoder: RequestEncoder,
+        clock: Clock,
+        settings: ClientSettings,
+        security: ClientSecurity,
+        *,
+        host: str,
     ) -> None:
-        self.handshake = Handshake(settings.auth_plugin)
+        self.handshake = security.handshake()
         self.transport: Transport
         self.paused = False
         self.closing = False
         self.heard_s = clock.seconds()
         self._owner, self._bookie_id, self._encoder = owner, bookie_id, encoder
+        self._clock, self._security, self._host = clock, security, host
         self._now: Callable[[], float] = clock.seconds
-        self._credentials = (settings.auth_plugin, settings.auth_payload)
-        version: Literal[2, 3] = 2 if encoder.version == 2 else 3
-        self._decoder = response_decoder(version, settings.frame_size_max)
+        self._version: Literal[2, 3] = 2 if encoder.version == 2 else 3
+        self._frame_size_max = settings.frame_size_max
+        # START_TLS is spoken in v3, whatever comes after it.
+        self._decoder = response_decoder(3 if security.tls is not None else self._version, self._frame_size_max)
+        self._tls: TlsLayer | None = None
+        self._conversation: ClientConversation | None = None
+        self._auth_rounds = 0
+        self._timer: Timer | None = None
         self._connected = False
 
+    # --- what the transport calls
+
     def makeConnection(self, transport: Transport) -> None:
-        """The connection is up: credentials first, if there are any."""
+        """The connection is up: TLS and credentials first, if there are any."""
         self.transport = transport
         self._connected = True
         self.heard_s = self._now()
         transport.registerProducer(self, True)
         if self.closing:
             transport.abortConnection()
-        elif self.handshake.on_connected():
-            _, frame = self._encoder.encode_auth(*self._credentials)
-            transport.write(frame)
         else:
-            self._owner.on_ready(self)
+            self._advance(Event.CONNECTED)
 
     def dataReceived(self, data: bytes) -> None:
         """Some bytes arrived."""
         if self.closing:
             return
         self.heard_s = self._now()
+        if self._tls is not None:
+            data = self._decrypt(self._tls, data)
+            if not data:
+                return
         received = self._decoder.receive(data)
         if received and not self.handshake.ready:
-            received = self._authenticate(received)
+            received = self._shake_hands(received)
         if received:
             self._owner.on_messages(self, received)
         if self._decoder.error is not None and not self.closing:
@@ -80,32 +110,160 @@ class BookieLink:
 
     def connectionLost(self, reason: Any) -> None:
         """The connection is gone."""
+        state = self.handshake.state
         self.handshake.on_ended()
         self.closing = True
-        self._owner.on_link_lost(self, self._lost(f"the connection to bookie {self._bookie_id} ended: {reason.value}"))
+        self._stop_timer()
+        error: BookieUnavailable = self._lost(f"the connection to bookie {self._bookie_id} ended: {reason.value}")
+        if state is HandshakeState.SECURING:
+            error = self._tls_failed("the connection ended during the handshake; its log may say why")
+        elif state is HandshakeState.AUTHENTICATING and self._version == 2:
+            # v2 has no way to say no but to hang up (2.7).
+            error = self._auth_failed("it ended the connection, which is how a refusal looks in protocol v2")
+        self._owner.on_link_lost(self, error)
+
+    # --- before the first request
+
+    def _advance(self, event: Event) -> None:
+        """Go on to the next state and do what it is for."""
+        state = self.handshake.on(event)
+        if state is HandshakeState.READY:
+            self._stop_timer()
+            self._owner.on_ready(self)
+            return
+        if self._timer is None:
+            self._timer = self._clock.callLater(self._security.timeout_s, self._overdue)
+        if state is HandshakeState.REQUESTING_TLS:
+            _, frame = v3_encoder(self._frame_size_max).encode_start_tls()
+            self.transport.write(frame)
+        elif state is HandshakeState.SECURING:
+            self._start_tls()
+        else:
+            self._send_credentials(None)
+
+    def _shake_hands(self, received: list[Any]) -> list[Any]:
+        """Take the answers to our side of the handshake; return what follows them."""
+        for position, message in enumerate(received):
+            if isinstance(message, messages.StartTlsReply) and self.handshake.state is HandshakeState.REQUESTING_TLS:
+                self._on_tls_reply(message, received[position + 1 :])
+                return []
+            if isinstance(message, messages.GenericFailure | messages.AuthReply):
+                self._on_auth_reply(message)
+            if self.closing:
+                return []
+            if self.handshake.ready:
+                return received[position + 1 :]
+        return []
+
+    def _on_tls_reply(self, message: messages.StartTlsReply, behind: list[Any]) -> None:
+        refusal = tls_refusal(message.status)
+        if refusal is None and (behind or self._decoder.buffered or self._decoder.error is not None):
+            refusal = "it sent more in clear text after it agreed to TLS; somebody may be in between"
+        if refusal is not None:
+            self.abort(self._tls_failed(refusal))
+        else:
+            self._advance(Event.TLS_GRANTED)
+
+    def _start_tls(self) -> None:
+        assert self._security.tls is not None
+        self._decoder = response_decoder(self._version, self._frame_size_max)
+        self.transport = self._tls = self._security.tls.layer(self.transport, self._host)
+        self._tls.start()
+
+    def _decrypt(self, tls: TlsLayer, data: bytes) -> bytes:
+        plain = tls.receive(data)
+        if tls.secured and self.handshake.state is HandshakeState.SECURING:
+            self._advance(Event.SECURED)
+        if tls.error is None and not tls.ended:
+            return plain
+        if plain:  # what came before it counts
+            received = self._decoder.receive(plain)
+            if received and self.handshake.ready:
+                self._owner.on_messages(self, received)
+        if not self.closing:
+            if tls.error is None:
+                error: BookieUnavailable = self._lost(f"bookie {self._bookie_id} ended the connection")
+            else:
+                error = self._tls_failed(tls.error)
+            self.closing = True
+            self._owner.on_link_lost(self, error)
+            tls.loseConnection()  # not at once: the alert that tells the bookie what is wrong must leave
+        return b""
+
+    def _on_auth_reply(self, message: messages.AuthReply | messages.GenericFailure) -> None:
+        provider = self._security.provider
+        if self.handshake.state is not HandshakeState.AUTHENTICATING or provider is None:
+            # Nothing but START_TLS is under way, so this can only be about it.
+            self.abort(self._tls_failed("it answered START_TLS with something else"))
+            return
+        if isinstance(message, messages.GenericFailure):
+            self.abort(self._auth_failed(auth_refusal(message.status, "", provider.plugin_name) or ""))
+            return
+        refusal = auth_refusal(message.status, message.plugin, provider.plugin_name)
+        if refusal is not None:
+            self.abort(self._auth_failed(refusal))
+        elif message.plugin == AUTH_DISABLED_PLUGIN:
+            self._advance(Event.AUTHENTICATED)
+        else:
+            self._send_credentials(message.payload)
+
+    def _send_credentials(self, answer: bytes | None) -> None:
+        """The next step of the plug-in; answer: the bookie's to the one before."""
+        provider = self._security.provider
+        assert provider is not None
+        self._auth_rounds += 1
+        try:
+            if self._conversation is None:
+                self._conversation = provider.converse(Peer(self._bookie_id, self._tls is not None))
+                payload: bytes | None = self._conversation.first()
+            else:
+                payload = self._conversation.respond(answer or b"")
+        except AuthenticationFailed as error:
+            self.abort(self._auth_failed(str(error)))
+            return
+        if payload is None:
+            self._advance(Event.AUTHENTICATED)
+        elif self._auth_rounds > AUTH_ROUNDS_MAX:
+            self.abort(self._auth_failed(f"it did not come to an end in {AUTH_ROUNDS_MAX} rounds"))
+        else:
+            _, frame = self._encoder.encode_auth(provider.plugin_name, payload)
+            self.transport.write(frame)
+
+    def _overdue(self) -> None:
+        self._timer = None
+        seconds = f"no end within {self._security.timeout_s:g} s (startTLSTimeoutSecs)"
+        if self.handshake.state is HandshakeState.AUTHENTICATING:
+            message = f"authentication at bookie {self._bookie_id}: {seconds}"
+            self.abort(RequestTimedOut(message, bookie_id=self._bookie_id))
+        else:
+            self.abort(self._tls_failed(seconds))
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def _tls_failed(self, why: str) -> TlsFailed:
+        return TlsFailed(f"TLS with bookie {self._bookie_id} at {self._host}: {why}", bookie_id=self._bookie_id)
+
+    def _auth_failed(self, why: str) -> AuthenticationRefused:
+        provider = self._security.provider
+        assert provider is not None
+        return AuthenticationRefused(
+            f"authentication at bookie {self._bookie_id} as {provider.identity!r} with plug-in "
+            f"{provider.plugin_name}: {why}",
+            bookie_id=self._bookie_id,
+        )
 
     def _lost(self, message: str) -> ConnectionLost:
         return ConnectionLost(message, bookie_id=self._bookie_id)
 
-    def _authenticate(self, received: list[Any]) -> list[Any]:
-        """Take the answers to our credentials; return what follows them."""
-        for position, message in enumerate(received):
-            refusal: str | None = None
-            if isinstance(message, messages.AuthReply):
-                refusal = self.handshake.on_auth_reply(message.status, message.plugin)
-            elif isinstance(message, messages.GenericFailure):
-                refusal = message.status.value
-            if refusal is not None:
-                self.abort(ConnectFailed(f"bookie {self._bookie_id}: {refusal}", bookie_id=self._bookie_id))
-                return []
-            if self.handshake.ready:
-                self._owner.on_ready(self)
-                return received[position + 1 :]
-        return []
+    # --- the end
 
     def abort(self, why: BookieUnavailable) -> None:
         """End the connection now and tell the owner; nothing that still arrives counts."""
         self.closing = True
+        self._stop_timer()
         self._owner.on_link_lost(self, why)
         if self._connected:
             self.transport.abortConnection()
@@ -113,8 +271,11 @@ class BookieLink:
     def close(self) -> None:
         """End the connection once everything written has left; the owner has let go of it already."""
         self.closing = True
+        self._stop_timer()
         if self._connected:
             self.transport.loseConnection()
+
+    # --- the send buffer
 
     def pauseProducing(self) -> None:
         """The send buffer is full: keep what follows here, where it is counted."""

@@ -21,7 +21,8 @@ from bookkeeper.config.keys import (
     secret_bytes,
     text,
 )
-from bookkeeper.config.shared import CONNECTIONS, Fault, SharedSettings
+from bookkeeper.config.security import AUTHENTICATION, TLS, SecuritySettings, check_provider, store_fault, text_or_null
+from bookkeeper.config.shared import CONNECTIONS, Fault
 from bookkeeper.model import DigestType
 
 WRITING = "Writing"
@@ -68,7 +69,7 @@ def _seconds_or_read_timeout() -> Kind[float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings(SharedSettings):
+class ClientSettings(SecuritySettings):
     """A ledger client's settings. Sizes in bytes, durations in seconds; `load_client` reads and checks them.
 
     Resolved at construction: request timeouts that are not set follow `read_timeout_base_s`, the longest speculative
@@ -365,15 +366,69 @@ class ClientSettings(SharedSettings):
         "Ensemble changes of one write handle; beyond it the ledger is closed.",
     )
 
-    # --- not in any file: set by programs
-    auth_plugin: str = ""
-    """Name of the authentication plugin to offer; "" offers none."""
-    auth_payload: bytes = b""
-    """First token of that plugin."""
+    # --- encryption and authentication
+    client_key_store_type: str = key(
+        "clientKeyStoreType", text("PEM"), "", TLS, "Type of clientKeyStore. Not set: tlsKeyStoreType."
+    )
+    client_key_store: str = key(
+        "clientKeyStore",
+        text_or_null("PEM file"),
+        "",
+        TLS,
+        "Private key of tlsCertificatePath, where tlsClientAuthentication=true. Not set: tlsKeyStore.",
+    )
+    client_key_store_password_file: str = key(
+        "clientKeyStorePasswordPath",
+        text_or_null("file"),
+        "",
+        TLS,
+        "File with the password of clientKeyStore. Not set: tlsKeyStorePasswordPath.",
+    )
+    client_trust_store_type: str = key(
+        "clientTrustStoreType", text("PEM"), "", TLS, "Type of clientTrustStore. Not set: tlsTrustStoreType."
+    )
+    client_trust_store: str = key(
+        "clientTrustStore",
+        text_or_null("PEM file"),
+        "",
+        TLS,
+        "Authorities that the certificates of bookies are checked against. Not set: tlsTrustStore.",
+    )
+    client_trust_store_password_file: str = key(
+        "clientTrustStorePasswordPath",
+        text_or_null("file"),
+        "",
+        TLS,
+        "Without effect: certificates are not encrypted in PEM.",
+    )
+    tls_hostname_verification: bool = key(
+        "tlsHostnameVerificationEnabled",
+        boolean(),
+        "true",
+        TLS,
+        "The certificate of a bookie must be for the host or address it is registered with.",
+        differs="false there, with which any certificate of the authority passes for any bookie.",
+    )
+    auth_provider: str = key(
+        "clientAuthProviderFactoryClass",
+        text_or_null("password-file, or package.module:factory", check_provider),
+        "",
+        AUTHENTICATION,
+        "Who shows credentials to bookies. Not set: none are shown.",
+        differs="a Java class there.",
+    )
+    auth_password_file: str = key(
+        "clientPasswordFile",
+        text_or_null("file"),
+        "",
+        AUTHENTICATION,
+        "One line user:password, for the provider password-file.",
+        ours=True,
+    )
 
     def __post_init__(self) -> None:
         """Fill in what follows from other keys."""
-        SharedSettings.__post_init__(self)
+        SecuritySettings.__post_init__(self)
         if not self.add_timeout_s:
             object.__setattr__(self, "add_timeout_s", self.read_timeout_base_s)
         if not self.read_timeout_s:
@@ -384,6 +439,7 @@ class ClientSettings(SharedSettings):
     def faults(self) -> Iterator[Fault]:
         """Yield what is wrong between keys, each of which is right by itself."""
         yield from self.shared_faults()
+        yield from self._security_faults()
         for low_name, low, high_name, high in (
             (
                 "reconnectDelayMinMillis",
@@ -411,3 +467,32 @@ class ClientSettings(SharedSettings):
                     (name, "nettyMaxFrameSizeBytes"),
                     f"{name} ({room} bytes) cannot hold a frame of nettyMaxFrameSizeBytes={self.frame_size_max}",
                 )
+
+    def _security_faults(self) -> Iterator[Fault]:
+        if self.tls_enabled:
+            trust = self.client_trust_store or self.tls_trust_store
+            yield from store_fault(
+                ("clientTrustStoreType", "tlsTrustStoreType"), self.client_trust_store_type or self.tls_trust_store_type
+            )
+            if not trust:
+                yield (
+                    ("clientTrustStore", "tlsTrustStore", "tlsProviderFactoryClass"),
+                    "neither clientTrustStore nor tlsTrustStore is set, but TLS is on: name the PEM file with the "
+                    "authorities of the bookies' certificates",
+                )
+        if self.tls_enabled and self.tls_client_authentication:
+            yield from store_fault(
+                ("clientKeyStoreType", "tlsKeyStoreType"), self.client_key_store_type or self.tls_key_store_type
+            )
+            for names, value in (
+                (("clientKeyStore", "tlsKeyStore"), self.client_key_store or self.tls_key_store),
+                (("tlsCertificatePath",), self.tls_certificate),
+            ):
+                if not value:
+                    yield (
+                        (*names, "tlsClientAuthentication"),
+                        f"tlsClientAuthentication=true needs a certificate and its private key: set {names[0]}",
+                    )
+        yield from self.provider_faults(
+            "clientAuthProviderFactoryClass", self.auth_provider, "clientPasswordFile", self.auth_password_file
+        )

@@ -3,7 +3,7 @@
 Ignoring is right where the key tunes something that does not exist here, or asks for less safety than we always give;
 its reason names the consequence. It is wrong where the key is a promise:
 
-    REFUSED    authentication, encryption, another storage format: going on would expose data or miss entries
+    REFUSED    authorisation, encryption of HTTP, another storage format: going on would expose data or miss entries
     SWITCHES   turns a function on that this release lacks, such as auto-recovery: a bookie that runs without it would
                leave its operator trusting in it. Refused only where a bookie is to run: who reads another bookie's
                configuration, to look into its files or to be its client, does not need the function.
@@ -39,7 +39,7 @@ INDEX_ON_FULL_DISK = (
     "an index file is created as long as a byte is free, since a fence must be storable on a full disk too"
 )
 LATER = "its subject is not in this release"
-TLS_DETAIL = "a detail of TLS, which this release does not have; tlsProviderFactoryClass is refused"
+TLS_ENGINE = "chooses between Java's TLS engines; the OpenSSL of Python is used"
 
 _IGNORED_BY_REASON: dict[str, str] = {
     RUNTIME: """
@@ -121,13 +121,7 @@ _IGNORED_BY_REASON: dict[str, str] = {
         minNumZonesPerWriteQuorum desiredNumZonesPerWriteQuorum enforceStrictZoneawarePlacement zkRequestRateLimit
         zkRetryBackoffStartMs zkRetryBackoffMaxMs zkRetryBackoffMaxRetries
         """,
-    TLS_DETAIL: """
-        tlsProvider tlsClientAuthentication tlsKeyStoreType tlsKeyStore tlsKeyStorePasswordPath tlsTrustStoreType
-        tlsTrustStore tlsTrustStorePasswordPath tlsCertificatePath tlsCertFilesRefreshDurationSeconds
-        tlsEnabledCipherSuites tlsEnabledProtocols tlsHostnameVerificationEnabled clientKeyStoreType clientKeyStore
-        clientKeyStorePasswordPath clientTrustStoreType clientTrustStore clientTrustStorePasswordPath
-        startTLSTimeoutSecs
-        """,
+    TLS_ENGINE: "tlsProvider",
 }
 
 IGNORED: dict[str, str] = {name: reason for reason, names in _IGNORED_BY_REASON.items() for name in names.split()}
@@ -167,14 +161,11 @@ REFUSED: dict[str, Refusal] = {
         "org.apache.bookkeeper.bookie.SortedLedgerStorage",
         "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
     ),
-    "bookieAuthProviderFactoryClass": _refusal(
-        "authentication is not in this release; the bookie would be open to all"
-    ),
-    "clientAuthProviderFactoryClass": _refusal("names a Java class; a program sets ClientSettings.auth_plugin instead"),
-    "tlsProviderFactoryClass": _refusal("TLS is not in this release; connections would be in clear text"),
     "authorizedRoles": _refusal("authorisation is not in this release; the bookie would be open to all"),
     "permittedStartupUsers": _refusal("users are not checked; run the bookie under the right one by other means"),
-    "httpServerTlsEnable": _refusal("TLS is not in this release; the HTTP server would answer in clear text", "false"),
+    "httpServerTlsEnable": _refusal(
+        "there is no TLS for the HTTP server in this release; it would answer in clear text", "false"
+    ),
     "disableServerSocketBind": _refusal("a bookie here always listens", "false"),
     "journalFormatVersionToWrite": _refusal(
         "new files always have format 6, without which explicit LACs would be lost; all formats are read", "6"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from bookkeeper.config.client import ClientSettings
 from bookkeeper.config.keys import Key, keys_of
+from bookkeeper.config.security import LAST_GROUPS
 from bookkeeper.config.server import ServerSettings
 
 WIDTH = 118
@@ -45,7 +46,7 @@ def _entry(key: Key) -> Iterator[str]:
 
 
 def _section(title: str, keys: list[Key]) -> Iterator[str]:
-    for group in dict.fromkeys(key.group for key in keys):
+    for group in sorted(dict.fromkeys(key.group for key in keys), key=lambda group: group in LAST_GROUPS):
         yield ""
         yield f"# ---------- {title}: {group if group.isupper() else group[0].lower() + group[1:]}"
         for key in keys:

@@ -22,7 +22,8 @@ from bookkeeper.config.keys import (
     text,
     text_or_none,
 )
-from bookkeeper.config.shared import CONNECTIONS, Fault, SharedSettings
+from bookkeeper.config.security import AUTHENTICATION, TLS, SecuritySettings, check_provider, store_fault, text_or_null
+from bookkeeper.config.shared import CONNECTIONS, Fault
 
 ADDRESS = "Address and identity"
 HTTP = "HTTP"
@@ -47,7 +48,7 @@ def _check_bookie_id(value: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings(SharedSettings):
+class ServerSettings(SecuritySettings):
     """A bookie's settings. Sizes in bytes, durations in seconds; `load_server` reads and checks them.
 
     Built directly (tests, simulation) they are not checked: call `faults`. Resolved at construction:
@@ -306,9 +307,37 @@ class ServerSettings(SharedSettings):
         "Free bytes a read-only bookie needs to take recovery adds. -1: minUsableSizeForEntryLogCreation.",
     )
 
+    # --- encryption and authentication
+    tls_required: bool = key(
+        "tlsRequired",
+        boolean(),
+        "true",
+        TLS,
+        "Refuse requests that do not come over TLS, once it is on. false while clients are being moved to it.",
+        ours=True,
+        differs="a bookie there that offers TLS serves clear text as well.",
+    )
+    auth_provider: str = key(
+        "bookieAuthProviderFactoryClass",
+        text_or_null("password-file, or package.module:factory", check_provider),
+        "",
+        AUTHENTICATION,
+        "Who checks the credentials of clients. Not set: clients need none.",
+        differs="a Java class there.",
+    )
+    auth_password_file: str = key(
+        "bookiePasswordFile",
+        text_or_null("file"),
+        "",
+        AUTHENTICATION,
+        "Users and their salted passwords, for the provider password-file. `bookkeeper auth line USER` makes a line. "
+        "Read again when it changes.",
+        ours=True,
+    )
+
     def __post_init__(self) -> None:
         """Fill in what follows from other keys."""
-        SharedSettings.__post_init__(self)
+        SecuritySettings.__post_init__(self)
         if not self.index_directories:
             object.__setattr__(self, "index_directories", self.ledger_directories)
         if not self.reads_in_progress_max:
@@ -334,9 +363,30 @@ class ServerSettings(SharedSettings):
             )
         if self.http_server_enabled and self.http_server_port == self.bookie_port != 0:
             yield ("httpServerPort", "bookiePort"), f"httpServerPort and bookiePort are both {self.bookie_port}"
+        yield from self._security_faults()
         yield from self._directory_faults()
         yield from self._size_faults()
         yield from self._threshold_faults()
+
+    def _security_faults(self) -> Iterator[Fault]:
+        if self.tls_enabled:
+            yield from store_fault(("tlsKeyStoreType",), self.tls_key_store_type)
+            wanted = [
+                ("tlsKeyStore", self.tls_key_store, "the private key"),
+                ("tlsCertificatePath", self.tls_certificate, "the certificate that clients are shown"),
+            ]
+            if self.tls_client_authentication:
+                yield from store_fault(("tlsTrustStoreType",), self.tls_trust_store_type)
+                wanted.append(("tlsTrustStore", self.tls_trust_store, "the authorities of clients' certificates"))
+            for name, value, meaning in wanted:
+                if not value:
+                    yield (
+                        (name, "tlsProviderFactoryClass"),
+                        f"{name} is not set, but TLS is on: name the PEM file with {meaning}",
+                    )
+        yield from self.provider_faults(
+            "bookieAuthProviderFactoryClass", self.auth_provider, "bookiePasswordFile", self.auth_password_file
+        )
 
     def _directory_faults(self) -> Iterator[Fault]:
         # A journal and a ledger directory may be the same (upstream's local bookies do so); two of a kind may not.

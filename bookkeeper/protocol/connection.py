@@ -1,4 +1,4 @@
-"""One connection from a client to a bookie: the handshake, and who waits for which answer. Pure.
+"""One connection from a client to a bookie: who waits for which answer. Pure.
 
 Protocol v2 names an answer only by ledger and entry id. So at most one read of a key (ledger, entry) is on its way at a
 time, whatever kind it is: a later one waits ("parked") until the first is answered. A read that timed out keeps its key
@@ -16,68 +16,15 @@ slot per outstanding read.
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from bookkeeper.errors import LocalProtocolError
-from bookkeeper.model import LAST_ENTRY, Status
-
-AUTH_DISABLED_PLUGIN = "AuthDisabledPlugin"
-"""A bookie that does not ask for credentials names this plug-in in its answer, whatever was offered."""
+from bookkeeper.model import LAST_ENTRY
 
 O = TypeVar("O")  # noqa: E741 - an owner
-
-
-class HandshakeState(enum.Enum):
-    """Life of a connection."""
-
-    CONNECTING = "connecting"
-    AUTHENTICATING = "authenticating"
-    READY = "ready"
-    ENDED = "ended"
-
-
-class Handshake:
-    """When may requests leave? At once when connected, or after the bookie accepted the credentials (2.7).
-
-    plugin: name of the authentication plug-in, or "" for none; then no AUTH message is sent.
-    """
-
-    __slots__ = ("_plugin", "state")
-
-    def __init__(self, plugin: str) -> None:
-        self._plugin = plugin
-        self.state = HandshakeState.CONNECTING
-
-    def on_connected(self) -> bool:
-        """The connection is up; True when credentials must be sent first."""
-        if self.state is not HandshakeState.CONNECTING:
-            raise LocalProtocolError(f"connected while {self.state.value}")
-        self.state = HandshakeState.AUTHENTICATING if self._plugin else HandshakeState.READY
-        return bool(self._plugin)
-
-    def on_auth_reply(self, status: Status, plugin: str) -> str | None:
-        """The bookie's answer; the reason when it is a refusal. Answers nobody asked for are ignored."""
-        if self.state is not HandshakeState.AUTHENTICATING:
-            return None
-        if status is not Status.OK:
-            return f"the bookie refused the credentials of plug-in {self._plugin}: {status.value}"
-        if plugin not in (self._plugin, AUTH_DISABLED_PLUGIN):
-            return f"the bookie wants authentication plug-in {plugin!r}, not {self._plugin!r}"
-        self.state = HandshakeState.READY
-        return None
-
-    def on_ended(self) -> None:
-        """The connection is gone."""
-        self.state = HandshakeState.ENDED
-
-    @property
-    def ready(self) -> bool:
-        """Requests may leave."""
-        return self.state is HandshakeState.READY
 
 
 @dataclass(slots=True, eq=False)

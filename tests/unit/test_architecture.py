@@ -38,15 +38,20 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.logs": _BASE,
     "bookkeeper.filesystem": _BASE,
     "bookkeeper.runtime": _DRIVER,
+    "bookkeeper.tls": _DRIVER,
+    "bookkeeper.auth": _DRIVER,
     "bookkeeper.blocking": frozenset({"bookkeeper.client"}),
     "bookkeeper.embedded": _BASE,
     "bookkeeper.wire": _BASE | {"bookkeeper.wire.proto"},
     "bookkeeper.protocol": _BASE | {"bookkeeper.wire"},
     "bookkeeper.metadata": _DRIVER | {"bookkeeper.wire.proto", "bookkeeper.runtime"},
     "bookkeeper.client": _DRIVER
-    | {"bookkeeper.protocol", "bookkeeper.wire", "bookkeeper.metadata", "bookkeeper.runtime"},
+    | {"bookkeeper.protocol", "bookkeeper.wire", "bookkeeper.metadata", "bookkeeper.runtime"}
+    | {"bookkeeper.tls", "bookkeeper.auth"},
     "bookkeeper.bookie": _DRIVER
     | {
+        "bookkeeper.tls",
+        "bookkeeper.auth",
         "bookkeeper.wire",
         "bookkeeper.metadata",
         "bookkeeper.filesystem",
@@ -107,6 +112,7 @@ PURE = (
     "bookkeeper.bookie.storage.index_format",
     "bookkeeper.bookie.storage.memtable",
     "bookkeeper.bookie.storage.garbage",
+    "bookkeeper.auth.provider",
     "bookkeeper.client.placement",
     "bookkeeper.client.weights",
     "bookkeeper.replication.audit",

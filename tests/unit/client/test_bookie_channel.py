@@ -114,7 +114,7 @@ def test_an_idle_connection_is_closed_and_opened_again_when_needed() -> None:
 
 def test_credentials_go_first_when_a_plugin_is_configured() -> None:
     cluster = FakeCluster(2)
-    client = cluster.client(settings(auth_plugin="token", auth_payload=b"secret"))
+    client = cluster.client(settings(auth_provider="tests.support.auth_plugins:token_client"))
     written(cluster, client)
     for bookie in cluster.bookies:
         assert isinstance(bookie.requests[0], Auth)
@@ -126,7 +126,8 @@ def test_refused_credentials_are_told(use_v2: bool) -> None:
     cluster = FakeCluster(2)
     for bookie in cluster.bookies:
         bookie.rule = lambda request: Status.UNAUTHORIZED if isinstance(request, Auth) else None
-    client = cluster.client(settings(auth_plugin="token", use_v2=use_v2, connect_timeout_s=2.0, add_timeout_s=2.0))
+    provider = "tests.support.auth_plugins:token_client"
+    client = cluster.client(settings(auth_provider=provider, use_v2=use_v2, connect_timeout_s=2.0, add_timeout_s=2.0))
     ledger = cluster.wait(client.create(ensemble=2, write_quorum=2, ack_quorum=2))
     with pytest.raises(NotEnoughBookies):
         cluster.wait(ledger.append(b"x"))

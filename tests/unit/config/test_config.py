@@ -385,8 +385,7 @@ def test_a_bad_client_value_is_refused_with_what_is_wanted(text: str, words: str
     "text",
     [
         "ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
-        "bookieAuthProviderFactoryClass=org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory",
-        "tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory",
+        "httpServerTlsEnable=true",
         "skipReplayJournalInvalidRecord=true",
         "permittedStartupUsers=bk",
         "enforceMinNumFaultDomainsForWrite=true",

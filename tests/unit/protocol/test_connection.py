@@ -3,12 +3,9 @@
 import pytest
 
 from bookkeeper.errors import LocalProtocolError
-from bookkeeper.model import Status
 from bookkeeper.protocol.connection import (
     AddsInFlight,
     CallsInFlight,
-    Handshake,
-    HandshakeState,
     PendingCall,
     PendingRead,
     ReadsInFlight,
@@ -153,29 +150,3 @@ def test_calls_are_answered_by_id_and_time_out_once() -> None:
     assert calls.on_reply(None) is None
     assert calls.on_reply(1) is not None
     assert len(calls) == 0
-
-
-def test_requests_leave_at_once_without_a_plugin() -> None:
-    handshake = Handshake("")
-    assert not handshake.ready
-    assert handshake.on_connected() is False
-    assert handshake.ready
-    handshake.on_ended()
-    assert handshake.state is HandshakeState.ENDED
-
-
-@pytest.mark.parametrize("plugin", ["token", "AuthDisabledPlugin"])
-def test_requests_wait_for_the_bookie_to_accept_the_credentials(plugin: str) -> None:
-    handshake = Handshake("token")
-    assert handshake.on_connected() is True
-    assert not handshake.ready
-    assert handshake.on_auth_reply(Status.OK, plugin) is None
-    assert handshake.ready
-
-
-@pytest.mark.parametrize(("status", "plugin"), [(Status.UNAUTHORIZED, "token"), (Status.OK, "other")])
-def test_a_refusal_says_why(status: Status, plugin: str) -> None:
-    handshake = Handshake("token")
-    handshake.on_connected()
-    assert "token" in (handshake.on_auth_reply(status, plugin) or "")
-    assert not handshake.ready
