@@ -58,7 +58,9 @@ async def ask_disk_space(context: ClientContext, bookie_id: BookieId) -> BookieI
         reply = await answered
     except BookieUnavailable as error:
         if channel.refused:
-            raise NotSupportedByBookie(f"bookie {bookie_id} does not speak protocol v3") from error
+            raise NotSupportedByBookie(
+                f"bookie {bookie_id} does not speak protocol v3: a release before 4.3, or no bookie ({error})"
+            ) from error
         raise
     if not isinstance(reply, BookieInfoReply) or reply.status is not Status.OK:
         status = getattr(reply, "status", None)
