@@ -20,7 +20,7 @@ from bookkeeper.errors import LedgerFencedOff, NoSuchLedger
 from bookkeeper.model import DigestType
 from tests.interop.conftest import SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheClient
-from tests.support.apache_admin import ApacheShell, ShellFailed
+from tests.support.apache_admin import ApacheShell, ShellFailed, attributes
 from tests.support.cluster import wait_for_exit
 
 PASSWORD = b"pass-word"
@@ -52,11 +52,6 @@ def shell(apache: Apache, cluster: LocalCluster, tmp_path_factory: pytest.TempPa
 def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
     with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
         yield client
-
-
-def attributes(name: str, lines: list[str]) -> list[str]:
-    """The values of an attribute of what was logged."""
-    return [match[1] for line in lines for match in [re.search(rf"[{{ ]{name}=(.*?)[,}}]", line)] if match]
 
 
 def printed_bookies(lines: list[str]) -> set[str]:

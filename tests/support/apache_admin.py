@@ -117,7 +117,10 @@ class ApacheShell(_JavaProcess):
 
 
 class ApacheAutoRecovery(_JavaProcess):
-    """The genuine auditor and replication worker (AutoRecoveryMain), set to look often and to wait for little."""
+    """The genuine auditor and replication worker (AutoRecoveryMain), set to look often and to wait for little.
+
+    It calls itself by a bookie's id, `bookie_id`, although no bookie is at that port.
+    """
 
     def __init__(
         self, apache: Apache, directory: Path, uri: str, name: str, settings: Mapping[str, str] | None = None
@@ -131,9 +134,16 @@ class ApacheAutoRecovery(_JavaProcess):
             "lockReleaseOfFailedLedgerGracePeriod": "2000",
             **(settings or {}),
         }
-        conf = _conf(directory / f"{name}.conf", uri, free_port(), often)
+        port = free_port()
+        self.bookie_id = f"127.0.0.1:{port}"
+        conf = _conf(directory / f"{name}.conf", uri, port, often)
         main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
         super().__init__(_command(apache, main, "--conf", conf), directory, name, stdin=subprocess.DEVNULL)
+
+
+def attributes(name: str, lines: list[str]) -> list[str]:
+    """The values of an attribute in what the shell printed, one for every line that has it."""
+    return [match[1] for line in lines for match in [re.search(rf"[{{ ]{name}=(.*?)[,}}]", line)] if match]
 
 
 def _command(apache: Apache, *words: object) -> list[str]:

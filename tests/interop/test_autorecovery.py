@@ -1,0 +1,152 @@
+"""Apache's auditor and replication worker on a cluster of four bookies of ours.
+
+They need of our bookies: reads, adds with the recovery flag, fencing, lists of entries; of our metadata: fragments they
+can replace. What they copied is read back, by both clients, with nobody left but the bookie that got the copies.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.config import ClientSettings
+from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
+from bookkeeper.errors import LedgerFencedOff
+from bookkeeper.model import DigestType, LedgerMetadata
+from tests.interop.conftest import SESSION_TIMEOUT
+from tests.support.apache import Apache, ApacheClient, ApacheError
+from tests.support.apache_admin import ApacheAutoRecovery, ApacheShell, attributes
+
+PASSWORD = b"pass-word"
+COUNT = 120
+REPAIR_TIMEOUT_S = 60.0
+CODE_FENCED = -101
+
+
+def entries(count: int) -> list[bytes]:
+    return [b"entry-%d" % number for number in range(count)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(4, directory=tmp_path / "cluster", settings=SESSION_TIMEOUT) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
+    with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
+        yield client
+
+
+class UnderReplication:
+    """What stands in the under-replication tree."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        assert cluster.zookeeper is not None
+        self._zookeeper = KazooClient(cluster.zookeeper.address)
+        self._root = f"{cluster.root}/underreplication"
+        self._zookeeper.start()
+
+    def is_empty(self) -> bool:
+        """True when no ledger waits for its repair, and none is being repaired."""
+        return not self._children("ledgers") and not self._children("locks")
+
+    def _children(self, name: str) -> Sequence[str]:
+        try:
+            return list(self._zookeeper.get_children(f"{self._root}/{name}"))
+        except NoNodeError:
+            return []
+
+    def close(self) -> None:
+        self._zookeeper.stop()
+        self._zookeeper.close()
+
+
+@pytest.fixture
+def tree(cluster: LocalCluster) -> Iterator[UnderReplication]:
+    tree = UnderReplication(cluster)
+    yield tree
+    tree.close()
+
+
+def names(metadata: LedgerMetadata, bookie: LocalBookie) -> bool:
+    return any(bookie.bookie_id in fragment.ensemble for fragment in metadata.fragments)
+
+
+def test_what_a_killed_bookie_held_is_copied_to_the_one_that_is_left(
+    apache: Apache,
+    apache_client: ApacheClient,
+    cluster: LocalCluster,
+    client: BlockingBookKeeper,
+    tree: UnderReplication,
+    tmp_path: Path,
+) -> None:
+    """Kill the spare and a bookie that ledgers are on; the spare comes back, and takes the place of the other."""
+    *kept, dead, spare = cluster.bookies
+    first_three = [bookie.bookie_id for bookie in (dead, *kept)]
+    everywhere = client.create(ensemble=3, write_quorum=3, ack_quorum=2, bookies=first_three)
+    everywhere.append_many(entries(COUNT))
+    everywhere.close()
+    striped = client.create(
+        ensemble=3, write_quorum=2, ack_quorum=2, bookies=first_three, metadata_version=2, digest=DigestType.MAC
+    )
+    striped.append_many(entries(COUNT))
+    striped.close()
+    still_open = client.create(ensemble=3, write_quorum=3, ack_quorum=2, bookies=[*first_three[1:], first_three[0]])
+    still_open.append_many(entries(COUNT))
+    empty = client.create(ensemble=3, write_quorum=2, ack_quorum=2, bookies=first_three)
+    spare.kill()
+    # With three bookies left the genuine client has no choice either.
+    theirs = int(apache_client.run("write", cluster.uri, 3, "CRC32", PASSWORD.decode(), 3, 3, 2, COUNT)[0])
+    theirs_open = int(apache_client.run("begin", cluster.uri, 3, "CRC32C", PASSWORD.decode(), 3, 3, 2, COUNT)[0])
+    ids = [everywhere.id, striped.id, still_open.id, empty.id, theirs, theirs_open]
+    assert all(names(client.metadata(ledger_id), dead) for ledger_id in ids)
+
+    dead.kill()
+    with (
+        ApacheAutoRecovery(apache, tmp_path, cluster.uri, "autorecovery") as recovery,
+        ApacheShell(apache, tmp_path, cluster.uri) as shell,
+    ):
+
+        def listed() -> bool:
+            return set(attributes("ledgerId", shell.run("listunderreplicated"))) == set(map(str, ids))
+
+        recovery.await_condition(listed, f"the auditor lists {ids}", timeout_s=REPAIR_TIMEOUT_S)
+        missing = attributes("missingReplica", shell.run("listunderreplicated", "-pmr"))
+        assert missing == [dead.bookie_id] * len(ids)
+        assert attributes("count", shell.run("listunderreplicated", "-mr", spare.bookie_id)) == ["0"]
+        assert recovery.bookie_id in "".join(shell.run("whoisauditor"))
+        spare.start()
+        recovery.await_condition(
+            lambda: tree.is_empty() and not any(names(client.metadata(ledger_id), dead) for ledger_id in ids),
+            "everything is copied to the spare",
+            timeout_s=REPAIR_TIMEOUT_S,
+        )
+    with pytest.raises(LedgerFencedOff):
+        still_open.append(b"too late")
+    with pytest.raises(ApacheError) as refused:
+        apache_client.run("append", theirs_open, 1)
+    assert refused.value.code == CODE_FENCED
+    for bookie in kept:
+        bookie.kill()
+    for ledger_id in ids:
+        metadata = client.metadata(ledger_id)
+        assert all(spare.bookie_id in fragment.ensemble for fragment in metadata.fragments)
+        assert metadata.last_entry_id == (COUNT - 1 if ledger_id != empty.id else -1)
+    with connect(cluster.uri, ClientSettings(password=PASSWORD)) as reader:
+        for ledger_id in (everywhere.id, still_open.id, theirs, theirs_open):
+            with reader.open(ledger_id) as ledger:
+                assert [entry.payload for entry in ledger.entries()] == entries(COUNT)
+        place = striped.metadata.last_fragment.ensemble.index(dead.bookie_id)  # as it was when it was written
+        with reader.open(striped.id) as ledger:
+            copied = [number for number in range(COUNT) if place in (number % 3, (number + 1) % 3)]
+            assert [ledger.read(number, number)[0].payload for number in copied] == [
+                entries(COUNT)[number] for number in copied
+            ]
+    for ledger_id, digest in ((everywhere.id, "CRC32C"), (still_open.id, "CRC32C"), (theirs, "CRC32")):
+        lines = apache_client.run("read", cluster.uri, 3, digest, PASSWORD.decode(), ledger_id)
+        assert [line.encode() for line in lines] == entries(COUNT)
