@@ -24,7 +24,10 @@ _ERRORS: dict[Status, tuple[type[BookieError], str]] = {
     Status.BAD_REQUEST: (BookieIOError, "the bookie does not take such a request"),
     Status.IO_ERROR: (BookieIOError, "see the bookie's log"),
     Status.UNAUTHORIZED: (UnauthorizedAccess, "check the ledger's password"),
-    Status.BAD_VERSION: (UnsupportedVersion, "the bookie speaks another protocol version"),
+    Status.BAD_VERSION: (
+        UnsupportedVersion,
+        "the bookie does not serve this version of the protocol: change useV2WireProtocol, or its release",
+    ),
     Status.FENCED: (LedgerFenced, "another client took the ledger over"),
     Status.READ_ONLY: (BookieReadOnly, "write to another bookie"),
     Status.TOO_MANY_REQUESTS: (TooManyRequests, "try again later"),

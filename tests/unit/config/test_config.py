@@ -61,13 +61,19 @@ APACHE_CLIENT_DEFAULTS = {
     "speculativeReadTimeoutBackoffMultiplier": "2.0",
     "maxNumEnsembleChanges": "2147483647",
     "ledgerMetadataVersion": "-1",
+    "diskWeightBasedPlacementEnabled": "false",
+    "getBookieInfoIntervalSeconds": "86400",
+    "getBookieInfoRetryIntervalSeconds": "60",
+    "bookieMaxMultipleForWeightBasedPlacement": "3",
+    "opportunisticStriping": "false",
+    "delayEnsembleChange": "false",
 }
 # Every other key of reference 7.12 and 2.9: it departs from Apache with a reason, is refused, or has no effect.
 APACHE_KEYS_ELSEWHERE = """
     useV2WireProtocol journalDirectory indexDirectories addEntryTimeoutSec readEntryTimeoutSec maxBatchReadSize
     ledgerStorageClass sortedLedgerStorageEnabled firstSpeculativeReadLACTimeout maxSpeculativeReadLACTimeout
     journalWriteBufferSizeKB recoveryReadBatchSize enableParallelRecoveryRead explicitLacInterval journalSyncData
-    journalWriteData journalAdaptiveGroupWrites journalMaxGroupWaitMSec delayEnsembleChange opportunisticStriping
+    journalWriteData journalAdaptiveGroupWrites journalMaxGroupWaitMSec
     journalBufferedWritesThreshold journalBufferedEntriesThreshold journalFlushWhenQueueEmpty journalQueueSize throttle
     entryLogFilePreallocationEnabled numChannelsPerBookie openFileLimit skipListSizeLimit writeBufferSizeBytes
     readBufferSizeBytes gcWaitTime gcOverreplicatedLedgerWaitTime minorCompactionThreshold minorCompactionInterval
@@ -252,6 +258,12 @@ def test_a_timeout_that_is_not_set_follows_the_general_one() -> None:
     assert settings.add_quorum_timeout_s == 0.0
 
 
+def test_a_limit_of_weights_is_taken_off_as_apache_does_it() -> None:
+    text = "diskWeightBasedPlacementEnabled=true\nbookieMaxMultipleForWeightBasedPlacement=-1"
+    settings = load_client(ConfText("bk.conf", text), environ={}).settings
+    assert (settings.disk_weights, settings.disk_weight_multiple_max) == (True, -1)
+
+
 def test_placement_takes_apache_class_names() -> None:
     name = "org.apache.bookkeeper.client.DefaultEnsemblePlacementPolicy"
     settings = load_client(overrides={"ensemblePlacementPolicy": name}, environ={}).settings
@@ -372,6 +384,8 @@ def test_a_bad_value_is_refused_with_what_is_wanted(text: str, words: str) -> No
         ("ledgerMetadataVersion=4", "unknown version"),
         ("addEntryTimeoutSec=0", "out of range"),
         ("ensemblePlacementPolicy=org.example.Mine", "unknown value"),
+        ("getBookieInfoRetryIntervalSeconds=0", "out of range"),
+        ("bookieMaxMultipleForWeightBasedPlacement=-2", "out of range"),
         ("windowBytesMax=65536", "cannot hold a frame"),
         ("tailPollMinMillis=5000", "tailPollMinMillis is above tailPollMaxMillis"),
     ],
