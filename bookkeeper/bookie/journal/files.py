@@ -58,6 +58,16 @@ class _Spare:
     zeroed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _BegunGroup:
+    """A group that is written and not synced. end: its end in the file; otherwise as in `Progress`."""
+
+    end: int
+    size: int
+    write_s: float
+    created_s: float
+
+
 def list_journals(fs: FileSystem, directory: str) -> list[int]:
     """Ids of the journal files in a directory, ascending."""
     return sorted(found for name in fs.listdir(directory) if (found := journal_id_of(name)) is not None)
@@ -76,6 +86,7 @@ class JournalFiles:
         self._zeroed_end = 0  # the file is zero from the mark's offset to here; >= the mark's offset
         self._group_count = 0  # groups in this file besides the first, empty one
         self._spare: _Spare | None = None
+        self._begun: _BegunGroup | None = None
         self._preparing = False
         self._short_of_space = False
         self._broken: BaseException | None = None
@@ -109,7 +120,22 @@ class JournalFiles:
         with self._fatal_if_it_fails():
             return self._write_group(parts)
 
+    def begin_group(self, parts: list[bytes]) -> None:
+        """Write records as one group without a sync. `finish_group` must come next, before any other work."""
+        with self._fatal_if_it_fails():
+            self._begin_group(parts)
+
+    def finish_group(self) -> Progress:
+        """Sync the group that was begun; durable on return."""
+        with self._fatal_if_it_fails():
+            return self._finish_group()
+
     def _write_group(self, parts: list[bytes]) -> Progress:
+        self._begin_group(parts)
+        return self._finish_group()
+
+    def _begin_group(self, parts: list[bytes]) -> None:
+        assert self._begun is None, "one group at a time: a crash must tear only the last one"
         created_s = 0.0
         if self._mark.offset >= self._settings.file_size_max:
             created_s = self._roll(self._mark.journal_id + 1).created_s
@@ -128,12 +154,17 @@ class JournalFiles:
             self._zeroed_end = end
             if self._preallocates and end < self._settings.file_size_max:
                 self._zeroed_end += self._write_zeros(file, end)
-        written = self._seconds()
-        file.sync()
-        self._mark = LogMark(mark.journal_id, end)
+        self._begun = _BegunGroup(end, len(data), self._seconds() - started, created_s)
+
+    def _finish_group(self) -> Progress:
+        begun, self._begun = self._begun, None
+        assert begun is not None
+        started = self._seconds()
+        self._open_file().sync()
+        self._mark = LogMark(self._mark.journal_id, begun.end)
         self._group_count += 1
         return self._progress(
-            size=len(data), write_s=written - started, sync_s=self._seconds() - written, created_s=created_s
+            size=begun.size, write_s=begun.write_s, sync_s=self._seconds() - started, created_s=begun.created_s
         )
 
     def close(self) -> LogMark:

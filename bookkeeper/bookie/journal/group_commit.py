@@ -23,13 +23,17 @@ OnDurable = Callable[[BaseException | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Records that become durable together. parts: framed records, in pieces of any shape; size: their bytes."""
+    """Records that become durable together. parts: framed records, in pieces of any shape; size: their bytes.
+
+    deferred: to be reported when they are written, before the sync.
+    """
 
     parts: Sequence[bytes]
     size: int
     record_count: int
     on_durable: OnDurable
     queued_s: float
+    deferred: bool = False
 
 
 class CommitQueue:
@@ -70,8 +74,18 @@ class CommitQueue:
         """More than half of the bound is pending: time to slow the senders down."""
         return self.pending_bytes * 2 > self._pending_bytes_max
 
+    @property
+    def has_deferred(self) -> bool:
+        """Something deferred waits."""
+        return any(append.deferred for append in self._waiting)
+
     def add(self, append: Append) -> None:
         """Queue an append. Raises JournalFull when it would pass the bound, InvalidArgument when it can never fit."""
+        self._check_room(append)
+        self._waiting.append(append)
+        self._waiting_bytes += append.size
+
+    def _check_room(self, append: Append) -> None:
         pending = self.pending_bytes
         if pending and pending + append.size + self._append_overhead > self._pending_bytes_max:
             raise JournalFull(
@@ -80,8 +94,33 @@ class CommitQueue:
             )
         if append.size > APPEND_SIZE_MAX:
             raise InvalidArgument(f"an append of {append.size} bytes; at most {APPEND_SIZE_MAX} fit in one group")
-        self._waiting.append(append)
-        self._waiting_bytes += append.size
+
+    def add_barrier(self, append: Append) -> bool:
+        """Let `append`, which has no records, land with all that was added before; False when all of that has landed.
+
+        Raises JournalFull as `add`.
+        """
+        if self.is_idle:
+            return False
+        if self._waiting:
+            self.add(append)
+        else:
+            self._check_room(append)
+            # A new list: whoever took the group holds the old one.
+            self._in_flight = [*self._in_flight, append]
+        return True
+
+    def written(self) -> list[Append]:
+        """The group in flight is in the file, not durable: hand out its deferred appends, for good.
+
+        Their bytes stay pending until the sync.
+        """
+        deferred = [append for append in self._in_flight if append.deferred]
+        self._in_flight = [
+            Append((), append.size, append.record_count, _told_already, append.queued_s) if append.deferred else append
+            for append in self._in_flight
+        ]
+        return deferred
 
     def take(self) -> list[Append]:
         """Put the next group in flight and return it; empty when one is in flight already or nothing waits."""
@@ -116,3 +155,7 @@ class CommitQueue:
         self._in_flight, self._waiting = [], []
         self._in_flight_bytes = self._waiting_bytes = 0
         return lost
+
+
+def _told_already(error: BaseException | None) -> None:
+    """Stands for a deferred append whose caller was told when it was written."""

@@ -4,6 +4,10 @@
                    ^                                  │
                    └── whatever came meanwhile <──────┘
 
+A group with deferred appends goes to the worker in two pieces that follow each other, write and sync; its deferred
+appends are reported between them. Still only one group is in flight, and every group is synced at once: deferring
+shortens the way to an answer and leaves nothing behind that a later sync would have to remember.
+
 The queue belongs to the reactor and the files to the worker's thread; what crosses are one list of parts there and one
 `Progress` back per group. No lock, and no work per record.
 
@@ -85,6 +89,7 @@ class Journal:
         self._on_stopped: Deferred[None] | None = None
         self._was_congested = False
         self._preparing = False
+        self._deferred_waiting = False
         self._metrics = _JournalMetrics(metrics or Metrics(), self._queue, settings)
 
     # --- life
@@ -148,20 +153,43 @@ class Journal:
 
     # --- appending
 
-    def append(self, parts: Sequence[bytes], size: int, on_durable: OnDurable, record_count: int = 1) -> None:
+    def append(
+        self,
+        parts: Sequence[bytes],
+        size: int,
+        on_durable: OnDurable,
+        record_count: int = 1,
+        *,
+        deferred: bool = False,
+    ) -> None:
         """Queue framed records; `on_durable(None)` runs after the sync that covers them (I-47), in order, once.
 
         `on_durable` never runs inside this call. With an error instead of None the journal has failed: nothing is
         known of these records, and the answer must not be a negative one.
 
         parts: [i32 length][payload]... cut into pieces anywhere; `size` is their sum. record_count: for metrics only.
+        deferred: `on_durable(None)` runs once the file has the records, before the sync: the death of the process loses
+        nothing then, a power cut may. When that sync fails nobody is told but `on_failed`.
         Raises JournalFull (too much is pending), InvalidArgument (can never fit) or StorageError (not running, or
         failed before); then nothing was queued.
         """
         if self._state is not _State.RUNNING:
             raise self._refusal()
-        self._queue.add(Append(parts, size, record_count, on_durable, self._clock.seconds()))
+        self._queue.add(Append(parts, size, record_count, on_durable, self._clock.seconds(), deferred))
+        if deferred:
+            self._deferred_waiting = True
         self._submit_group()
+
+    def barrier(self, on_durable: OnDurable) -> None:
+        """Have `on_durable(None)` run, once, after the sync of everything appended before, deferred or not.
+
+        It runs inside this call when all of that is synced already; costs no sync of its own otherwise. With an error
+        the journal has failed, as for `append`. Raises JournalFull, StorageError (not running, or failed before).
+        """
+        if self._state is not _State.RUNNING:
+            raise self._refusal()
+        if not self._queue.add_barrier(Append((), 0, 0, on_durable, self._clock.seconds())):
+            on_durable(None)
 
     def _refusal(self) -> StorageError:
         if self._failure is None:
@@ -176,7 +204,18 @@ class Journal:
             return
         parts = list(chain.from_iterable([append.parts for append in appends]))
         self._metrics.group_begun(appends, self._clock.seconds())
+        if self._deferred_waiting:
+            self._deferred_waiting = self._queue.has_deferred
+            if any(append.deferred for append in appends):
+                self._worker.submit(partial(self._files.begin_group, parts), self._on_begun, self._fail)
+                self._worker.submit(self._files.finish_group, self._on_written, self._fail)
+                return
         self._worker.submit(partial(self._files.write_group, parts), self._on_written, self._fail)
+
+    def _on_begun(self, _: None) -> None:
+        if self._state is not _State.FAILED:
+            for append in self._queue.written():
+                _report(append, None)
 
     def _on_written(self, progress: Progress) -> None:
         if self._queue.is_congested:
