@@ -7,10 +7,23 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.embedded.cluster import LocalCluster
+from tests.interop.matrix import MATRIX, Matrix
 from tests.support.apache import DEFAULT, Apache, ApacheClient, find_apache
 
 SESSION_TIMEOUT = {"zkTimeout": "2000"}
 """A killed bookie's registration stands in the way of the next one until its session ends."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[MATRIX] = Matrix()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Which client wrote how much on which bookies."""
+    matrix = config.stash[MATRIX]
+    if matrix.cells:
+        terminalreporter.section("interop matrix")
+        terminalreporter.write("\n".join(matrix.lines()) + "\n")
 
 
 @pytest.fixture(scope="session")

@@ -84,14 +84,22 @@ def find_apache(apache_home: Path | None, version: str = DEFAULT.version) -> Apa
         return Apache(jars, java, release)
     jars = _CACHE / f"apache-{version}" / "jars"
     if not jars.is_dir():
-        _fetch(version, jars)
+        if not _why_not:
+            _why_not.extend(_fetch(version, jars))
+        if _why_not:
+            pytest.skip(_why_not[0])
     return Apache(jars, java, release)
 
 
-def _fetch(version: str, jars: Path) -> None:
+_why_not: list[str] = []
+"""Why the first release that could not be fetched in this run could not; no other is tried then. One line for all."""
+
+
+def _fetch(version: str, jars: Path) -> list[str]:
+    """Have Maven fetch a release. Returns why there is none, if so."""
     maven = shutil.which("mvn")
     if maven is None:
-        pytest.skip(f"Apache BookKeeper {version} is fetched with Maven, and there is no mvn (or give --apache-home)")
+        return ["Apache BookKeeper is fetched with Maven, and there is no mvn (or give --apache-home)"]
     arriving = jars.with_name(f"jars.{os.getpid()}")
     command = [maven, "-q", "-B", "-f", str(_JAVA_SOURCES / "pom.xml"), f"-Dbookkeeper.version={version}"]
     try:
@@ -107,8 +115,9 @@ def _fetch(version: str, jars: Path) -> None:
         why = f"it took longer than {FETCH_TIMEOUT_S} s"
     if why:
         shutil.rmtree(arriving, ignore_errors=True)  # or the next run takes a part for the whole
-        pytest.skip(f"Maven could not fetch Apache BookKeeper {version}: {why}")
+        return [f"Maven could not fetch Apache BookKeeper {version}: {why}"]
     _put_in_place(arriving, jars)
+    return []
 
 
 def _first_error(output: str) -> str:
