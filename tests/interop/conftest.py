@@ -1,14 +1,14 @@
 """What the interop tests share: genuine releases, their clients in one Java process each, our cluster, the matrix."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.interop.matrix import MATRIX, Matrix
-from tests.support.apache import DEFAULT, Apache, ApacheClient, find_apache
+from tests.support.apache import DEFAULT, RELEASES, Apache, ApacheClient, find_apache
 
 SESSION_TIMEOUT = {"zkTimeout": "2000"}
 """A killed bookie's registration stands in the way of the next one until its session ends."""
@@ -16,6 +16,21 @@ SESSION_TIMEOUT = {"zkTimeout": "2000"}
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[MATRIX] = Matrix()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch what is missing before the first test: the time that a test may take is not for downloads."""
+    here = Path(__file__).parent
+    if session.config.option.collectonly or not any(item.path.is_relative_to(here) for item in session.items):
+        return
+    for version in RELEASES:
+        with suppress(pytest.skip.Exception):
+            find_apache(session.config.getoption("--apache-home"), version)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """No test here goes without the default release. Skipped from here, all of them share one line of the summary."""
+    find_apache(item.config.getoption("--apache-home"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -138,8 +138,9 @@ class Matrix:
         lines = ["   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in table]
         lines.insert(1, "-" * len(lines[0]))
         lines += textwrap.wrap(
-            "Entries of each cell, 0 B to 1 MiB (a little less with 4.2.3, whose frames end there), written by the client of the "
-            "row on the bookies of the column, read back by it and by the other kind of client, compared by content.",
+            "Entries of each cell, 0 B to 1 MiB (a little less with 4.2.3, whose frames end there), written by the "
+            "client of the row on the bookies of the column, read back by it and by the other kind of client, compared "
+            "by content.",
             _WIDTH,
         )
         return lines + [f"n/a {number}: {why}" for number, why in enumerate(reasons, 1)]
