@@ -300,7 +300,7 @@ class PendingCall:
 
 
 class CallsInFlight:
-    """Requests that v3 answers by id: LAC reads and writes, bookie info. Bounded by `calls_max`."""
+    """Requests that are answered by id: LAC reads and writes, batch reads. Bounded by `calls_max`."""
 
     def __init__(self, *, calls_max: int) -> None:
         self._calls: dict[int, PendingCall] = {}
@@ -339,3 +339,44 @@ class CallsInFlight:
         calls = list(self._calls.values())
         self._calls.clear()
         return calls
+
+
+class PollsInFlight(CallsInFlight):
+    """Long polls: their answers are those of reads, and only the request id tells them apart.
+
+    So a poll that timed out keeps its id until its answer arrives or the connection ends: taken for the answer of a
+    fencing read of the same entry, it would count an unfenced bookie as fenced (I-29). Late ones count for the bound.
+    """
+
+    def __init__(self, *, calls_max: int) -> None:
+        super().__init__(calls_max=calls_max)
+        self._late: set[int] = set()
+
+    @property
+    def room(self) -> int:
+        """Polls that may still be made."""
+        return super().room - len(self._late)
+
+    @property
+    def any(self) -> bool:
+        """An answer may come, wanted or not."""
+        return bool(self._calls or self._late)
+
+    def __contains__(self, request_id: int | None) -> bool:
+        return request_id in self._calls or request_id in self._late
+
+    def on_reply(self, request_id: int | None) -> PendingCall | None:
+        """Whose answer this is; None when nobody waits any more."""
+        if request_id is not None:
+            self._late.discard(request_id)
+        return super().on_reply(request_id)
+
+    def overdue(self, now: float) -> list[PendingCall]:
+        """Polls whose time is over, each told once."""
+        self._late.update(request_id for request_id, call in self._calls.items() if call.deadline <= now)
+        return super().overdue(now)
+
+    def on_ended(self) -> list[PendingCall]:
+        """The connection is gone: every poll somebody waits for."""
+        self._late.clear()
+        return super().on_ended()

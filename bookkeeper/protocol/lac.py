@@ -99,3 +99,46 @@ class TryLacRead(LacRead):
     def _answered(self, bookie_id: BookieId, what: str) -> bool:
         self._valid = True
         return super()._answered(bookie_id, what)
+
+
+class ToldLac:
+    """The LAC that one bookie can prove: what it may be believed after it said that there is news."""
+
+    def __init__(self, bookie_id: BookieId, *, ledger_id: int) -> None:
+        self._ledger_id, self._bookie_id = ledger_id, bookie_id
+        self._lac = EntryId(-1)
+        self._why: object = None
+
+    @property
+    def bookies(self) -> tuple[BookieId, ...]:
+        """Whom to ask."""
+        return (self._bookie_id,)
+
+    @property
+    def lac(self) -> EntryId:
+        """What it proved; -1 when it holds nothing."""
+        return self._lac
+
+    def on_lac(self, bookie_id: BookieId, lac: int) -> bool:
+        """A digest-verified record with this LAC. Returns True: one answer is all."""
+        self._lac = EntryId(lac)
+        return True
+
+    def on_negative(self, bookie_id: BookieId, status: Status) -> bool:
+        """It holds nothing of the ledger."""
+        return True
+
+    def on_unknown(self, bookie_id: BookieId, why: object) -> bool:
+        """It did not say, or what it said is damaged."""
+        self._why = why
+        return True
+
+    def error(self) -> LedgerError | None:
+        """Why there is no result."""
+        if self._why is None:
+            return None
+        return EntryUnreadable(
+            f"ledger {self._ledger_id}: the last add confirmed that bookie {self._bookie_id} told of is not proven",
+            ledger_id=self._ledger_id,
+            answers={self._bookie_id: self._why},
+        )
