@@ -30,7 +30,7 @@ from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, Le
 
 if TYPE_CHECKING:
     from bookkeeper.client.advanced_writer import AdvancedWriteHandle
-    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.client.reader import ConfirmedAndEntry, ReadHandle
     from bookkeeper.client.streaming import EntryStream, LedgerTail
     from bookkeeper.client.writer import OnDone, WriteHandle
     from bookkeeper.client.writing import LedgerWriting
@@ -370,6 +370,12 @@ class AsyncReadHandle:
     async def try_read_last_confirmed(self) -> EntryId:
         """The same, content with the first news."""
         return await _future(self._handle.try_read_last_confirmed())
+
+    async def read_last_confirmed_and_entry(
+        self, entry_id: int, timeout_s: float, *, parallel: bool = False
+    ) -> ConfirmedAndEntry:
+        """Wait at most `timeout_s` until an entry is confirmed; the last add confirmed, and the entry if it is."""
+        return await _future(self._handle.read_last_confirmed_and_entry(entry_id, timeout_s, parallel=parallel))
 
     async def batches(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> AsyncIterator[list[Entry]]:
         """Batches of entries, read ahead."""

@@ -9,8 +9,8 @@ When the connection ends, everything outstanding is *unknown* (never "no"): adds
 A request that gets no answer in time is told as timed out; a connection that was silent all that time is given up.
 
 Bounds: unanswered adds `connection_bytes_max` (beyond it the channel is `full`, and handles stop accepting entries),
-READS_MAX reads, CALLS_MAX calls; what waits to be sent is part of these. Reads beyond READS_MAX wait for their turn,
-READS_WAITING_MAX of them.
+READS_MAX reads, CALLS_MAX calls, POLLS_MAX long polls; what waits to be sent is part of these. Reads beyond READS_MAX
+wait for their turn, READS_WAITING_MAX of them.
 """
 
 from __future__ import annotations
@@ -191,6 +191,20 @@ class BookieChannel:
             self._send((frame,), len(frame), 1)
             self._watch_deadline(deadline)
 
+    def long_poll(
+        self,
+        request: tuple[int, bytes],
+        timeout_s: float,
+        on_reply: Callable[[Any], None],
+        on_unknown: Callable[[Exception], None],
+    ) -> None:
+        """The same for an encoded long poll (v3); `timeout_s` from now on includes the wait at the bookie."""
+        request_id, frame = request
+        deadline = self._clock.seconds() + timeout_s
+        if self._outstanding.add_poll(request_id, PendingCall(on_reply, on_unknown, deadline)):
+            self._send((frame,), len(frame), 1)
+            self._watch_deadline(deadline)
+
     def _send_reads(self, read: PendingRead[ReadOwner], entry_ids: Sequence[int]) -> None:
         if read.fence_key is None:
             _, frames = self.encoder.encode_reads(read.ledger_id, entry_ids, high_priority=read.high_priority)
@@ -340,6 +354,9 @@ class BookieChannel:
         outstanding.drop_stale_waiting(now, self._settings.read_timeout_s)
         for call in outstanding.overdue_calls(now):
             call.on_unknown(self._timed_out())
+        for poll in outstanding.overdue_polls(now):
+            poll.on_unknown(self._timed_out())
+            self.check_silence(self._settings.read_timeout_s)
         if self._link is not None and outstanding.take_blocked():
             self._link.abort(self._timed_out())
         deadline = outstanding.next_deadline

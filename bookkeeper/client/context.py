@@ -13,6 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bookkeeper.client.abilities import BookiesWithout
 from bookkeeper.client.bookies import BookieChannels, BookieDirectory
 from bookkeeper.client.connection import BookieChannel
 from bookkeeper.client.disk_space import DiskSpace, ask_disk_space
@@ -59,6 +60,7 @@ class ClientContext:
         self.now_ms = now_ms
         self.turn = TurnFlush(clock)
         self.directory = BookieDirectory(store.bookies, clock, quarantine_s=settings.quarantine_s)
+        self.without_long_poll = BookiesWithout(self.directory.epoch)
         self.version = V2 if settings.use_v2 else V3
         # One encoder per version for all connections: the frame of an entry serves all its replicas.
         self._v3_encoder: v3.RequestEncoder | None = None
@@ -132,6 +134,18 @@ class ClientContext:
             first_s=settings.speculative_read_delay_s,
             max_s=settings.speculative_read_delay_max_s,
             multiplier=settings.speculative_read_backoff,
+        )
+
+    @property
+    def lac_speculation(self) -> Speculation | None:
+        """When a wait for the next entry goes to a further bookie; None: never."""
+        settings = self.settings
+        if settings.speculative_lac_delay_s <= 0:
+            return None
+        return Speculation(
+            first_s=settings.speculative_lac_delay_s,
+            max_s=settings.speculative_lac_delay_max_s,
+            multiplier=settings.speculative_lac_backoff,
         )
 
     def reading_order(self, bookies: tuple[BookieId, ...]) -> list[BookieId]:

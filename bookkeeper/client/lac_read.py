@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import BookieUnavailable, DigestMismatch
 from bookkeeper.model import EXPLICIT_NEGATIVES, LAST_ENTRY, BookieId, EntryId, Status
-from bookkeeper.protocol.lac import LacRead, TryLacRead
+from bookkeeper.protocol.lac import LacRead, ToldLac, TryLacRead
 from bookkeeper.wire.digest import lac_of, length_of
 from bookkeeper.wire.messages import ReadLacReply
 from bookkeeper.wire.status import error_of
@@ -33,7 +33,13 @@ class LacReading:
     """
 
     def __init__(
-        self, context: ClientContext, view: LedgerView, digest: Digest, core: LacRead | TryLacRead, *, explicit: bool
+        self,
+        context: ClientContext,
+        view: LedgerView,
+        digest: Digest,
+        core: LacRead | TryLacRead | ToldLac,
+        *,
+        explicit: bool,
     ) -> None:
         self.result: Deferred[EntryId] = Deferred(self._cancelled)
         self._context, self._view, self._digest, self._core = context, view, digest, core

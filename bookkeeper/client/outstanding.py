@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bookkeeper.errors import BookieUnavailable, BookKeeperError, ConnectionLost, RequestNotSent
 from bookkeeper.model import BookieId, Status
-from bookkeeper.protocol.connection import AddsInFlight, CallsInFlight, PendingCall, PendingRead, ReadsInFlight
+from bookkeeper.protocol.connection import (
+    AddsInFlight,
+    CallsInFlight,
+    PendingCall,
+    PendingRead,
+    PollsInFlight,
+    ReadsInFlight,
+)
 from bookkeeper.wire import messages
 
 if TYPE_CHECKING:
@@ -27,6 +34,9 @@ READS_WAITING_MAX = 1_000_000
 
 CALLS_MAX = 10_000
 """LAC reads and writes and the like not answered, per connection."""
+
+POLLS_MAX = 1_000
+"""Long polls not answered, per connection: each holds something at the bookie until it ends."""
 
 
 class AddOwner(Protocol):
@@ -59,7 +69,7 @@ class ReadOwner(Protocol):
 
 
 class Outstanding:
-    """Everything asked of one bookie and not answered: adds, reads, calls.
+    """Everything asked of one bookie and not answered: adds, reads, calls, long polls.
 
     adds, owners: the channel's hot path counts what it sends in here itself.
     """
@@ -72,11 +82,12 @@ class Outstanding:
         self._waiting_reads: deque[PendingRead[ReadOwner]] = deque()
         self._waiting_entries = 0
         self._calls = CallsInFlight(calls_max=CALLS_MAX)
+        self._polls = PollsInFlight(calls_max=POLLS_MAX)
 
     @property
     def busy(self) -> bool:
         """Something was asked and not answered."""
-        return bool(self._reads.count or self.adds.count or len(self._calls))
+        return bool(self._reads.count or self.adds.count or len(self._calls) or len(self._polls))
 
     # --- asked
 
@@ -111,11 +122,18 @@ class Outstanding:
 
     def add_call(self, request_id: int, call: PendingCall) -> bool:
         """Note a request that is answered by its id. False, and its owner told, when too many are outstanding."""
-        if not self._calls.room:
-            error = BookieUnavailable(f"{CALLS_MAX} calls are outstanding", bookie_id=self._bookie_id)
+        return self._add(self._calls, f"{CALLS_MAX} calls", request_id, call)
+
+    def add_poll(self, request_id: int, call: PendingCall) -> bool:
+        """The same for a long poll."""
+        return self._add(self._polls, f"{POLLS_MAX} long polls", request_id, call)
+
+    def _add(self, calls: CallsInFlight, bound: str, request_id: int, call: PendingCall) -> bool:
+        if not calls.room:
+            error = RequestNotSent(f"{bound} are outstanding at bookie {self._bookie_id}", bookie_id=self._bookie_id)
             self._clock.callLater(0, call.on_unknown, error)
             return False
-        self._calls.submit(request_id, call)
+        calls.submit(request_id, call)
         return True
 
     # --- answered
@@ -135,6 +153,12 @@ class Outstanding:
             elif kind is messages.MixedAddAcks:
                 self._on_mixed_acks(message.pairs)
             elif kind is messages.ReadBodies:
+                if self._polls.any:
+                    self._take_polls(message)
+                    if over():
+                        return None
+                    if not message.entry_ids:
+                        continue
                 for delivery in self._reads.on_bodies(message.ledger_id, message.entry_ids, message.bodies):
                     delivery.read.owner.on_bodies(self._bookie_id, delivery.entry_ids, delivery.bodies, message.max_lac)
             else:
@@ -162,17 +186,33 @@ class Outstanding:
             else:
                 writer.on_add_acks(bookie_id, [entry_id for _, entry_id in pairs[first:position]])
 
+    def _take_polls(self, batch: messages.ReadBodies) -> None:
+        """Answers of long polls that came in a row with answers of reads."""
+        request_ids = batch.request_ids or []
+        places = [place for place, request_id in enumerate(request_ids) if request_id in self._polls]
+        for reply in [batch.take_out(place) for place in reversed(places)]:
+            self._on_poll_reply(reply)
+
+    def _on_poll_reply(self, message: Any) -> None:
+        poll = self._polls.on_reply(message.request_id)
+        if poll is not None:
+            poll.on_reply(message)
+
     def _on_single(self, message: Any) -> BookieUnavailable | None:
-        if isinstance(message, messages.AddFailed):
+        if message.request_id in self._polls:
+            self._on_poll_reply(message)
+        elif isinstance(message, messages.AddFailed):
             self.adds.on_answered(1)
             writer = self.adds.owner_of(message.ledger_id)
             if writer is not None:
                 writer.on_add_status(self._bookie_id, message.entry_id, message.status)
-        elif isinstance(message, messages.ReadFailed):
+        elif isinstance(message, messages.ReadFailed | messages.LongPollReply):
+            # OK without a body answers a long poll; to anything else it is no verdict.
+            status = message.status if isinstance(message, messages.ReadFailed) else Status.IO_ERROR
             failed = self._reads.on_failed(message.ledger_id, message.entry_id)
             if failed is not None:
                 read, entry_id = failed
-                read.owner.on_read_status(self._bookie_id, entry_id, message.status)
+                read.owner.on_read_status(self._bookie_id, entry_id, status)
         else:
             call = self._calls.on_reply(message.request_id)
             if call is not None:
@@ -193,6 +233,10 @@ class Outstanding:
     def overdue_calls(self, now: float) -> list[PendingCall]:
         """The same for calls."""
         return self._calls.overdue(now)
+
+    def overdue_polls(self, now: float) -> list[PendingCall]:
+        """The same for long polls."""
+        return self._polls.overdue(now)
 
     def drop_stale_waiting(self, now: float, timeout_s: float) -> None:
         """Tell those whose time ended before their reads could be sent."""
@@ -215,7 +259,7 @@ class Outstanding:
     def next_deadline(self) -> float | None:
         """When something here is overdue; None when nothing is asked."""
         waiting = self._waiting_reads[0].deadline if self._waiting_reads else None
-        deadlines = (self._reads.next_deadline, waiting, self._calls.next_deadline)
+        deadlines = (self._reads.next_deadline, waiting, self._calls.next_deadline, self._polls.next_deadline)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def on_ended(self, error: BookKeeperError) -> None:
@@ -226,7 +270,8 @@ class Outstanding:
             if isinstance(error, BookieUnavailable)
             else BookieUnavailable(f"bookie {bookie_id}: {error}", bookie_id=bookie_id)
         )
-        reads, writers, calls = self._reads.on_ended(), self.adds.on_ended(), self._calls.on_ended()
+        reads, writers = self._reads.on_ended(), self.adds.on_ended()
+        calls = self._calls.on_ended() + self._polls.on_ended()
         reads += [(read, list(read.entry_ids)) for read in self._waiting_reads]
         self._waiting_reads.clear()
         self._waiting_entries = 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bookkeeper.client.lac_read import LacReading
+from bookkeeper.client.long_poll import ConfirmedAndEntry, LongPollReading
 from bookkeeper.client.range_read import Entry, RangeReading
 from bookkeeper.client.streaming import EntryStream, LedgerTail
 from bookkeeper.client.view import LedgerView
@@ -39,7 +40,10 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Clock
     from bookkeeper.wire.digest import Digest
 
-__all__ = ["Entry", "ReadHandle"]
+__all__ = ["ConfirmedAndEntry", "Entry", "ReadHandle"]
+
+WAIT_MAX_S = 86_400
+"""Longest wait for an entry, in seconds."""
 
 READ_AT_ONCE_MAX = 1000
 """Entries of one `read` or `read_unconfirmed` asked for at once; a longer range is read in parts."""
@@ -230,6 +234,53 @@ class ReadHandle:
         """Fires with the first LAC that is news, or with the one known when all have answered; last entries only."""
         core = TryLacRead(self.metadata, self.last_add_confirmed, ledger_id=self.ledger_id)
         return self._read_lac(core, explicit=False)
+
+    def read_last_confirmed_and_entry(
+        self, entry_id: int, timeout_s: float, *, parallel: bool = False
+    ) -> Deferred[ConfirmedAndEntry]:
+        """Wait until an entry is confirmed, at most `timeout_s`; fires with the last add confirmed and the entry.
+
+        The entry is None when it was not confirmed in time, or the ledger is closed before it. At once when it is
+        known to be confirmed already. Else the bookies of the last fragment are asked to answer when there is news (a
+        long poll, v3): one after the other, or all at once (`parallel`), which costs more and needs no luck where not
+        every bookie gets every entry. `long_poll` says what of their answers counts.
+
+        Fails with InvalidArgument; EntryMissing while its bookies hold nothing of the ledger (they do not wait for
+        that); EntryUnreadable when none of them can wait, as bookies without v3.
+        """
+        return Deferred.fromCoroutine(self._wait_for(entry_id, timeout_s, parallel))
+
+    async def _wait_for(self, entry_id: int, timeout_s: float, parallel: bool) -> ConfirmedAndEntry:
+        self._check_range(entry_id, entry_id)
+        if not 0 <= timeout_s <= WAIT_MAX_S:
+            raise InvalidArgument(f"ledger {self.ledger_id}: timeout_s {timeout_s!r} is not in 0..{WAIT_MAX_S}")
+        entry: Entry | None = None
+        if not self.closed and entry_id > self.last_add_confirmed:
+            entry = await self.wait_for(entry_id, timeout_s, parallel=parallel)
+        if entry is None and entry_id <= self.last_add_confirmed:
+            entry = (await self.start_read(entry_id, entry_id).result)[0]
+        return ConfirmedAndEntry(self.last_add_confirmed, entry)
+
+    async def wait_for(self, entry_id: int, timeout_s: float, *, parallel: bool) -> Entry | None:
+        """The same for an entry above what is known to be confirmed, without reading it when no answer brought it."""
+        waiting = LongPollReading(self._context, self._view, self._digest, entry_id, timeout_s, parallel=parallel)
+
+        def on_news() -> None:
+            try:
+                self.check_open()
+            except BookKeeperError as error:
+                waiting.fail(error)
+            else:
+                waiting.on_ledger_news()
+
+        before = self.last_add_confirmed
+        key = self.on_news(on_news)
+        try:
+            return await waiting.start()
+        finally:
+            self.forget_news(key)
+            if self.last_add_confirmed > before:
+                self._tell_news()
 
     def _read_lac(self, core: LacRead | TryLacRead, *, explicit: bool) -> Deferred[EntryId]:
         try:

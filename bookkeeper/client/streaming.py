@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from bookkeeper.client.range_read import Entry, RangeReading
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, EntryMissing, EntryUnreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,6 +26,9 @@ BATCHES_AHEAD = 4
 
 FIRST_BATCH = 16
 """Entries of the first batches of a ledger whose entry size is not known."""
+
+LONG_POLL_S = 10.0
+"""How long a tail asks its bookies to wait for the next entry before it asks again."""
 
 POLL_FAILURES_MAX = 20
 """Polls of a tail that may fail one after the other before the tail does (L-9)."""
@@ -97,9 +100,12 @@ class EntryStream:
 class LedgerTail:
     """Entries as they are confirmed, from `first` on, until the ledger is closed and read to its end.
 
-    Learns of new entries by asking the bookies for the LAC, more and more seldom while nothing happens
-    (`tail_poll_min_s`..`tail_poll_max_s`), and of the close by the metadata watch. Never fences (I-43), never reads
-    past the LAC (I-42), follows ensemble changes (I-46).
+    Its bookies answer when there is something new (`long_poll`); one of them is enough where every bookie gets every
+    entry, else all wait, because the next entry may go to any of them. Where none of them can wait (no v3, or nothing
+    of the ledger yet) it asks for the LAC, more and more seldom while nothing happens (`tail_poll_min_s`..
+    `tail_poll_max_s`), and at that pace too when they answer early without news, as a fenced bookie does. Of the close
+    it learns by the metadata watch. Never fences (I-43), never reads past the LAC (I-42), follows ensemble changes
+    (I-46).
     """
 
     def __init__(self, handle: ReadHandle, first_entry_id: int) -> None:
@@ -125,8 +131,16 @@ class LedgerTail:
                     return batch
                 if handle.closed and self._next > handle.last_add_confirmed:
                     return []
-                await handle.read_last_confirmed()
+                began_s = handle.clock.seconds()
+                entry = await self._hear()
                 failures = 0
+                if entry is not None and handle.last_add_confirmed == self._next:
+                    self.stop()
+                    self._next += 1
+                    return [entry]
+                if handle.clock.seconds() - began_s >= LONG_POLL_S / 2:
+                    delay_s = settings.tail_poll_min_s  # they do wait
+                    continue
             except BookKeeperError as error:
                 failures += 1
                 if not error.retriable or failures >= POLL_FAILURES_MAX:
@@ -135,6 +149,17 @@ class LedgerTail:
             if failures or (handle.last_add_confirmed < self._next and not handle.closed):
                 await self._pause(delay_s)
                 delay_s = min(settings.tail_poll_max_s, delay_s * 2)
+
+    async def _hear(self) -> Entry | None:
+        """Wait for news of the ledger, or ask for it. Returns the next entry if the news brought it."""
+        handle = self._handle
+        metadata = handle.metadata
+        try:
+            parallel = metadata.ensemble_size > metadata.write_quorum
+            return await handle.wait_for(self._next, LONG_POLL_S, parallel=parallel)
+        except (EntryMissing, EntryUnreadable):  # none of them waits
+            await handle.read_last_confirmed()
+            return None
 
     def _pause(self, delay_s: float) -> Deferred[None]:
         """Fires when the delay is over or something is heard of the ledger."""

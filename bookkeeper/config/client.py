@@ -228,6 +228,34 @@ class ClientSettings(SecuritySettings):
         READING,
         "Each further speculative read of an entry waits longer by this factor.",
     )
+    speculative_lac_delay_s: float = key(
+        "firstSpeculativeReadLACTimeout",
+        seconds("ms", 1, DAY_S * 1000, off=("0",)),
+        "1500",
+        READING,
+        "A wait for the next entry that one bookie has not answered for this long goes to the next one too.",
+    )
+    speculative_lac_delay_max_s: float = key(
+        "maxSpeculativeReadLACTimeout",
+        seconds("ms", 1, DAY_S * 1000),
+        "5000",
+        READING,
+        "Longest delay between two of them.",
+    )
+    speculative_lac_backoff: float = key(
+        "speculativeReadLACTimeoutBackoffMultiplier",
+        ratio(1.0, 100.0),
+        "2.0",
+        READING,
+        "Each further one waits longer by this factor.",
+    )
+    batch_read: bool = key(
+        "batchReadEnabled",
+        boolean(),
+        "true",
+        READING,
+        "Ranges of ledgers whose every entry is on all bookies (E = Qw) are read many entries at a time (v2, 4.17+).",
+    )
     recovery_read_batch: int = key(
         "recoveryReadBatchSize",
         integer("entries", 1, 100_000),
@@ -453,6 +481,12 @@ class ClientSettings(SecuritySettings):
                 self.speculative_read_delay_s,
                 "maxSpeculativeReadTimeout",
                 self.speculative_read_delay_max_s,
+            ),
+            (
+                "firstSpeculativeReadLACTimeout",
+                self.speculative_lac_delay_s,
+                "maxSpeculativeReadLACTimeout",
+                self.speculative_lac_delay_max_s,
             ),
         ):
             if low > high:

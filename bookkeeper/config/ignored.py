@@ -110,10 +110,9 @@ _IGNORED_BY_REASON: dict[str, str] = {
     INDEX_ON_FULL_DISK: "minUsableSizeForIndexFileCreation",
     WINDOW: "throttle waitTimeoutOnBackpressureMs",
     LATER: """
-        maxBatchReadSize batchReadEnabled recoveryBatchReadEnabled
+        maxBatchReadSize recoveryBatchReadEnabled
         enableParallelRecoveryRead reorderReadSequenceEnabled readReorderThresholdPendingRequests stickyReadSEnabled
-        firstSpeculativeReadTimeout firstSpeculativeReadLACTimeout maxSpeculativeReadLACTimeout
-        speculativeReadLACTimeoutBackoffMultiplier bookieHealthCheckEnabled bookieHealthCheckIntervalSeconds
+        firstSpeculativeReadTimeout bookieHealthCheckEnabled bookieHealthCheckIntervalSeconds
         bookieErrorThresholdPerInterval bookieQuarantineRatio bookieConnectionErrorQuarantineEnabled
         networkTopologyStabilizePeriodSeconds networkTopologyScriptFileName networkTopologyScriptNumberArgs
         useHostnameResolveLocalNodePlacementPolicy bookieAddressResolverEnabled enableBookieAddressTracking

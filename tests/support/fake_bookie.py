@@ -3,12 +3,14 @@
 It keeps the rules a client relies on (key, fence, order) and speaks both protocol versions through the real codec.
 
     rule    called with every request; returns what to do with it: None (serve it), a Status (answer that),
-            SILENCE (never answer), HOLD (answer when `release` is called)
+            SILENCE (never answer), HOLD (answer when `release` is called), CLOSE (end the connection), a dictionary
+            (answer OK with these fields)
 """
 
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -19,12 +21,13 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint, Status
 from bookkeeper.wire import messages
+from bookkeeper.wire.availability import encode_availability
 from bookkeeper.wire.codec import ServerCodec
 from bookkeeper.wire.digest import lac_of
 from tests.support.simulated_clock import SimulatedClock, SimulatedProcess
 from tests.support.simulated_network import SimulatedNetwork
 
-SILENCE, HOLD = object(), object()
+SILENCE, HOLD, CLOSE = object(), object(), object()
 PORT = 3181
 
 Rule = Callable[[Any], object]
@@ -43,6 +46,7 @@ class FakeBookie:
         self.rule: Rule = lambda request: None
         self.requests: list[Any] = []
         self.held: list[tuple[_Connection, Any]] = []
+        self.pollers: list[tuple[_Connection, messages.LongPollRead]] = []
         self.version_3 = True
         self.free_bytes = 600
         self.process: SimulatedProcess
@@ -75,6 +79,12 @@ class FakeBookie:
         for connection, request in held:
             connection.serve(request)
 
+    def wake(self) -> None:
+        """Something changed: answer the long polls that it concerns."""
+        pollers, self.pollers = self.pollers, []
+        for connection, request in pollers:
+            connection.poll(request)
+
     def payload_count(self, ledger_id: int) -> int:
         return len(self.entries.get(ledger_id, {}))
 
@@ -100,6 +110,11 @@ class _Connection:
             verdict = self.bookie.rule(request)
             if verdict is HOLD:
                 self.bookie.held.append((self, request))
+            elif verdict is CLOSE:
+                self.transport.abortConnection()
+                return
+            elif isinstance(verdict, dict):
+                self.send(self.codec.reply(request, Status.OK, **verdict))
             elif isinstance(verdict, Status):
                 self.send(self.codec.reply(request, verdict))
             elif verdict is not SILENCE:
@@ -122,6 +137,7 @@ class _Connection:
                     held = bookie.entries.setdefault(request.ledger_id, {})
                     held.update(zip(request.entry_ids, request.bodies, strict=True))
                     self.send(reply(request, Status.OK))
+                    bookie.wake()
             case messages.ReadBatch():
                 results = [self.find(request.ledger_id, entry_id) for entry_id in request.entry_ids]
                 self.send(b"".join(self.codec.read_replies(request, results, self.known_lac(request.ledger_id))))
@@ -131,6 +147,7 @@ class _Connection:
                     self.send(reply(request, Status.UNAUTHORIZED))
                     return
                 bookie.fenced.add(request.ledger_id)
+                bookie.wake()
                 found = self.find(request.ledger_id, request.entry_id)
                 if isinstance(found, Status):
                     self.send(reply(request, found))
@@ -147,12 +164,61 @@ class _Connection:
             case messages.WriteLac():
                 bookie.explicit_lacs[request.ledger_id] = request.body
                 self.send(reply(request, Status.OK))
+                bookie.wake()
+            case messages.LongPollRead():
+                self.poll(request)
+                if (self, request) in bookie.pollers:
+                    bookie.process.clock.callLater((request.timeout_ms or 0) / 1000, self.expire, request)
+            case messages.BatchRead():
+                self.send(self.batch(request))
+            case messages.ListEntries():
+                held = sorted(bookie.entries.get(request.ledger_id, ()))
+                runs = [range(entry_id, entry_id + 1) for entry_id in held]
+                status = Status.OK if held else Status.NO_LEDGER
+                self.send(reply(request, status, availability=encode_availability(runs) if held else None))
             case messages.BookieInfo():
                 self.send(reply(request, Status.OK, total_bytes=1000, free_bytes=bookie.free_bytes))
             case messages.Auth():
                 self.send(reply(request, Status.OK, plugin="AuthDisabledPlugin"))
             case _:
                 self.send(reply(request, Status.BAD_REQUEST))
+
+    def poll(self, request: messages.LongPollRead) -> None:
+        """Answer it, or keep it until there is something to say."""
+        bookie, ledger_id = self.bookie, request.ledger_id
+        known = self.known_lac(ledger_id)
+        if known is None:
+            self.send(self.codec.reply(request, Status.NO_LEDGER))
+            return
+        if ledger_id in bookie.explicit_lacs:
+            known = max(known, struct.unpack(">qq", bookie.explicit_lacs[ledger_id][:16])[1])
+        if known <= request.previous_lac and request.timeout_ms and ledger_id not in bookie.fenced:
+            bookie.pollers.append((self, request))
+            return
+        body = bookie.entries[ledger_id].get(request.previous_lac + 1) if known > request.previous_lac else None
+        self.send(self.codec.reply(request, Status.OK, body=body, max_lac=known))
+
+    def expire(self, request: messages.LongPollRead) -> None:
+        """The time of a long poll is up."""
+        if (self, request) in self.bookie.pollers:
+            self.bookie.pollers.remove((self, request))
+            self.send(self.codec.reply(request, Status.OK, max_lac=self.known_lac(request.ledger_id)))
+
+    def batch(self, request: messages.BatchRead) -> bytes:
+        """Consecutive entries, at least one, within the bounds of the request."""
+        bodies: list[bytes] = []
+        size = 0
+        while request.count_max <= 0 or len(bodies) < request.count_max:
+            found = self.find(request.ledger_id, request.first_entry_id + len(bodies))
+            if isinstance(found, Status):
+                if not bodies:
+                    return self.codec.reply(request, found)
+                break
+            size += len(found) + 4
+            if bodies and 0 < request.size_max < size:
+                break
+            bodies.append(found)
+        return self.codec.reply(request, Status.OK, bodies=bodies)
 
     def find(self, ledger_id: int, entry_id: int) -> bytes | Status:
         held = self.bookie.entries.get(ledger_id)
