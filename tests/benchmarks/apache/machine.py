@@ -1,0 +1,77 @@
+"""Facts that belong beside every figure: the machine, the builds, the code, and the settings of both sides."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from bookkeeper.cli.perf.calibrate import interpreter_build
+from tests.benchmarks.apache.plan import BATCH_REPLICATION, REPLICATION, Plan
+from tests.benchmarks.apache.processes import DISK_SETTINGS, JVM_OPTIONS, ROOT, Genuine, mount_of
+
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+
+
+def machine_facts(genuine: Genuine, directory: Path) -> dict[str, str]:
+    """directory: exists, on the disk that both sides write to."""
+    device, kind = mount_of(directory)
+    return {
+        "cpu": _cpu_model(),
+        "cores": str(os.cpu_count()),
+        "kernel": platform.release(),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
+        "disk": f"{device} ({kind})",
+        "python": interpreter_build(),
+        "java": _java_version(genuine.java),
+        "revision": revision(),
+    }
+
+
+def settings(plan: Plan) -> dict[str, str]:
+    """What was set, in words."""
+    quorums, batch = ("E{} Qw{} Qa{}".format(*each) for each in (REPLICATION, BATCH_REPLICATION))
+    disk = " ".join(f"{key}={value}" for key, value in DISK_SETTINGS.items())
+    return {
+        "both": f"{quorums} (batch reads: {batch}), CRC32C, three bookies, fsync before every answer, "
+        f"{plan.seconds:g} s a measurement of which the first quarter is thrown away, {plan.repetitions} repetitions",
+        "bookies": f"defaults of each, but {disk}; 'tuned' also journalFlushWhenQueueEmpty=true",
+        "Apache": f"4.18.0, SortedLedgerStorage (its default); every JVM, the client's too: {' '.join(JVM_OPTIONS)}",
+        "Apache's client": "asyncAddEntry with a callback an entry, refilled from the callback; readAsync, "
+        "batchReadAsync; throttle=0, otherwise its defaults",
+        "our client": "append_nowait with a callback an entry, refilled from the callback; read, batch_read; "
+        "windowBytesMax and connectionBytesMax 256 MiB, otherwise its defaults",
+        "ratios": "ours/Apache within a round, median (least-most) of quiet rounds; [..]: none was quiet",
+    }
+
+
+def revision() -> str:
+    """The commit, and whether the programs measured differ from it."""
+    commit = _git("rev-parse", "--short=12", "HEAD") or "unknown"
+    return f"{commit} with changes" if _git("status", "--porcelain", "--", "bookkeeper") else commit
+
+
+def code_id() -> str:
+    """Equal for equal programs: what is measured, apart from uncommitted changes."""
+    return _git("rev-parse", "HEAD:bookkeeper") or "unknown"
+
+
+def _git(*words: str) -> str:
+    try:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    except OSError:
+        return ""  # no git: an unpacked archive
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _java_version(java: Path) -> str:
+    done = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
+    return (done.stderr or done.stdout).splitlines()[0]
