@@ -150,3 +150,62 @@ def test_what_a_killed_bookie_held_is_copied_to_the_one_that_is_left(
     for ledger_id, digest in ((everywhere.id, "CRC32C"), (still_open.id, "CRC32C"), (theirs, "CRC32")):
         lines = apache_client.run("read", cluster.uri, 3, digest, PASSWORD.decode(), ledger_id)
         assert [line.encode() for line in lines] == entries(COUNT)
+
+
+def erase(*directories: Path, pattern: str) -> None:
+    """Remove the files of a bookie that does not run; its cookie stays."""
+    for directory in directories:
+        for path in (directory / "current").rglob(pattern):
+            if path.is_file() and path.name != "VERSION":
+                path.unlink()
+
+
+def test_the_auditors_check_finds_and_repairs_what_our_bookies_lost(
+    apache: Apache,
+    apache_client: ApacheClient,
+    cluster: LocalCluster,
+    client: BlockingBookKeeper,
+    tree: UnderReplication,
+    tmp_path: Path,
+) -> None:
+    """One bookie comes back with nothing but its cookie, then another without the entry logs its index points to."""
+    emptied, damaged, kept, spare = cluster.bookies
+    members = [bookie.bookie_id for bookie in (emptied, damaged, kept)]
+    digests: dict[int, DigestType] = {}
+    for digest in DigestType:
+        with client.create(ensemble=3, write_quorum=3, ack_quorum=2, bookies=members, digest=digest) as ledger:
+            ledger.append_many(entries(COUNT))
+        digests[ledger.id] = digest
+
+    # Nothing but reading every ledger finds this: all bookies are there.
+    settings = {"auditorPeriodicCheckInterval": "1", "auditorPeriodicBookieCheckInterval": "600"}
+    with ApacheAutoRecovery(apache, tmp_path, cluster.uri, "autorecovery", settings) as recovery:
+
+        def await_repair(lost: LocalBookie) -> None:
+            recovery.await_condition(
+                lambda: tree.is_empty() and not any(names(client.metadata(each), lost) for each in digests),
+                f"everything that was on bookie {lost.number} is on another",
+                timeout_s=REPAIR_TIMEOUT_S,
+            )
+
+        emptied.stop()
+        erase(emptied.journal_directory, emptied.ledger_directory, pattern="*")
+        emptied.start()
+        await_repair(emptied)
+        damaged.stop()
+        erase(damaged.ledger_directory, pattern="*.log")
+        damaged.start()
+        await_repair(damaged)
+    damaged.kill()
+    kept.kill()
+    # First from the bookie that took the place of the emptied one, then from that, which took the damaged one's.
+    for alone, gone in ((spare, emptied), (emptied, spare)):
+        gone.kill()
+        if not alone.running:
+            alone.start()
+        with connect(cluster.uri, ClientSettings(password=PASSWORD)) as reader:
+            for ledger_id, digest in digests.items():
+                with reader.open(ledger_id) as copy:
+                    assert [entry.payload for entry in copy.entries()] == entries(COUNT)
+                lines = apache_client.run("read", cluster.uri, 3, digest.name, PASSWORD.decode(), ledger_id)
+                assert [line.encode() for line in lines] == entries(COUNT)
