@@ -340,6 +340,22 @@ def test_what_is_no_bookie_is_named_and_shunned_and_the_others_are_used(
             assert [entry.payload for entry in reader.read(0, 19)] == [b"entry %d" % number for number in range(20)]
 
 
+@pytest.mark.parametrize("kind", IMPOSTORS)
+def test_weighing_free_space_goes_round_what_is_no_bookie(cluster: LocalCluster, zk: KazooClient, kind: str) -> None:
+    """It is asked for its free space like the others, does not tell, and holds up nobody."""
+    real = {bookie.bookie_id for bookie in cluster.bookies}
+    settings = ClientSettings(disk_weights=True)
+    with (
+        impostor_in(cluster, zk, IMPOSTORS[kind][0]) as impostor,
+        bookkeeper.blocking.connect(cluster.uri, settings=settings) as bk,
+    ):
+        for _ in range(10):
+            with bk.create(ensemble=3, write_quorum=3, ack_quorum=3) as ledger:
+                assert ledger.append(b"x") == 0
+            assert set(ledger.metadata.last_fragment.ensemble) == real
+        assert impostor.connection_count > 0
+
+
 def test_reads_go_round_a_replica_that_is_no_bookie_any_more(
     zookeeper: Any, zk: KazooClient, ledgers_root: str, tmp_path: Path
 ) -> None:
