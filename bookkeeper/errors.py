@@ -225,6 +225,21 @@ class AddFailed(LedgerError):
     code = -12
 
 
+class NotDurable(LedgerError):
+    """A force failed. With deferred sync the handle is finished, and `entry_ids` were acknowledged in vain.
+
+    They are not in the ledger, unless somebody else recovered it before this handle closed it (I-41).
+    """
+
+    code = -12
+
+    def __init__(
+        self, message: str, *, ledger_id: int, entry_ids: range, answers: Mapping[str, object] | None = None
+    ) -> None:
+        super().__init__(message, ledger_id=ledger_id, answers=answers)
+        self.entry_ids = entry_ids
+
+
 class WindowFull(LedgerError):
     """The window of unanswered adds is at its bound; nothing was taken. Wait until there is room (I-14)."""
 
@@ -292,6 +307,12 @@ class RecoveryFailed(LedgerError):
 
     code = -10
     retriable = True
+
+
+class NotInProtocolVersion(LedgerError):
+    """The protocol version that the client is set to does not have the operation (Apache: IllegalOp)."""
+
+    code = -100
 
 
 class NotSupportedByBookie(LedgerError):

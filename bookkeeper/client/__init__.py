@@ -17,5 +17,6 @@
     disk_space.py  weights.py                      how much room the bookies have; more room, chosen more often
     streaming.py                                   read-ahead and tails
     explicit_lac.py                                the LAC told when no entry carries it
+    deferred_adds.py  forcing.py                   deferred sync: acknowledged first, confirmed by a force
     context.py                                     what all handles of a client share
 """

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bookkeeper.client.ensemble_change import commit_new_ensemble
-from bookkeeper.errors import AddFailed, AddQuorumTimedOut, BookieUnavailable, BookKeeperError
-from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Status, Versioned
+from bookkeeper.errors import AddFailed, AddQuorumTimedOut, BookieUnavailable, BookKeeperError, NotDurable
+from bookkeeper.model import BookieId, EntryId, LedgerId, LedgerMetadata, Status, Versioned
 from bookkeeper.protocol.add_decisions import Decision
 from bookkeeper.protocol.adds import AddWindow
 
@@ -30,6 +30,7 @@ class AddPipeline:
     on_acknowledged: entry ids, ascending, once each (I-06). on_failed: the end; nothing is acknowledged after it
     (I-08).
     on_room: something was answered while `room_wanted`, which the owner sets: there may be room again.
+    frozen_lac: of the window. replaces: a bookie that fails is replaced; if not, it ends the handle.
     """
 
     __slots__ = (
@@ -68,6 +69,8 @@ class AddPipeline:
         on_acknowledged: Callable[[range], None],
         on_failed: Callable[[BookKeeperError], None],
         on_room: Callable[[], None],
+        frozen_lac: int | None = None,
+        replaces: bool = True,
     ) -> None:
         settings = context.settings
         self.metadata = metadata
@@ -85,10 +88,11 @@ class AddPipeline:
             ack_quorum=metadata.value.ack_quorum,
             entries_max=settings.window_entries_max,
             bytes_max=settings.window_bytes_max,
-            delay_ensemble_change=settings.delay_ensemble_change,
+            delay_ensemble_change=settings.delay_ensemble_change and replaces,
             response_timeout_s=settings.add_timeout_s if settings.add_timeout_s > 0 else None,
             quorum_timeout_s=settings.add_quorum_timeout_s if settings.add_quorum_timeout_s > 0 else None,
-            changes_max=settings.ensemble_changes_max,
+            frozen_lac=frozen_lac,
+            changes_max=settings.ensemble_changes_max if replaces else 0,
         )
         self._write_quorum = metadata.value.write_quorum
         self._unacknowledged: list[tuple[int, Sequence[int], Sequence[bytes]] | tuple[int, bytes]] = []  # oldest first
@@ -106,6 +110,32 @@ class AddPipeline:
                 if channel.full:
                     return channel
         return None
+
+    # --- what is confirmed
+
+    @property
+    def lac(self) -> EntryId:
+        """The last add confirmed: what readers may see, and where the ledger would be closed now."""
+        return self.window.last_acknowledged
+
+    @property
+    def confirmed_length(self) -> int:
+        """Payload bytes up to the LAC."""
+        return self.window.acknowledged_length
+
+    @property
+    def unforced(self) -> range:
+        """Entries acknowledged and not confirmed: none without deferred sync."""
+        return range(0)
+
+    def not_durable(self, why: str) -> NotDurable:
+        """The error for a force that failed."""
+        return NotDurable(
+            f"ledger {self._ledger_id}: {why}; what was acknowledged stays in the ledger, force again",
+            ledger_id=self._ledger_id,
+            entry_ids=self.unforced,
+            answers=self.answers,
+        )
 
     # --- out
 
@@ -146,7 +176,7 @@ class AddPipeline:
         self._send_bodies(entry_ids, bodies, lac)
 
     def _send_bodies(self, entry_ids: Sequence[int], bodies: list[bytes], lac: int) -> None:
-        _, frames = self._context.encoder.encode_adds(self._ledger_id, self._master_key, entry_ids, bodies)
+        frames = self._encode(entry_ids, bodies)
         self.stamped_lac = lac
         self._unacknowledged.append(
             (entry_ids[-1] if isinstance(entry_ids, range) else max(entry_ids), entry_ids, frames)
@@ -164,6 +194,9 @@ class AddPipeline:
                 channel.send_adds(self, self._ledger_id, frames, size)
         if not self._watched:
             self._watch_deadlines()
+
+    def _encode(self, entry_ids: Sequence[int], bodies: list[bytes]) -> list[bytes]:
+        return self._encoder.encode_adds(self._ledger_id, self._master_key, entry_ids, bodies)[1]
 
     # --- answers
 
@@ -211,8 +244,11 @@ class AddPipeline:
         if decision is Decision.CHANGE:
             self._context.spawn(self._change_or_fail(), f"ensemble change of ledger {self._ledger_id}")
         elif decision is Decision.FATAL and self.window.error is not None:
-            self.fail(self.window.error)
+            self._give_up(bookie_id, self.window.error)
         self._on_room()
+
+    def _give_up(self, bookie_id: BookieId, error: BookKeeperError) -> None:
+        self.fail(error)
 
     def _failed_lately(self) -> frozenset[BookieId]:
         """Bookies that failed this ledger: taking them back at once would go in circles (L-9).

@@ -37,10 +37,12 @@ class AdvancedWriteHandle(LedgerWriting):
         metadata: Versioned[LedgerMetadata],
         digest: Digest,
         master_key: bytes,
+        *,
+        deferred_sync: bool = False,
     ) -> None:
         self._done: dict[int, list[EntryDone]] = {}
         self._waiting: deque[tuple[int, bytes, EntryDone]] = deque()
-        super().__init__(context, ledger_id, metadata, digest, master_key)
+        super().__init__(context, ledger_id, metadata, digest, master_key, deferred_sync=deferred_sync)
 
     def append(self, entry_id: int, payload: bytes) -> Deferred[EntryId]:
         """Add one entry under `entry_id`; fires once it and all ids below it are acknowledged.
@@ -106,7 +108,9 @@ class AdvancedWriteHandle(LedgerWriting):
         self._send([entry_id], [payload], on_done)  # type: ignore[arg-type]  # called with the EntryId given here
 
     def flush(self) -> Deferred[EntryId]:
-        """Fires with the LAC once everything added before this call is acknowledged; not before gaps are filled."""
+        """Fires once everything added before this call is acknowledged, with the last such entry: the LAC, unless sync
+        is deferred. Not before gaps are filled.
+        """
         return self._acknowledged_up_to(None)
 
     def _acknowledged_up_to(self, last: int | None) -> Deferred[EntryId]:
@@ -122,8 +126,8 @@ class AdvancedWriteHandle(LedgerWriting):
             return fail(self._why_not())
         if last is None:
             last = max([self.last_add_pushed, *(entry_id for entry_id, _, _ in self._waiting)])
-        if last <= self.last_add_confirmed:
-            return succeed(self.last_add_confirmed)
+        if last <= self._window.last_acknowledged:
+            return succeed(self._window.last_acknowledged)
         self._done.setdefault(last, []).append(done)
         return acknowledged
 

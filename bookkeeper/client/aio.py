@@ -83,6 +83,7 @@ class BookKeeper:
         ledger_id: int | None = None,
         metadata_version: int | None = None,
         bookies: Sequence[str] | None = None,
+        deferred_sync: bool = False,
     ) -> AsyncWriteHandle:
         """Create a ledger; see `LedgerClient.create`."""
         created = self._client.create(
@@ -95,6 +96,7 @@ class BookKeeper:
             ledger_id=ledger_id,
             metadata_version=metadata_version,
             bookies=bookies,
+            deferred_sync=deferred_sync,
         )
         return AsyncWriteHandle(await _future(created))
 
@@ -110,6 +112,7 @@ class BookKeeper:
         ledger_id: int | None = None,
         metadata_version: int | None = None,
         bookies: Sequence[str] | None = None,
+        deferred_sync: bool = False,
     ) -> AsyncAdvancedWriteHandle:
         """Create a ledger whose entry ids the caller chooses."""
         created = self._client.create_advanced(
@@ -122,6 +125,7 @@ class BookKeeper:
             ledger_id=ledger_id,
             metadata_version=metadata_version,
             bookies=bookies,
+            deferred_sync=deferred_sync,
         )
         return AsyncAdvancedWriteHandle(await _future(created))
 
@@ -205,7 +209,7 @@ class _Writing:
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last entry acknowledged."""
+        """The last entry confirmed: acknowledged, and with deferred sync also forced."""
         return self._writing.last_add_confirmed
 
     @property
@@ -215,7 +219,7 @@ class _Writing:
 
     @property
     def length(self) -> int:
-        """Payload bytes acknowledged."""
+        """Payload bytes up to the last add confirmed."""
         return self._writing.length
 
     @property
@@ -246,11 +250,15 @@ class _Writing:
         await _future(self._writing.ready())
 
     async def flush(self) -> EntryId:
-        """Wait until everything appended so far is acknowledged; the LAC then."""
+        """Wait until everything appended so far is acknowledged; the last such entry."""
         return await _future(self._writing.flush())
 
+    async def force(self) -> EntryId:
+        """Wait until everything acknowledged is on disk; the LAC then. See `WriteHandle.force`."""
+        return await _future(self._writing.force())
+
     async def read(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
-        """Acknowledged entries first..last, both included."""
+        """Confirmed entries first..last, both included."""
         return await _future(self._writing.read(first_entry_id, last_entry_id))
 
     async def close(self) -> LedgerMetadata:
@@ -258,7 +266,7 @@ class _Writing:
         return await _future(self._writing.close())
 
     async def close_now(self) -> LedgerMetadata:
-        """Close the ledger at what is acknowledged; pending appends fail."""
+        """Close the ledger at what is confirmed; pending appends fail."""
         return await _future(self._writing.close_now())
 
     def abort(self) -> None:

@@ -85,6 +85,7 @@ class BlockingBookKeeper:
         ledger_id: int | None = None,
         metadata_version: int | None = None,
         bookies: Sequence[str] | None = None,
+        deferred_sync: bool = False,
     ) -> BlockingWriteHandle:
         """Create a ledger; see `LedgerClient.create`."""
         handle = self._crossing.run(
@@ -98,6 +99,7 @@ class BlockingBookKeeper:
                 ledger_id=ledger_id,
                 metadata_version=metadata_version,
                 bookies=bookies,
+                deferred_sync=deferred_sync,
             )
         )
         return BlockingWriteHandle(handle, self._crossing)
@@ -114,6 +116,7 @@ class BlockingBookKeeper:
         ledger_id: int | None = None,
         metadata_version: int | None = None,
         bookies: Sequence[str] | None = None,
+        deferred_sync: bool = False,
     ) -> BlockingAdvancedWriteHandle:
         """Create a ledger whose entry ids the caller chooses."""
         handle = self._crossing.run(
@@ -127,6 +130,7 @@ class BlockingBookKeeper:
                 ledger_id=ledger_id,
                 metadata_version=metadata_version,
                 bookies=bookies,
+                deferred_sync=deferred_sync,
             )
         )
         return BlockingAdvancedWriteHandle(handle, self._crossing)
@@ -215,7 +219,7 @@ class _Writing:
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last entry acknowledged."""
+        """The last entry confirmed: acknowledged, and with deferred sync also forced."""
         return self._writing.last_add_confirmed
 
     @property
@@ -225,7 +229,7 @@ class _Writing:
 
     @property
     def length(self) -> int:
-        """Payload bytes acknowledged."""
+        """Payload bytes up to the last add confirmed."""
         return self._writing.length
 
     @property
@@ -234,11 +238,15 @@ class _Writing:
         return self._writing.closed
 
     def flush(self) -> EntryId:
-        """Wait until everything appended so far is acknowledged; the LAC then."""
+        """Wait until everything appended so far is acknowledged; the last such entry."""
         return self._crossing.run(self._writing.flush)
 
+    def force(self) -> EntryId:
+        """Wait until everything acknowledged is on disk; the LAC then. See `WriteHandle.force`."""
+        return self._crossing.run(self._writing.force)
+
     def read(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
-        """Acknowledged entries first..last, both included."""
+        """Confirmed entries first..last, both included."""
         return self._crossing.run(lambda: self._writing.read(first_entry_id, last_entry_id))
 
     def close(self) -> LedgerMetadata:
@@ -246,7 +254,7 @@ class _Writing:
         return self._crossing.run(self._writing.close)
 
     def close_now(self) -> LedgerMetadata:
-        """Close the ledger at what is acknowledged; pending appends fail."""
+        """Close the ledger at what is confirmed; pending appends fail."""
         return self._crossing.run(self._writing.close_now)
 
     def abort(self) -> None:

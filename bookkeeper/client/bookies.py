@@ -135,6 +135,7 @@ class BookieChannels:
     def __init__(self, make: Callable[[BookieId, int], BookieChannel], clock: Clock, *, idle_s: float) -> None:
         self._make, self._clock, self._idle_s = make, clock, idle_s
         self._channels: dict[tuple[BookieId, int, bool], BookieChannel] = {}
+        self._kept: dict[BookieChannel, set[object]] = {}
         self.full: set[BookieChannel] = set()  # all that are full, and perhaps some that are not any more
         self._sweep: Timer | None = None
 
@@ -150,6 +151,18 @@ class BookieChannels:
                 self._sweep = self._clock.callLater(self._idle_s / 2, self._close_idle)
         return channel
 
+    def keep(self, channel: BookieChannel, owner: object) -> None:
+        """Its present connection matters to `owner`: do not close it for idleness before `let_go`."""
+        self._kept.setdefault(channel, set()).add(owner)
+
+    def let_go(self, channel: BookieChannel, owner: object) -> None:
+        """The owner does not mind any more."""
+        owners = self._kept.get(channel)
+        if owners is not None:
+            owners.discard(owner)
+            if not owners:
+                del self._kept[channel]
+
     def forget_writer(self, ledger_id: int, owner: AddOwner) -> None:
         """A write handle or recovery is finished: no channel reports to it any more."""
         for channel in self._channels.values():
@@ -163,7 +176,8 @@ class BookieChannels:
     def _close_idle(self) -> None:
         self._sweep = self._clock.callLater(self._idle_s / 2, self._close_idle)
         for channel in self._channels.values():
-            if channel.idle and self._clock.seconds() - channel.last_used_s >= self._idle_s:
+            idle = channel.idle and channel not in self._kept
+            if idle and self._clock.seconds() - channel.last_used_s >= self._idle_s:
                 channel.disconnect()
 
     def close(self) -> None:

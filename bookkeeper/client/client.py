@@ -25,6 +25,7 @@ from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import (
     InvalidArgument,
+    NotInProtocolVersion,
     VersionConflict,
     WrongDigestType,
     WrongPassword,
@@ -90,12 +91,14 @@ class LedgerClient:
         ledger_id: int | None = None,
         metadata_version: int | None = None,
         bookies: Sequence[str] | None = None,
+        deferred_sync: bool = False,
     ) -> Deferred[WriteHandle]:
         """Create a ledger on `ensemble` bookies, `write_quorum` copies of each entry, acknowledged by `ack_quorum`.
 
         digest, password, metadata_version: the settings' unless given. bookies: the first ensemble, instead of a
-        choice of our own. Fails with InvalidArgument for quorums that
-        cannot work (I-01), NotEnoughBookies, LedgerExists for a chosen id that is taken.
+        choice of our own. deferred_sync: bookies acknowledge before they sync, `force` confirms; v3 only. Fails with
+        InvalidArgument for quorums that cannot work (I-01), NotEnoughBookies, LedgerExists for a chosen id that is
+        taken, NotInProtocolVersion for deferred sync on a client set to v2.
         """
         return Deferred.fromCoroutine(
             self._create(
@@ -109,6 +112,7 @@ class LedgerClient:
                 ledger_id,
                 metadata_version,
                 bookies,
+                deferred_sync=deferred_sync,
             )
         )
 
@@ -124,6 +128,7 @@ class LedgerClient:
         ledger_id: int | None = None,
         metadata_version: int | None = None,
         bookies: Sequence[str] | None = None,
+        deferred_sync: bool = False,
     ) -> Deferred[AdvancedWriteHandle]:
         """The same for a ledger whose entry ids the caller chooses."""
         return Deferred.fromCoroutine(
@@ -138,6 +143,7 @@ class LedgerClient:
                 ledger_id,
                 metadata_version,
                 bookies,
+                deferred_sync=deferred_sync,
             )
         )
 
@@ -153,9 +159,13 @@ class LedgerClient:
         ledger_id: int | None,
         metadata_version: int | None,
         bookies: Sequence[str] | None,
+        *,
+        deferred_sync: bool,
     ) -> Any:
         context = self._context
         context.check_open()
+        if deferred_sync and self.settings.use_v2:
+            raise NotInProtocolVersion("protocol v2 has no deferred sync; set useV2WireProtocol=false")
         digest = digest or self.settings.digest_type
         password = self.settings.password if password is None else password
         version = self.settings.metadata_format_version if metadata_version is None else metadata_version
@@ -192,7 +202,9 @@ class LedgerClient:
         chosen_id = None if ledger_id is None else LedgerId(ledger_id)
         created_id, created = await context.store.ledgers.create(metadata, chosen_id)
         context.check_open()
-        return kind(context, created_id, created, digest_of(digest, password), master_key(password))
+        return kind(
+            context, created_id, created, digest_of(digest, password), master_key(password), deferred_sync=deferred_sync
+        )
 
     # --- reading
 

@@ -198,7 +198,7 @@ class ExplicitLac:
         """The time has come: write the LAC unless entries have carried it; True when it was written."""
         self.waiting = self.retrying = False
         pipeline = self._pipeline
-        stamped, lac = pipeline.stamped_lac, pipeline.window.last_acknowledged
+        stamped, lac = pipeline.stamped_lac, pipeline.lac
         wrote = False
         if self._told < stamped:
             self._told = stamped  # entries were sent meanwhile and carried it

@@ -5,8 +5,8 @@
     callback append_batch_nowait          per entry, or per range through `on_acknowledged`
 
 Entries collect until the end of the reactor turn, or until 256 of them or 64 KiB wait, and leave as one batch.
-Acknowledged
-means: Qa bookies have it on disk, and all entries before it are acknowledged (I-05, I-06).
+Acknowledged means: Qa bookies have it on disk (with deferred sync: have it, on disk or not), and all entries before it
+are acknowledged (I-05, I-06).
 
 Thread: reactor. Bounds: the window (`window_entries_max`, `window_bytes_max`); calls that wait for room,
 `window_entries_max` of them and, beyond the first, as many bytes as the window holds.
@@ -77,6 +77,8 @@ class WriteHandle(LedgerWriting):
         metadata: Versioned[LedgerMetadata],
         digest: Digest,
         master_key: bytes,
+        *,
+        deferred_sync: bool = False,
     ) -> None:
         self._pending: list[bytes] = []  # have an id, not sent yet
         self._pending_bytes = 0
@@ -86,7 +88,7 @@ class WriteHandle(LedgerWriting):
         self._done: deque[tuple[int, EntryDone]] = deque()  # by entry id, ascending
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
-        super().__init__(context, ledger_id, metadata, digest, master_key)
+        super().__init__(context, ledger_id, metadata, digest, master_key, deferred_sync=deferred_sync)
 
     @property
     def last_add_pushed(self) -> EntryId:
@@ -181,7 +183,9 @@ class WriteHandle(LedgerWriting):
         return range(first, first + count)
 
     def flush(self) -> Deferred[EntryId]:
-        """Fires with the LAC once everything appended before this call is acknowledged."""
+        """Fires once everything appended before this call is acknowledged, with the last such entry: the LAC, unless
+        sync is deferred.
+        """
         acknowledged: Deferred[EntryId] = Deferred()
 
         def done(last: int, error: BookKeeperError | None) -> None:
@@ -198,10 +202,10 @@ class WriteHandle(LedgerWriting):
                 done(entry_ids.stop - 1, error)
 
             waiting.on_done = tell_both
-        elif self.last_add_pushed > self.last_add_confirmed:
+        elif self.last_add_pushed > self._window.last_acknowledged:
             self._done.append((self.last_add_pushed, done))
         else:
-            return succeed(self.last_add_confirmed)
+            return succeed(self._window.last_acknowledged)
         return acknowledged
 
     # --- room

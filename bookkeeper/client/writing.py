@@ -5,7 +5,8 @@
       +------------- failure --------------+--> failed: pending adds fail, their outcome is open (I-41)
 
 A failure other than fencing also closes the ledger at what was acknowledged, as Apache's writer does, so that readers
-need not recover it. Thread: reactor.
+need not recover it. With deferred sync "acknowledged" is not "confirmed": the LAC, what may be read and the end of the
+ledger follow the forces (`forcing`, `deferred_adds`), and `close` forces first. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.client.add_pipeline import AddPipeline
+from bookkeeper.client.deferred_adds import DeferredAddPipeline
 from bookkeeper.client.explicit_lac import ExplicitLac
+from bookkeeper.client.forcing import Forcing
 from bookkeeper.client.metadata_update import update_metadata
 from bookkeeper.client.reader import Entry, ReadHandle
 from bookkeeper.client.view import LedgerView
@@ -30,9 +33,12 @@ from bookkeeper.errors import (
     LedgerClosed,
     LedgerFencedOff,
     MetadataUnavailable,
+    NotDurable,
+    NotInProtocolVersion,
     WindowFull,
 )
 from bookkeeper.model import EntryId, LedgerId, LedgerMetadata, Versioned
+from bookkeeper.protocol.forces import Forces
 from bookkeeper.protocol.transitions import close_by_writer
 
 if TYPE_CHECKING:
@@ -58,6 +64,7 @@ class LedgerWriting:
 
     on_acknowledged: if set, called with every range of ids newly acknowledged. on_failed: if set, called once when the
     handle fails.
+    deferred_sync: bookies may acknowledge before the entries are on disk; `force` confirms them.
     """
 
     __slots__ = (
@@ -71,6 +78,7 @@ class LedgerWriting:
         "_digest",
         "_explicit_lac",
         "_failure",
+        "_forcing",
         "_lost_adds",
         "_payload_size_max",
         "_pipeline",
@@ -93,6 +101,8 @@ class LedgerWriting:
         metadata: Versioned[LedgerMetadata],
         digest: Digest,
         master_key: bytes,
+        *,
+        deferred_sync: bool = False,
     ) -> None:
         self.ledger_id = ledger_id
         self.on_acknowledged: Callable[[range], object] | None = None
@@ -101,7 +111,8 @@ class LedgerWriting:
         self._window_entries_max = context.settings.window_entries_max
         self._window_bytes_max = context.settings.window_bytes_max
         self._payload_size_max = context.encoder.body_size_max - digest.overhead
-        self._pipeline = AddPipeline(
+        kind = DeferredAddPipeline if deferred_sync else AddPipeline
+        self._pipeline: AddPipeline = kind(
             context,
             ledger_id,
             metadata,
@@ -112,6 +123,7 @@ class LedgerWriting:
             on_room=self._use_room,
         )
         self._window = self._pipeline.window
+        self._forcing: Forcing | None = None  # made by the first force
         self._explicit_lac = ExplicitLac(context, ledger_id, digest, master_key, self._pipeline)
         self._view = LedgerView(ledger_id, metadata)
         self._reading: ReadHandle | None = None
@@ -143,8 +155,8 @@ class LedgerWriting:
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last entry acknowledged."""
-        return self._window.last_acknowledged
+        """The last entry confirmed: acknowledged, and with deferred sync also forced."""
+        return self._pipeline.lac
 
     @property
     def last_add_pushed(self) -> EntryId:
@@ -153,8 +165,8 @@ class LedgerWriting:
 
     @property
     def length(self) -> int:
-        """Payload bytes acknowledged."""
-        return self._window.acknowledged_length
+        """Payload bytes up to the last add confirmed."""
+        return self._pipeline.confirmed_length
 
     @property
     def closed(self) -> bool:
@@ -253,7 +265,7 @@ class LedgerWriting:
 
     def _has_unfinished(self) -> bool:
         """Something was appended and is not acknowledged."""
-        return self.last_add_pushed > self.last_add_confirmed
+        return self.last_add_pushed > self._window.last_acknowledged
 
     def _drop_waiters(self) -> list[tuple[int, EntryDone]]:
         raise AssertionError("each kind of handle keeps its own waiters")
@@ -262,9 +274,9 @@ class LedgerWriting:
         """The end of all adds. Everybody who waits hears of it, once."""
         self._accepting = False
         self._explicit_lac.stop()
-        if self.last_add_confirmed >= 0:
+        if self._window.last_acknowledged >= 0:
             # A callback of this very acknowledgement may have ended the handle: the others get their good news first.
-            self._complete(range(self.last_add_confirmed + 1))
+            self._complete(range(self._window.last_acknowledged + 1))
         closing = self._close_started and isinstance(error, LedgerClosed) and self._close_result is None
         failed_by_itself = not (closing or self._aborted)
         if failed_by_itself:
@@ -275,6 +287,8 @@ class LedgerWriting:
             call_guarded(call, entry_id, error)
         for deferred in ready:
             deferred.errback(error)
+        if self._forcing is not None:
+            self._forcing.fail(error)
         if not failed_by_itself:
             return
         if self.on_failed is not None:
@@ -291,10 +305,56 @@ class LedgerWriting:
     def _on_client_closed(self) -> None:
         self._pipeline.fail(ClientClosed(f"the client was closed while ledger {self.ledger_id} was being written"))
 
+    # --- forcing
+
+    def force(self) -> Deferred[EntryId]:
+        """Fires with the LAC once everything that is acknowledged now is on the disks of its bookies.
+
+        At once where that is so already. With deferred sync this is what confirms entries, and a failure ends the
+        handle: NotDurable names what was acknowledged in vain. Without it the handle goes on and may force again.
+        Fails with NotInProtocolVersion on a client set to protocol v2.
+        """
+        if not self._accepting:
+            return fail(self._why_not())
+        if self._context.settings.use_v2:
+            return fail(
+                NotInProtocolVersion(
+                    f"ledger {self.ledger_id}: protocol v2 has no force; set useV2WireProtocol=false",
+                    ledger_id=self.ledger_id,
+                )
+            )
+        return self._force()
+
+    def _force(self) -> Deferred[EntryId]:
+        if self._forcing is None:
+            pipeline = self._pipeline
+            deferred = isinstance(pipeline, DeferredAddPipeline)
+            self._forcing = Forcing(
+                self._context,
+                self.ledger_id,
+                pipeline,
+                pipeline.forces if isinstance(pipeline, DeferredAddPipeline) else Forces(len(self._window.ensemble)),
+                on_durable=self._on_durable,
+                on_failed=pipeline.fail if deferred else self._forget_forcing,
+            )
+        return self._forcing.force()
+
+    def _on_durable(self) -> None:
+        if isinstance(self._pipeline, DeferredAddPipeline):
+            self._pipeline.on_durable()
+            if not self._explicit_lac.waiting:
+                self._explicit_lac.on_acknowledged()
+
+    def _forget_forcing(self, error: NotDurable) -> None:
+        """A round failed that confirmed nothing new: the next one starts afresh."""
+        self._forcing = None
+
     # --- the end
 
     def flush(self) -> Deferred[EntryId]:
-        """Fires with the LAC once everything appended before this call is acknowledged."""
+        """Fires once everything appended before this call is acknowledged, with the last such entry: the LAC, unless
+        sync is deferred.
+        """
         raise AssertionError("each kind of handle keeps its own waiters")
 
     def _drain(self) -> Deferred[EntryId]:
@@ -304,14 +364,24 @@ class LedgerWriting:
     def close(self) -> Deferred[LedgerMetadata]:
         """Wait until everything appended is acknowledged, then close the ledger; fires with its final metadata.
 
-        Nothing new is taken from now on. Fails with the handle's error when it failed (the ledger is then closed at
-        what was acknowledged, where that is possible), with LedgerFencedOff or LedgerClosed when somebody else ended
+        Nothing new is taken from now on. With deferred sync everything is forced first. Fails with the handle's error
+        when it failed (the ledger is then closed at what was confirmed, where that is possible), with NotDurable when
+        entries that were acknowledged are not in it, with LedgerFencedOff or LedgerClosed when somebody else ended
         the ledger differently (I-12). Repeated calls give the same result; only after MetadataUnavailable a call tries
         again.
         """
         closed = self._close(self._drain_and_close())
 
         def but_it_failed(metadata: LedgerMetadata | Failure) -> LedgerMetadata | Failure:
+            lost = self._pipeline.unforced
+            if self._failure is not None and lost and isinstance(metadata, LedgerMetadata) and metadata.is_closed:
+                raise NotDurable(
+                    f"ledger {self.ledger_id} was closed at entry {metadata.last_entry_id}: entries "
+                    f"{lost[0]}..{lost[-1]} were acknowledged but could not be forced and are not in it; write them "
+                    "to a new ledger",
+                    ledger_id=self.ledger_id,
+                    entry_ids=lost,
+                ) from self._failure
             if self._failure is not None and (self._lost_adds or isinstance(metadata, Failure)):
                 raise self._failure
             return metadata
@@ -319,7 +389,10 @@ class LedgerWriting:
         return closed.addBoth(but_it_failed)
 
     def close_now(self) -> Deferred[LedgerMetadata]:
-        """Close the ledger at what is acknowledged now; pending adds fail and are not in the ledger."""
+        """Close the ledger at what is confirmed now; pending adds fail and are not in the ledger.
+
+        Nor are, with deferred sync, entries that were acknowledged and not forced.
+        """
         return self._close(self._close_ledger())
 
     def abort(self) -> None:
@@ -363,13 +436,15 @@ class LedgerWriting:
             self._accepting = False
             try:
                 await drained
+                if self._pipeline.unforced:
+                    await self._force()
             except BookKeeperError:
                 if self._failure is None:
                     raise
         return await self._close_ledger()
 
     async def _close_ledger(self) -> LedgerMetadata:
-        """Fail what is pending, then fix the end at the LAC (I-12). Unknown outcomes are looked up (I-16)."""
+        """Fail what is pending, then fix the end at the LAC (I-07, I-12). Unknown outcomes are looked up (I-16)."""
         self._accepting = False
         self._pipeline.fail(
             LedgerClosed(
@@ -383,7 +458,7 @@ class LedgerWriting:
             raise ClientClosed(
                 f"ledger {self.ledger_id} was not closed, its client was closed first; opening it with recovery does it"
             )
-        last_entry_id, length = self._window.last_acknowledged, self._window.acknowledged_length
+        last_entry_id, length = self._pipeline.lac, self._pipeline.confirmed_length
         closed = await update_metadata(
             self._context.store,
             self._context.clock,
@@ -412,15 +487,15 @@ class LedgerWriting:
 
     @property
     def read_handle(self) -> ReadHandle:
-        """Reads this ledger up to what is acknowledged."""
+        """Reads this ledger up to what is confirmed."""
         if self._reading is None:
             self._reading = ReadHandle(self._context, self._view, self._digest)
         self._view.adopt(self._pipeline.metadata)
-        self._view.advance(self._window.last_acknowledged, self._window.acknowledged_length)
+        self._view.advance(self._pipeline.lac, self._pipeline.confirmed_length)
         return self._reading
 
     def read(self, first_entry_id: int, last_entry_id: int) -> Deferred[list[Entry]]:
-        """Entries first..last, both included; they must be acknowledged."""
+        """Entries first..last, both included; they must be confirmed."""
         return self.read_handle.read(first_entry_id, last_entry_id)
 
 
