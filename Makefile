@@ -9,7 +9,7 @@ ENSURE := sh .ci/python.sh "$(PYTHON)" .ci/venv.py
 PROTOS  = $(shell find bookkeeper journalmgr hedwig -name '*.proto' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim integration interop bench bench-apache proto proto-check conf clean venv-demo venv-dev
+.PHONY: help demo test check unit sim integration interop bench bench-apache bench-apache-report proto proto-check conf clean venv-demo venv-dev
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -50,6 +50,9 @@ bench: venv-demo  ## measure a cluster of its own; prints figures, settings and 
 bench-apache: venv-dev  ## against genuine Apache, in alternation (CELLS= REPS= SECONDS= ID= resumes; ARGS=)
 	$(BIN)/python -m tests.benchmarks.apache.main run $(if $(CELLS),--cells '$(CELLS)') $(if $(REPS),--reps $(REPS)) \
 	  $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ID),--id '$(ID)') $(ARGS)
+
+bench-apache-report: venv-dev  ## the tables of such a run again (ID=, the newest when absent)
+	$(BIN)/python -m tests.benchmarks.apache.main report $(ID)
 
 proto: venv-dev  ## regenerate the *_pb2.py modules
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)

@@ -31,7 +31,7 @@ CROSSED = ("write:128x100:v2", "write:128x1000:v2", "write:1024x1000:v2", "write
 
 WARM_UP_S = 15.0
 CROSSED_WARM_UP_S = 5.0
-READ_WARM_UP_S = 5.0
+READ_WARM_UP_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ WARM_UP_OUTSTANDING = 1000
 
 
 def warm_ups(cells: Sequence[Cell]) -> list[WarmUp]:
-    """For each side 15 s of writes of the size, shared by the protocol versions it is measured with, and some reads.
+    """For each side 15 s of writes of the size, shared by the protocol versions it is measured with, and 10 s of reads.
 
     The same for ours as for Apache's, although only a JVM needs it. The crossed pairs get less: their client and
     their bookies are warm by then, only not to one another.
@@ -211,13 +211,13 @@ def warm_ups(cells: Sequence[Cell]) -> list[WarmUp]:
     found: list[WarmUp] = []
     for side in SIDES:
         for kind, total_s in (("write", WARM_UP_S), ("read", READ_WARM_UP_S)):
-            versions: dict[int, Cell] = {}
+            kinds: dict[tuple[int, bool], Cell] = {}
             for cell in cells:
                 if cell.kind == kind and side in cell.sides:
                     shape = str(WARM_UP_OUTSTANDING) if kind == "write" else cell.shape
-                    versions[cell.version] = Cell(kind, cell.size, shape, cell.version)
-            seconds = (CROSSED_WARM_UP_S if side.is_crossed else total_s) / max(1, len(versions))
-            found += [WarmUp(side, cell, seconds) for cell in versions.values()]
+                    kinds[cell.version, cell.is_batch] = Cell(kind, cell.size, shape, cell.version)
+            seconds = (CROSSED_WARM_UP_S if side.is_crossed else total_s) / max(1, len(kinds))
+            found += [WarmUp(side, cell, seconds) for cell in kinds.values()]
     return found
 
 

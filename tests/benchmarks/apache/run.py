@@ -231,7 +231,13 @@ class Bench:
             cluster, driver = self._clusters[warm_up.side.cluster], self._drivers[warm_up.side.client]
             ledger_id = self._read_ledgers.get((warm_up.side.cluster, size, warm_up.cell.replication))
             words = command_words(warm_up.cell, cluster.uri, warm_up.seconds, ledger_id)
-            self._after(warm_up.cell, cluster, driver, driver.ask(*words, seconds=warm_up.seconds))
+            try:
+                self._after(warm_up.cell, cluster, driver, driver.ask(*words, seconds=warm_up.seconds))
+            except DriverFailed as error:
+                if not error.usable:
+                    raise
+                # The cell itself will fail the same way, and tell; the others need not.
+                self._records.add({"kind": "cold", "side": warm_up.side.name, "error": str(error)})
 
     def _write_back(self) -> float:
         """What earlier measurements left dirty is written now, not under the next one; seconds it took."""
