@@ -2,7 +2,10 @@
 
     server.py      composition root: settings, replay, storage, listener, registration
     endpoint.py    connections: bytes in and out, back-pressure          dispatch.py   request -> Bookie call -> answer
-    bookie.py      add, read, fence, LAC; owns the order of durability   seams.py      what it needs of both
+    bookie.py      all requests; owns the order of durability            intake.py     what they share
+    adds.py        adds, deferred or not                                 read_requests.py  reads, fences, batch reads
+    lac_requests.py    explicit LACs                                     long_poll.py  reads that wait for a LAC
+    ledger_requests.py force, list of entries                            seams.py      what they need of the rest
     fencing.py     master key and fence of each ledger                   mode.py       writable or read-only
     identity.py    cookies: these directories belong to this bookie      duplicates.py the same entry once more
     journal/       write-ahead log, group commit, replay, last mark
@@ -12,5 +15,6 @@
                              -> journal (one write and one fdatasync per group) -> answer
     checkpoint: take the journal's mark, make all storage durable, persist the mark, drop journal files below it
 
-Nothing is answered before the sync that covers it (I-47); after a disk error the process ends and replays (I-48).
+Nothing is answered before the sync that covers it (I-47), except adds whose writer asked for less (deferred sync);
+after a disk error the process ends and replays (I-48).
 """

@@ -5,9 +5,12 @@
 
 Bounds of one connection: one received chunk decoded but not dispatched (the inbox), `unsent_bytes_max` of answers plus
 the answers to what was dispatched before that was reached (adds are small; at most one slice of reads), and one
-incomplete frame. Reading from the transport is paused while the inbox is not empty, so a client that does not read its
-answers, or writes faster than the journal syncs, waits in TCP. Inboxes and incomplete frames of all connections
-together have the bound `received_bytes_max`.
+incomplete frame. A batch read takes a whole slice. A long poll that waits counts for nothing and holds nobody up; once
+it is answered it is a read, and comes without its entry where a slice is taken or the answers wait.
+
+Reading from the transport is paused while the inbox is not empty, so a client that does not read its answers, or writes
+faster than the journal syncs, waits in TCP. Inboxes and incomplete frames of all connections together have the bound
+`received_bytes_max`.
 """
 
 from __future__ import annotations
@@ -28,7 +31,17 @@ from bookkeeper.metrics import Metrics
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT
 from bookkeeper.ports import Clock, Timer, Transport
 from bookkeeper.wire.codec import ServerCodec
-from bookkeeper.wire.messages import AddBatch, FenceRead, Malformed, ReadBatch, ReadLac, Request, WriteLac
+from bookkeeper.wire.messages import (
+    AddBatch,
+    BatchRead,
+    FenceRead,
+    LongPollRead,
+    Malformed,
+    ReadBatch,
+    ReadLac,
+    Request,
+    WriteLac,
+)
 
 log = Logger()
 
@@ -42,8 +55,15 @@ CONGESTION_POLL_S = 0.005
 """How often a bookie that is behind is asked whether it has caught up."""
 
 
-_READS = frozenset({ReadBatch, FenceRead, ReadLac})
+_READS = frozenset({ReadBatch, FenceRead, ReadLac, LongPollRead, BatchRead})
 """Requests whose answers hold entries."""
+
+
+def _entry_count(request: Request) -> int:
+    """How many entries a read may ask for; as many as are ever looked up at once for a batch read."""
+    if isinstance(request, ReadBatch):
+        return len(request.entry_ids)
+    return READ_SLICE_MAX if isinstance(request, BatchRead) else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +236,15 @@ class Connection:
         self._service = service
         self._bounds = service.bounds
         self._codec = ServerCodec(service.frame_size_max)
-        self._dispatcher: Dispatcher | None = Dispatcher(service.bookie, self._codec, service.usage, self._send)
+        self._dispatcher: Dispatcher | None = Dispatcher(
+            service.bookie,
+            self._codec,
+            service.usage,
+            self._send,
+            frame_size_max=service.frame_size_max,
+            park=self._park,
+            unpark=self._unpark,
+        )
         self._transport: Transport | None = None
         self._peer = "?"
         self._inbox: deque[Request] = deque()
@@ -279,7 +307,9 @@ class Connection:
     def connectionLost(self, reason: object) -> None:
         """The connection is gone. What it asked for is still done, and answered to nobody."""
         self._transport = None
-        self._dispatcher = None  # they know each other; without this the incomplete frame would wait for a collection
+        dispatcher, self._dispatcher = self._dispatcher, None  # they know each other; nothing is left to a collection
+        if dispatcher is not None:
+            dispatcher.close()
         self._outbox.clear()
         self._outbox_bytes = self._handed_bytes = 0
         self._service.partial_bytes -= self.partial_bytes
@@ -353,7 +383,8 @@ class Connection:
             self._open_reads += len(request.entry_ids)
         else:
             inbox.popleft()
-            self._open_reads += type(request) in _READS
+            if type(request) in _READS:
+                self._open_reads += _entry_count(request)
             if isinstance(request, AddBatch):
                 batches = [request]
                 while inbox and isinstance(following := inbox[0], AddBatch):
@@ -374,6 +405,20 @@ class Connection:
                 )
         self._open_requests += 1
         self._dispatcher.dispatch(request)
+
+    def _park(self, request: Request) -> None:
+        """A long poll waits: it is none of our open requests meanwhile, and the reads behind it go on."""
+        self._open_requests -= 1
+        self._open_reads -= 1
+        if self._inbox or self._finishing:
+            self.pump()
+
+    def _unpark(self, request: Request) -> bool:
+        """The wait of a long poll is over, its answer follows; False when it must not bring an entry."""
+        self._open_requests += 1
+        self._open_reads += 1
+        unsent = self._outbox_bytes + self._handed_bytes
+        return self._open_reads <= self._read_slice and unsent <= self._bounds.unsent_bytes_max
 
     def _settle(self) -> None:
         """Pause or resume reading; close when all is answered and nothing more is to come."""
@@ -434,9 +479,10 @@ class Connection:
         size = sum(map(len, parts))
         request = requests[0]
         if type(request) in _READS:
-            count = len(request.entry_ids) if isinstance(request, ReadBatch) else 1
+            count = _entry_count(request)
             self._open_reads -= count
-            self._read_slice = min(max(self._bounds.unsent_bytes_max * count // max(size, 1), 1), READ_SLICE_MAX)
+            if not isinstance(request, LongPollRead | BatchRead):  # which tell little of how large single entries are
+                self._read_slice = min(max(self._bounds.unsent_bytes_max * count // max(size, 1), 1), READ_SLICE_MAX)
         if self._transport is None:
             return
         self._outbox += parts

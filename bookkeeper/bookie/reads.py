@@ -64,25 +64,61 @@ class EntryReads:
             last = self._storage.last_entry_id(ledger_id)
             if last is not None:
                 whole = [*([last] if entry_ids[0] == LAST_ENTRY else entry_ids), last]
-                self.read(ledger_id, whole, partial(self._restored, ledger_id, on_results))
+                self.read(ledger_id, whole, partial(self._restored, ledger_id, last, on_results))
                 return
             if self._storage.exists(ledger_id):
                 self._lacs.restore(ledger_id, lac_of_packet(self._storage.explicit_lac(ledger_id)))
         self.read(ledger_id, entry_ids, lambda results: on_results(results, self._lacs.get(ledger_id)))
 
-    def _restored(self, ledger_id: int, on_results: Callable[[Results, int | None], None], results: Results) -> None:
+    def _restored(
+        self, ledger_id: int, last_id: int, on_results: Callable[[Results, int | None], None], results: Results
+    ) -> None:
         last = results.pop()
+        self._restore(
+            ledger_id, last_id, last, lambda lac: on_results(results, None if isinstance(lac, Status) else lac)
+        )
+
+    def known_lac(self, ledger_id: int, on_lac: Callable[[int | Status], None]) -> None:
+        """The known LAC (-1: none), found again if it was forgotten; NO_LEDGER, or why it cannot be told.
+
+        The ledger's state must be loaded. Raises StorageError.
+        """
+        known = self._lacs.get(ledger_id)
+        if known is not None:
+            on_lac(known)
+            return
+        if not self._storage.exists(ledger_id):
+            on_lac(Status.NO_LEDGER)
+            return
+        last_id = self._storage.last_entry_id(ledger_id)
+        if last_id is None:
+            lac = lac_of_packet(self._storage.explicit_lac(ledger_id))
+            self._lacs.restore(ledger_id, lac)
+            on_lac(lac)
+            return
+        self.read(ledger_id, [last_id], lambda results: self._restore(ledger_id, last_id, results[0], on_lac))
+
+    def _restore(
+        self, ledger_id: int, last_id: int, last: bytes | Status, on_lac: Callable[[int | Status], None]
+    ) -> None:
+        """Note the LAC as found in the explicit LAC and in `last`, read as the entry `last_id`."""
         if isinstance(last, Status):
-            on_results(results, None)
+            on_lac(Status.IO_ERROR if last in (Status.NO_ENTRY, Status.NO_LEDGER) else last)
             return
         try:
+            if self._storage.last_entry_id(ledger_id) != last_id:
+                # A LAC that arrived while the disk was read was not noted: the new last entry, in memory, has it.
+                self.known_lac(ledger_id, on_lac)
+                return
             explicit = lac_of_packet(self._storage.explicit_lac(ledger_id))
         except StorageError as error:
-            log.error("The explicit LAC of ledger {ledger_id} is unreadable: {error}", ledger_id=ledger_id, error=error)
-            on_results(results, None)
+            log.error("The LAC of ledger {ledger_id} is unreadable: {error}", ledger_id=ledger_id, error=error)
+            on_lac(Status.IO_ERROR)
             return
         self._lacs.restore(ledger_id, max(explicit, lac_of_body(last)))
-        on_results(results, self._lacs.get(ledger_id))
+        known = self._lacs.get(ledger_id)
+        assert known is not None
+        on_lac(known)
 
     def _read_cold(self, ledger_id: int, entry_ids: Sequence[int], on_results: OnResults) -> None:
         count = len(entry_ids)

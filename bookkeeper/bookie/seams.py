@@ -39,7 +39,8 @@ class EntryStorage(Protocol):
         """Store batches[start:] up to the first that needs a decision; return where that is (the end: none does).
 
         Ledgers that are `shut` need one. None is needed where the ledger is loaded and not fenced, the key is its own
-        and journaled by this process, and the ids ascend from above the last one held.
+        and journaled by this process, the ids ascend from above the last one held, and the batch is neither a recovery
+        nor deferred.
         """
 
     def all_new(self, ledger_id: int, entry_ids: Sequence[int]) -> bool:
@@ -50,6 +51,12 @@ class EntryStorage(Protocol):
 
     def read_cold(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status]:
         """As `read`, from the disk where need be. Thread: read worker."""
+
+    def held_cold(self, ledger_id: int, first: int, stop: int) -> list[range]:
+        """The runs of entries held among the ids from `first` to `stop` - 1, ascending. Thread: read worker.
+
+        Raises StorageError where that cannot be told for certain (I-31).
+        """
 
     def exists(self, ledger_id: int) -> bool:
         """True when the ledger was ever written, fenced or given a key here."""
@@ -95,9 +102,17 @@ class EntryJournal(Protocol):
         size: int,
         on_durable: Callable[[BaseException | None], None],
         record_count: int = 1,
+        *,
+        deferred: bool = False,
     ) -> None:
         """Queue framed records, `size` bytes in all; record_count is for metrics.
 
-        `on_durable` runs once, in order, in a later turn, after the sync.
+        `on_durable` runs once, in order, in a later turn, after the sync; deferred: after the write, before the sync.
         Raises JournalFull when the queue is at its bound; nothing was queued.
+        """
+
+    def barrier(self, on_durable: Callable[[BaseException | None], None]) -> None:
+        """Have `on_durable` run, once, after the sync of everything appended before; now if that is done.
+
+        Raises JournalFull when the queue is at its bound.
         """

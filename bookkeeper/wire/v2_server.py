@@ -292,11 +292,17 @@ def read_reply(request: FenceRead, status: Status, body: bytes | None) -> bytes:
 
 def batch_read_reply(request: BatchRead, status: Status, bodies: Sequence[bytes]) -> bytes:
     """Answer to a batch read: consecutive entries from the first one asked for, none unless OK."""
-    parts = []
-    for body in bodies if status is Status.OK else ():
+    token = request.token
+    assert isinstance(token, bytes)
+    if status is not Status.OK:
+        bodies = ()
+    size = ANSWER_SIZE + len(token) - HEADER_SIZE + LENGTH_SIZE * len(bodies) + sum(map(len, bodies))
+    code = CODE_OF_STATUS[status]
+    parts = [_ANSWER.pack(size, token, code, request.ledger_id, request.first_entry_id), token[HEADER_SIZE:]]
+    for body in bodies:
         parts.append(LENGTH.pack(len(body)))
         parts.append(body)
-    return _answer(request.token, status, request.ledger_id, request.first_entry_id, b"".join(parts))
+    return b"".join(parts)
 
 
 def auth_reply(status: Status, plugin: str, payload: bytes) -> bytes:

@@ -374,6 +374,8 @@ def _fill(response: pb.Response, request: Request, code: pb.StatusCode, answer: 
         case FenceRead() | LongPollRead():
             read = response.readResponse
             read.status, read.ledgerId, read.entryId = code, request.ledger_id, request.entry_id
+            if isinstance(request, LongPollRead) and request.piggyback and answer.body is not None:
+                read.entryId = request.previous_lac + 1
             if code == pb.EOK:
                 _set(read, body=answer.body, maxLAC=answer.max_lac, lacUpdateTimestamp=answer.lac_update_ms)
         case ReadLac():

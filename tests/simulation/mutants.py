@@ -27,8 +27,10 @@ def answer_before_the_sync() -> Iterator[None]:
         size: int,
         on_durable: Callable[[BaseException | None], None],
         record_count: int = 1,
+        *,
+        deferred: bool = False,
     ) -> None:
-        append(self, parts, size, lambda _error: None, record_count)
+        append(self, parts, size, lambda _error: None, record_count, deferred=deferred)
         self._clock.callLater(0.0, on_durable, None)
 
     with mock.patch.object(Journal, "append", hasty):
@@ -51,7 +53,7 @@ def recovery_ends_on_one_negative() -> Iterator[None]:
 @contextmanager
 def fence_not_durable() -> Iterator[None]:
     """I-23: a fencing request is answered although the fence is only in memory, and it never reaches the journal."""
-    from bookkeeper.bookie import bookie as module
+    from bookkeeper.bookie import read_requests as module
 
     def unwritten(self: LedgerAccess, ledger_id: int, call: Callable[[], None]) -> None:
         call()

@@ -16,6 +16,7 @@ from twisted.internet.task import Clock
 from bookkeeper.bookie.bookie import Bookie, BookieBounds
 from bookkeeper.bookie.known_lac import lac_of_packet
 from bookkeeper.bookie.mode import ModeSwitch
+from bookkeeper.bookie.storage.held import runs_of
 from bookkeeper.errors import JournalFull
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import Status
@@ -73,6 +74,7 @@ class FakeStorage:
             if (
                 self.error is not None
                 or batch.recovery
+                or batch.deferred_sync
                 or batch.ledger_id in shut
                 or batch.ledger_id in self.cold_ledgers
                 or batch.ledger_id in self.fenced
@@ -98,6 +100,12 @@ class FakeStorage:
             raise self.cold_error
         absent = Status.NO_ENTRY if self.exists(ledger_id) else Status.NO_LEDGER
         return [self.entries.get(ledger_id, {}).get(entry_id, absent) for entry_id in entry_ids]
+
+    def held_cold(self, ledger_id: int, first: int, stop: int) -> list[range]:
+        if self.cold_error is not None:
+            raise self.cold_error
+        held = self.entries.get(ledger_id, {})
+        return runs_of(bytes(entry_id in held for entry_id in range(first, stop)), first)
 
     def exists(self, ledger_id: int) -> bool:
         return ledger_id in self.keys or ledger_id in self.entries
@@ -141,6 +149,7 @@ class FakeJournal:
         self.queued: list[bytes] = []
         self.pending_bytes = 0
         self._waiting: deque[Callable[[BaseException | None], None]] = deque()
+        self._deferred: deque[Callable[[BaseException | None], None]] = deque()
 
     def append(
         self,
@@ -148,6 +157,8 @@ class FakeJournal:
         size: int,
         on_durable: Callable[[BaseException | None], None],
         record_count: int = 1,
+        *,
+        deferred: bool = False,
     ) -> None:
         if self.full:
             raise JournalFull("the journal is full")
@@ -155,10 +166,25 @@ class FakeJournal:
         assert len(data) == size
         self.queued += split_records(data)
         self.pending_bytes += size
-        self._waiting.append(on_durable)
+        (self._deferred if deferred else self._waiting).append(on_durable)
+
+    def barrier(self, on_durable: Callable[[BaseException | None], None]) -> None:
+        if self.full:
+            raise JournalFull("the journal is full")
+        if self.queued:
+            self._waiting.append(on_durable)
+        else:
+            on_durable(None)
+
+    def write(self) -> None:
+        """Everything queued is in the file, nothing more of it is durable."""
+        deferred, self._deferred = self._deferred, deque()
+        for on_durable in deferred:
+            on_durable(None)
 
     def sync(self) -> None:
-        """One group commit: everything queued is durable, and told so in order."""
+        """One group commit: everything queued is written, then durable, and told so in order."""
+        self.write()
         waiting, self._waiting = self._waiting, deque()
         self.durable += self.queued
         self.queued, self.pending_bytes = [], 0
@@ -167,7 +193,8 @@ class FakeJournal:
 
     def fail(self, error: BaseException) -> None:
         """The sync failed; what was queued is lost."""
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._waiting = [*self._deferred, *self._waiting], deque()
+        self._deferred = deque()
         self.queued = []
         for on_durable in waiting:
             on_durable(error)

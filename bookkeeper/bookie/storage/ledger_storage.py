@@ -20,6 +20,7 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.entry_log import EntryLogs
+from bookkeeper.bookie.storage.held import held_runs
 from bookkeeper.bookie.storage.index_files import IndexFiles
 from bookkeeper.bookie.storage.index_flush import IndexFlusher
 from bookkeeper.bookie.storage.index_format import (
@@ -138,8 +139,9 @@ class LedgerStorage:
         """Store batches[start:] up to the first that is not plain; return where that is. Thread: reactor.
 
         Plain: the ledger is not among the `shut`, its state is in memory, its key is the one presented and journaled
-        by this process, it is not fenced, and the ids ascend from above its last entry. Everything else, errors
-        included, is for whoever decides batches one by one. What is stored here is as after `add`.
+        by this process, it is not fenced, the ids ascend from above its last entry, and the batch is neither a recovery
+        nor deferred. Everything else, errors included, is for whoever decides batches one by one. What is stored here
+        is as after `add`.
         """
         if self.failure is not None:
             return start
@@ -156,6 +158,7 @@ class LedgerStorage:
                 or state.fenced
                 or not state.key_journaled
                 or batch.recovery
+                or batch.deferred_sync
                 or entry_ids[0] <= state.last_entry_id
                 or not compare_digest(state.master_key or b"", batch.master_key)
                 or not (len(entry_ids) == 1 or all(map(lt, entry_ids, entry_ids[1:])))
@@ -241,6 +244,16 @@ class LedgerStorage:
                 break
             results = self._look_up(ledger_id, entry_ids, wait=True)  # the ledger was evicted meanwhile
         return [Status.IO_ERROR if result is None else result for result in results]
+
+    def held_cold(self, ledger_id: int, first: int, stop: int) -> list[range]:
+        """The runs of entries held among the ids from `first` to `stop` - 1, ascending. Thread: read worker.
+
+        Raises StorageError where that cannot be told for certain (I-31).
+        """
+        self._check_usable()
+        with self._tables_lock:
+            tables = (self._active, *self._snapshots)
+        return held_runs(self._cache, tables, ledger_id, first, stop)
 
     def _look_up(self, ledger_id: int, entry_ids: Sequence[int], *, wait: bool) -> Results:
         try:
