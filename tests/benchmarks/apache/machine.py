@@ -40,7 +40,7 @@ def settings(plan: Plan) -> dict[str, str]:
         "Apache": f"4.18.0, SortedLedgerStorage (its default); every JVM, the client's too: {' '.join(JVM_OPTIONS)}",
         "Apache's client": "asyncAddEntry with a callback an entry, refilled from the callback; readAsync, "
         "batchReadAsync; throttle=0, otherwise its defaults",
-        "our client": "append_nowait with a callback an entry, refilled from the callback; read, batch_read; "
+        "our client": "append_nowait with a callback an entry, refilled from the callback; read, read_batch; "
         "windowBytesMax and connectionBytesMax 256 MiB, otherwise its defaults",
         "ratios": "ours/Apache within a round, median (least-most) of quiet rounds; [..]: none was quiet",
     }

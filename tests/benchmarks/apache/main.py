@@ -23,7 +23,15 @@ import time
 from pathlib import Path
 
 from tests.benchmarks.apache.machine import IN_MEMORY, code_id, machine_facts, settings
-from tests.benchmarks.apache.plan import NothingChosen, Plan, Round, chosen_cells, seconds_of
+from tests.benchmarks.apache.plan import (
+    NothingChosen,
+    Plan,
+    Round,
+    bytes_to_start,
+    chosen_cells,
+    reserve_bytes,
+    seconds_of,
+)
 from tests.benchmarks.apache.processes import CACHE, NoApache, find_genuine, mount_of
 from tests.benchmarks.apache.records import Record, Records, load, next_attempt
 from tests.benchmarks.apache.report import render
@@ -120,13 +128,17 @@ def _run(options: argparse.Namespace) -> int:
     device, kind = mount_of(parent)
     if kind in IN_MEMORY:
         raise Refused(f"{parent} is in memory ({kind}): give a --directory on a disk")
+    usage = shutil.disk_usage(parent)
+    needed = bytes_to_start(plan, rounds) + reserve_bytes(usage.total)
+    if usage.free < needed:
+        raise DiskTooFull(f"{parent} has {usage.free / 1e9:.0f} GB free and needs {needed / 1e9:.0f} GB")
     genuine = find_genuine()
     facts = machine_facts(genuine, parent)
     recorded = {"cells": options.cells, "repetitions": plan.repetitions, "seconds": plan.seconds, "code": code_id()}
     records.add({"kind": "run", "id": run_id, "machine": facts, "settings": settings(plan), "plan": recorded})
-    free = shutil.disk_usage(parent).free
     print(f"{'; '.join(f'{key} {value}' for key, value in facts.items())}")
-    print(f"run {run_id}: {records.path}; both write to {device} ({kind}), {free / 1e9:.0f} GB free")
+    space = f"{usage.free / 1e9:.0f} GB free, at least {needed / 1e9:.0f} needed"
+    print(f"run {run_id}: {records.path}; both write to {device} ({kind}): {space}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     directory = Path(tempfile.mkdtemp(prefix=f"data-{os.getpid()}-", dir=parent)) / "run"
     left = len(rounds)

@@ -9,7 +9,7 @@
 
 Writes use `append_nowait` with a callback per entry, as Apache's client is driven through `asyncAddEntry`: what is
 acknowledged is replaced at once, from its callback, by the same payload. Reads use `ReadHandle.read`, a Deferred per
-range; batch reads `ReadHandle.batch_read`. Settings are the defaults but for windows that hold what is outstanding.
+range; batch reads `ReadHandle.read_batch`. Settings are the defaults but for windows that hold what is outstanding.
 
 Thread: reactor; commands are read in a thread of the pool, and none is read while one is carried out.
 """
@@ -146,7 +146,7 @@ class Reads(Window):
         self._next = first + size if first + 2 * size - 1 <= self._handle.last_add_confirmed else 0
         self._running += 1
         if self._batch:
-            answer = self._handle.batch_read(first, size)
+            answer = self._handle.read_batch(first, size)
         else:
             answer = self._handle.read(first, first + size - 1)
         answer.addCallback(self._on_read, now).addErrback(self.failed)

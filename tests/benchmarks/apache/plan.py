@@ -294,3 +294,18 @@ def preparation_bytes(plan: Plan, size: int) -> int:
     writing = sum(warm_up.seconds for warm_up in plan.warm_ups(size) if warm_up.cell.kind == "write")
     entries = ADDS_PER_S_MAX[size] * writing * USUAL_SHARE + READ_ENTRIES[size] * 2 * len(plan.clusters)
     return int(entries * entry_bytes(size)) + (1 << 30)
+
+
+RESERVE_BYTES = 8 << 30
+RESERVE_SHARE = 0.03
+"""Of the disk: Apache's bookies become read-only on a disk that is 99 % full (our setting here; 95 % by default)."""
+
+
+def reserve_bytes(total: int) -> int:
+    """What must stay free on a disk of this size."""
+    return max(RESERVE_BYTES, int(total * RESERVE_SHARE))
+
+
+def bytes_to_start(plan: Plan, rounds: Sequence[Round]) -> int:
+    """Free space without which the run would have to stop, above the reserve: directories are renewed as they fill."""
+    return max((preparation_bytes(plan, each.cell.size) + bytes_max(each, plan.seconds) for each in rounds), default=0)

@@ -134,21 +134,22 @@ def rate_rows(found: Iterable[CellResult]) -> list[list[str]]:
     rows = []
     for result in found:
         goal, tuned = targets.rate_goal(result.cell), targets.tuned_goal(result.cell)
-        rows.append(
-            [
-                result.cell.name,
-                number(result.figure("ours", "per_s")),
-                number(result.figure("apache", "per_s")),
-                _ratio_text(result, "per_s"),
-                _goal_text(goal),
-                result.verdict(goal, result.ratio("per_s")),
+        row = [
+            result.cell.name,
+            number(result.figure("ours", "per_s")),
+            number(result.figure("apache", "per_s")),
+            _ratio_text(result, "per_s"),
+            _goal_text(goal),
+            result.verdict(goal, result.ratio("per_s")),
+        ]
+        if result.cell.kind == "write":
+            row += [
                 number(result.figure("tuned", "per_s")),
                 _ratio_text(result, "per_s", "ours", "tuned"),
                 _goal_text(tuned),
                 result.verdict(tuned, result.ratio("per_s", "ours", "tuned")),
-                _quiet_text(result),
             ]
-        )
+        rows.append([*row, _quiet_text(result)])
     return rows
 
 
@@ -290,7 +291,9 @@ def memory_verdicts(records: Sequence[Record]) -> list[str]:
     return lines
 
 
-RATES = ("cell", "ours/s", "Apache/s", "ratio", "target, floor", "verdict", "tuned/s", "ratio", "target", "verdict")
+_RATES = ("cell", "ours/s", "Apache/s", "ratio", "target, floor", "verdict")
+WRITES = (*_RATES, "tuned/s", "ratio", "target", "verdict", "quiet")
+READS = (*_RATES, "quiet")
 LATENCIES = ("cell", "ours p50/p99", "Apache", "tuned", "p50 ratio", "p99 ratio", "target", "verdict")
 _CPU = ("Apache", "ratio", "target", "verdict")
 CPU = ("cell", "client ours", *_CPU, "bookies ours", *_CPU, "adds/flush ours", "Apache")
@@ -307,8 +310,8 @@ def render(records: Sequence[Record]) -> str:
     loads = by_kind["write"] + by_kind["read"]
     lines = _heading([record for record in records if record["kind"] == "run"])
     sections: list[tuple[str, Sequence[str], Callable[[], list[list[str]]]]] = [
-        ("Adds per second", (*RATES, "quiet"), lambda: rate_rows(by_kind["write"])),
-        ("Entries read per second", (*RATES, "quiet"), lambda: rate_rows(by_kind["read"])),
+        ("Adds per second", WRITES, lambda: rate_rows(by_kind["write"])),
+        ("Entries read per second", READS, lambda: rate_rows(by_kind["read"])),
         ("Latency, ms: from sending to the callback; reads: a range", LATENCIES, lambda: latency_rows(loads)),
         ("CPU, us per entry: the client; its three bookies together", CPU, lambda: cpu_rows(loads)),
         ("Crossed pairs; the ratio is to Apache's client on Apache's bookies", CROSSED, lambda: crossed_rows(loads)),

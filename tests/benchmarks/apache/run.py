@@ -28,6 +28,7 @@ from tests.benchmarks.apache.plan import (
     Side,
     bytes_max,
     preparation_bytes,
+    reserve_bytes,
 )
 from tests.benchmarks.apache.processes import (
     Cluster,
@@ -39,10 +40,6 @@ from tests.benchmarks.apache.processes import (
 )
 from tests.benchmarks.apache.quiet import OTHERS_SHARE_MAX, others_share, read_cpu_times, resident_bytes
 from tests.benchmarks.apache.records import Record, Records, next_attempt
-
-RESERVE_BYTES = 8 << 30
-RESERVE_SHARE = 0.03
-"""Of the disk: Apache's bookies become read-only on a disk that is 99 % full (our setting here; 95 % by default)."""
 
 WRITE_BACK_TIMEOUT_S = 60.0
 CORES = os.cpu_count() or 1
@@ -183,8 +180,7 @@ class Bench:
             self._ready.add(size)
 
     def _needed_bytes(self, each: Round) -> int:
-        total = shutil.disk_usage(self._directory).total
-        return max(RESERVE_BYTES, int(total * RESERVE_SHARE)) + bytes_max(each, self._plan.seconds)
+        return reserve_bytes(shutil.disk_usage(self._directory).total) + bytes_max(each, self._plan.seconds)
 
     def _free_bytes(self) -> int:
         return shutil.disk_usage(self._directory).free

@@ -10,9 +10,11 @@ from tests.benchmarks.apache.plan import (
     NothingChosen,
     Plan,
     bytes_max,
+    bytes_to_start,
     chosen_cells,
     default_cells,
     preparation_bytes,
+    reserve_bytes,
     rotated,
     seconds_of,
     warm_ups,
@@ -117,3 +119,17 @@ def test_disk_space_grows_with_the_entries_and_reads_need_none() -> None:
     assert bytes_max(by_name["write:10240x1000:v2"], 4.0) > bytes_max(small["write:128x5000:v2"], 4.0)
     assert bytes_max(by_name["read:10240:single:v2"], 4.0) == 0
     assert preparation_bytes(WHOLE, 10240) > preparation_bytes(WHOLE, 128) > preparation_bytes(WHOLE, 0)
+
+
+def test_the_disk_must_hold_the_largest_step_and_not_the_whole_run() -> None:
+    rounds = list(WHOLE.all_rounds())
+    needed = bytes_to_start(WHOLE, rounds)
+    assert needed == max(
+        preparation_bytes(WHOLE, each.cell.size) + bytes_max(each, WHOLE.seconds) for each in WHOLE.rounds(10240)
+    )
+    assert needed < sum(bytes_max(each, WHOLE.seconds) for each in rounds)
+    assert bytes_to_start(WHOLE, []) == 0
+
+
+def test_a_share_of_a_large_disk_stays_free() -> None:
+    assert reserve_bytes(1 << 40) > reserve_bytes(1 << 30) == reserve_bytes(1 << 31)
