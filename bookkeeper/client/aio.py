@@ -171,6 +171,10 @@ class BookKeeper:
         """Disk space of one bookie."""
         return await _future(self._client.bookie_info(bookie_id))
 
+    async def list_entries(self, ledger_id: int, bookie_id: str) -> list[range]:
+        """Which entries of a ledger one bookie holds: ascending, disjoint ranges."""
+        return await _future(self._client.list_entries(ledger_id, bookie_id))
+
     async def close(self) -> None:
         """End all connections; pending operations fail with ClientClosed. Ledgers being written stay open."""
         try:
@@ -362,6 +366,10 @@ class AsyncReadHandle:
     async def read(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
         """Entries first..last, both included."""
         return await _future(self._handle.read(first_entry_id, last_entry_id))
+
+    async def read_batch(self, first_entry_id: int, count_max: int = 0, size_max: int = 0) -> list[Entry]:
+        """Entries from `first` on, as many as come in one go; see `ReadHandle.read_batch`."""
+        return await _future(self._handle.read_batch(first_entry_id, count_max, size_max))
 
     async def read_unconfirmed(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
         """The same without regard to what is confirmed."""

@@ -180,6 +180,10 @@ class BlockingBookKeeper:
         """Disk space of one bookie."""
         return self._crossing.run(lambda: self._client.bookie_info(bookie_id))
 
+    def list_entries(self, ledger_id: int, bookie_id: str) -> list[range]:
+        """Which entries of a ledger one bookie holds: ascending, disjoint ranges."""
+        return self._crossing.run(lambda: self._client.list_entries(ledger_id, bookie_id))
+
     def close(self) -> None:
         """End all connections and the thread. Ledgers being written stay open. Harmless when repeated."""
         if self._closed:
@@ -338,6 +342,10 @@ class BlockingReadHandle:
     def read(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
         """Entries first..last, both included."""
         return self._crossing.run(lambda: self._handle.read(first_entry_id, last_entry_id))
+
+    def read_batch(self, first_entry_id: int, count_max: int = 0, size_max: int = 0) -> list[Entry]:
+        """Entries from `first` on, as many as come in one go; see `ReadHandle.read_batch`."""
+        return self._crossing.run(lambda: self._handle.read_batch(first_entry_id, count_max, size_max))
 
     def read_unconfirmed(self, first_entry_id: int, last_entry_id: int) -> list[Entry]:
         """The same without regard to what is confirmed."""

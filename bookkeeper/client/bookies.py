@@ -134,19 +134,21 @@ class BookieChannels:
 
     def __init__(self, make: Callable[[BookieId, int], BookieChannel], clock: Clock, *, idle_s: float) -> None:
         self._make, self._clock, self._idle_s = make, clock, idle_s
-        self._channels: dict[tuple[BookieId, int, bool], BookieChannel] = {}
+        self._channels: dict[tuple[BookieId, int, bool, bool], BookieChannel] = {}
         self._kept: dict[BookieChannel, set[object]] = {}
         self.full: set[BookieChannel] = set()  # all that are full, and perhaps some that are not any more
         self._sweep: Timer | None = None
 
-    def get(self, bookie_id: BookieId, version: int, *, apart: bool = False) -> BookieChannel:
+    def get(self, bookie_id: BookieId, version: int, *, apart: bool = False, trial: bool = False) -> BookieChannel:
         """The channel; made at first need, connected when something is sent.
 
-        apart: a second one, for the recovery of a ledger that this very client wrote.
+        apart: a second one, for the recovery of a ledger that this very client wrote. trial: another one, for what an
+        old bookie may end the connection on, which is no failure.
         """
-        channel = self._channels.get((bookie_id, version, apart))
+        channel = self._channels.get((bookie_id, version, apart, trial))
         if channel is None:
-            channel = self._channels[(bookie_id, version, apart)] = self._make(bookie_id, version)
+            channel = self._channels[(bookie_id, version, apart, trial)] = self._make(bookie_id, version)
+            channel.quarantines = not trial
             if self._sweep is None:
                 self._sweep = self._clock.callLater(self._idle_s / 2, self._close_idle)
         return channel

@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from bookkeeper.client.advanced_writer import AdvancedWriteHandle
 from bookkeeper.client.context import ClientContext
 from bookkeeper.client.disk_space import BookieInfo, ask_disk_space
+from bookkeeper.client.list_entries import ask_list_of_entries
 from bookkeeper.client.placement import RackOf, choose_ensemble, one_rack
 from bookkeeper.client.reader import ReadHandle
 from bookkeeper.client.recovery import LedgerRecovery
@@ -331,6 +332,13 @@ class LedgerClient:
     def bookie_info(self, bookie_id: str) -> Deferred[BookieInfo]:
         """Disk space of one bookie. Fails with NotSupportedByBookie where it has no v3, BookieUnavailable."""
         return Deferred.fromCoroutine(ask_disk_space(self._context, BookieId(bookie_id)))
+
+    def list_entries(self, ledger_id: int, bookie_id: str) -> Deferred[list[range]]:
+        """Which entries of a ledger one bookie holds: ascending, disjoint ranges.
+
+        Fails with NoSuchLedgerOnBookie, NotSupportedByBookie where it is older than 4.10, BookieUnavailable.
+        """
+        return Deferred.fromCoroutine(ask_list_of_entries(self._context, ledger_id, BookieId(bookie_id)))
 
     @property
     def transport_writes(self) -> int:

@@ -66,6 +66,7 @@ class BookieChannel:
         self.encoder = encoder
         self.write_count = 0  # transport writes, for the figures of `perf`
         self.connect_count = 0
+        self.quarantines = True  # a connection that fails speaks against the bookie
         self._directory, self._network, self._clock, self._settings = directory, network, clock, settings
         self._security = security
         self._turn = flush
@@ -285,7 +286,8 @@ class BookieChannel:
 
     def _on_unreachable(self, error: BookieUnavailable) -> None:
         self._reach.on_unreachable(error)
-        self._directory.quarantine(self.bookie_id)
+        if self.quarantines:
+            self._directory.quarantine(self.bookie_id)
         self._lose(error)
 
     def _lose(self, error: BookKeeperError) -> None:

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.client.abilities import BookiesWithout
+from bookkeeper.client.batch_read import BatchAbility
 from bookkeeper.client.bookies import BookieChannels, BookieDirectory
 from bookkeeper.client.connection import BookieChannel
 from bookkeeper.client.disk_space import DiskSpace, ask_disk_space
@@ -61,12 +62,12 @@ class ClientContext:
         self.turn = TurnFlush(clock)
         self.directory = BookieDirectory(store.bookies, clock, quarantine_s=settings.quarantine_s)
         self.without_long_poll = BookiesWithout(self.directory.epoch)
+        self.batches = BatchAbility(self.directory.epoch, clock)
         self.version = V2 if settings.use_v2 else V3
         # One encoder per version for all connections: the frame of an entry serves all its replicas.
         self._v3_encoder: v3.RequestEncoder | None = None
-        self.encoder: codec.RequestEncoder = (
-            codec.request_encoder(2, settings.frame_size_max) if settings.use_v2 else self.v3_encoder
-        )
+        self.v2_encoder = codec.v2_encoder(settings.frame_size_max) if settings.use_v2 else None
+        self.encoder: codec.RequestEncoder = self.v2_encoder or self.v3_encoder
         self.channels = BookieChannels(self._make_channel, clock, idle_s=settings.idle_connection_s)
         self.routes = RouteTable(self.channel)
         self.deadlines = DeadlineWatch(clock)
@@ -119,6 +120,10 @@ class ClientContext:
     def v3_channel(self, bookie_id: BookieId) -> BookieChannel:
         """For what only v3 has."""
         return self.channels.get(bookie_id, V3)
+
+    def trial_channel(self, bookie_id: BookieId) -> BookieChannel:
+        """For an operation on which an old bookie ends the connection: nobody else's requests are on this one."""
+        return self.channels.get(bookie_id, self.version, trial=True)
 
     def recovery_channel(self, bookie_id: BookieId, ledger_id: LedgerId) -> BookieChannel:
         """For recovering a ledger. v2 answers name no request: a writer's late ones must not pass for a recoverer's."""

@@ -1,7 +1,8 @@
 """Reading a range of entries: drives `protocol.reads.RangeRead` over the channels.
 
-Requests to one bookie leave joined; answers are verified per batch. A replica whose answer is bad, missing or late is
-passed over for the next one; a slow one gets company after the speculative delay.
+Requests to one bookie leave joined, or ask for many entries in one answer (`batch_read`) where the ledger allows it;
+answers are verified per batch. A replica whose answer is bad, missing or late is passed over for the next one; a slow
+one gets company after the speculative delay.
 
 Members change under a reader, and the news may be late: an entry that is confirmed and that the bookies asked do not
 deliver is looked for again where newer metadata says it is (I-46). Thread: reactor.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
+from bookkeeper.client import batch_read
 from bookkeeper.errors import (
     BookieUnavailable,
     BookKeeperError,
@@ -49,16 +51,29 @@ class Entry(NamedTuple):
 
 
 class RangeReading:
-    """One read of entries first..last, both included. `result` fires with them all, or fails with a LedgerError."""
+    """One read of entries first..last, both included. `result` fires with them all, or fails with a LedgerError.
+
+    partial: content with fewer, from the first on, at least one. size_max: bytes of an answer in a batch read.
+    """
 
     def __init__(
-        self, context: ClientContext, view: LedgerView, digest: Digest, first_entry_id: int, last_entry_id: int
+        self,
+        context: ClientContext,
+        view: LedgerView,
+        digest: Digest,
+        first_entry_id: int,
+        last_entry_id: int,
+        *,
+        partial: bool = False,
+        size_max: int = batch_read.BATCH_BYTES,
     ) -> None:
         self.result: Deferred[list[Entry]] = Deferred(self._cancelled)
         self._context, self._view, self._digest = context, view, digest
         self._first, self._last = first_entry_id, last_entry_id
         self._timer: Timer | None = None
-        self._over = False
+        self._partial = partial
+        self._size_max = min(size_max, context.settings.frame_size_max)
+        self.over = False
         self._found: list[bytes] = []  # payloads from `first` on that earlier attempts read
         self._looks_left = LOOKS_MAX
         self._core = self._new_core()
@@ -67,6 +82,8 @@ class RangeReading:
         """A read of what is not found yet, where the newest metadata says it is."""
         context, view = self._context, self._view
         self._metadata = view.versioned
+        count = self._last + 1 - self._first - len(self._found)
+        self._batches = batch_read.useful(context, view.metadata, count)
         return RangeRead(
             view.metadata,
             self._first + len(self._found),
@@ -74,6 +91,7 @@ class RangeReading:
             ledger_id=view.ledger_id,
             prefer=context.reading_order,
             speculation=context.speculation,
+            turn=context.batches.next_turn() if self._batches else None,
         )
 
     def start(self) -> Deferred[list[Entry]]:
@@ -85,7 +103,7 @@ class RangeReading:
 
     def on_bodies(self, bookie_id: BookieId, entry_ids: list[int], bodies: list[bytes], max_lac: int | None) -> None:
         """Entries as a bookie holds them."""
-        if self._over:
+        if self.over:
             return
         payloads = self._digest.verify(self._view.ledger_id, entry_ids, bodies)
         if None in payloads:
@@ -102,7 +120,7 @@ class RangeReading:
 
     def on_read_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:
         """A verdict on one entry."""
-        if self._over:
+        if self.over:
             return
         if status in EXPLICIT_NEGATIVES:
             self._go_on(self._core.on_negative(bookie_id, [entry_id], status))
@@ -110,9 +128,19 @@ class RangeReading:
             why = error_of(status, bookie_id=bookie_id, ledger_id=self._view.ledger_id, entry_id=entry_id)
             self._go_on(self._core.on_unknown(bookie_id, [entry_id], why))
 
+    def on_verdict(self, bookie_id: BookieId, entry_ids: list[int], status: Status) -> None:
+        """A verdict on several."""
+        if self.over:
+            return
+        if status in EXPLICIT_NEGATIVES:
+            self._go_on(self._core.on_negative(bookie_id, entry_ids, status))
+        else:
+            why = error_of(status, bookie_id=bookie_id, ledger_id=self._view.ledger_id, entry_id=entry_ids[0])
+            self._go_on(self._core.on_unknown(bookie_id, entry_ids, why))
+
     def on_read_unknown(self, bookie_id: BookieId, entry_ids: list[int], error: BookieUnavailable) -> None:
         """No verdict."""
-        if self._over:
+        if self.over:
             return
         if self._context.closed:
             self._fail(ClientClosed(f"the client was closed while ledger {self._view.ledger_id} was being read"))
@@ -125,14 +153,25 @@ class RangeReading:
 
     def _go_on(self, requests: Sequence[ReadRequest]) -> None:
         for request in requests:
-            self._context.channel(request.bookie_id).read(self, self._view.ledger_id, request.entry_ids)
-        if self._core.done:
+            self._ask(request)
+        if self._partial and not self._core.done:
+            self._found += self._core.take()
+        if self._partial and self._found:
+            self._deliver(self._found)
+        elif self._core.done:
             self._finish()
         elif self._timer is None:
             due = self._core.next_speculation
             if due is not None:
                 delay_s = max(0.0, due - self._context.clock.seconds())
                 self._timer = self._context.clock.callLater(delay_s, self._speculate)
+
+    def _ask(self, request: ReadRequest) -> None:
+        ledger_id = self._view.ledger_id
+        if self._batches:
+            batch_read.ask(self._context, self, ledger_id, request.bookie_id, request.entry_ids, self._size_max)
+        else:
+            self._context.channel(request.bookie_id).read(self, ledger_id, request.entry_ids)
 
     def _speculate(self) -> None:
         self._timer = None
@@ -153,8 +192,11 @@ class RangeReading:
                 )
             )
             return
+        self._deliver(payloads)
+
+    def _deliver(self, payloads: list[bytes]) -> None:
         self._end()
-        self.result.callback(list(map(Entry, range(self._first, self._last + 1), payloads)))
+        self.result.callback(list(map(Entry, range(self._first, self._first + len(payloads)), payloads)))
 
     def _look_again(self, error: BookKeeperError) -> None:
         """Fail, unless the members may have changed: then read the rest from the new ones."""
@@ -191,7 +233,7 @@ class RangeReading:
             error = ClientClosed(f"the client was closed while ledger {view.ledger_id} was being read")
         else:
             view.adopt(found)
-        if self._over:
+        if self.over:
             return
         if self._moved(self._first + len(self._found)):
             self._look_again(error)
@@ -203,7 +245,7 @@ class RangeReading:
         self.result.errback(error)
 
     def _end(self) -> None:
-        self._over = True
+        self.over = True
         self._found = []  # the connection remembers this read until its deadline: not with the payloads
         self._stop_timer()
 

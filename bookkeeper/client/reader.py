@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Self
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from bookkeeper.client.batch_read import useful
 from bookkeeper.client.lac_read import LacReading
 from bookkeeper.client.long_poll import ConfirmedAndEntry, LongPollReading
 from bookkeeper.client.range_read import Entry, RangeReading
-from bookkeeper.client.streaming import EntryStream, LedgerTail
+from bookkeeper.client.streaming import FIRST_BATCH, EntryStream, LedgerTail
 from bookkeeper.client.view import LedgerView
 from bookkeeper.errors import (
     BookKeeperError,
@@ -44,6 +45,9 @@ __all__ = ["ConfirmedAndEntry", "Entry", "ReadHandle"]
 
 WAIT_MAX_S = 86_400
 """Longest wait for an entry, in seconds."""
+
+BATCH_ENTRIES_MAX = 10_000
+"""Entries of one `read_batch`, however small."""
 
 READ_AT_ONCE_MAX = 1000
 """Entries of one `read` or `read_unconfirmed` asked for at once; a longer range is read in parts."""
@@ -146,6 +150,40 @@ class ReadHandle:
         if self.closed:
             self._check_confirmed(first_entry_id, last_entry_id)
         return entries
+
+    def read_batch(self, first_entry_id: int, count_max: int = 0, size_max: int = 0) -> Deferred[list[Entry]]:
+        """Entries from `first` on, as many as come in one go: at least one, and perhaps fewer than asked for.
+
+        count_max, size_max: bounds of their number and of their bytes; 0 for as many as fit a frame. The first entry
+        comes whatever its size. Where the ledger or its bookies do not allow batch reads the entries are read one by
+        one, within the same bounds. Fails as `read` does.
+        """
+        try:
+            self._check_range(first_entry_id, first_entry_id)
+            self._check_confirmed(first_entry_id, first_entry_id)
+            if count_max < 0 or size_max < 0:
+                raise InvalidArgument(
+                    f"ledger {self.ledger_id}: count_max {count_max}, size_max {size_max}: 0 stands for no limit"
+                )
+        except BookKeeperError as error:
+            return fail(error)
+        frame_size_max = self.settings.frame_size_max
+        size_max = size_max if 0 < size_max <= frame_size_max else frame_size_max
+        last = min(self.last_add_confirmed, first_entry_id + (count_max or BATCH_ENTRIES_MAX) - 1)
+        last = min(last, first_entry_id + BATCH_ENTRIES_MAX - 1)
+        for fragment in self.metadata.fragments:
+            if fragment.first_entry_id > first_entry_id:  # its bookies are others
+                last = min(last, fragment.first_entry_id - 1)
+                break
+        batches = useful(self._context, self.metadata, last + 1 - first_entry_id)
+        if not batches:
+            mean = self.mean_entry_size
+            count = FIRST_BATCH if mean is None else max(1, min(READ_AT_ONCE_MAX, int(size_max / max(1.0, mean))))
+            last = min(last, first_entry_id + count - 1)
+        reading = RangeReading(
+            self._context, self._view, self._digest, first_entry_id, last, partial=batches, size_max=size_max
+        )
+        return reading.start().addCallback(_within, size_max)
 
     def read_last(self) -> Deferred[Entry]:
         """The last entry confirmed. Fails with NoSuchEntry when the ledger is empty."""
@@ -356,3 +394,13 @@ class ReadHandle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _within(entries: list[Entry], size_max: int) -> list[Entry]:
+    """As many of the entries as have `size_max` bytes together; the first in any case."""
+    size = 0
+    for count, entry in enumerate(entries):
+        size += len(entry.payload)
+        if size > size_max and count:
+            return entries[:count]
+    return entries

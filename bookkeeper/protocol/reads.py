@@ -74,7 +74,7 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Entries from `first` on with one ensemble; orders[e % E]: the replicas of entry e in the order to ask them."""
+    """Entries from `first` on with one ensemble; orders[e % len]: the replicas of entry e in the order to ask them."""
 
     first: int
     last: int
@@ -91,6 +91,9 @@ class RangeRead(Generic[V]):
     Values are whatever the driver makes of a verified body; None says that the body failed its digest (I-44). Memory
     is bounded by the range: to stream a ledger, the driver reads one sub-range after the other. Answers that fail are
     kept, at most Qw per entry, for the error message.
+
+    turn: None, and each entry is asked by its own write set, so that all bookies share the work; else (E = Qw only)
+    all by the write set that begins at this place, so that one bookie is asked for consecutive entries.
     """
 
     def __init__(
@@ -103,7 +106,9 @@ class RangeRead(Generic[V]):
         mode: ReadMode = ReadMode.ORDINARY,
         prefer: Prefer | None = None,
         speculation: Speculation | None = None,
+        turn: int | None = None,
     ) -> None:
+        assert turn is None or metadata.ensemble_size == metadata.write_quorum, "one bookie cannot hold every entry"
         assert 0 <= first_entry_id <= last_entry_id, f"a read of entries {first_entry_id} to {last_entry_id}"
         self._ledger_id = ledger_id
         self._first = first_entry_id
@@ -111,7 +116,7 @@ class RangeRead(Generic[V]):
         self._mode = mode
         self._write_quorum = metadata.write_quorum
         self._negatives_needed = metadata.write_quorum - metadata.ack_quorum + 1
-        self._stretches = _stretches(metadata, first_entry_id, last_entry_id, prefer)
+        self._stretches = _stretches(metadata, first_entry_id, last_entry_id, prefer, turn)
         self._stretch_starts = [stretch.first for stretch in self._stretches]
         # All by entry id - first. 0 <= taken <= count; entries below taken are PRESENT and their values are gone.
         self._outcomes = bytearray(count)
@@ -134,10 +139,10 @@ class RangeRead(Generic[V]):
             self._next_speculation = now + self._delay_s
         requests: dict[BookieId, list[int]] = {}
         for stretch in self._stretches:
-            ensemble_size = len(stretch.orders)
-            for entry_id in range(stretch.first, min(stretch.first + ensemble_size, stretch.last + 1)):
-                held = requests.setdefault(stretch.orders[entry_id % ensemble_size][0], [])
-                held.extend(range(entry_id, stretch.last + 1, ensemble_size))
+            orders = len(stretch.orders)
+            for entry_id in range(stretch.first, min(stretch.first + orders, stretch.last + 1)):
+                held = requests.setdefault(stretch.orders[entry_id % orders][0], [])
+                held.extend(range(entry_id, stretch.last + 1, orders))
         self._asked = [1] * self._count
         self._open = [1] * self._count
         return [ReadRequest(bookie_id, sorted(entry_ids)) for bookie_id, entry_ids in requests.items()]
@@ -330,7 +335,9 @@ def _requests(entries_of: dict[BookieId, list[int]]) -> list[ReadRequest]:
     return [ReadRequest(bookie_id, entry_ids) for bookie_id, entry_ids in entries_of.items()]
 
 
-def _stretches(metadata: LedgerMetadata, first: int, last: int, prefer: Prefer | None) -> list[_Stretch]:
+def _stretches(
+    metadata: LedgerMetadata, first: int, last: int, prefer: Prefer | None, turn: int | None
+) -> list[_Stretch]:
     """The parts of first..last, one per fragment that has entries of it."""
     starts = [fragment.first_entry_id for fragment in metadata.fragments]
     ends = [*starts[1:], last + 1]
@@ -339,7 +346,7 @@ def _stretches(metadata: LedgerMetadata, first: int, last: int, prefer: Prefer |
         if fragment.first_entry_id > last or end <= first:
             continue
         orders = []
-        for start in range(metadata.ensemble_size):
+        for start in range(metadata.ensemble_size) if turn is None else (turn % metadata.ensemble_size,):
             indexes = write_set(start, metadata.ensemble_size, metadata.write_quorum)
             replicas = tuple(fragment.ensemble[index] for index in indexes)
             order = tuple(prefer(replicas)) if prefer is not None else replicas
