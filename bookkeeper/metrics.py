@@ -74,6 +74,10 @@ _TABLE = (
     _counter("bookkeeper_server_REPLY_WRITES", "Writes to sockets; each carries the answers of a whole batch."),
     _counter("bookkeeper_server_REPLY_BYTES", "Bytes of answers written to sockets."),
     _counter("bookkeeper_server_PROTOCOL_ERRORS", "Connections closed because of what they sent."),
+    _counter("bookkeeper_server_TLS_CONNECTIONS", "Connections that were secured with TLS."),
+    _counter("bookkeeper_server_TLS_FAILURES", "TLS handshakes that failed, and connections that TLS ended."),
+    _counter("bookkeeper_server_AUTH_FAILURES", "Credentials, or plug-ins, that were refused."),
+    _counter("bookkeeper_server_UNAUTHORIZED_REQUESTS", "Requests refused before TLS or authentication."),
     _counter("bookkeeper_server_READING_PAUSED", "Times a connection was read no further until something drained."),
     # --- bookie
     _gauge("bookie_SERVER_STATUS", "1 writable, 0 read-only, -1 not registered."),

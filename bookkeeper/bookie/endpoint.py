@@ -18,13 +18,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.dispatch import Dispatcher
+from bookkeeper.bookie.entrance import Entrance
 from bookkeeper.bookie.meters import ConnectionMeters
+from bookkeeper.bookie.security import BookieSecurity
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.logs import LogLimit
 from bookkeeper.metrics import Metrics
@@ -42,6 +44,9 @@ from bookkeeper.wire.messages import (
     Request,
     WriteLac,
 )
+
+if TYPE_CHECKING:
+    from bookkeeper.tls import TlsCredentials, TlsLayer
 
 log = Logger()
 
@@ -101,7 +106,9 @@ class BookieService:
         *,
         frame_size_max: int = FRAME_SIZE_MAX_DEFAULT,
         metrics: Metrics | None = None,
+        security: BookieSecurity | None = None,
     ) -> None:
+        self.security = security
         self.bookie = bookie
         self.clock = clock
         self.usage = usage
@@ -246,6 +253,8 @@ class Connection:
             unpark=self._unpark,
         )
         self._transport: Transport | None = None
+        self._tls: TlsLayer | None = None
+        self._entrance: Entrance | None = None  # until the first request passes, if something is asked before it
         self._peer = "?"
         self._inbox: deque[Request] = deque()
         self._outbox: list[bytes] = []
@@ -277,7 +286,7 @@ class Connection:
         """The connection is up."""
         self._peer = _name_of(transport.getPeer())
         if not self._service.admit(self):
-            self._warn(
+            self.warn(
                 "too many connections",
                 "Refused a connection from {peer}: {count} are open, which is the limit. Close some or raise it.",
                 count=self._service.connection_count,
@@ -286,11 +295,16 @@ class Connection:
             return
         self._transport = transport
         transport.registerProducer(self, True)
+        service = self._service
+        if service.security is not None and (gate := service.security.gate(self._peer)) is not None:
+            self._entrance = Entrance(self, service.security, gate, service.clock, service.meters)
 
     def dataReceived(self, data: bytes) -> None:
         """Some bytes arrived."""
         if self._transport is None or self._finishing or self._stopped:
             return
+        if self._tls is not None:
+            data = self._decrypt(self._tls, data)
         service = self._service
         service.chunks_received += 1
         self.heard_at = service.chunks_received
@@ -299,14 +313,17 @@ class Connection:
         error = self._codec.error
         if error is not None:
             service.meters.protocol_errors.add()
-            self._warn("protocol error", "Closing the connection from {peer}: {error}", error=error)
+            self.warn("protocol error", "Closing the connection from {peer}: {error}", error=error)
             error.__traceback__ = None  # it refers back to the codec, and both would wait for a collection
             self._finishing = True
         self.pump()
 
     def connectionLost(self, reason: object) -> None:
         """The connection is gone. What it asked for is still done, and answered to nobody."""
-        self._transport = None
+        self._transport = self._tls = None
+        entrance, self._entrance = self._entrance, None
+        if entrance is not None:
+            entrance.close()
         dispatcher, self._dispatcher = self._dispatcher, None  # they know each other; nothing is left to a collection
         if dispatcher is not None:
             dispatcher.close()
@@ -346,13 +363,71 @@ class Connection:
         self._pumping = True
         inbox = self._inbox
         try:
-            while inbox and not self._must_wait(inbox[0]):
-                self._dispatch_next(inbox)
+            if self._entrance is None or self._enter(self._entrance, inbox):
+                while inbox and not self._must_wait(inbox[0]):
+                    self._dispatch_next(inbox)
         finally:
             self._pumping = False
         if self._outbox and not self._flush_due:
             self._write()
         self._settle()
+
+    # --- before the first request
+
+    def _enter(self, entrance: Entrance, inbox: deque[Request]) -> bool:
+        """True once nothing is asked of this connection any more."""
+        if not entrance.opens(inbox):
+            return False
+        self._entrance = None
+        return True
+
+    @property
+    def codec(self) -> ServerCodec:
+        """See entrance.Entering, as for the rest of this section."""
+        return self._codec
+
+    @property
+    def has_room(self) -> bool:
+        """See above."""
+        if self._outbox_bytes + self._handed_bytes > self._bounds.unsent_bytes_max and not self._blocked:
+            self._write()
+        return not self._blocked
+
+    def say(self, answer: bytes) -> None:
+        """See above. It leaves at the end of `pump`."""
+        if answer:
+            self._outbox.append(answer)
+            self._outbox_bytes += len(answer)
+
+    def start_tls(self, credentials: TlsCredentials, answer: bytes) -> None:
+        """See above."""
+        transport = self._transport
+        if transport is None:
+            return
+        self.say(answer)
+        parts, self._outbox, self._outbox_bytes = self._outbox, [], 0
+        transport.writeSequence(parts)
+        self._codec.start_over()
+        self._transport = self._tls = credentials.layer(transport)
+
+    def finish(self) -> None:
+        """See above."""
+        self._finishing = True
+        self._empty_inbox()
+        self.pump()
+
+    def _decrypt(self, tls: TlsLayer, data: bytes) -> bytes:
+        plain = tls.receive(data)
+        if self._entrance is not None and tls.secured and not self._entrance.secured:
+            self._entrance.on_secured()
+        if tls.error is not None:
+            self._service.meters.tls_failures.add()
+            self.warn(f"TLS: {tls.error}", "TLS with {peer} failed: {reason}", reason=tls.error)
+        if tls.error is not None or tls.ended:
+            self._finishing = True
+        return plain
+
+    # --- requests
 
     def _must_wait(self, request: Request) -> bool:
         unsent = self._outbox_bytes + self._handed_bytes
@@ -394,7 +469,7 @@ class Connection:
                 self._dispatcher.dispatch_adds(batches)
                 return
             if isinstance(request, Malformed):
-                self._warn(
+                self.warn(
                     "malformed",
                     "Refused a request from {peer}: {operation} of ledger {ledger_id}, entry {entry_id}: {reason}; "
                     "the fault is that client's",
@@ -461,7 +536,7 @@ class Connection:
 
     def close_for_partial_frames(self, total: int) -> None:
         """Give up this connection's incomplete frame; what came before it is still answered."""
-        self._warn(
+        self.warn(
             "partial frames",
             "Closing the connection from {peer}, whose incomplete frame has waited longest: incomplete frames of all "
             "connections take {total} bytes, which is too many",
@@ -552,7 +627,7 @@ class Connection:
         if left > 0:
             self._stall_timer = self._service.clock.callLater(left, self._check_stall)
             return
-        self._warn(
+        self.warn(
             "stalled",
             "Closing the connection from {peer}: it took no answers for {seconds:g} s while {size} bytes waited",
             seconds=self._bounds.stall_timeout_s,
@@ -560,7 +635,8 @@ class Connection:
         )
         self._transport.abortConnection()
 
-    def _warn(self, subject: str, template: str, **fields: object) -> None:
+    def warn(self, subject: str, template: str, **fields: object) -> None:
+        """Log what this peer did, unless the like of it was logged a moment ago."""
         if self._service.log_limit.admits(subject):
             log.warn(template, peer=self._peer, **fields)
 

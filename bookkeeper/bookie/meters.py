@@ -25,4 +25,8 @@ class ConnectionMeters:
         self.writes = metrics.counter("bookkeeper_server_REPLY_WRITES")
         self.write_bytes = metrics.counter("bookkeeper_server_REPLY_BYTES")
         self.protocol_errors = metrics.counter("bookkeeper_server_PROTOCOL_ERRORS")
+        self.tls_connections = metrics.counter("bookkeeper_server_TLS_CONNECTIONS")
+        self.tls_failures = metrics.counter("bookkeeper_server_TLS_FAILURES")
+        self.auth_failures = metrics.counter("bookkeeper_server_AUTH_FAILURES")
+        self.unauthorized = metrics.counter("bookkeeper_server_UNAUTHORIZED_REQUESTS")
         self.reading_paused = metrics.counter("bookkeeper_server_READING_PAUSED")

@@ -42,6 +42,7 @@ from bookkeeper.bookie.identity import (
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.notify import notify
+from bookkeeper.bookie.security import BookieSecurity
 from bookkeeper.bookie.sessions import SessionFile
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import DiskMonitor, DiskVerdict, LedgerDirectories, current, measure
@@ -100,6 +101,7 @@ class BookieServer:
         self._journal_dirs = [str(path) for path in settings.journal_directories]
         self._locks: list[Lock] = []
         self._workers: list[Worker] = []
+        self._auth: Worker | None = None
         self._port: PortReservation | None = None
         self._store: MetadataStore | None = None
         self._storage: LedgerStorage | None = None
@@ -108,6 +110,7 @@ class BookieServer:
         self._disks: DiskMonitor | None = None
         self._bookie: Bookie | None = None
         self._service: BookieService | None = None
+        self._security: BookieSecurity | None = None
         self._listener: Listener | None = None
         self._http: Any = None
         self._serving = False
@@ -145,6 +148,7 @@ class BookieServer:
 
     async def _start(self) -> None:
         settings = self._settings
+        self._security = self._load_security()
         address = interface_address(settings.listening_interface)
         host = advertised_host(settings, address)
         listen_host = address if settings.listening_interface is not None else ""
@@ -175,6 +179,30 @@ class BookieServer:
         )
         self._serving = True
         self._notify("READY=1")
+
+    def _load_security(self) -> BookieSecurity | None:
+        """What connections are asked for. Raises ConfigurationError for files and providers that cannot be used."""
+        settings = self._settings
+        tls, provider = None, None
+        if settings.tls_enabled:
+            from bookkeeper.tls import TlsCredentials, bookie_options  # OpenSSL only for those who use it
+
+            options = bookie_options(settings)
+            assert options is not None
+            tls = TlsCredentials(options, self._reactor.seconds)
+        if settings.auth_provider:
+            from bookkeeper.auth.selection import bookie_provider
+
+            provider = bookie_provider(settings, lambda work: on_worker(self._auth_worker(), work))
+        if tls is None and provider is None:
+            return None
+        return BookieSecurity(tls, settings.tls_required, provider, settings.start_tls_timeout_s)
+
+    def _auth_worker(self) -> Worker:
+        """A thread for passwords, whose checks are slow by design; made at first need."""
+        if self._auth is None:
+            self._auth = self._worker("auth")
+        return self._auth
 
     async def _connect(self) -> MetadataStore:
         from bookkeeper.metadata.zookeeper import connect  # kazoo costs 0.1 s; not before the port is known to be free
@@ -268,6 +296,7 @@ class BookieServer:
             tuning.connection_bounds(settings),
             frame_size_max=settings.frame_size_max,
             metrics=self._metrics,
+            security=self._security,
         )
         try:
             self._listener = await TwistedNetwork(self._reactor, tuning.tcp_options(settings)).listen(
@@ -313,7 +342,8 @@ class BookieServer:
     async def _register(self, host: str) -> None:
         assert self._store is not None
         assert self._port is not None
-        endpoints = [Endpoint("bookie", host, self._port.port, "bookie-rpc")]
+        extensions = ("tls",) if self._settings.tls_enabled else ()
+        endpoints = [Endpoint("bookie", host, self._port.port, "bookie-rpc", extensions=extensions)]
         if self._http is not None:
             endpoints.append(Endpoint("httpserver", host, self._http.getHost().port, "http"))
         self._info = BookieServiceInfo(tuple(endpoints))

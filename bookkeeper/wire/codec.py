@@ -56,6 +56,11 @@ class ServerCodec:
         self.error: RemoteProtocolError | None = None
         self.version: Literal[2, 3] | None = None
 
+    def start_over(self) -> None:
+        """The connection begins anew, inside TLS: the client's version is open again."""
+        self.version = None
+        self._buffer = ChunkBuffer(self._frame_size_max)
+
     @property
     def buffered(self) -> int:
         """Bytes of an unfinished frame held back."""
@@ -174,6 +179,14 @@ class ServerCodec:
             availability=availability,
         )
         return v3_server.reply(request, status, answer)
+
+    def unauthorized(self, request: Request) -> bytes:
+        """The answer to a request of whom nothing is served yet: in v3 header and status alone (2.7)."""
+        if isinstance(request.token, bytes):
+            return self.reply(request, Status.UNAUTHORIZED)
+        from bookkeeper.wire import v3_server
+
+        return v3_server.bare_replies(request, Status.UNAUTHORIZED)
 
 
 class RequestEncoder(Protocol):

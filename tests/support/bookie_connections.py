@@ -8,6 +8,7 @@ from typing import Any
 
 from bookkeeper.bookie.bookie import BookieBounds
 from bookkeeper.bookie.endpoint import BookieService, Connection, ConnectionBounds
+from bookkeeper.bookie.security import BookieSecurity
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.wire.codec import request_encoder, response_decoder
 from bookkeeper.wire.messages import (
@@ -96,7 +97,13 @@ class MemoryTransport:
 class ServiceBench(BookieBench):
     """A bookie bench with connections. `turn` lets scheduled calls run."""
 
-    def __init__(self, *, bounds: ConnectionBounds | None = None, bookie_bounds: BookieBounds | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        bounds: ConnectionBounds | None = None,
+        bookie_bounds: BookieBounds | None = None,
+        security: BookieSecurity | None = None,
+    ) -> None:
         super().__init__(bounds=bookie_bounds)
         self.service = BookieService(
             self.bookie,
@@ -105,6 +112,7 @@ class ServiceBench(BookieBench):
             bounds or ConnectionBounds(),
             frame_size_max=FRAME_SIZE_MAX,
             metrics=self.metrics,
+            security=security,
         )
 
     def connect(self, *, room: int | None = None) -> MemoryTransport:
