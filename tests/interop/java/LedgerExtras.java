@@ -1,25 +1,28 @@
 import java.io.PrintStream;
 import java.lang.reflect.Method;
-import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Enumeration;
+import java.util.HexFormat;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import org.apache.bookkeeper.client.BookKeeper;
+import org.apache.bookkeeper.client.BookKeeperAdmin;
 import org.apache.bookkeeper.client.LedgerEntry;
 import org.apache.bookkeeper.client.LedgerHandle;
 import org.apache.bookkeeper.client.api.DigestType;
 import org.apache.bookkeeper.client.api.LastConfirmedAndEntry;
 import org.apache.bookkeeper.client.api.LedgerMetadata;
 import org.apache.bookkeeper.client.api.WriteFlag;
+import org.apache.bookkeeper.conf.ServerConfiguration;
 
 /**
  * Commands of LedgerTool for releases from 4.14 on. What they begin is appended to, filled and closed as any other.
  *
  * <pre>
- *   create   LEDGERS E QW QA KEY=VALUE ...   an open ledger with custom metadata; its id
- *   custom   LEDGERS LEDGER                  a ledger's custom metadata, KEY=VALUE lines in order
+ *   initialise URI                           makes the metadata of a new cluster
+ *   create   LEDGERS E QW QA KEY=HEX ...     an open ledger with custom metadata; its id
+ *   custom   LEDGERS LEDGER                  a ledger's custom metadata, KEY=HEX lines in order of the keys
  *   metadata CLIENT LEDGER                   format version, state, last entry id, length, number of fragments
  *   chosen   LEDGERS E QW QA LEDGER          an open ledger of that id (-1: of any) whose entry ids are chosen; its id
  *   put      LEDGER SEED SIZE_MAX ID ...     entries of these ids from a seed, all on their way at once; the last
@@ -39,6 +42,13 @@ public class LedgerExtras implements LedgerTool.Extras {
     @Override
     public boolean run(LedgerTool tool, String[] words, PrintStream out) throws Exception {
         switch (words[0]) {
+            case "initialise":
+                ServerConfiguration conf = new ServerConfiguration();
+                conf.setMetadataServiceUri(words[1]);
+                if (!BookKeeperAdmin.initNewCluster(conf)) {
+                    throw new IllegalStateException("there is a cluster at " + words[1]);
+                }
+                return true;
             case "create":
                 begin(tool, out, create(tool, words, custom(words)));
                 return true;
@@ -98,8 +108,8 @@ public class LedgerExtras implements LedgerTool.Extras {
     private static Map<String, byte[]> custom(String[] words) {
         Map<String, byte[]> custom = new TreeMap<>();
         for (String word : Arrays.copyOfRange(words, 8, words.length)) {
-            String[] pair = word.split("=", 2);
-            custom.put(pair[0], pair[1].getBytes(StandardCharsets.UTF_8));
+            int end = word.lastIndexOf('=');
+            custom.put(word.substring(0, end), HexFormat.of().parseHex(word.substring(end + 1)));
         }
         return custom;
     }
@@ -158,7 +168,7 @@ public class LedgerExtras implements LedgerTool.Extras {
 
     private static void custom(LedgerHandle ledger, PrintStream out) {
         new TreeMap<>(ledger.getCustomMetadata())
-                .forEach((key, value) -> out.println(key + "=" + new String(value, StandardCharsets.UTF_8)));
+                .forEach((key, value) -> out.println(key + "=" + HexFormat.of().formatHex(value)));
     }
 
     private static void poll(LedgerHandle ledger, long entryId, long timeoutMs, PrintStream out) throws Exception {

@@ -7,6 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.util.Arrays;
 import java.util.Enumeration;
+import java.util.HexFormat;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
@@ -15,6 +16,7 @@ import org.apache.bookkeeper.client.AsyncCallback;
 import org.apache.bookkeeper.client.BKException;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.client.BookKeeper.DigestType;
+import org.apache.bookkeeper.client.BookKeeperAdmin;
 import org.apache.bookkeeper.client.LedgerEntry;
 import org.apache.bookkeeper.client.LedgerHandle;
 import org.apache.bookkeeper.conf.ClientConfiguration;
@@ -30,6 +32,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  *   configure CLIENT KEY=VALUE ...     settings of that client, before its first use
  *   write  LEDGERS E QW QA COUNT       a new ledger of entries "entry-0", "entry-1", ..., closed; its id
  *   begin  LEDGERS E QW QA COUNT       the same, but the ledger stays open
+ *   many   LEDGERS E QW QA COUNT       COUNT ledgers, one after the other, each closed with the entry "entry-0"; their ids
  *   append LEDGER COUNT                more such entries to a ledger that was begun, one by one; the last entry id
  *   fill   LEDGER COUNT SEED SIZE_MAX  more entries made from a seed (tests/support/apache/content.py), many on their
  *                                      way at once; the last entry id
@@ -41,6 +44,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  *   tail   LEDGERS LEDGER              opens without recovery; the last confirmed entry id
  *   watch  LEDGERS LEDGER              the same, but the handle stays; the last confirmed entry id
  *   lac    LEDGER                      asks the bookies for the last confirmed entry id of a watched ledger
+ *   list   CLIENT                      the ids of all ledgers
  *   delete CLIENT LEDGER
  *   spawn  COMMAND ...                 runs a command beside those that follow; a number for it
  *   wait   NUMBER                      its answer, once it has ended
@@ -123,6 +127,15 @@ public class LedgerTool {
                 begun.put(open.getId(), open);
                 out.println(open.getId());
                 break;
+            case "many":
+                String[] one = words.clone();
+                one[8] = "1";
+                for (int i = 0; i < Integer.parseInt(words[8]); i++) {
+                    LedgerHandle next = begin(one);
+                    next.close();
+                    out.println(next.getId());
+                }
+                break;
             case "append":
                 out.println(append(handle(words[1]), Integer.parseInt(words[2])));
                 break;
@@ -157,6 +170,11 @@ public class LedgerTool {
                 break;
             case "lac":
                 out.println(watched(words[1]).readLastConfirmed());
+                break;
+            case "list":
+                for (long ledger : new BookKeeperAdmin(client(words)).listLedgers()) {
+                    out.println(ledger);
+                }
                 break;
             case "delete":
                 client(words).deleteLedger(Long.parseLong(words[3]));
@@ -392,11 +410,7 @@ public class LedgerTool {
     }
 
     static String fingerprint(byte[] entry) throws Exception {
-        StringBuilder text = new StringBuilder().append(entry.length).append(' ');
-        for (byte part : sha256(entry)) {
-            text.append(Character.forDigit(part >> 4 & 15, 16)).append(Character.forDigit(part & 15, 16));
-        }
-        return text.toString();
+        return entry.length + " " + HexFormat.of().formatHex(sha256(entry));
     }
 
     private static byte[] sha256(byte[] data) throws Exception {
