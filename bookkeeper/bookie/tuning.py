@@ -101,4 +101,5 @@ def bookie_bounds(settings: ServerSettings) -> BookieBounds:
     return BookieBounds(
         journal_bytes_max=settings.journal_queue_bytes_max // 2,
         cold_reads_max=settings.reads_in_progress_max,
+        batch_read_bytes_max=settings.batch_read_bytes_max,
     )

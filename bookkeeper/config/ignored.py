@@ -110,7 +110,7 @@ _IGNORED_BY_REASON: dict[str, str] = {
     INDEX_ON_FULL_DISK: "minUsableSizeForIndexFileCreation",
     WINDOW: "throttle waitTimeoutOnBackpressureMs",
     LATER: """
-        maxBatchReadSize recoveryBatchReadEnabled
+        recoveryBatchReadEnabled
         enableParallelRecoveryRead reorderReadSequenceEnabled readReorderThresholdPendingRequests stickyReadSEnabled
         firstSpeculativeReadTimeout bookieHealthCheckEnabled bookieHealthCheckIntervalSeconds
         bookieErrorThresholdPerInterval bookieQuarantineRatio bookieConnectionErrorQuarantineEnabled

@@ -127,6 +127,13 @@ class ServerSettings(SecuritySettings):
         f"Entries being read from the disk at once; more are answered 'too many requests'. 0: {READS_IN_PROGRESS_MAX}.",
         differs="0 there means no limit; here every queue has one.",
     )
+    batch_read_bytes_max: int = key(
+        "maxBatchReadSize",
+        integer("bytes", 0, INT32_MAX),
+        "5242880",
+        CONNECTIONS,
+        "Largest answer to a batch read, its frame included; a larger first entry comes alone. Never more than a frame.",
+    )
 
     # --- HTTP
     http_server_enabled: bool = key(

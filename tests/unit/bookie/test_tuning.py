@@ -22,6 +22,7 @@ def test_settings_become_those_of_the_parts() -> None:
             "diskUsageWarnThreshold": "0.8",
             "zkTimeout": "4000",
             "maxReadsInProgressLimit": "77",
+            "maxBatchReadSize": "4096",
         },
         {},
     ).settings
@@ -39,6 +40,7 @@ def test_settings_become_those_of_the_parts() -> None:
         16 << 20,
         77,
     )  # reading stops before the journal is full
+    assert bookie.batch_read_bytes_max == 4096
     metadata = tuning.metadata_settings(settings)
     assert metadata.session_timeout_s == 4.0
     assert metadata.registration_wait_s > metadata.session_timeout_s

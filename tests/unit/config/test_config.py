@@ -34,6 +34,7 @@ APACHE_SERVER_DEFAULTS = {
     "zkLedgersRootPath": "/ledgers",
     "zkTimeout": "10000",
     "nettyMaxFrameSizeBytes": "5242880",
+    "maxBatchReadSize": "5242880",
     "journalMaxSizeMB": "2048",
     "journalMaxBackups": "5",
     "journalPreAllocSizeMB": "16",
@@ -70,7 +71,7 @@ APACHE_CLIENT_DEFAULTS = {
 }
 # Every other key of reference 7.12 and 2.9: it departs from Apache with a reason, is refused, or has no effect.
 APACHE_KEYS_ELSEWHERE = """
-    useV2WireProtocol journalDirectory indexDirectories addEntryTimeoutSec readEntryTimeoutSec maxBatchReadSize
+    useV2WireProtocol journalDirectory indexDirectories addEntryTimeoutSec readEntryTimeoutSec
     ledgerStorageClass sortedLedgerStorageEnabled firstSpeculativeReadLACTimeout maxSpeculativeReadLACTimeout
     journalWriteBufferSizeKB recoveryReadBatchSize enableParallelRecoveryRead explicitLacInterval journalSyncData
     journalWriteData journalAdaptiveGroupWrites journalMaxGroupWaitMSec
