@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 ASKED_MAX = 16
 """Bookies asked at the same time."""
 
+V3 = 3
+"""The protocol version that has the request."""
+
 log = Logger()
 
 
@@ -46,7 +49,8 @@ async def ask_disk_space(context: ClientContext, bookie_id: BookieId) -> BookieI
     """Ask one bookie. Raises NotSupportedByBookie where it has no v3, BookieUnavailable."""
     context.check_open()
     await context.directory.ready()
-    channel = context.v3_channel(bookie_id)
+    # A bookie without v3 ends the connection: no failure, and for nobody else's requests to suffer from.
+    channel = context.channels.get(bookie_id, V3, trial=context.version != V3)
     answered: Deferred[object] = Deferred(lambda _: None)
     channel.call(
         context.v3_encoder.encode_bookie_info(),
