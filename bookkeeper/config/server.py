@@ -132,7 +132,7 @@ class ServerSettings(SecuritySettings):
         integer("bytes", 0, INT32_MAX),
         "5242880",
         CONNECTIONS,
-        "Largest answer to a batch read, its frame included; a larger first entry comes alone. Never more than a frame.",
+        "Largest answer to a batch read, its frame included; a larger first entry comes alone. A frame at most.",
     )
 
     # --- HTTP
