@@ -96,7 +96,7 @@ class DeferredAddPipeline(AddPipeline):
             return
         channel = self._routes.channels[index]
         if not self.forces.on_acks(index, channel.connect_count, max(entry_ids)):
-            self.fail(self.not_durable(f"the connection to bookie {bookie_id} has changed since it acknowledged them"))
+            self._end(f"the connection to bookie {bookie_id} is not the one on which it acknowledged entries before")
             return
         if self.forces.owes(index):
             self._context.channels.keep(channel, self)  # closed for idleness it could never prove them
@@ -107,19 +107,15 @@ class DeferredAddPipeline(AddPipeline):
         index = self._routes.index_of.get(bookie_id)
         if index is not None and not self._failed and self.forces.owes(index):
             self.answers[bookie_id] = error
-            self.fail(self.not_durable(f"the connection to bookie {bookie_id} ended before it synced them"))
+            self._end(f"the connection to bookie {bookie_id} ended before it synced what it acknowledged")
             return
         super().on_bookie_lost(bookie_id, error)
 
     def _give_up(self, bookie_id: BookieId, error: BookKeeperError) -> None:
         if isinstance(error, AddFailed):
-            error = AddFailed(
-                f"ledger {self._ledger_id}: bookie {bookie_id} failed, and with deferred sync it cannot be replaced; "
-                f"{self._fate()}write on in a new ledger",
-                ledger_id=self._ledger_id,
-                answers=self.answers,
-            )
-        self.fail(error)
+            self._end(f"bookie {bookie_id} failed, and with deferred sync it cannot be replaced")
+        else:
+            self.fail(error)
 
     # --- the end
 
@@ -131,19 +127,19 @@ class DeferredAddPipeline(AddPipeline):
         super().fail(error)
 
     def not_durable(self, why: str) -> NotDurable:
-        """The error for what was acknowledged and can never be proved to be durable."""
+        """The error for what was acknowledged (there is some) and can never be proved to be durable."""
+        lost = self.unforced
         return NotDurable(
-            f"ledger {self._ledger_id}: {why}; {self._fate()}write on in a new ledger",
+            f"ledger {self._ledger_id}: {why}; entries {lost[0]}..{lost[-1]} were acknowledged but not forced and are "
+            "not in the ledger, unless somebody else recovers it first; write on in a new ledger",
             ledger_id=self._ledger_id,
-            entry_ids=self.unforced,
+            entry_ids=lost,
             answers=self.answers,
         )
 
-    def _fate(self) -> str:
-        lost = self.unforced
-        if not lost:
-            return ""
-        return (
-            f"entries {lost[0]}..{lost[-1]} were acknowledged but not forced and are not in the ledger, unless somebody"
-            " else recovers it first; "
-        )
+    def _end(self, why: str) -> None:
+        if self.unforced:
+            self.fail(self.not_durable(why))
+        else:
+            message = f"ledger {self._ledger_id}: {why}; write on in a new ledger"
+            self.fail(AddFailed(message, ledger_id=self._ledger_id, answers=self.answers))

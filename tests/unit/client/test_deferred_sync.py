@@ -268,6 +268,17 @@ def test_a_connection_is_not_closed_for_idleness_while_it_alone_can_prove_someth
     assert world.wait(world.ledger.close()).last_entry_id == 1
 
 
+def test_a_handle_that_ended_keeps_no_connection_open() -> None:
+    world = World(idle_connection_s=10.0)
+    world.append(1)
+    world.disks[0].on_force = Status.IO_ERROR
+    with pytest.raises(NotDurable):
+        world.wait(world.ledger.force())
+    connections = len(world.cluster.network.connections)
+    world.cluster.run(100.0)
+    assert len(world.cluster.network.connections) <= connections - len(world.disks)
+
+
 def test_a_bookie_that_never_answers_a_force_ends_it_by_its_timeout() -> None:
     world = World(add_timeout_s=5.0)
     world.append(1)
@@ -304,11 +315,27 @@ def test_a_bookie_that_fails_an_add_is_not_replaced(delayed: bool) -> None:
     world.disks[0].on_add = Status.IO_ERROR
     added = outcome(world.ledger.append(b"entry"))
     world.cluster.run(1.0)
-    assert isinstance(failures[0], AddFailed)
+    assert isinstance(failures[0], NotDurable)
     assert "b1:3181 failed, and with deferred sync it cannot be replaced" in str(failures[0])
     assert added in ([3], [failures[0]])
     assert len(world.metadata().fragments) == 1
     check_ended(world, durable=1, lost=range(2, 3 + (added == [3])))
+
+
+def test_a_bookie_lost_before_its_entry_was_acknowledged_by_enough_fails_the_add() -> None:
+    """Its own copy was acknowledged, the entry was not: nothing that anybody was told of is lost (I-41)."""
+    world = World()
+    for disk in world.disks[1:]:
+        disk.on_add = HOLD
+    added = outcome(world.ledger.append(b"entry"))
+    world.cluster.run(0.1)
+    world.disks[0].power_fails()
+    world.cluster.run(1.0)
+    assert isinstance(added[0], AddFailed)
+    assert "b1:3181 ended before it synced" in str(added[0])
+    with pytest.raises(AddFailed):
+        world.wait(world.ledger.close())
+    assert world.metadata().last_entry_id == -1
 
 
 def test_a_failure_with_nothing_to_lose_loses_nothing() -> None:
