@@ -222,7 +222,7 @@ def crossed_rows(found: Iterable[CellResult]) -> list[list[str]]:
 
 def start_rows(found: Iterable[CellResult]) -> list[list[str]]:
     """Seconds from the start of a process."""
-    meaning = {"bookie": "to its registration", "client": "to its first acknowledged add"}
+    meaning = {"bookie": "to its registration", "client": "to its first acknowledged add, ledger closed"}
     return [
         [
             f"{result.cell.name}, {meaning[result.cell.shape]}",

@@ -138,6 +138,7 @@ class Bench:
         before = read_cpu_times(time.perf_counter())
         if cell.shape == "client":
             uri = self._clusters[side.cluster].uri
+            # A new ledger with one entry, which the driver tells once it has closed it: the same for both.
             began = time.perf_counter()
             with Driver(side.client, self._genuine, self._log_path(f"start-{side.client}")) as driver:
                 driver.ask("fill", uri, 2, *REPLICATION, 128, 1)
