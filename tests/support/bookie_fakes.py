@@ -20,7 +20,17 @@ from bookkeeper.bookie.storage.held import runs_of
 from bookkeeper.errors import JournalFull
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import Status
-from bookkeeper.wire.messages import AddBatch, FenceRead, ReadBatch, ReadLac, WriteLac
+from bookkeeper.wire.messages import (
+    AddBatch,
+    BatchRead,
+    FenceRead,
+    ForceLedger,
+    ListEntries,
+    LongPollRead,
+    ReadBatch,
+    ReadLac,
+    WriteLac,
+)
 
 KEY = b"k" * 20
 OTHER_KEY = b"x" * 20
@@ -261,6 +271,26 @@ class Answers(list[Any]):
         self.append(answer[0] if len(answer) == 1 else answer)
 
 
+class Seat:
+    """What a connection knows of a long poll. room: whether the answer may hold an entry."""
+
+    def __init__(self, *, room: bool = True, taken: bool = False) -> None:
+        self.room = room
+        self.taken = taken
+        self.waiting = False
+        self.cancel: Callable[[], None] = lambda: None
+
+    def may_wait(self) -> bool:
+        return not self.taken
+
+    def on_wait(self, cancel: Callable[[], None]) -> None:
+        self.waiting, self.cancel = True, cancel
+
+    def on_resume(self) -> bool:
+        self.waiting = False
+        return self.room
+
+
 class BookieBench:
     """A bookie over the fakes, and its requests in short form. Each returns the list that its answers arrive in."""
 
@@ -294,11 +324,12 @@ class BookieBench:
         lac: int = -1,
         recovery: bool = False,
         high_priority: bool = False,
+        deferred: bool = False,
     ) -> Answers:
         ids = [entry_ids] if isinstance(entry_ids, int) else list(entry_ids)
         bodies = [body_of(ledger_id, entry_id, payload, lac=lac) for entry_id in ids]
         answers = Answers()
-        batch = AddBatch(ledger_id, key, ids, bodies, lac, recovery, high_priority, False, TOKEN)
+        batch = AddBatch(ledger_id, key, ids, bodies, lac, recovery, high_priority, deferred, TOKEN)
         self.bookie.add_many([batch], lambda answered, status: answers(status))
         return answers
 
@@ -320,6 +351,46 @@ class BookieBench:
     def read_lac(self, *, ledger_id: int = 7) -> Answers:
         answers = Answers()
         self.bookie.read_lac(ReadLac(ledger_id, TOKEN), answers)
+        return answers
+
+    def force(self, *, ledger_id: int = 7) -> Answers:
+        answers = Answers()
+        self.bookie.force(ForceLedger(ledger_id, TOKEN), answers)
+        return answers
+
+    def list_entries(self, *, ledger_id: int = 7, runs_max: int = 1000) -> Answers:
+        answers = Answers()
+        self.bookie.list_entries(ListEntries(ledger_id, TOKEN), answers, runs_max=runs_max)
+        return answers
+
+    def batch_read(
+        self,
+        first_entry_id: int,
+        count_max: int = 0,
+        size_max: int = 1 << 20,
+        *,
+        ledger_id: int = 7,
+        fence: bool = False,
+        key: bytes | None = KEY,
+    ) -> Answers:
+        answers = Answers()
+        request = BatchRead(ledger_id, first_entry_id, 1, count_max, size_max, fence, key, TOKEN)
+        self.bookie.batch_read(request, answers, answer_bytes_max=1 << 20)
+        return answers
+
+    def long_poll(
+        self,
+        previous_lac: int,
+        timeout_ms: int | None = 1000,
+        *,
+        entry_id: int = -1,
+        ledger_id: int = 7,
+        piggyback: bool = True,
+        seat: Seat | None = None,
+    ) -> Answers:
+        answers = Answers()
+        request = LongPollRead(ledger_id, entry_id, previous_lac, timeout_ms, piggyback, TOKEN)
+        self.bookie.long_poll(request, answers, seat or Seat())
         return answers
 
     def settle(self) -> None:
