@@ -47,8 +47,17 @@ Clients = Callable[[str], ApacheClient]
 class LaidOutCluster(LocalCluster):
     """A cluster whose metadata a genuine program makes."""
 
-    def __init__(self, maker: ApacheClient, kind: LayoutKind, bookie_count: int, **options: object) -> None:
-        super().__init__(bookie_count, settings=SESSION_TIMEOUT, **options)  # type: ignore[arg-type]  # passed on
+    def __init__(
+        self,
+        maker: ApacheClient,
+        kind: LayoutKind,
+        bookie_count: int,
+        *,
+        directory: Path,
+        zookeeper: str | None = None,
+        root: str = "/ledgers",
+    ) -> None:
+        super().__init__(bookie_count, directory=directory, zookeeper=zookeeper, root=root, settings=SESSION_TIMEOUT)
         self._maker, self.kind = maker, kind
 
     @property
@@ -68,9 +77,10 @@ def laid_out(
 ) -> Iterator[LaidOutCluster]:
     directory = tmp_path_factory.mktemp("laid-out")
     root = f"/{directory.name}-{request.param.word}"
-    with LaidOutCluster(
+    cluster = LaidOutCluster(
         apache_client, request.param, 3, directory=directory, zookeeper=zookeeper.address, root=root
-    ) as cluster:
+    )
+    with cluster:
         yield cluster
 
 
