@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
@@ -71,10 +72,9 @@ def find_apache(apache_home: Path | None, version: str = DEFAULT.version) -> Apa
     each release in a directory of its version.
     """
     release = RELEASES[version]
-    try:
-        java = find_java().executable
-    except JavaNotFoundError as error:
-        pytest.skip(str(error))
+    java = _java()
+    if isinstance(java, str):
+        pytest.skip(java)
     if apache_home is not None:
         jars = apache_home / version
         if not jars.is_dir():
@@ -89,6 +89,15 @@ def find_apache(apache_home: Path | None, version: str = DEFAULT.version) -> Apa
         if _why_not:
             pytest.skip(_why_not[0])
     return Apache(jars, java, release)
+
+
+@functools.cache
+def _java() -> Path | str:
+    """The Java to run programs with, or why there is none. Asking each candidate for its version takes a while."""
+    try:
+        return find_java().executable
+    except JavaNotFoundError as error:
+        return str(error)
 
 
 _why_not: list[str] = []
