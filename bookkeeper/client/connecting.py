@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.placement import RackOf, mapped_racks, one_rack, parse_topology
+from bookkeeper.client.security import security_of
 from bookkeeper.config import ClientSettings
 from bookkeeper.config.client import Placement
 from bookkeeper.errors import ConfigurationError, ConnectFailed
@@ -39,6 +40,7 @@ async def connect_to(
     Fails with ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
     """
     settings = settings or ClientSettings()
+    security_of(settings, reactor.seconds)  # files that cannot work are told before anything is connected to
     racks = _racks(settings)
     rng = random.Random()
     network: Network = TwistedNetwork(

@@ -100,6 +100,9 @@ class BookieLink:
             data = self._decrypt(self._tls, data)
             if not data:
                 return
+        self._deliver(data)
+
+    def _deliver(self, data: bytes) -> None:
         received = self._decoder.receive(data)
         if received and not self.handshake.ready:
             received = self._shake_hands(received)
@@ -110,17 +113,21 @@ class BookieLink:
 
     def connectionLost(self, reason: Any) -> None:
         """The connection is gone."""
-        state = self.handshake.state
+        error = self._end_of(f"the connection to bookie {self._bookie_id} ended: {reason.value}")
         self.handshake.on_ended()
         self.closing = True
         self._stop_timer()
-        error: BookieUnavailable = self._lost(f"the connection to bookie {self._bookie_id} ended: {reason.value}")
-        if state is HandshakeState.SECURING:
-            error = self._tls_failed("the connection ended during the handshake; its log may say why")
-        elif state is HandshakeState.AUTHENTICATING and self._version == 2:
-            # v2 has no way to say no but to hang up (2.7).
-            error = self._auth_failed("it ended the connection, which is how a refusal looks in protocol v2")
         self._owner.on_link_lost(self, error)
+
+    def _end_of(self, message: str) -> BookieUnavailable:
+        """What the end of the connection means in this state."""
+        state = self.handshake.state
+        if state is HandshakeState.SECURING:
+            return self._tls_failed("the connection ended during the handshake; its log may say why")
+        if state is HandshakeState.AUTHENTICATING and self._version == 2:
+            # v2 has no way to say no but to hang up (2.7).
+            return self._auth_failed("it ended the connection, which is how a refusal looks in protocol v2")
+        return self._lost(message)
 
     # --- before the first request
 
@@ -176,16 +183,15 @@ class BookieLink:
             self._advance(Event.SECURED)
         if tls.error is None and not tls.ended:
             return plain
-        if plain:  # what came before it counts
-            received = self._decoder.receive(plain)
-            if received and self.handshake.ready:
-                self._owner.on_messages(self, received)
+        if plain:
+            self._deliver(plain)  # what came before the end counts
         if not self.closing:
             if tls.error is None:
-                error: BookieUnavailable = self._lost(f"bookie {self._bookie_id} ended the connection")
+                error = self._end_of(f"bookie {self._bookie_id} ended the connection")
             else:
                 error = self._tls_failed(tls.error)
             self.closing = True
+            self._stop_timer()
             self._owner.on_link_lost(self, error)
             tls.loseConnection()  # not at once: the alert that tells the bookie what is wrong must leave
         return b""
