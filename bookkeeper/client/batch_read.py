@@ -44,6 +44,7 @@ class BatchAbility:
         self._trying: set[BookieId] = set()
         self._not_before: dict[BookieId, float] = {}  # a trial came to nothing
         self._turn = 0
+        self.entry_count = 0  # entries that came in batches so far, for the figures of `perf`
 
     def next_turn(self) -> int:
         """Which replica the next range is read from: they take turns."""
@@ -194,6 +195,7 @@ class BatchReading:
             self._read_plainly(self._rest())  # it says OK, and delivers nothing that was asked for
             return
         self._next += len(bodies)
+        self._context.batches.entry_count += len(bodies)
         self._owner.on_bodies(self._bookie_id, list(range(first, self._next)), bodies, None)
         if self._next <= self._last and not self._owner.over:
             self.start()

@@ -345,6 +345,11 @@ class LedgerClient:
         """Writes of all connections so far, for the figures of `perf`."""
         return self._context.channels.transport_writes
 
+    @property
+    def entries_in_batches(self) -> int:
+        """Entries that came by batch reads so far, likewise."""
+        return self._context.batches.entry_count
+
     def close(self) -> Deferred[None]:
         """End all connections; pending operations fail with ClientClosed. Ledgers being written stay OPEN."""
         return Deferred.fromCoroutine(self._close())

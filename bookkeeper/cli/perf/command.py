@@ -88,6 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bench.add_argument("--directory", type=Path, metavar="DIR",
                        help="for the data; its disk is what is measured (default: temporary)")  # fmt: skip
     bench.add_argument("--no-reads", action="store_true", help="writes only")
+    bench.add_argument("--no-batch-reads", action="store_true", help="read entry by entry where batches are possible")
     bench.add_argument("-o", dest="settings", action="append", default=[], metavar="KEY=VALUE",
                        help="bookie setting, repeatable")  # fmt: skip
 
@@ -272,6 +273,8 @@ def _bench(args: argparse.Namespace) -> Iterator[Cell]:
                 yield cell
                 if not args.no_reads:
                     read = write.reading(cell.ledger_ids)
+                    if args.no_batch_reads:
+                        read = dataclasses.replace(read, defines={"batchReadEnabled": "false"})
                     note(f"read  {size} B x {window}, v{version}")
                     yield run_workload(read, clients=args.clients, bookies=bookies, calibration=calibration)
         note(f"memory of the bookies afterwards: {_memory(bookies)}")

@@ -18,6 +18,7 @@ class Cell:
     """The outcome of one workload; sums over its client processes.
 
     entry_size: payload bytes on average, of what was written or read. replications: of the ledgers that were.
+    batched_operations: how many of all_operations came by batch reads.
     """
 
     job: Task
@@ -32,11 +33,23 @@ class Cell:
     ledger_ids: tuple[int, ...]
     entry_size: float
     replications: tuple[Replication, ...]
+    batched_operations: int = 0
 
     @property
     def megabytes_per_s(self) -> float:
         """Payload, 10^6 bytes."""
         return self.operations_per_s * self.entry_size / 1e6
+
+    @property
+    def batched_share(self) -> float:
+        """Part of the entries that came by batch reads."""
+        return self.batched_operations / self.all_operations if self.all_operations else 0.0
+
+    @property
+    def what(self) -> str:
+        """The workload, and how much of it was read in batches."""
+        share = f"{self.batched_share:.0%}"
+        return self.job.kind if share == "0%" else f"{self.job.kind}, batches {share}"
 
     def ratios(self) -> dict[str, float | None]:
         """The machine-independent figures."""
@@ -65,6 +78,7 @@ class Cell:
         job = self.job
         return {
             "workload": job.kind,
+            "batched_share": self.batched_share,
             "entry_size": self.entry_size,
             "outstanding": job.outstanding * self.clients,
             "clients": self.clients,
@@ -96,6 +110,7 @@ HEADER = (
 
 
 EXPLANATION = """\
+batches: part of the entries that came many in one answer (v2, E = Qw, batchReadEnabled)
 bytes: payload of an entry on average   window: entries in flight   v: protocol version   times in ms
 cpu us/op, bookies: CPU microseconds per entry, of clients and of bookies   per sync: copies that one sync covers
 writes/op, bookie w/op: socket writes per entry   -: not known here
@@ -133,7 +148,7 @@ def _row(cell: Cell) -> list[str]:
     ratios = cell.ratios()
     milliseconds = [f"{cell.latencies.percentile(percent) * 1e3:.2f}" for percent in PERCENTILES]
     return [
-        cell.job.kind,
+        cell.what,
         f"{cell.entry_size:.0f}",
         str(cell.job.outstanding * cell.clients),
         "2" if cell.job.use_v2 else "3",

@@ -61,6 +61,7 @@ def run_workload(
         client_cpu_us=sum(result["cpu_s"] for result in results) * 1e6 / operations,
         client_writes_per_operation=sum(result["writes"] for result in results) / operations,
         all_operations=sum(result["all_operations"] for result in results),
+        batched_operations=sum(result.get("batched", 0) for result in results),
         entry_size=sum(result["payload_size"] for result in results) / operations,
         replications=tuple(sorted({Replication(*each) for result in results for each in result["replications"]})),
         bookies=after.since(before) if after is not None and before is not None else None,

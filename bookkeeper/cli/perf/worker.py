@@ -161,8 +161,10 @@ async def _read(client: LedgerClient, job: Task, measurement: Measurement) -> di
     await _concurrently(lambda handle: handle.read(0, min(handle.last_add_confirmed, RANGE_MAX - 1)), handles)
     await _say_ready_and_wait()
     measurement.start(lambda: client.transport_writes)
+    before = client.entries_in_batches
     await LedgerReaders(handles, job.outstanding, measurement).run()
-    return {**measurement.stop(), **_what_was_used(handles)}
+    batched = client.entries_in_batches - before
+    return {**measurement.stop(), **_what_was_used(handles), "batched": batched}
 
 
 def _password(job: Task) -> bytes | None:

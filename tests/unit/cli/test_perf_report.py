@@ -183,3 +183,15 @@ def test_the_first_quarter_of_a_run_is_not_counted(advance: Callable[[float], No
 def test_what_cannot_be_measured_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["perf", *words]) == EXIT_USAGE
     assert capsys.readouterr().out == ""
+
+
+def test_what_was_read_in_batches_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Figures of batch reads and of reads entry by entry are not to be taken for each other."""
+    batched, mixed, plain = (cell_of(job=READ, batched_operations=count) for count in (200_000, 50_000, 0))
+    print_cells([batched, mixed, plain])
+    _, *rows = capsys.readouterr().out.splitlines()
+    assert rows[0].startswith("read, batches 100% ")
+    assert rows[1].startswith("read, batches 25% ")
+    assert rows[2].startswith("read ")
+    assert "batches" not in rows[2]
+    assert [cell.to_json()["batched_share"] for cell in (batched, mixed, plain)] == [1.0, 0.25, 0.0]
