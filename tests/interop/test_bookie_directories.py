@@ -1,12 +1,15 @@
 """One bookie's directories handed back and forth between our bookie and a genuine one.
 
-Aim: every byte in journal, entry log, index file, cookie and mark is Apache's. Method: a bookie of ours takes ledgers
-in every state and ends, by SIGKILL (then the other replays its journal, group records included) or by SIGTERM (then the
-other reads its entry logs and index files); a genuine bookie starts on the same directories with the same id, serves
-all of it, takes more, ends the same way; ours starts again and serves everything. The offline readers read each state.
+Aim: every byte in journal, entry log, index file, cookie and mark is Apache's. Method: the first owner takes ledgers in
+every state and ends, by SIGKILL (then the next replays its journal) or by SIGTERM (then the next reads its entry logs
+and index files); the next starts on the same directories with the same id, serves all of it, takes more, ends the same
+way; then the first serves everything. Each owner must answer raw reads with the very bytes the one before it answered.
+The offline readers read what each left behind in the default layout; the other layout has several ledger directories,
+index directories apart, and limits so small that journal and entry logs roll.
 """
 
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,15 +17,37 @@ import pytest
 from bookkeeper.cli.main import main
 from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle, connect
 from bookkeeper.config import ClientSettings
-from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
+from bookkeeper.embedded.process import free_port
 from bookkeeper.errors import LedgerFencedOff
+from bookkeeper.wire.codec import request_encoder
+from bookkeeper.wire.messages import ReadBodies
 from tests.interop.conftest import SESSION_TIMEOUT
-from tests.support.apache import Apache, ApacheBookie
+from tests.support.apache import MIDDLE, Apache, ApacheBookie, ApacheClient, find_apache
+from tests.support.apache.content import payloads
+from tests.support.cluster import RawClient
 
 COUNT = 2500
 MORE = 700
-PASSWORD = b"pass-word"
-SETTINGS = ClientSettings(password=PASSWORD, explicit_lac_interval_s=0.05)
+LARGE_COUNT = 100
+LARGE_SIZE_MAX = 1 << 20
+MANY_COUNT = 400
+PASSWORD = "pass-word"
+KEY = b"k" * 20
+SETTINGS = ClientSettings(password=PASSWORD.encode(), explicit_lac_interval_s=0.05)
+SORTED = {"ledgerStorageClass": "org.apache.bookkeeper.bookie.SortedLedgerStorage"}
+INTERLEAVED = {
+    "ledgerStorageClass": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",
+    "sortedLedgerStorageEnabled": "false",
+}
+SMALL_LIMITS = {
+    "nettyMaxFrameSizeBytes": str(2 << 20),
+    "logSizeLimit": str(3 << 20),
+    "skipListSizeLimit": str(4 << 20),
+    "journalMaxSizeMB": "3",
+    "journalMaxBackups": "50",
+    "journalPreAllocSizeMB": "1",
+}
 
 
 def entries(first: int, end: int) -> list[bytes]:
@@ -32,17 +57,21 @@ def entries(first: int, end: int) -> list[bytes]:
 class Ledgers:
     """Ledgers in every state a bookie keeps, and what must be there of each."""
 
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
+    def __init__(self, uri: str, bookie_id: str) -> None:
+        self._uri, self._bookie_id = uri, bookie_id
         self._writer, self._reader = connect(uri, SETTINGS), connect(uri, SETTINGS)
         self.closed = self._create(self._writer)
         self.closed.append_many(entries(0, COUNT))
         self.closed.close()
-        self.fenced = self._create(self._writer)
-        self.fenced.append_many(entries(0, 10))
-        self._reader.open(self.fenced.id).close()
+        self.large = self._create(self._writer)
+        self.large.append_many(payloads(7, LARGE_COUNT, LARGE_SIZE_MAX))
+        self.large.close()
+        self._fenced = [self._fence() for _ in range(2)]
         self.open = self._create(self._writer)
         self.open.append_many(entries(0, COUNT))
+        # None of its entries says that one before it is confirmed: recovery adds all of them again, packed anew.
+        self.abandoned = self._create(self._writer)
+        self.abandoned.append_many(entries(0, COUNT))
         # An explicit LAC on the bookie: the tail reads an entry only once it is confirmed.
         self.confirmed = self._create(self._writer)
         self.confirmed.append_many(entries(0, 10))
@@ -50,9 +79,20 @@ class Ledgers:
             assert next(tail.tail(9))[-1].entry_id == 9
         self.confirmed.abort()
 
-    @staticmethod
-    def _create(client: BlockingBookKeeper) -> BlockingWriteHandle:
-        return client.create(ensemble=1, write_quorum=1, ack_quorum=1)
+    def _create(self, client: BlockingBookKeeper) -> BlockingWriteHandle:
+        return client.create(ensemble=1, write_quorum=1, ack_quorum=1, bookies=[self._bookie_id])
+
+    def _fence(self) -> BlockingWriteHandle:
+        ledger = self._create(self._writer)
+        ledger.append_many(entries(0, 10))
+        self._reader.open(ledger.id).close()
+        return ledger
+
+    @property
+    def ids(self) -> list[int]:
+        """Of all of them."""
+        handles = [self.closed, self.large, *self._fenced, self.open, self.abandoned, self.confirmed]
+        return [handle.id for handle in handles]
 
     def append(self, first: int) -> None:
         """MORE entries to the open ledger, through the handle that was there before the bookie changed."""
@@ -63,6 +103,8 @@ class Ledgers:
         with connect(self._uri, SETTINGS) as client:
             with client.open(self.closed.id) as ledger:
                 assert [entry.payload for entry in ledger.entries()] == entries(0, COUNT)
+            with client.open(self.large.id) as ledger:
+                assert [entry.payload for entry in ledger.entries()] == payloads(7, LARGE_COUNT, LARGE_SIZE_MAX)
             with client.open_without_recovery(self.open.id) as ledger:
                 found = ledger.read_unconfirmed(0, open_count - 1)
                 assert [entry.payload for entry in found] == entries(0, open_count)
@@ -71,73 +113,238 @@ class Ledgers:
                 # after something else made it read that file's header (FileInfo.getExplicitLac does not).
                 assert ledger.read_last_confirmed() == 9
 
-    def check_fence(self) -> None:
-        """The fence outlived its bookie. Ends the handle, so only once."""
+    def check_fence(self, which: int) -> None:
+        """The fence outlived its bookie. Ends the handle, so only once for each of the two."""
         with pytest.raises(LedgerFencedOff):
-            self.fenced.append(b"too late")
+            self._fenced[which].append(b"too late")
 
-    def recover(self, count: int) -> None:
-        """The open ledger closes with every entry that was acknowledged."""
-        with self._reader.open(self.open.id) as ledger:
-            assert ledger.last_add_confirmed == count - 1
-            assert [entry.payload for entry in ledger.entries()] == entries(0, count)
+    def recover(self, ledger: BlockingWriteHandle, count: int) -> None:
+        """The ledger closes with every entry that was acknowledged."""
+        with self._reader.open(ledger.id) as closed:
+            assert closed.last_add_confirmed == count - 1
+            assert [entry.payload for entry in closed.entries()] == entries(0, count)
 
     def close(self) -> None:
         self._writer.close()
         self._reader.close()
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    with LocalCluster(1, directory=tmp_path, settings=SESSION_TIMEOUT) as cluster:
+class RawLedgers:
+    """Hundreds of ledgers that only the bookie knows, ids of 31, 32 and up to 60 bits; and raw reads of any."""
+
+    def __init__(self, bookie: LocalBookie) -> None:
+        self._bookie = bookie
+        self.ids = [(number * 7919 + 1) << 7 * (number % 5) for number in range(1 << 18, (1 << 18) + MANY_COUNT)]
+
+    def add(self, entry_id: int, lac: int, *, recovery: bool = False) -> None:
+        """One entry to each."""
+        encoder = request_encoder(2)
+        with RawClient(self._bookie.port) as raw:
+            for ledger_id in self.ids:
+                frames = encoder.encode_adds(
+                    ledger_id, KEY, [entry_id], [self._body(ledger_id, entry_id, lac)], recovery=recovery
+                )[1]
+                raw.send(b"".join(frames))
+            assert raw.acknowledged(MANY_COUNT) == [entry_id] * MANY_COUNT
+
+    def check(self, count: int) -> None:
+        """Each has these entries, whatever LAC they were packed with last."""
+        for ledger_id, bodies in self.read({ledger_id: range(count) for ledger_id in self.ids}).items():
+            for entry_id, body in enumerate(bodies):
+                assert body[:16] + body[24:] == (model := self._body(ledger_id, entry_id, 0))[:16] + model[24:]
+
+    @staticmethod
+    def _body(ledger_id: int, entry_id: int, lac: int) -> bytes:
+        return struct.pack(">qqqq", ledger_id, entry_id, lac, 7 * entry_id) + b"of %d/%d" % (ledger_id, entry_id)
+
+    def read(self, ranges: Mapping[int, range]) -> dict[int, list[bytes]]:
+        """The bytes the bookie has of these entries of these ledgers."""
+        found: dict[int, dict[int, bytes]] = {ledger_id: {} for ledger_id in ranges}
+        encoder, missing = request_encoder(2), sum(map(len, ranges.values()))
+        with RawClient(self._bookie.port) as raw:
+            for ledger_id, entry_ids in ranges.items():
+                raw.send(encoder.encode_reads(ledger_id, list(entry_ids))[1])
+            while missing:
+                for answer in raw.receive():
+                    assert isinstance(answer, ReadBodies), answer
+                    found[answer.ledger_id] |= dict(zip(answer.entry_ids, answer.bodies, strict=True))
+                    missing -= len(answer.bodies)
+        return {ledger_id: [bodies[entry_id] for entry_id in ranges[ledger_id]] for ledger_id, bodies in found.items()}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """No bookies: each test has one of its own, in two persons."""
+    with LocalCluster(0, directory=tmp_path_factory.mktemp("directories"), settings=SESSION_TIMEOUT) as cluster:
         yield cluster
 
 
-@pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM"])
-def test_a_bookies_directories_serve_under_a_genuine_bookie_and_under_ours_again(
-    apache: Apache, cluster: LocalCluster, end: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    ours = cluster.bookies[0]
-    genuine = ApacheBookie(apache, ours.directory, cluster.uri, ours.port)
-    assert genuine.bookie_id == ours.bookie_id
-    ledgers = Ledgers(cluster.uri)
-    try:
-        _end(end, ours.kill, ours.stop)
-        check_offline(ours.conf_path, capfd, ledgers.closed.id, in_entry_logs=end == "SIGTERM")
-        genuine.start()
+def two_directories(directory: Path) -> dict[str, str]:
+    """Settings of both kinds: two ledger directories and small files."""
+    return {**SMALL_LIMITS, "ledgerDirectories": f"{directory / 'ledgers'},{directory / 'more-ledgers'}"}
+
+
+def three_directories(directory: Path) -> dict[str, str]:
+    """And the index in one of its own."""
+    return {**two_directories(directory), "indexDirectories": str(directory / "index")}
+
+
+class Owners:
+    """Two programs for one bookie's directories, one at a time."""
+
+    def __init__(
+        self,
+        apache: Apache,
+        cluster: LocalCluster,
+        directory: Path,
+        settings: Mapping[str, str],
+        storage: Mapping[str, str],
+    ) -> None:
+        port = free_port()
+        self.ours = LocalBookie(1, directory, cluster.uri, port, {**SESSION_TIMEOUT, **settings})
+        self.genuine = ApacheBookie(apache, directory, cluster.uri, port, {**settings, **storage})
+        self.directory = directory
+        assert self.genuine.bookie_id == self.ours.bookie_id
+        self._journals: set[str] = set()
+
+    def end(self, owner: LocalBookie | ApacheBookie, how: str) -> None:
+        """End it, and note the journal files there are."""
+        if how == "SIGKILL":
+            owner.kill()
+        else:
+            owner.stop()
+        self._journals |= {path.name for path in self.directory.glob("journal/current/*.txn")}
+
+    def check_rolled(self) -> None:
+        """Journal and entry logs did roll, the logs in both directories."""
+        assert len(self._journals) > 3
+        logs = [len(list(self.directory.glob(f"{name}/current/*.log"))) for name in ("ledgers", "more-ledgers")]
+        assert min(logs) > 1, logs
+
+    def kill(self) -> None:
+        self.ours.kill()
+        self.genuine.kill()
+
+
+Run = Callable[..., None]
+
+
+@pytest.fixture
+def hand_over(cluster: LocalCluster, apache_client: ApacheClient, tmp_path: Path) -> Iterator[Run]:
+    """Hands directories from one owner to the other and back."""
+    running: list[Owners] = []
+    opened: list[Ledgers] = []
+
+    def run(
+        owners: Owners, order: Sequence[LocalBookie | ApacheBookie], end: str, left: Callable[[Ledgers], None]
+    ) -> None:
+        running.append(owners)
+        raw = RawLedgers(owners.ours)
+        first, second, third = order
+        first.start()
+        ledgers = Ledgers(cluster.uri, owners.ours.bookie_id)
+        opened.append(ledgers)
+        raw.add(0, -1)
+        raw.add(1, 0)
+        seen = raw.read({ledger_id: range(10) for ledger_id in ledgers.ids})
+        owners.end(first, end)
+        left(ledgers)
+
+        second.start()
+        assert raw.read({ledger_id: range(10) for ledger_id in ledgers.ids}) == seen
         ledgers.check(COUNT)
+        raw.check(2)
+        read_by_the_genuine_client(cluster, apache_client, ledgers.closed.id)
+        ledgers.check_fence(0)
         ledgers.append(COUNT)
-        _end(end, genuine.kill, genuine.stop)
-        check_offline(ours.conf_path, capfd, ledgers.closed.id, in_entry_logs=True)
-        ours.start()
+        ledgers.recover(ledgers.abandoned, COUNT)
+        # Written again, with another LAC. Which of the two copies is served is nobody's promise: a genuine bookie with
+        # sorted storage serves the first until its memtable is flushed, ours until its journal is replayed.
+        raw.add(1, 1, recovery=True)
+        raw.add(2, 1)
+        seen = raw.read({ledger_id: range(10) for ledger_id in ledgers.ids})
+        seen |= raw.read({ledger_id: range(2, 3) for ledger_id in raw.ids})
+        owners.end(second, end)
+        left(ledgers)
+
+        third.start()
+        assert raw.read({ledger_id: range(10) for ledger_id in ledgers.ids}) == {
+            each: seen[each] for each in ledgers.ids
+        }
+        assert raw.read({ledger_id: range(2, 3) for ledger_id in raw.ids}) == {each: seen[each] for each in raw.ids}
         ledgers.check(COUNT + MORE)
-        ledgers.check_fence()
+        raw.check(3)
+        ledgers.check_fence(1)
         ledgers.append(COUNT + MORE)
-        ledgers.recover(COUNT + 2 * MORE)
-    finally:
-        genuine.kill()
+        ledgers.recover(ledgers.open, COUNT + 2 * MORE)
+        ledgers.recover(ledgers.abandoned, COUNT)
+        read_by_the_genuine_client(cluster, apache_client, ledgers.closed.id)
+        owners.end(third, end)
+
+    yield run
+    for owners in running:
+        owners.kill()
+    for ledgers in opened:
         ledgers.close()
 
 
-def test_a_fence_of_ours_holds_under_a_genuine_bookie(apache: Apache, cluster: LocalCluster) -> None:
-    ours = cluster.bookies[0]
-    genuine = ApacheBookie(apache, ours.directory, cluster.uri, ours.port)
-    ledgers = Ledgers(cluster.uri)
-    try:
-        ours.kill()
-        genuine.start()
-        ledgers.check_fence()
-        ledgers.recover(COUNT)
-    finally:
-        genuine.kill()
-        ledgers.close()
+def read_by_the_genuine_client(cluster: LocalCluster, apache_client: ApacheClient, ledger_id: int) -> None:
+    lines = apache_client.run("read", cluster.uri, 3, "CRC32C", PASSWORD, ledger_id)
+    assert [line.encode() for line in lines] == entries(0, COUNT)
 
 
-def _end(how: str, kill: Callable[[], None], stop: Callable[[], int]) -> None:
-    if how == "SIGKILL":
-        kill()
-    else:
-        stop()
+ENDS = ("SIGKILL", "SIGTERM")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_our_directories_serve_under_a_genuine_bookie_and_under_ours_again(
+    apache: Apache,
+    cluster: LocalCluster,
+    hand_over: Run,
+    end: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The default layout, with a look at what each owner leaves."""
+    owners = Owners(apache, cluster, tmp_path, {}, SORTED)
+    in_entry_logs = iter((end == "SIGTERM", True))
+
+    def left(ledgers: Ledgers) -> None:
+        check_offline(owners.ours.conf_path, capfd, ledgers.closed.id, in_entry_logs=next(in_entry_logs))
+
+    hand_over(owners, (owners.ours, owners.genuine, owners.ours), end, left)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_our_directories_serve_under_a_genuine_bookie_of_interleaved_storage(
+    apache: Apache, cluster: LocalCluster, hand_over: Run, end: str, tmp_path: Path
+) -> None:
+    owners = Owners(apache, cluster, tmp_path, three_directories(tmp_path), INTERLEAVED)
+    hand_over(owners, (owners.ours, owners.genuine, owners.ours), end, lambda _: None)
+    owners.check_rolled()
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("storage", [SORTED, INTERLEAVED], ids=["sorted", "interleaved"])
+def test_genuine_directories_serve_under_our_bookie_and_under_a_genuine_one_again(
+    apache: Apache, cluster: LocalCluster, hand_over: Run, storage: Mapping[str, str], end: str, tmp_path: Path
+) -> None:
+    owners = Owners(apache, cluster, tmp_path, three_directories(tmp_path), storage)
+    hand_over(owners, (owners.genuine, owners.ours, owners.genuine), end, lambda _: None)
+    owners.check_rolled()
+
+
+def test_directories_of_an_older_genuine_bookie_serve_under_ours(
+    apache_home: Path | None, cluster: LocalCluster, hand_over: Run, tmp_path: Path
+) -> None:
+    """And under the older one again: cookie, journal and index stay in the versions that it reads.
+
+    Its cookie does not tell index directories: a newer bookie of either kind takes only those that are the ledgers'.
+    """
+    older = find_apache(apache_home, MIDDLE.version)
+    owners = Owners(older, cluster, tmp_path, two_directories(tmp_path), SORTED)
+    hand_over(owners, (owners.genuine, owners.ours, owners.genuine), "SIGKILL", lambda _: None)
+    owners.check_rolled()
 
 
 def check_offline(conf: Path, capfd: pytest.CaptureFixture[str], ledger_id: int, *, in_entry_logs: bool) -> None:
