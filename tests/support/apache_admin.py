@@ -84,7 +84,8 @@ class ApacheShell(_JavaProcess):
 
     def __init__(self, apache: Apache, directory: Path, uri: str, settings: Mapping[str, str] | None = None) -> None:
         # A single-file program: `java` compiles it as it starts, so that nothing is kept between runs.
-        command = _command(apache, _SOURCES / "AdminShell.java")
+        answers = f"-Dlog4j2.configurationFile={_SOURCES / 'log4j2.xml'}"
+        command = apache.command(str(_SOURCES / "AdminShell.java"), options=[answers])
         super().__init__(command, directory, "apache-shell", stdin=subprocess.PIPE)
         self._directory, self._uri, self._settings = directory, uri, dict(settings or {})
         self._read = 0
@@ -138,17 +139,12 @@ class ApacheAutoRecovery(_JavaProcess):
         self.bookie_id = f"127.0.0.1:{port}"
         conf = _conf(directory / f"{name}.conf", uri, port, often)
         main = "org.apache.bookkeeper.replication.AutoRecoveryMain"
-        super().__init__(_command(apache, main, "--conf", conf), directory, name, stdin=subprocess.DEVNULL)
+        super().__init__(apache.command(main, "--conf", conf), directory, name, stdin=subprocess.DEVNULL)
 
 
 def attributes(name: str, lines: list[str]) -> list[str]:
     """The values of an attribute in what the shell printed, one for every line that has it."""
     return [match[1] for line in lines for match in [re.search(rf"[{{ ]{name}=(.*?)[,}}]", line)] if match]
-
-
-def _command(apache: Apache, *words: object) -> list[str]:
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return [str(apache.java), *options, "-cp", f"{_SOURCES}:{apache.jars / '*'}", *map(str, words)]
 
 
 def _conf(path: Path, uri: str, bookie_port: int | None, settings: Mapping[str, str]) -> Path:
