@@ -369,6 +369,9 @@ class LedgerWriting:
         entries that were acknowledged are not in it, with LedgerFencedOff or LedgerClosed when somebody else ended
         the ledger differently (I-12). Repeated calls give the same result; only after MetadataUnavailable a call tries
         again.
+
+        Differs from Apache: its writer closes at the durable LAC without forcing, and says nothing of what that leaves
+        out.
         """
         closed = self._close(self._drain_and_close())
 
