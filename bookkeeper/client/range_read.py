@@ -102,7 +102,11 @@ class RangeReading:
     # --- answers
 
     def on_bodies(self, bookie_id: BookieId, entry_ids: list[int], bodies: list[bytes], max_lac: int | None) -> None:
-        """Entries as a bookie holds them."""
+        """Entries as a bookie holds them.
+
+        Differs from Apache: `max_lac` is under no digest, so a reader does not take it for the end of what is confirmed
+        (I-42, I-44); who wants to know asks for it (`lac_read`, `long_poll`).
+        """
         if self.over:
             return
         payloads = self._digest.verify(self._view.ledger_id, entry_ids, bodies)
@@ -114,8 +118,6 @@ class RangeReading:
                 damaged=damaged[:10],
                 ledger_id=self._view.ledger_id,
             )
-        if max_lac is not None:
-            self._view.advance(max_lac)
         self._go_on(self._core.on_bodies(bookie_id, entry_ids, payloads))
 
     def on_read_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:

@@ -278,10 +278,11 @@ class ReadHandle:
     ) -> Deferred[ConfirmedAndEntry]:
         """Wait until an entry is confirmed, at most `timeout_s`; fires with the last add confirmed and the entry.
 
-        The entry is None when it was not confirmed in time, or the ledger is closed before it. At once when it is
-        known to be confirmed already. Else the bookies of the last fragment are asked to answer when there is news (a
-        long poll, v3): one after the other, or all at once (`parallel`), which costs more and needs no luck where not
-        every bookie gets every entry. `long_poll` says what of their answers counts.
+        The entry is None when it was not confirmed in time, when the ledger is closed before it, or when its bookies
+        see no reason to wait on (it was fenced). At once when it is known to be confirmed already. Else the bookies of
+        the last fragment are asked to answer when there is news (a long poll, v3): one after the other, or all at once
+        (`parallel`), which costs more and needs no luck where not every bookie gets every entry. `long_poll` says what
+        of their answers counts.
 
         Fails with InvalidArgument; EntryMissing while its bookies hold nothing of the ledger (they do not wait for
         that); EntryUnreadable when none of them can wait, as bookies without v3.

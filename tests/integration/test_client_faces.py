@@ -89,6 +89,56 @@ def test_asyncio_tails_a_ledger_while_it_is_written(cluster: LocalCluster) -> No
     with_client(cluster, scenario, ClientSettings(explicit_lac_interval_s=0.1))
 
 
+@pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
+def test_asyncio_waits_for_an_entry_until_the_next_add_confirms_it(cluster: LocalCluster, use_v2: bool) -> None:
+    async def scenario(bk: BookKeeper) -> None:
+        ledger = await bk.create(ensemble=3, write_quorum=3, ack_quorum=2)
+        await ledger.append_many([b"0", b"1", b"2"])
+        await ledger.append(b"3")
+        handle = await bk.open_without_recovery(ledger.id)
+        assert await handle.read_last_confirmed() == 2
+        assert await handle.read_last_confirmed_and_entry(1, 0.0) == (2, (1, b"1"))
+        assert await handle.read_last_confirmed_and_entry(3, 0.1) == (2, None)
+        waiting = asyncio.ensure_future(handle.read_last_confirmed_and_entry(3, 60.0, parallel=use_v2))
+        await asyncio.sleep(0)
+        await ledger.append(b"4")
+        assert await waiting == (3, (3, b"3"))
+        await ledger.close()
+        assert await (await bk.open(ledger.id)).read_last_confirmed_and_entry(9, 60.0) == (4, None)
+
+    # Nothing but the next add may confirm an entry here.
+    with_client(cluster, scenario, ClientSettings(use_v2=use_v2, explicit_lac_interval_s=0.0))
+
+
+@pytest.mark.parametrize("batch_read", [True, False])
+def test_asyncio_reads_batches_and_lists_what_a_bookie_holds(cluster: LocalCluster, batch_read: bool) -> None:
+    async def scenario(bk: BookKeeper) -> None:
+        payloads = [b"%06d" % number * 100 for number in range(5000)]
+        async with await bk.create(ensemble=3, write_quorum=3, ack_quorum=2) as ledger:
+            await ledger.append_many(payloads)
+        handle = await bk.open(ledger.id)
+        assert [entry.payload async for entry in handle.entries()] == payloads
+        assert [entry.payload for entry in await handle.read(17, 4321)] == payloads[17:4322]
+        some = await handle.read_batch(100, 50)
+        assert [entry.payload for entry in some] == payloads[100 : 100 + len(some)]
+        assert 1 <= len(some) <= 50
+        assert len(await handle.read_batch(100, 50, 1)) == 1
+        held = [await bk.list_entries(ledger.id, bookie) for bookie in handle.metadata.last_fragment.ensemble]
+        assert sum(runs == [range(5000)] for runs in held) >= 2  # the ack quorum has them all, the third may lag
+
+    with_client(cluster, scenario, ClientSettings(batch_read=batch_read))
+
+
+def test_blocking_waits_reads_batches_and_lists(cluster: LocalCluster) -> None:
+    with bookkeeper.blocking.connect(cluster.uri) as bk:
+        with bk.create(ensemble=3, write_quorum=3, ack_quorum=3) as ledger:
+            ledger.append_many([b"0", b"1", b"2"])
+        handle = bk.open(ledger.id)
+        assert handle.read_last_confirmed_and_entry(2, 1.0) == (2, (2, b"2"))
+        assert [entry.payload for entry in handle.read_batch(1)] == [b"1", b"2"]
+        assert bk.list_entries(ledger.id, handle.metadata.last_fragment.ensemble[0]) == [range(3)]
+
+
 def test_cancelling_carries_over_and_the_ledger_goes_on(cluster: LocalCluster) -> None:
     async def scenario(bk: BookKeeper) -> None:
         ledger = await bk.create()

@@ -48,6 +48,7 @@ class FakeBookie:
         self.held: list[tuple[_Connection, Any]] = []
         self.pollers: list[tuple[_Connection, messages.LongPollRead]] = []
         self.version_3 = True
+        self.told_lac: int | None = None  # told beside entries instead of the one it knows (v3)
         self.free_bytes = 600
         self.process: SimulatedProcess
         self.store: MemoryMetadataStore
@@ -140,7 +141,8 @@ class _Connection:
                     bookie.wake()
             case messages.ReadBatch():
                 results = [self.find(request.ledger_id, entry_id) for entry_id in request.entry_ids]
-                self.send(b"".join(self.codec.read_replies(request, results, self.known_lac(request.ledger_id))))
+                told = self.known_lac(request.ledger_id) if bookie.told_lac is None else bookie.told_lac
+                self.send(b"".join(self.codec.read_replies(request, results, told)))
             case messages.FenceRead():
                 key = bookie.keys.setdefault(request.ledger_id, request.master_key or b"")
                 if request.master_key != key:

@@ -146,6 +146,15 @@ def test_a_lac_that_no_digest_covers_is_not_believed(max_lac: int) -> None:
     assert tailed.cluster.wait(tailed.handle.read_last_confirmed_and_entry(2, 1.0)) == (1, None)
 
 
+def test_a_lac_told_beside_an_entry_is_not_believed_either() -> None:
+    """The same number under the same lack of a digest, in the answer to a plain read."""
+    tailed = Tailed(3, reader=V3)
+    for bookie in tailed.cluster.bookies:
+        bookie.told_lac = 2**62
+    assert tailed.cluster.wait(tailed.handle.read(0, 1)) == [(0, b"entry 0"), (1, b"entry 1")]
+    assert tailed.handle.last_add_confirmed == 1
+
+
 def test_an_entry_that_comes_with_an_unproven_lac_is_not_delivered() -> None:
     tailed = Tailed(3)
     body = tailed.member(0).entries[tailed.ledger.ledger_id][2]
