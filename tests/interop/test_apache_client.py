@@ -1,146 +1,123 @@
-"""The genuine Apache client against our bookies, and beside our client on the same ledgers.
+"""The genuine clients of three releases against our bookies, and beside our client on the same ledgers.
 
-One Java process and one cluster serve all tests; each test makes ledgers of its own. Entries are "entry-0", ...
+One cluster serves all tests, and one Java process each release; each test makes ledgers of its own. Entries are
+"entry-0", ... What every pair of client and bookies writes and reads is in test_matrix.py; this is what one client does
+to the other's ledgers. All of it in metadata and with a digest that the oldest release has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerFencedOff, NoSuchLedger
 from bookkeeper.model import DigestType
-from tests.support.apache import ApacheClient, ApacheError
+from tests.support.apache import CLASSIC, RELEASES, ApacheClient, ApacheError, Release
 
-VERSIONS = (2, 3)
-DIGESTS = tuple(DigestType)
 PASSWORD = "pass-word"
 CODE_WRONG_PASSWORD = -102
 CODE_FENCED = -101
 CODE_NO_SUCH_LEDGER = -25
+CODE_NO_SUCH_LEDGER_CLASSIC = -7
 
 
 def entries(count: int) -> list[bytes]:
     return [b"entry-%d" % number for number in range(count)]
 
 
-@pytest.fixture(scope="module", params=VERSIONS, ids=lambda version: f"v{version}")
-def version(request: pytest.FixtureRequest) -> int:
-    """The wire version that both clients use."""
-    value: int = request.param
-    return value
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Our client and a genuine one, of the same wire version, on one cluster of ours."""
+
+    release: Release
+    uri: str
+    protocol: int
+    ours: BlockingBookKeeper
+    theirs: ApacheClient
+
+    def create(self) -> BlockingWriteHandle:
+        """A ledger of ours that the genuine client can read."""
+        return self.ours.create(
+            password=PASSWORD.encode(), digest=DigestType.CRC32, metadata_version=self.release.metadata_version
+        )
+
+    def run(self, command: str, *arguments: object, password: str = PASSWORD) -> list[str]:
+        """A command of the genuine client that creates or opens a ledger."""
+        return self.theirs.run(command, self.uri, self.protocol, "CRC32", password, *arguments)
 
 
-@pytest.fixture(scope="module")
-def client(cluster: LocalCluster, version: int) -> Iterator[BlockingBookKeeper]:
-    with connect(cluster.uri, ClientSettings(use_v2=version == 2)) as client:
-        yield client
+@pytest.fixture(
+    scope="module",
+    params=[(release, protocol) for release in RELEASES.values() for protocol in release.protocols],
+    ids=lambda pair: f"{pair[0].version}-v{pair[1]}",
+)
+def peers(
+    request: pytest.FixtureRequest, cluster: LocalCluster, apache_clients: Callable[[str], ApacheClient]
+) -> Iterator[Peers]:
+    release, protocol = request.param
+    with connect(cluster.uri, ClientSettings(use_v2=protocol == 2)) as client:
+        yield Peers(release, cluster.uri, protocol, client, apache_clients(release.version))
 
 
-@pytest.mark.parametrize("digest", DIGESTS, ids=lambda digest: digest.name)
-def test_we_read_what_the_genuine_client_wrote(
-    cluster: LocalCluster, client: BlockingBookKeeper, apache_client: ApacheClient, version: int, digest: DigestType
-) -> None:
-    (ledger_id,) = apache_client.run("write", cluster.uri, version, digest.name, PASSWORD, 3, 2, 2, 120)
-    with client.open(int(ledger_id), password=PASSWORD.encode()) as ledger:
-        assert ledger.closed
-        assert [entry.payload for entry in ledger.entries()] == entries(120)
-        assert ledger.metadata.digest_type is digest
-        assert ledger.length == sum(map(len, entries(120)))
-
-
-@pytest.mark.parametrize("digest", DIGESTS, ids=lambda digest: digest.name)
-def test_the_genuine_client_reads_what_we_wrote(
-    cluster: LocalCluster, client: BlockingBookKeeper, apache_client: ApacheClient, version: int, digest: DigestType
-) -> None:
-    with client.create(digest=digest, password=PASSWORD.encode()) as ledger:
-        ledger.append_many(entries(120))
-    lines = apache_client.run("read", cluster.uri, version, digest.name, PASSWORD, ledger.id)
-    assert [line.encode() for line in lines] == entries(120)
-
-
-def test_the_genuine_client_recovers_our_abandoned_ledger_and_fences_our_writer(
-    cluster: LocalCluster, client: BlockingBookKeeper, apache_client: ApacheClient, version: int
-) -> None:
-    ledger = client.create(password=PASSWORD.encode())
+def test_the_genuine_client_recovers_our_abandoned_ledger_and_fences_our_writer(peers: Peers) -> None:
+    ledger = peers.create()
     ledger.append_many(entries(150))
-    lines = apache_client.run("read", cluster.uri, version, "CRC32C", PASSWORD, ledger.id)
-    assert [line.encode() for line in lines] == entries(150)
+    assert [line.encode() for line in peers.run("read", ledger.id)] == entries(150)
     with pytest.raises(LedgerFencedOff):
         ledger.append(b"too late")
-    assert client.metadata(ledger.id).last_entry_id == 149
+    assert peers.ours.metadata(ledger.id).last_entry_id == 149
 
 
-def test_we_recover_the_genuine_clients_abandoned_ledger_and_fence_its_writer(
-    cluster: LocalCluster, client: BlockingBookKeeper, apache_client: ApacheClient, version: int
-) -> None:
-    (ledger_id,) = apache_client.run("begin", cluster.uri, version, "MAC", PASSWORD, 3, 3, 2, 150)
-    with client.open(int(ledger_id), password=PASSWORD.encode()) as ledger:
+def test_we_recover_the_genuine_clients_abandoned_ledger_and_fence_its_writer(peers: Peers) -> None:
+    (ledger_id,) = peers.run("begin", 3, 3, 2, 150)
+    with peers.ours.open(int(ledger_id), password=PASSWORD.encode()) as ledger:
         assert [entry.payload for entry in ledger.entries()] == entries(150)
     with pytest.raises(ApacheError) as refused:
-        apache_client.run("append", ledger_id, 1)
+        peers.theirs.run("append", ledger_id, 1)
     assert refused.value.code == CODE_FENCED
-    assert client.metadata(int(ledger_id)).last_entry_id == 149
+    assert peers.ours.metadata(int(ledger_id)).last_entry_id == 149
 
 
-def test_we_tail_the_genuine_clients_ledger_without_disturbing_it(
-    cluster: LocalCluster, client: BlockingBookKeeper, apache_client: ApacheClient, version: int
-) -> None:
-    (ledger_id,) = apache_client.run("begin", cluster.uri, version, "CRC32", PASSWORD, 3, 2, 2, 10)
-    with client.open_without_recovery(int(ledger_id), password=PASSWORD.encode()) as tail:
+def test_we_tail_the_genuine_clients_ledger_without_disturbing_it(peers: Peers) -> None:
+    (ledger_id,) = peers.run("begin", 3, 2, 2, 10)
+    with peers.ours.open_without_recovery(int(ledger_id), password=PASSWORD.encode()) as tail:
         assert tail.last_add_confirmed == 8  # the last entry's own LAC says so much
-        assert apache_client.run("append", ledger_id, 5) == ["14"]
+        assert peers.theirs.run("append", ledger_id, 5) == ["14"]
         assert tail.read_last_confirmed() == 13
         assert [entry.payload for entry in tail.entries()] == entries(14)
 
 
-def test_the_genuine_client_tails_our_ledger(
-    cluster: LocalCluster, client: BlockingBookKeeper, apache_client: ApacheClient, version: int
-) -> None:
-    with client.create(password=PASSWORD.encode()) as ledger:
+def test_the_genuine_client_tails_our_ledger(peers: Peers) -> None:
+    with peers.create() as ledger:
         for payload in entries(10):
             ledger.append(payload)
         # 8 from the last entry, or 9 when our explicit LAC was written already and the reader's protocol has it.
-        (last_confirmed,) = apache_client.run("tail", cluster.uri, version, "CRC32C", PASSWORD, ledger.id)
-        assert last_confirmed in ("8", "9")
+        assert peers.run("watch", ledger.id)[0] in ("8", "9")
         ledger.append(b"entry-10")
+        assert peers.theirs.run("lac", ledger.id)[0] in ("9", "10")
+        ledger.append(b"entry-11")
 
 
-@pytest.mark.parametrize("metadata_version", [1, 2, 3])
-def test_the_genuine_client_reads_every_metadata_version_we_write(
-    cluster: LocalCluster, client: BlockingBookKeeper, apache_client: ApacheClient, version: int, metadata_version: int
-) -> None:
-    with client.create(
-        ensemble=3, write_quorum=2, ack_quorum=2, password=PASSWORD.encode(), metadata_version=metadata_version
-    ) as ledger:
-        ledger.append_many(entries(5))
-    assert apache_client.run("read", cluster.uri, version, "CRC32C", PASSWORD, ledger.id) == [
-        entry.decode() for entry in entries(5)
-    ]
-
-
-def test_the_genuine_client_refuses_the_wrong_password_of_our_ledger(
-    cluster: LocalCluster, client: BlockingBookKeeper, apache_client: ApacheClient, version: int
-) -> None:
-    with client.create(password=PASSWORD.encode()) as ledger:
+def test_the_genuine_client_refuses_the_wrong_password_of_our_ledger(peers: Peers) -> None:
+    with peers.create() as ledger:
         ledger.append(b"entry-0")
     with pytest.raises(ApacheError) as refused:
-        apache_client.run("read", cluster.uri, version, "CRC32C", "other", ledger.id)
+        peers.run("read", ledger.id, password="other")
     assert refused.value.code == CODE_WRONG_PASSWORD
+    assert peers.run("read", ledger.id) == ["entry-0"]
 
 
-def test_either_client_deletes_the_others_ledger(
-    cluster: LocalCluster, client: BlockingBookKeeper, apache_client: ApacheClient, version: int
-) -> None:
-    with client.create(password=PASSWORD.encode()) as ours:
+def test_either_client_deletes_the_others_ledger(peers: Peers) -> None:
+    with peers.create() as ours:
         ours.append(b"entry-0")
-    apache_client.run("delete", cluster.uri, version, ours.id)
+    peers.theirs.run("delete", peers.uri, peers.protocol, ours.id)
     with pytest.raises(NoSuchLedger):
-        client.metadata(ours.id)
-    (theirs,) = apache_client.run("write", cluster.uri, version, "CRC32C", PASSWORD, 3, 2, 2, 1)
-    client.delete(int(theirs))
+        peers.ours.metadata(ours.id)
+    (theirs,) = peers.run("write", 3, 2, 2, 1)
+    peers.ours.delete(int(theirs))
     with pytest.raises(ApacheError) as gone:
-        apache_client.run("read", cluster.uri, version, "CRC32C", PASSWORD, theirs)
-    assert gone.value.code == CODE_NO_SUCH_LEDGER
+        peers.run("read", theirs)
+    assert gone.value.code == (CODE_NO_SUCH_LEDGER_CLASSIC if peers.release is CLASSIC else CODE_NO_SUCH_LEDGER)
