@@ -21,6 +21,9 @@ class BookiesWithout:
         """It refused the operation as unknown, or closed the connection on it."""
         self._epochs[bookie_id] = self._epoch(bookie_id)
 
+    def __len__(self) -> int:
+        return len(self._epochs)
+
     def __contains__(self, bookie_id: BookieId) -> bool:
         if bookie_id not in self._epochs:
             return False

@@ -96,14 +96,15 @@ class BatchOwner(ReadOwner, Protocol):
 
 def useful(context: ClientContext, metadata: LedgerMetadata, count: int) -> bool:
     """Whether a range of `count` entries should be read in batches: every bookie holds every entry, and none is old."""
+    if (
+        count <= 1
+        or context.v2_encoder is None
+        or not context.settings.batch_read
+        or metadata.ensemble_size != metadata.write_quorum
+    ):
+        return False
     without = context.batches.without
-    return (
-        count > 1
-        and context.v2_encoder is not None
-        and context.settings.batch_read
-        and metadata.ensemble_size == metadata.write_quorum
-        and not any(bookie in without for fragment in metadata.fragments for bookie in fragment.ensemble)
-    )
+    return not without or not any(bookie in without for fragment in metadata.fragments for bookie in fragment.ensemble)
 
 
 def ask(

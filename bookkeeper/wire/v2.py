@@ -345,11 +345,14 @@ def decode_response(data: bytes, start: int, stop: int) -> Response:
 
 def _batch_bodies(data: bytes, position: int, stop: int) -> tuple[bytes, ...]:
     bodies = []
-    while position < stop:
-        size = LENGTH.unpack_from(data, position)[0] if stop - position >= LENGTH_SIZE else -1
-        position += LENGTH_SIZE
-        if not 0 <= size <= stop - position:
-            raise RemoteProtocolError("batch read answer: an entry's size points outside the frame")
-        bodies.append(data[position : position + size])
-        position += size
+    unpack = LENGTH.unpack_from
+    while position <= stop - LENGTH_SIZE:
+        start = position + LENGTH_SIZE
+        (size,) = unpack(data, position)
+        position = start + size
+        if size < 0 or position > stop:
+            break
+        bodies.append(data[start:position])
+    if position != stop:
+        raise RemoteProtocolError("batch read answer: an entry's size points outside the frame")
     return tuple(bodies)
