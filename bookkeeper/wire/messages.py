@@ -205,7 +205,10 @@ class StartTls:
 
 @dataclass(frozen=True, slots=True)
 class BatchRead:
-    """Read consecutive entries into one answer (v2 only). count_max, size_max: <= 0 means no limit."""
+    """Read consecutive entries into one answer (v2 only).
+
+    count_max: <= 0 means no limit. size_max: of the answer; the first entry comes however small it is, or negative.
+    """
 
     ledger_id: int
     first_entry_id: int
