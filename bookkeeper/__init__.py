@@ -17,6 +17,7 @@
     client                  the ledger client: three faces over one core
     bookie                  the storage server
     config, metrics         settings from Apache-style files; what is counted
+    tls, auth               certificates and the layer over a connection; authentication providers
     embedded, cli           a ZooKeeper and bookies as child processes; the `bookkeeper` command
 
 Public names: `BookKeeper` (asyncio), `bookkeeper.blocking.connect`, `bookkeeper.client.client.LedgerClient`, and the

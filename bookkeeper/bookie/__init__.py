@@ -2,6 +2,7 @@
 
     server.py      composition root: settings, replay, storage, listener, registration
     endpoint.py    connections: bytes in and out, back-pressure          dispatch.py   request -> Bookie call -> answer
+    security.py    what is asked before the first request                entrance.py    TLS, authentication
     bookie.py      all requests; owns the order of durability            intake.py     what they share
     adds.py        adds, deferred or not                                 read_requests.py  reads, fences, batch reads
     lac_requests.py    explicit LACs                                     long_poll.py  reads that wait for a LAC

@@ -10,6 +10,7 @@
         \\     |     /
         connection.py                one channel per bookie and protocol version over link.py, its TCP connection;
               |                      bookies.py finds, keeps and quarantines them
+        security.py                  TLS and credentials, before the first request of every connection
         flushing.py                  once per turn: writers first, then one write per connection
         overdue.py  routes.py        the deadlines of all handles on one timer; the ways to an ensemble, worked out once
 

@@ -1,5 +1,6 @@
 """The decisions of a ledger client, apart from every wire, clock and socket.
 
+    handshake     a new connection: TLS, credentials, ready
     schedule      which bookies hold an entry; when enough of them have answered
     adds          entries on their way: acknowledged in order, ensemble changes; add_rings keeps where each stands,
                   add_deadlines when it was sent, add_decisions is what the window tells its driver
