@@ -75,8 +75,23 @@ class _Batch:
         self._bytes_left = size_max - ANSWER_BYTES
         self._on_batch = on_batch
         self._bodies: list[bytes] = []
+        self._looking_up = False
+        self._goes_on = False
 
     def go(self) -> None:
+        """Look up one lot of entries after the other; a loop, since those in memory come inside the call."""
+        if self._looking_up:
+            self._goes_on = True
+            return
+        self._looking_up = self._goes_on = True
+        try:
+            while self._goes_on:
+                self._goes_on = False
+                self._look_up()
+        finally:
+            self._looking_up = False
+
+    def _look_up(self) -> None:
         """Look up the next entries, as many as will fit if they are like those before."""
         size = self._sizes.get(self._ledger_id)
         fitting = LOOK_UP_FIRST if size is None else min(max(1, self._bytes_left // (size + 4)), LOOK_UP_MAX)

@@ -207,7 +207,7 @@ class StartTls:
 class BatchRead:
     """Read consecutive entries into one answer (v2 only).
 
-    count_max: <= 0 means no limit. size_max: of the answer; the first entry comes however small it is, or negative.
+    count_max: <= 0 means no limit. size_max: of the answer; whatever it says, even if negative, the first entry comes.
     """
 
     ledger_id: int

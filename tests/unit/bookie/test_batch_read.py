@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bookkeeper.bookie import batch_read
 from bookkeeper.bookie.batch_read import ANSWER_BYTES, LOOK_UP_FIRST, LOOK_UP_MAX
 from bookkeeper.bookie.bookie import BookieBounds
 from bookkeeper.model import Status
@@ -115,6 +116,12 @@ def test_a_second_batch_of_the_same_ledger_is_one_look_up() -> None:
     assert len(ids_in(bench.batch_read(300, 300))) == 300
     assert looked_up == [300]
     assert max(looked_up) <= LOOK_UP_MAX
+
+
+def test_very_many_look_ups_are_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_read, "LOOK_UP_FIRST", 1)
+    monkeypatch.setattr(batch_read, "LOOK_UP_MAX", 1)
+    assert len(ids_in(bench_with(3000).batch_read(0))) == 3000
 
 
 def test_cold_entries_are_read_by_the_worker_and_the_ledger_is_loaded_first() -> None:
