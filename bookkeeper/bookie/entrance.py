@@ -102,7 +102,7 @@ class Entrance:
             self._refused("Refused START_TLS of {peer}: {reason}")
             connection.say(codec.reply(request, Status.BAD_REQUEST))
         else:
-            self._meters.unauthorized.add()
+            (self._meters.auth_failures if isinstance(request, Auth) else self._meters.unauthorized).add()
             self._refused("Refused a request of {peer}: {reason}")
             if verdict is Verdict.UNAUTHORIZED:
                 connection.say(codec.unauthorized(request))

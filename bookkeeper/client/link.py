@@ -174,7 +174,12 @@ class BookieLink:
     def _start_tls(self) -> None:
         assert self._security.tls is not None
         self._decoder = response_decoder(self._version, self._frame_size_max)
-        self.transport = self._tls = self._security.tls.layer(self.transport, self._host)
+        try:
+            self._tls = self._security.tls.layer(self.transport, self._host)
+        except ValueError as error:
+            self.abort(self._tls_failed(f"it is registered under a host that no certificate can be for: {error}"))
+            return
+        self.transport = self._tls
         self._tls.start()
 
     def _decrypt(self, tls: TlsLayer, data: bytes) -> bytes:

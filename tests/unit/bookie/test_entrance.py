@@ -310,6 +310,7 @@ def test_another_plugin(version: int) -> None:
     bench = ServiceBench(security=BookieSecurity(provider=Token()))
     transport = bench.connect()
     transport.connection.dataReceived(auth(plugin="kerberos", version=version))
+    assert count(bench, "bookkeeper_server_AUTH_FAILURES") == 1
     if version == 2:
         assert transport.closed
         assert transport.sent == b""

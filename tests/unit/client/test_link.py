@@ -212,6 +212,14 @@ def test_a_certificate_for_another_host(settings: Make, secure: TlsCredentials) 
     assert bench.transport.closed  # in order: the bookie is told why
 
 
+@pytest.mark.parametrize("host", ["", ".example.org"])
+def test_a_host_that_is_none(settings: Make, secure: TlsCredentials, host: str) -> None:
+    bench = Bench(settings(), bookie(ServiceBench(security=BookieSecurity(secure))), host=host)
+    assert isinstance(bench.error, TlsFailed)
+    assert "no certificate can be for" in str(bench.error)
+    assert bench.transport.aborted
+
+
 def test_a_client_in_clear_text_at_a_bookie_that_requires_tls(settings: Make, secure: TlsCredentials) -> None:
     service = ServiceBench(security=BookieSecurity(secure))
     bench = Bench(settings(tls=False), bookie(service))
