@@ -21,8 +21,8 @@ from bookkeeper.wire.messages import ForceLedger, ListEntries
 
 log = Logger()
 
-LISTINGS_MAX = 16
-"""Ledgers being listed at once; more are answered TOO_MANY_REQUESTS."""
+LISTINGS_MAX = 4
+"""Ledgers being listed at once; more are answered TOO_MANY_REQUESTS. As many runs as fit a frame take about 25 MB."""
 
 LISTING_S_MAX = 60.0
 """How long one may take; an index of 2**36 places, nearly all of them empty, would take hours."""
