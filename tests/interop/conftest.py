@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.embedded.cluster import LocalCluster
+from tests.conftest import ZooKeeperServer
+from tests.interop.ground import KINDS, SESSION_TIMEOUT, Ground, ground_of
 from tests.interop.matrix import MATRIX, Matrix
 from tests.support.apache import DEFAULT, RELEASES, Apache, ApacheClient, find_apache
 
-SESSION_TIMEOUT = {"zkTimeout": "2000"}
-"""A killed bookie's registration stands in the way of the next one until its session ends."""
+__all__ = ["SESSION_TIMEOUT"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -76,3 +77,26 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three bookies of ours; tests only add ledgers."""
     with LocalCluster(3, directory=tmp_path_factory.mktemp("cluster"), settings=SESSION_TIMEOUT) as local:
         yield local
+
+
+@pytest.fixture(scope="session")
+def grounds(
+    apache: Apache, zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Ground]]:
+    """Bookies of a kind. Not a parametrized fixture: pytest would start them anew for each file of tests."""
+    grounds: dict[str, Ground] = {}
+    with ExitStack() as running:
+
+        def ground(kind: str) -> Ground:
+            if kind not in grounds:
+                directory = tmp_path_factory.mktemp("ground")
+                grounds[kind] = ground_of(kind, apache, zookeeper.address, directory, running)
+            return grounds[kind]
+
+        yield ground
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.replace(" ", "-").replace("'", ""))
+def ground(request: pytest.FixtureRequest, grounds: Callable[[str], Ground]) -> Ground:
+    """Our bookies, and then genuine ones."""
+    return grounds(request.param)

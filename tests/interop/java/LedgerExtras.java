@@ -39,6 +39,8 @@ import org.apache.bookkeeper.conf.ServerConfiguration;
  * </pre>
  */
 public class LedgerExtras implements LedgerTool.Extras {
+    private final LedgerScenarios scenarios = new LedgerScenarios();
+
     @Override
     public boolean run(LedgerTool tool, String[] words, PrintStream out) throws Exception {
         switch (words[0]) {
@@ -96,7 +98,7 @@ public class LedgerExtras implements LedgerTool.Extras {
                         out.println(bookie + " " + info.getFreeDiskSpace() + " " + info.getTotalDiskSpace()));
                 return true;
             default:
-                return false;
+                return scenarios.run(tool, words, out);
         }
     }
 
