@@ -178,6 +178,7 @@ class LongPollReading:
 
     def _on_proven(self, core: LongPoll, bookie_id: BookieId, lac: EntryId) -> None:
         self._view.advance(lac)
+        self.on_ledger_news()  # what is proven is so whoever proved it, also a member of an earlier fragment
         self._go_on(core, core.on_news(bookie_id, lac))
 
     def _on_unproven(self, core: LongPoll, bookie_id: BookieId, failure: Failure) -> None:

@@ -12,8 +12,8 @@ from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import EntryMissing, EntryUnreadable, InvalidArgument, LedgerClosed
 from bookkeeper.model import Status
-from bookkeeper.wire.messages import FenceRead, LongPollRead, ReadLac
-from tests.support.fake_bookie import CLOSE, SILENCE, FakeBookie, FakeCluster
+from bookkeeper.wire.messages import AddBatch, FenceRead, LongPollRead, ReadLac
+from tests.support.fake_bookie import CLOSE, HOLD, SILENCE, FakeBookie, FakeCluster
 
 V3 = {"use_v2": False}
 
@@ -293,6 +293,27 @@ def test_the_wait_moves_to_the_members_of_a_new_fragment() -> None:
     tailed.cluster.run(0.5)
     assert tailed.ledger.metadata.last_fragment.ensemble[2] == spare
     assert outcome[0].entry == (2, b"entry 2")
+
+
+def test_a_late_proof_by_a_former_member_ends_the_wait() -> None:
+    """Nobody of the new fragment answers; what the former member proves is true all the same."""
+    tailed = Tailed(3, bookies=4)
+    tailed.handle.watch_metadata()
+    leaving, other, ledger_id = tailed.member(2), tailed.member(0), tailed.ledger.ledger_id
+    tailed.rule(SILENCE)
+    leaving.rule = lambda request: (
+        HOLD if isinstance(request, LongPollRead) else (Status.READ_ONLY if isinstance(request, AddBatch) else None)
+    )
+    outcome = tailed.wait(2, 60.0)
+    tailed.cluster.run(0.1)
+    tailed.add()
+    tailed.cluster.run(0.5)
+    assert outcome == []
+    assert len(set(tailed.polled())) >= 2
+    leaving.entries[ledger_id].update(other.entries[ledger_id])
+    leaving.release()
+    tailed.cluster.run(0.5)
+    assert outcome == [(2, (2, b"entry 2"))]
 
 
 # --- tails
