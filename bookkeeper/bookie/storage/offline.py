@@ -46,7 +46,10 @@ def read_log_header(fs: FileSystem, path: str) -> log_fmt.LogHeader:
 
 
 def read_ledgers_map(fs: FileSystem, path: str) -> dict[int, int] | None:
-    """Ledger id -> bytes; None when the log has no map and must be scanned (I-60). Raises CorruptRecord, OSError."""
+    """Ledger id -> bytes; None when the log has no map and must be scanned (I-60).
+
+    Raises CorruptRecord when what the header points to is not a whole map (the log is to be scanned then too), OSError.
+    """
     file = fs.open(path, OpenMode.READ)
     try:
         header = log_fmt.decode_header(file.pread(log_fmt.HEADER_SIZE, 0), path)
@@ -74,13 +77,16 @@ def iter_records(
 ) -> Iterator[LogRecord]:
     """The entries of a log in order of position; a cut record at the end is left out.
 
+    To the end of the file: Apache's storage may add entries to a log while it appends the ledgers map, so that some
+    lie where its header says the map begins.
+
     start: an offset where a record begins. bodies False: heads only, bodies are skipped over.
     Raises CorruptRecord for a size below an entry's head, UnknownFormatVersion, OSError.
     """
     file = fs.open(path, OpenMode.READ)
     try:
-        header = log_fmt.decode_header(file.pread(log_fmt.HEADER_SIZE, 0), path)
-        end = header.map_offset or file.size()
+        log_fmt.decode_header(file.pread(log_fmt.HEADER_SIZE, 0), path)
+        end = file.size()
         window = _Window(file)
         offset = start
         while offset + log_fmt.RECORD_HEAD.size <= end:

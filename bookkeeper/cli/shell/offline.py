@@ -29,6 +29,7 @@ from bookkeeper.cli.output import (
 )
 from bookkeeper.cli.shell.base import ShellCommand, no_arguments, server_settings
 from bookkeeper.cli.shell.local import directories, filled_directories
+from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.model import ENTRY_HEADER_SIZE
 
@@ -214,10 +215,14 @@ def _readlogmetadata(args: argparse.Namespace) -> int:
         return EXIT_OK
     fs = RealFileSystem()
     header = offline.read_log_header(fs, path)
-    ledgers = offline.read_ledgers_map(fs, path)
+    why = "the log has no ledgers map"
+    try:
+        ledgers = offline.read_ledgers_map(fs, path)
+    except CorruptRecord as error:  # Apache's bookies leave such maps; a scan tells as well
+        ledgers, why = None, str(error)
     source = "ledgers map"
     if ledgers is None:
-        ledgers, source = offline.scan_ledgers(fs, path), "scan: the log has no ledgers map"
+        ledgers, source = offline.scan_ledgers(fs, path), f"scan: {why}"
     if args.json:
         print_json({"path": path, "version": header.version, "source": source, "ledgers": ledgers})
     else:

@@ -1,11 +1,13 @@
 """Offline readers without a bookie: what they were not told, or what is not there, is said."""
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, LogHeader, encode_header
 from bookkeeper.cli.main import main
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE
 
@@ -96,3 +98,15 @@ def test_a_file_that_is_not_there_is_named(shell: Run, tmp_path: Path, words: li
     code, out, err = shell(*(word.format(tmp_path) for word in words))
     assert (code, out) == (EXIT_FAILURE, "")
     assert err == f"bookkeeper: {says.format(tmp_path)}\n"
+
+
+def test_a_log_whose_ledgers_map_is_not_one_is_scanned(shell: Run, tmp_path: Path) -> None:
+    """And it is said why. Apache's bookies leave such logs."""
+    (tmp_path / "current").mkdir()
+    records = [struct.pack(">iqqqq", 32, ledger_id, 0, -1, 0) for ledger_id in (1, 2)]
+    header = encode_header(LogHeader(map_offset=HEADER_SIZE + len(records[0]), ledger_count=2))
+    (tmp_path / "current" / "0.log").write_bytes(header + b"".join(records))
+    code, out, err = shell("-D", f"ledgerDirectories={tmp_path}", "readlogmetadata", "0")
+    assert code == EXIT_OK
+    assert [line.split() for line in out.splitlines()[1:]] == [["1", "36"], ["2", "36"]]
+    assert "ledger 2 entry 0 inside the ledgers map" in err

@@ -3,7 +3,13 @@
 import pytest
 
 from bookkeeper.bookie.storage import offline
-from bookkeeper.bookie.storage.entry_log_format import LogHeader, encode_header, location
+from bookkeeper.bookie.storage.entry_log_format import (
+    HEADER_SIZE,
+    LogHeader,
+    encode_header,
+    encode_ledgers_map,
+    location,
+)
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import OpenMode, create_durable
 from tests.support.faulty_filesystem import FaultyFileSystem
@@ -109,3 +115,17 @@ def test_files_of_other_kinds_are_passed_over() -> None:
     create_durable(stored.fs, "/a/current/0/9/9.idx.new", b"x") if stored.fs.exists("/a/current/0/9") else None
     assert sorted(ledger_id for ledger_id, _ in offline.list_index_files(stored.fs, ("/a", "/b"))) == [3, 4, 9, 700]
     assert 7 not in dict(offline.list_entry_logs(stored.fs, ("/a", "/b")))
+
+
+def test_entries_behind_the_place_the_header_names_are_scanned_and_the_map_is_refused() -> None:
+    """Apache's sorted storage adds entries while it appends the map: one lies at its offset, the map behind it."""
+    fs = FaultyFileSystem()
+    fs.make_dirs("/a/current")
+    first, late = record(1, 0), record(2, 0)
+    header = encode_header(LogHeader(map_offset=HEADER_SIZE + len(first), ledger_count=2))
+    create_durable(fs, "/a/current/5.log", header + first + late + encode_ledgers_map({1: len(first), 2: len(late)}))
+    path = "/a/current/5.log"
+    assert [(item.ledger_id, item.entry_id) for item in offline.iter_records(fs, path, log_id=5)] == [(1, 0), (2, 0)]
+    assert offline.scan_ledgers(fs, path) == {1: len(first), 2: len(late)}
+    with pytest.raises(CorruptRecord, match="inside the ledgers map"):
+        offline.read_ledgers_map(fs, path)
