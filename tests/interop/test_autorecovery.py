@@ -4,6 +4,7 @@ They need of our bookies: reads, adds with the recovery flag, fencing, lists of 
 can replace. What they copied is read back, by both clients, with nobody left but the bookie that got the copies.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,9 +17,13 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.errors import LedgerFencedOff
 from bookkeeper.model import DigestType, LedgerMetadata
+from bookkeeper.wire.codec import request_encoder
+from bookkeeper.wire.digest import master_key
 from tests.interop.conftest import SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheClient, ApacheError
 from tests.support.apache_admin import ApacheAutoRecovery, ApacheShell, attributes
+from tests.support.bookie_fakes import body_of
+from tests.support.cluster import RawClient
 
 PASSWORD = b"pass-word"
 COUNT = 120
@@ -209,3 +214,73 @@ def test_the_auditors_check_finds_and_repairs_what_our_bookies_lost(
                     assert [entry.payload for entry in copy.entries()] == entries(COUNT)
                 lines = apache_client.run("read", cluster.uri, 3, digest.name, PASSWORD.decode(), ledger_id)
                 assert [line.encode() for line in lines] == entries(COUNT)
+
+
+CHECK = re.compile(r"Starting ReplicasCheck .*?Completed ReplicasCheck ", re.DOTALL)
+MISSING = re.compile(r"following entries \[([\d, ]+)\] are missing in bookie: (\S+?)[,}].*ledgerId=(\d+)")
+
+
+def next_check(recovery: ApacheAutoRecovery) -> str:
+    """What the auditor says during a check of replicas that begins after this call."""
+    start = recovery.log_path.stat().st_size
+
+    def found() -> re.Match[str] | None:
+        return CHECK.search(recovery.log_path.read_bytes()[start:].decode())
+
+    recovery.await_condition(lambda: found() is not None, "a check of replicas", timeout_s=REPAIR_TIMEOUT_S)
+    match = found()
+    assert match is not None
+    return match[0]
+
+
+def test_the_replicas_check_is_told_exactly_what_our_bookies_hold(
+    apache: Apache, cluster: LocalCluster, client: BlockingBookKeeper, tmp_path: Path
+) -> None:
+    """The auditor asks each bookie for the list of its entries, and names those that are missing.
+
+    An emptied bookie gets some entries back by recovery adds: the rest is missing there and nothing is anywhere else.
+    """
+    emptied, *others = cluster.bookies
+    members = [bookie.bookie_id for bookie in cluster.bookies]
+    striped = client.create(ensemble=4, write_quorum=3, ack_quorum=2, bookies=members)
+    whole = client.create(ensemble=3, write_quorum=3, ack_quorum=2, bookies=members[:3])
+    elsewhere = client.create(ensemble=3, write_quorum=2, ack_quorum=2, bookies=[other.bookie_id for other in others])
+    for ledger in (striped, whole, elsewhere):
+        ledger.append_many(entries(COUNT))
+        ledger.close()
+    expected = {
+        striped.id: {number for number in range(COUNT) if number % 4 != 1},  # the bookie at 0 is not in 1, 2, 3
+        whole.id: set(range(COUNT)),
+    }
+    settings = {
+        "auditorReplicasCheckInterval": "1",
+        "auditorPeriodicBookieCheckInterval": "600",
+        "lostBookieRecoveryDelay": "600",  # a bookie that goes and comes is not lost
+    }
+    with ApacheAutoRecovery(apache, tmp_path, cluster.uri, "autorecovery", settings) as recovery:
+        said = next_check(recovery)
+        assert "missing" not in said
+        assert "navailable" not in said
+        assert "Unable" not in said
+        emptied.stop()
+        erase(emptied.journal_directory, emptied.ledger_directory, pattern="*")
+        emptied.start()
+        # Holes of one entry only: behind a longer one (but for the first) a genuine auditor calls everything missing,
+        # whatever the bookie holds and of whichever kind it is (getUnavailableEntries stops looking).
+        back = {
+            striped.id: [number for number in range(50) if number % 4 != 1],
+            whole.id: [*range(7, 90), *range(91, 99)],
+        }
+        with RawClient(emptied.port) as raw:
+            for ledger_id, entry_ids in back.items():
+                bodies = [body_of(ledger_id, number, b"entry-%d" % number) for number in entry_ids]
+                key = master_key(PASSWORD)
+                raw.send(b"".join(request_encoder(2).encode_adds(ledger_id, key, entry_ids, bodies, recovery=True)[1]))
+                assert raw.acknowledged(len(entry_ids)) == entry_ids
+        said = next_check(recovery)
+    found = {
+        int(match[3]): (match[2], {int(number) for number in match[1].split(",")}) for match in MISSING.finditer(said)
+    }
+    assert found == {
+        ledger_id: (emptied.bookie_id, numbers - set(back[ledger_id])) for ledger_id, numbers in expected.items()
+    }
