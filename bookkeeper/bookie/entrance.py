@@ -120,7 +120,8 @@ class Entrance:
             # Whoever is between client and bookie could have put it there, to be run as the client's.
             self._connection.warn(
                 "pipelined",
-                "Closing the connection from {peer}: it sent more in clear text behind START_TLS; none of it is done",
+                "Closing the connection from {peer}: it sent more in clear text behind START_TLS; none of it is done "
+                "(an Apache client does so whose authentication plug-in does not wait for TLS)",
             )
             self._end()
             return

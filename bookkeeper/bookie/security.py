@@ -13,9 +13,10 @@ I/O. It goes for good when the first request may pass, so a connection that is b
 This is how Apache's bookie treats who has not authenticated yet (reference 2.7); who comes in clear text to a bookie
 that requires TLS is treated alike.
 
-A genuine client that has both a plug-in and TLS authenticates first, in clear text, and then asks for TLS; ours asks
-for TLS first. Either order is taken, and what was proved in clear text still counts afterwards, as with Apache. The
-provider is told whether the connection is secure.
+Our client starts TLS and then authenticates, as does a genuine one whose plug-in waits for TLS. Who authenticates in
+clear text and then starts TLS is taken too, and what was proved still counts, as with Apache; the provider is told
+whether the connection is secure. But credentials right behind START_TLS in clear text, which is where a genuine client
+puts those of a plug-in that does not wait, end the connection like everything else there.
 """
 
 from __future__ import annotations

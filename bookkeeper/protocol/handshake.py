@@ -5,7 +5,7 @@
 A connection without TLS leaves out REQUESTING_TLS (START_TLS is sent, in clear text) and SECURING (the TLS handshake),
 one without credentials leaves out AUTHENTICATING. There is no way back, and none around a state that belongs to it:
 what the bookie answers cannot lead to a connection that is less protected than the settings say. TLS comes before the
-credentials, so that these are never sent in clear text where TLS is on (Apache's client sends them first).
+credentials, so that these are never sent in clear text where TLS is on.
 """
 
 from __future__ import annotations

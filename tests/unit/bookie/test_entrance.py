@@ -411,8 +411,8 @@ def test_rounds_and_payloads_are_bounded() -> None:
     assert len(answers(heavy, 3)) == 1
 
 
-def test_a_genuine_client_authenticates_in_clear_text_and_then_starts_tls(files: Files) -> None:
-    """Both orders are taken; the provider is told which it is."""
+def test_who_authenticates_in_clear_text_and_then_starts_tls_is_taken(files: Files) -> None:
+    """Both orders are; the provider is told which it is."""
     token = Token()
     bench = ServiceBench(security=BookieSecurity(tls_of(files), provider=token))
     transport = bench.connect()
