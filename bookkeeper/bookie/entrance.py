@@ -99,18 +99,20 @@ class Entrance:
         elif verdict is Verdict.PASS_DISABLED:
             connection.say(codec.reply(request, Status.OK, plugin=NO_AUTH_PLUGIN, payload=b""))
         elif verdict is Verdict.REFUSE:
-            self._refused("Refused START_TLS of {peer}: {reason}")
+            self._refused("START_TLS", "Refused START_TLS of {peer}: {reason}")
             connection.say(codec.reply(request, Status.BAD_REQUEST))
         else:
             (self._meters.auth_failures if isinstance(request, Auth) else self._meters.unauthorized).add()
-            self._refused("Refused a request of {peer}: {reason}")
+            # A plug-in's name comes from the peer, who must not get a line for each that it makes up.
+            subject = "plug-in" if isinstance(request, Auth) else self._gate.reason
+            self._refused(subject, "Refused a request of {peer}: {reason}")
             if verdict is Verdict.UNAUTHORIZED:
                 connection.say(codec.unauthorized(request))
             else:
                 self._end()
 
-    def _refused(self, template: str) -> None:
-        self._connection.warn(template, template, reason=self._gate.reason)
+    def _refused(self, subject: str, template: str) -> None:
+        self._connection.warn(subject, template, reason=self._gate.reason)
 
     # --- TLS
 

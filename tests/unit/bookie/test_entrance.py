@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, globalLogPublisher
 
 from bookkeeper.auth.provider import Answer, AuthenticationFailed, Peer
 from bookkeeper.bookie.security import AUTH_PAYLOAD_MAX, AUTH_ROUNDS_MAX, BookieSecurity
@@ -462,3 +463,20 @@ def test_many_refused_requests_of_who_does_not_read_are_held_back() -> None:
     transport.drain(1 << 30)
     bench.finish()
     assert transport.reading
+
+
+def test_each_reason_is_logged_but_not_each_name_that_a_peer_makes_up() -> None:
+    events: list[LogEvent] = []
+    globalLogPublisher.addObserver(events.append)
+    try:
+        bench = ServiceBench(security=BookieSecurity(provider=Token()))
+        transport = bench.connect()
+        transport.connection.dataReceived(add_frames([0], version=3) * 3)
+        for number in range(5):
+            transport.connection.dataReceived(auth(plugin=f"made-up-{number}"))
+    finally:
+        globalLogPublisher.removeObserver(events.append)
+    reasons = [event["reason"] for event in events if "reason" in event]
+    assert len(reasons) == 2
+    assert "it is not authenticated" in reasons[0]
+    assert "'made-up-0'" in reasons[1]
