@@ -53,12 +53,10 @@ class Load:
                     [payload_of(ledger_id, entry_id) for entry_id in range(first, first + self._batch)]
                 )
             except WindowFull:
-                await asyncio.wait([asyncio.ensure_future(self._room())])
+                # At once, while all of the window is on its way: later may be after its last acknowledgement.
+                self._news.clear()
+                await self._news.wait()
             await asyncio.sleep(0)  # let the loop turn; no time passes
-
-    async def _room(self) -> None:
-        self._news.clear()
-        await self._news.wait()
 
     async def reached(self, count: int) -> None:
         """Return once `count` entries are acknowledged. Raises what the handle failed with."""
