@@ -10,7 +10,7 @@ Thread: reactor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
@@ -37,6 +37,7 @@ class BookieDirectory:
     def __init__(self, source: BookieWatch, clock: Clock, *, quarantine_s: float) -> None:
         self._source, self._clock, self._quarantine_s = source, clock, quarantine_s
         self._known: AvailableBookies | None = None
+        self._registered: frozenset[BookieId] = frozenset()  # in either mode
         self._watch: Watch | None = None
         self._waiting: list[Deferred[None]] = []
         self._quarantined: dict[BookieId, tuple[float, int | None]] = {}  # until when, epoch at the failure
@@ -73,6 +74,7 @@ class BookieDirectory:
 
     def _on_change(self, bookies: AvailableBookies) -> None:
         self._known = bookies
+        self._registered = frozenset(bookies.writable) | frozenset(bookies.read_only)
         waiting, self._waiting = self._waiting, []
         for deferred in waiting:
             deferred.callback(None)
@@ -89,7 +91,11 @@ class BookieDirectory:
 
     def is_registered(self, bookie_id: BookieId) -> bool:
         """In either mode, as last told."""
-        return bookie_id in self.current.writable or bookie_id in self.current.read_only
+        return bookie_id in self._registered
+
+    def all_well(self, bookies: Iterable[BookieId]) -> bool:
+        """All are registered and no bookie at all is in quarantine: there is nothing to choose by."""
+        return not self._quarantined and self._registered.issuperset(bookies)
 
     def epoch(self, bookie_id: BookieId) -> int | None:
         """Number of its newest registration; None when it has none."""

@@ -170,8 +170,15 @@ class BookieChannel:
     ) -> None:
         """Ask for entries (-1: the last one). With `fence_key` the ledger is fenced first, for every entry."""
         deadline = self._clock.seconds() + self._settings.read_timeout_s
-        if self._outstanding.add_read(PendingRead(owner, ledger_id, entry_ids, fence_key, high_priority, deadline)):
+        read = PendingRead(owner, ledger_id, entry_ids, fence_key, high_priority, deadline)
+        sendable = self._outstanding.submit_read(read)
+        if sendable:
+            self._send_reads(read, sendable)
+        elif sendable is None:
+            if not self._outstanding.add_read(read):
+                return
             self._submit_waiting()
+        if self._timer is None or deadline < self._timer_due:
             self._watch_deadline(deadline)
 
     def _submit_waiting(self) -> None:

@@ -20,14 +20,16 @@ from bookkeeper.client.connection import BookieChannel
 from bookkeeper.client.disk_space import DiskSpace, ask_disk_space
 from bookkeeper.client.explicit_lac import LacClock
 from bookkeeper.client.flushing import TurnFlush
+from bookkeeper.client.late_reads import LateReads
 from bookkeeper.client.overdue import DeadlineWatch
 from bookkeeper.client.placement import RackOf, spans_racks
 from bookkeeper.client.routes import RouteTable
 from bookkeeper.client.security import security_of
 from bookkeeper.client.weights import DiskWeights
 from bookkeeper.errors import BookKeeperError, ClientClosed, NotEnoughBookies
-from bookkeeper.model import BookieId, LedgerId
+from bookkeeper.model import BookieId, LedgerId, LedgerMetadata
 from bookkeeper.protocol.reads import Speculation
+from bookkeeper.protocol.schedule import write_set
 from bookkeeper.wire import codec
 
 if TYPE_CHECKING:
@@ -71,6 +73,8 @@ class ClientContext:
         self.channels = BookieChannels(self._make_channel, clock, idle_s=settings.idle_connection_s)
         self.routes = RouteTable(self.channel)
         self.deadlines = DeadlineWatch(clock)
+        delay_s = settings.speculative_read_delay_s
+        self.late_reads = LateReads(clock, delay_s) if delay_s > 0 else None
         self.lac_clock = LacClock(clock, settings.explicit_lac_interval_s, self.turn)
         self.closed = False
         self.written: set[LedgerId] = (
@@ -153,10 +157,20 @@ class ClientContext:
             multiplier=settings.speculative_lac_backoff,
         )
 
-    def reading_order(self, bookies: tuple[BookieId, ...]) -> list[BookieId]:
+    def reading_order(self, bookies: tuple[BookieId, ...]) -> Sequence[BookieId]:
         """Replicas of an entry in the order to ask them: those that failed lately, or are not registered, last."""
+        if self.directory.all_well(bookies):
+            return bookies
         quarantined = self.directory.quarantined
         return sorted(bookies, key=lambda b: (b in quarantined) + 2 * (not self.directory.is_registered(b)))
+
+    def first_replica(self, metadata: LedgerMetadata, entry_id: int) -> BookieId:
+        """Whom to ask first for one entry."""
+        ensemble = metadata.fragment_of(entry_id).ensemble
+        if self.directory.all_well(ensemble):
+            return ensemble[entry_id % len(ensemble)]
+        indexes = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum)
+        return self.reading_order(tuple(ensemble[index] for index in indexes))[0]
 
     def check_racks(self, ensemble: Sequence[BookieId], write_quorum: int) -> None:
         """Raise NotEnoughBookies where the settings insist on racks and the ensemble does not span them."""
@@ -206,6 +220,8 @@ class ClientContext:
         for call in list(self._on_close.values()):
             call()
         self._on_close.clear()
+        if self.late_reads is not None:
+            self.late_reads.close()
         self.channels.close()
         self.directory.close()
         for task in list(self._tasks):

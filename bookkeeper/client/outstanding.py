@@ -104,6 +104,12 @@ class Outstanding:
         self._waiting_entries += len(read.entry_ids)
         return True
 
+    def submit_read(self, read: PendingRead[ReadOwner]) -> Sequence[int] | None:
+        """Note a read and return which of its entries to ask for now; None, and nothing noted, when it must wait."""
+        if self._waiting_reads or len(read.entry_ids) > self._reads.room:
+            return None
+        return self._reads.submit(read)
+
     def sendable_reads(self) -> Iterator[tuple[PendingRead[ReadOwner], Sequence[int]]]:
         """As many of the waiting entries as there is room for; the rest of a request waits on."""
         while self._waiting_reads and self._reads.room:

@@ -54,6 +54,7 @@ class RangeReading:
     """One read of entries first..last, both included. `result` fires with them all, or fails with a LedgerError.
 
     partial: content with fewer, from the first on, at least one. size_max: bytes of an answer in a batch read.
+    asked: this bookie was asked for the one entry already, and its answer will be told.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class RangeReading:
         *,
         partial: bool = False,
         size_max: int = batch_read.BATCH_BYTES,
+        asked: BookieId | None = None,
     ) -> None:
         self.result: Deferred[list[Entry]] = Deferred(self._cancelled)
         self._context, self._view, self._digest = context, view, digest
@@ -76,6 +78,7 @@ class RangeReading:
         self.over = False
         self._found: list[bytes] = []  # payloads from `first` on that earlier attempts read
         self._looks_left = LOOKS_MAX
+        self._asked = asked
         self._core = self._new_core()
 
     def _new_core(self) -> RangeRead[bytes]:
@@ -89,14 +92,22 @@ class RangeReading:
             self._first + len(self._found),
             self._last,
             ledger_id=view.ledger_id,
-            prefer=context.reading_order,
+            prefer=self._order,
             speculation=context.speculation,
             turn=context.batches.next_turn() if self._batches else None,
         )
 
-    def start(self) -> Deferred[list[Entry]]:
-        """Send the first requests."""
-        self._go_on(self._core.start(self._context.clock.seconds()))
+    def _order(self, replicas: tuple[BookieId, ...]) -> Sequence[BookieId]:
+        order, asked = self._context.reading_order(replicas), self._asked
+        if asked not in replicas:
+            return order
+        return [asked, *(bookie_id for bookie_id in order if bookie_id != asked)]
+
+    def start(self, began_s: float | None = None) -> Deferred[list[Entry]]:
+        """Send the first requests. began_s: when it began, if that was earlier: the speculative delay runs since."""
+        requests = self._core.start(self._context.clock.seconds() if began_s is None else began_s)
+        asked, self._asked = self._asked, None
+        self._go_on([request for request in requests if request.bookie_id != asked])
         return self.result
 
     # --- answers

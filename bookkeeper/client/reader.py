@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bookkeeper.client.batch_read import useful
+from bookkeeper.client.entry_read import EntryReading
 from bookkeeper.client.lac_read import LacReading
 from bookkeeper.client.long_poll import ConfirmedAndEntry, LongPollReading
 from bookkeeper.client.range_read import Entry, RangeReading
@@ -128,6 +129,8 @@ class ReadHandle:
             self._check_confirmed(first_entry_id, last_entry_id)
         except BookKeeperError as error:
             return fail(error)
+        if first_entry_id == last_entry_id:
+            return EntryReading(self._context, self._view, self._digest, first_entry_id).start()
         if last_entry_id - first_entry_id >= READ_AT_ONCE_MAX:
             return Deferred.fromCoroutine(self._read_long(first_entry_id, last_entry_id))
         return self.start_read(first_entry_id, last_entry_id).result
