@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.client.reachability import REFUSAL_S
 from bookkeeper.client.explicit_lac import ATTEMPTS_MAX
+from bookkeeper.client.reachability import REFUSAL_S
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import NotEnoughBookies, RequestTimedOut
 from bookkeeper.wire.messages import AddBatch, WriteLac
