@@ -1,10 +1,13 @@
 import java.io.PrintStream;
+import java.lang.reflect.Method;
+import java.util.Enumeration;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
 import org.apache.bookkeeper.client.AsyncCallback;
 import org.apache.bookkeeper.client.BKException;
 import org.apache.bookkeeper.client.BookKeeperAdmin;
+import org.apache.bookkeeper.client.LedgerEntry;
 import org.apache.bookkeeper.client.LedgerHandle;
 import org.apache.bookkeeper.net.BookieId;
 import org.apache.bookkeeper.util.AvailabilityOfEntriesOfLedger;
@@ -18,6 +21,8 @@ import org.apache.bookkeeper.util.AvailabilityOfEntriesOfLedger;
  *   progress LEDGER                  the last acknowledged entry id of a load that runs
  *   stop     LEDGER                  ends it; what is on its way is waited for
  *   holds    CLIENT LEDGER BOOKIE END  which of the entries 0..END-1 a bookie says it holds, in one line
+ *   batches  LEDGERS LEDGER COUNT SIZE  opens with recovery; how many entries each of the batch reads brought that read
+ *                                       all of it (see LedgerExtras)
  * </pre>
  */
 public class LedgerScenarios implements LedgerTool.Extras {
@@ -41,6 +46,9 @@ public class LedgerScenarios implements LedgerTool.Extras {
                 return true;
             case "holds":
                 holds(tool, words, out);
+                return true;
+            case "batches":
+                batches(tool, words, out);
                 return true;
             default:
                 return false;
@@ -75,6 +83,19 @@ public class LedgerScenarios implements LedgerTool.Extras {
                 code = rc == BKException.Code.OK ? BKException.Code.UnexpectedConditionException : rc;
             }
             room.release();
+        }
+    }
+
+    private static void batches(LedgerTool tool, String[] words, PrintStream out) throws Exception {
+        LedgerHandle ledger = tool.client(words)
+                .openLedger(Long.parseLong(words[5]), LedgerTool.digest(words), LedgerTool.password(words));
+        Method read = LedgerHandle.class.getMethod("batchReadEntries", long.class, int.class, long.class);
+        for (long next = 0, first = 0; next <= ledger.getLastAddConfirmed(); first = next) {
+            @SuppressWarnings("unchecked")
+            Enumeration<LedgerEntry> entries = (Enumeration<LedgerEntry>)
+                    read.invoke(ledger, first, Integer.parseInt(words[6]), Long.parseLong(words[7]));
+            next = LedgerTool.take(entries, first, entry -> { });
+            out.println(next - first);
         }
     }
 
