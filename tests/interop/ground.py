@@ -7,7 +7,7 @@ ones. Both sets run through the whole session and are started at first need. A t
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
@@ -74,17 +74,27 @@ class Ground:
         return found
 
 
-def ground_of(kind: str, apache: Apache, zookeeper: str, directory: Path, running: ExitStack) -> Ground:
-    """Start the bookies of a kind."""
+def ground_of(
+    kind: str,
+    apache: Apache,
+    zookeeper: str,
+    directory: Path,
+    running: ExitStack,
+    *,
+    count: int = BOOKIES,
+    settings: Mapping[str, str] | None = None,
+) -> Ground:
+    """Start bookies of a kind. apache: the release of genuine ones. settings: more keys of theirs."""
+    directory.mkdir(exist_ok=True)
     cluster = LocalCluster(
-        BOOKIES if kind == OURS else 0,
+        count if kind == OURS else 0,
         directory=directory,
         zookeeper=zookeeper,
         root=f"/{directory.name}-{os.getpid()}",
-        settings=SESSION_TIMEOUT,
+        settings={**SESSION_TIMEOUT, **(settings or {})},
     )
     running.enter_context(cluster)
     bookies: Sequence[Bookie] = cluster.bookies
     if kind == THEIRS:
-        bookies = running.enter_context(running_bookies(apache, directory, cluster.uri, BOOKIES))
+        bookies = running.enter_context(running_bookies(apache, directory, cluster.uri, count, settings))
     return Ground(cluster.uri, bookies, running)
