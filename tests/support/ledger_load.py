@@ -8,6 +8,7 @@ sent.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from bookkeeper import BookKeeper
 from bookkeeper.client.aio import AsyncReadHandle, AsyncWriteHandle
@@ -53,9 +54,9 @@ class Load:
                     [payload_of(ledger_id, entry_id) for entry_id in range(first, first + self._batch)]
                 )
             except WindowFull:
-                # At once, while all of the window is on its way: later may be after its last acknowledgement.
-                self._news.clear()
-                await self._news.wait()
+                # An acknowledgement is no sign of room: that comes with the last answer to an entry.
+                with contextlib.suppress(BookKeeperError):  # `failure` tells
+                    await self.ledger.ready()
             await asyncio.sleep(0)  # let the loop turn; no time passes
 
     async def reached(self, count: int) -> None:

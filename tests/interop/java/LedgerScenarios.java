@@ -36,6 +36,7 @@ public class LedgerScenarios implements LedgerTool.Extras {
                 LedgerHandle ledger = tool.handle(words[1]);
                 Load load = loads.computeIfAbsent(ledger.getId(), id -> new Load());
                 load.run(ledger, words[2], Integer.parseInt(words[3]));
+                loads.remove(ledger.getId());  // another cluster may have a ledger of that id
                 out.println(load.acknowledged + " " + load.code);
                 return true;
             case "progress":
