@@ -197,7 +197,7 @@ class BatchReading:
             return
         self._next += len(bodies)
         self._context.batches.entry_count += len(bodies)
-        self._owner.on_bodies(self._bookie_id, list(range(first, self._next)), bodies, None)
+        self._owner.on_bodies(self._bookie_id, range(first, self._next), bodies, None)
         if self._next <= self._last and not self._owner.over:
             self.start()
 

@@ -11,6 +11,7 @@ Thread: reactor.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -53,7 +54,9 @@ class EntryReading:
 
     # --- answers
 
-    def on_bodies(self, bookie_id: BookieId, entry_ids: list[int], bodies: list[bytes], max_lac: int | None) -> None:
+    def on_bodies(
+        self, bookie_id: BookieId, entry_ids: Sequence[int], bodies: Sequence[bytes], max_lac: int | None
+    ) -> None:
         """The entry as the bookie holds it."""
         if not self.over:
             payload = self._digest.verify(self._view.ledger_id, entry_ids, bodies)[0]

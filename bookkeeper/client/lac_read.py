@@ -7,6 +7,7 @@ reactor.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
@@ -97,7 +98,9 @@ class LacReading:
         else:
             self._on_status(bookie_id, reply.status)
 
-    def on_bodies(self, bookie_id: BookieId, entry_ids: list[int], bodies: list[bytes], max_lac: int | None) -> None:
+    def on_bodies(
+        self, bookie_id: BookieId, entry_ids: Sequence[int], bodies: Sequence[bytes], max_lac: int | None
+    ) -> None:
         """The last entry a bookie holds."""
         lac = self._checked_lac(bodies[0])
         if lac is None:

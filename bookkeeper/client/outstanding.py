@@ -58,7 +58,9 @@ class AddOwner(Protocol):
 class ReadOwner(Protocol):
     """Who reads entries through a channel."""
 
-    def on_bodies(self, bookie_id: BookieId, entry_ids: list[int], bodies: list[bytes], max_lac: int | None) -> None:
+    def on_bodies(
+        self, bookie_id: BookieId, entry_ids: Sequence[int], bodies: Sequence[bytes], max_lac: int | None
+    ) -> None:
         """Entries as the bookie holds them, digests unchecked. max_lac: the bookie's LAC, where v3 tells it."""
 
     def on_read_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:

@@ -269,7 +269,9 @@ class _FenceAnswers:
     def __init__(self, recovery: LedgerRecovery) -> None:
         self._recovery = recovery
 
-    def on_bodies(self, bookie_id: BookieId, entry_ids: list[int], bodies: list[bytes], max_lac: int | None) -> None:
+    def on_bodies(
+        self, bookie_id: BookieId, entry_ids: Sequence[int], bodies: Sequence[bytes], max_lac: int | None
+    ) -> None:
         recovery, body = self._recovery, bodies[0]
         core, now = recovery.core, recovery.now()
         found = recovery.digest.verify_last(recovery.ledger_id, body)
@@ -300,7 +302,9 @@ class _ReadAnswers:
     def __init__(self, recovery: LedgerRecovery) -> None:
         self._recovery = recovery
 
-    def on_bodies(self, bookie_id: BookieId, entry_ids: list[int], bodies: list[bytes], max_lac: int | None) -> None:
+    def on_bodies(
+        self, bookie_id: BookieId, entry_ids: Sequence[int], bodies: Sequence[bytes], max_lac: int | None
+    ) -> None:
         recovery = self._recovery
         payloads = recovery.digest.verify(recovery.ledger_id, entry_ids, bodies)
         values = [

@@ -151,6 +151,8 @@ class RangeRead(Generic[V]):
         """`bookie_id` delivered these entries; a value of None is a damaged copy and counts as unknown."""
         self._progressed.add(bookie_id)
         first, count, outcomes, kept = self._first, self._count, self._outcomes, self._values
+        if isinstance(entry_ids, range) and self._take_whole(entry_ids, values):
+            return []
         settled = 0
         damaged: list[int] = []
         for entry_id, value in zip(entry_ids, values, strict=True):
@@ -167,6 +169,19 @@ class RangeRead(Generic[V]):
                 if self.outcome(entry_id) is Outcome.PRESENT:
                     self._answers.pop(entry_id, None)
         return self._fail(bookie_id, damaged, DIGEST_MISMATCH) if damaged else []
+
+    def _take_whole(self, entry_ids: range, values: Sequence[V | None]) -> bool:
+        """Consecutive entries, all good and none of them known yet: taken at once. False, and nothing done, if not."""
+        place, size = entry_ids.start - self._first, len(entry_ids)
+        end = place + size
+        if entry_ids.step != 1 or place < 0 or end > self._count or self._answers or None in values:
+            return False
+        if self._outcomes.count(_PENDING, place, end) != size or len(values) != size:
+            return False
+        self._outcomes[place:end] = _PRESENT_BYTE * size
+        self._values[place:end] = values
+        self._settled += size
+        return True
 
     def on_negative(self, bookie_id: BookieId, entry_ids: Iterable[int], status: Status) -> list[ReadRequest]:
         """`bookie_id` says with authority that it never held these entries."""

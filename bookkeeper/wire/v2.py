@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 
 from bookkeeper.errors import LocalProtocolError, RemoteProtocolError
 from bookkeeper.model import MASTER_KEY_SIZE, Status
@@ -117,6 +118,10 @@ def encode_auth_message(plugin: str, payload: bytes) -> bytes:
 
 
 # --- client: requests -----------------------------------------------------------------------------------------------
+
+
+_EQUAL_BODY_SIZE_MAX = 65536
+"""Larger entries gain nothing by being cut together."""
 
 
 class RequestEncoder:
@@ -339,11 +344,29 @@ def decode_response(data: bytes, start: int, stop: int) -> Response:
             return ReadBodies(ledger_id, [entry_id], [data[start + ANSWER_SIZE : stop]], None, None)
         return ReadFailed(ledger_id, entry_id, status, None)
     request_id = _LONG.unpack_from(data, start + ANSWER_SIZE)[0]
-    bodies = _batch_bodies(data, start + BATCH_ANSWER_SIZE, stop) if status is Status.OK else ()
+    bodies = cut_bodies(data, start + BATCH_ANSWER_SIZE, stop) if status is Status.OK else ()
     return BatchReadReply(ledger_id, entry_id, status, bodies, request_id)
 
 
-def _batch_bodies(data: bytes, position: int, stop: int) -> tuple[bytes, ...]:
+def cut_bodies(data: bytes, position: int, stop: int) -> tuple[bytes, ...]:
+    """The entries in data[position:stop], each behind its size. Raises RemoteProtocolError when that is not so."""
+    if stop - position > LENGTH_SIZE:
+        (size,) = LENGTH.unpack_from(data, position)
+        if 0 < size <= _EQUAL_BODY_SIZE_MAX and (stop - position) % (LENGTH_SIZE + size) == 0:
+            # Entries of one size, as many batches have: cut in a third of the time, if all the sizes say so.
+            sizes, bodies = zip(*_sized_body(size).iter_unpack(memoryview(data)[position:stop]), strict=True)
+            if sizes.count(size) == len(sizes):
+                return bodies
+    return cut_bodies_of_any_size(data, position, stop)
+
+
+@lru_cache(maxsize=64)
+def _sized_body(size: int) -> struct.Struct:
+    return struct.Struct(f">i{size}s")
+
+
+def cut_bodies_of_any_size(data: bytes, position: int, stop: int) -> tuple[bytes, ...]:
+    """As `cut_bodies`, one after the other."""
     bodies = []
     unpack = LENGTH.unpack_from
     while position <= stop - LENGTH_SIZE:

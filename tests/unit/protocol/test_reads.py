@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bookkeeper.errors import EntryCorrupt, EntryMissing, EntryUnreadable
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, Status
@@ -231,3 +233,32 @@ def test_only_explicit_negatives_are_negatives() -> None:
     one.start(0.0)
     with pytest.raises(AssertionError, match="I-30"):
         one.on_negative(A, [0], Status.IO_ERROR)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([A, B, C]), st.integers(0, 9), st.integers(1, 6), st.booleans(), st.booleans()),
+        max_size=12,
+    )
+)
+def test_a_range_of_ids_means_the_same_as_the_ids_one_by_one(
+    events: list[tuple[BookieId, int, int, bool, bool]],
+) -> None:
+    """Answers of batches take a short way; it must settle, refuse and ask exactly as the long one."""
+    short, long = read(ledger(), 2, 8), read(ledger(), 2, 8)
+    assert asked(short.start(0.0)) == asked(long.start(0.0))
+    for bookie_id, first, count, damaged, lost in events:
+        entry_ids = range(first, first + count)
+        if lost:
+            further = [core.on_unknown(bookie_id, entry_ids, "lost") for core in (short, long)]
+        else:
+            values = [None if damaged and entry_id % 2 else f"{entry_id} of {bookie_id}" for entry_id in entry_ids]
+            further = [
+                short.on_bodies(bookie_id, entry_ids, values),
+                long.on_bodies(bookie_id, list(entry_ids), values),
+            ]
+        assert asked(further[0]) == asked(further[1])
+        assert [short.outcome(entry_id) for entry_id in range(2, 9)] == [long.outcome(e) for e in range(2, 9)]
+        assert short.done == long.done
+        assert repr(short.error()) == repr(long.error())
+        assert short.take() == long.take()
