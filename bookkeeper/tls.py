@@ -65,6 +65,8 @@ _REASONS = (
     ("ALERT_CERTIFICATE_EXPIRED", "it says that our certificate has expired"),
     ("ALERT_BAD_CERTIFICATE", "it does not accept our certificate"),
     ("ALERT_CERTIFICATE_UNKNOWN", "it does not accept our certificate"),
+    # BoringSSL below Apache's bookies says this when Java's check of our certificate fails.
+    ("ALERT_INTERNAL_ERROR", "it failed inside, as Apache's bookies do when they do not trust our certificate"),
     ("PROTOCOL_VERSION", "no version of TLS is spoken by both: look at tlsEnabledProtocols"),
     ("UNSUPPORTED_PROTOCOL", "no version of TLS is spoken by both: look at tlsEnabledProtocols"),
     ("NO_SHARED_CIPHER", "no cipher suite is allowed by both: look at tlsEnabledCipherSuites"),

@@ -112,6 +112,7 @@ def test_our_reader_hears_of_the_last_entry_by_their_explicit_lac(
 ) -> None:
     writer = apache_clients(release)
     writer.run("configure", ground.apart, 3, f"explicitLacInterval={EXPLICIT_LAC_MS}")
+    writer.run("forget", ground.apart, 3)
     (theirs,) = writer.run("begin", ground.apart, 3, "CRC32C", PASSWORD, 3, 3, 2, 10)
     patient = replace(ground.settings(3), tail_poll_min_s=POLL_S, tail_poll_max_s=POLL_S)
     with connect(ground.uri, patient) as client, client.open_without_recovery(int(theirs)) as reader:

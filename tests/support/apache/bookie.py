@@ -48,7 +48,9 @@ class ApacheBookie:
         """Start; with `wait`, return once it serves."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self.conf_path.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
-        command = self._apache.command(self._apache.release.bookie_main, "--conf", self.conf_path)
+        # Our classes too: a setting may name one.
+        classes = self._apache.tool_classes()
+        command = self._apache.command(self._apache.release.bookie_main, "--conf", self.conf_path, classes=classes)
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(

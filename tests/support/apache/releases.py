@@ -73,7 +73,7 @@ class Release:
 _CLASSIC_FRAME_MAX = 0xFFFFF
 _ADD_OVERHEAD_MAX = 4 + 20 + 32 + 20
 
-_MODERN_SOURCES = ("LedgerTool.java", "LedgerExtras.java", "LedgerScenarios.java")
+_MODERN_SOURCES = ("LedgerTool.java", "LedgerExtras.java", "LedgerScenarios.java", "PasswordAuth.java")
 _MODERN_MAIN = "org.apache.bookkeeper.server.Main"
 
 CLASSIC = Release(
