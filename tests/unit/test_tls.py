@@ -231,6 +231,15 @@ class TestRefusals:
         assert "unknown authority: name that one in tlsTrustStore" in bookie
         assert "does not trust the authority of our certificate" in client
 
+    def test_what_a_genuine_bookie_answers_to_such_a_certificate(
+        self, authority: Authority, other: Authority, issued: Issued, version: str
+    ) -> None:
+        """It sends the alert internal_error (80), because of the library below it."""
+        options = client_options(authority.certificate, other.issue("posing"), versions=(version,))
+        pair = Pair(options, bookie_options(issued, authority.certificate))
+        pair.client.receive(b"\x15\x03\x03\x00\x02\x02\x50")
+        assert "as Apache's bookies do when they do not trust our certificate" in (pair.client.error or "")
+
     def test_a_client_with_its_certificate_is_let_in(self, authority: Authority, issued: Issued, version: str) -> None:
         options = client_options(authority.certificate, authority.issue("client"), versions=(version,))
         pair = Pair(options, bookie_options(issued, authority.certificate))
