@@ -22,6 +22,7 @@ from twisted.internet.defer import Deferred, succeed
 from bookkeeper.errors import BookKeeperError, NotDurable, RequestNotSent
 from bookkeeper.model import BookieId, EntryId, LedgerId, Status
 from bookkeeper.protocol.forces import ForceOutcome, Forces
+from bookkeeper.wire.messages import ForceReply
 
 if TYPE_CHECKING:
     from bookkeeper.client.add_pipeline import AddPipeline
@@ -120,9 +121,11 @@ class Forcing:
     def _on_reply(self, this: _Round, index: int, bookie_id: BookieId, reply: object) -> None:
         if this.over:
             return
+        # An OK to something else, or about another ledger, proves nothing.
+        meant = isinstance(reply, ForceReply) and reply.ledger_id == self._ledger_id
         status = getattr(reply, "status", None)
-        if status is not Status.OK:
-            answer = status.value if isinstance(status, Status) else reply
+        if not meant or status is not Status.OK:
+            answer = status.value if isinstance(status, Status) and status is not Status.OK else reply
             self._fail_round(bookie_id, answer, f"bookie {bookie_id} refused to force")
             return
         # Calls end with their connection, so this answer came over the one on which it was asked: the present one.

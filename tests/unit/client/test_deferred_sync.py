@@ -23,7 +23,8 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import LedgerState, Status
 from bookkeeper.wire.digest import lac_of
-from bookkeeper.wire.messages import AddBatch, ForceLedger, WriteLac
+from bookkeeper.wire.messages import AddBatch, BookieInfo, ForceLedger, WriteLac
+from bookkeeper.wire.proto import BookkeeperProtocol_pb2 as pb
 from tests.support.fake_bookie import HOLD, SILENCE, FakeBookie, FakeCluster
 
 SHAPE = {"ensemble": 3, "write_quorum": 3, "ack_quorum": 2}
@@ -300,6 +301,27 @@ def test_a_force_that_is_refused_ends_the_handle(status: Status) -> None:
         assert error.code == -12
         assert error.entry_ids == range(2)
         assert status.value in str(error)
+    check_ended(world, durable=-1, lost=range(2))
+
+
+@pytest.mark.parametrize("kind", [BookieInfo, ForceLedger])
+def test_an_ok_to_something_else_or_about_another_ledger_proves_nothing(kind: type) -> None:
+    """Under the request id of the force, from a bookie that has lost its way."""
+    world = World()
+    world.append(2)
+    world.disks[1].on_force = HOLD
+    told = outcome(world.ledger.force())
+    world.cluster.run(0.1)
+    [(connection, request)] = world.disks[1].bookie.held
+    if kind is BookieInfo:
+        request.token.operation = pb.GET_BOOKIE_INFO
+        other: Any = BookieInfo(free=True, total=True, token=request.token)
+    else:
+        other = ForceLedger(world.ledger.id + 1, request.token)
+    connection.send(connection.codec.reply(other, Status.OK))
+    world.cluster.run(0.1)
+    [error] = told
+    assert isinstance(error, NotDurable)
     check_ended(world, durable=-1, lost=range(2))
 
 
