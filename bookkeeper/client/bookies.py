@@ -144,6 +144,7 @@ class BookieChannels:
         self._kept: dict[BookieChannel, set[object]] = {}
         self.full: set[BookieChannel] = set()  # all that are full, and perhaps some that are not any more
         self._sweep: Timer | None = None
+        self._closed = False
 
     def get(self, bookie_id: BookieId, version: int, *, apart: bool = False, trial: bool = False) -> BookieChannel:
         """The channel; made at first need, connected when something is sent.
@@ -155,7 +156,9 @@ class BookieChannels:
         if channel is None:
             channel = self._channels[(bookie_id, version, apart, trial)] = self._make(bookie_id, version)
             channel.quarantines = not trial
-            if self._sweep is None:
+            if self._closed:
+                channel.close()  # whoever asks still is told so
+            elif self._sweep is None:
                 self._sweep = self._clock.callLater(self._idle_s / 2, self._close_idle)
         return channel
 
@@ -190,6 +193,7 @@ class BookieChannels:
 
     def close(self) -> None:
         """End all connections; everything outstanding fails as unknown."""
+        self._closed = True
         if self._sweep is not None and self._sweep.active():
             self._sweep.cancel()
         for channel in list(self._channels.values()):

@@ -346,8 +346,8 @@ class BookieChannel:
     # --- time
 
     def _watch_deadline(self, deadline: float) -> None:
-        if self._timer is not None and self._timer_due <= deadline:
-            return
+        if self._closed or (self._timer is not None and self._timer_due <= deadline):
+            return  # what a closed channel is asked fails at the end of the turn
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due = deadline

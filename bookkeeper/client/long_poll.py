@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.client.lac_read import LacReading
 from bookkeeper.client.range_read import Entry
-from bookkeeper.errors import BookKeeperError, NotSupportedByBookie
+from bookkeeper.errors import BookKeeperError, ClientClosed, NotSupportedByBookie
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, EntryId, Status
 from bookkeeper.protocol.lac import ToldLac
 from bookkeeper.protocol.long_poll import LongPoll
@@ -131,8 +131,12 @@ class LongPollReading:
 
     # --- answers
 
-    def _on_unknown(self, core: LongPoll, bookie_id: BookieId, error: Exception) -> None:
-        if not self._over:
+    def _on_unknown(self, core: LongPoll, bookie_id: BookieId, error: object) -> None:
+        if self._over:
+            return
+        if self._context.closed:
+            self.fail(ClientClosed(f"the client was closed while it waited for ledger {self._view.ledger_id}"))
+        else:
             self._go_on(core, core.on_unknown(bookie_id, error))
 
     def _on_reply(self, core: LongPoll, bookie_id: BookieId, reply: Any) -> None:
@@ -182,7 +186,7 @@ class LongPollReading:
         self._go_on(core, core.on_news(bookie_id, lac))
 
     def _on_unproven(self, core: LongPoll, bookie_id: BookieId, failure: Failure) -> None:
-        self._go_on(core, core.on_unknown(bookie_id, failure.value))
+        self._on_unknown(core, bookie_id, failure.value)
 
     # --- the ledger
 

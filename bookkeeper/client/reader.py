@@ -331,11 +331,14 @@ class ReadHandle:
             return fail(error)
         if self.closed:
             return succeed(self.last_add_confirmed)
+        before = self.last_add_confirmed
         reading = LacReading(self._context, self._view, self._digest, core, explicit=explicit)
-        return reading.start().addCallback(self._learn)
+        return reading.start().addCallback(self._learn, before)
 
-    def _learn(self, confirmed: EntryId) -> EntryId:
-        if self._view.advance(confirmed):
+    def _learn(self, confirmed: EntryId, before: EntryId) -> EntryId:
+        """before: what was known when the bookies were asked; each answer has moved the view on by itself."""
+        self._view.advance(confirmed)
+        if self.last_add_confirmed > before:
             self._tell_news()
         return self.last_add_confirmed
 

@@ -65,3 +65,19 @@ def test_waiting_for_the_first_list_is_bounded() -> None:
     directory.close()
     with pytest.raises(ClientClosed):
         cluster.wait(waiting)
+
+
+def test_a_channel_that_is_asked_for_after_the_client_has_closed_connects_to_nobody() -> None:
+    """Whoever goes on to another bookie because the client closes must not open a connection that nobody closes."""
+    cluster = FakeCluster(1)
+    client = cluster.client()
+    context = client._context  # noqa: SLF001
+    cluster.wait(context.directory.ready())
+    client.close()
+    channel = context.v3_channel(cluster.bookies[0].bookie_id)
+    told: list[Exception] = []
+    channel.call(context.v3_encoder.encode_read_lac(1), 5.0, lambda reply: None, told.append)
+    cluster.run(1.0)
+    assert len(told) == 1
+    assert channel.connect_count == 0
+    assert cluster.clock.pending(context.clock._process) == []  # noqa: SLF001

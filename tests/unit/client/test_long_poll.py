@@ -10,7 +10,7 @@ from bookkeeper.client.reader import ReadHandle
 from bookkeeper.client.streaming import LONG_POLL_S
 from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import EntryMissing, EntryUnreadable, InvalidArgument, LedgerClosed
+from bookkeeper.errors import ClientClosed, EntryMissing, EntryUnreadable, InvalidArgument, LedgerClosed
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch, FenceRead, LongPollRead, ReadLac
 from tests.support.fake_bookie import CLOSE, HOLD, SILENCE, FakeBookie, FakeCluster
@@ -275,6 +275,42 @@ def test_closing_the_handle_ends_the_wait_with_an_error() -> None:
     tailed.cluster.wait(tailed.handle.close())
     with pytest.raises(LedgerClosed):
         outcome[0].raiseException()
+
+
+@pytest.mark.parametrize("reader", [None, V3])
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("proving", [False, True])
+def test_closing_the_client_ends_the_wait_and_leaves_no_timer(reader: Any, parallel: bool, proving: bool) -> None:
+    """Also while the bookie proves its news. Nobody else is asked any more."""
+    tailed = Tailed(3)
+    client = tailed.cluster.client(settings(**(reader or {})))
+    tailed.handle = tailed.cluster.wait(client.open_without_recovery(tailed.ledger.ledger_id))
+    outcome = tailed.wait(2, 50.0, parallel=parallel)
+    tailed.cluster.run(0.1)
+    if proving:
+        tailed.rule(SILENCE, ReadLac)
+        tailed.add()
+        tailed.cluster.run(0.1)
+    asked = tailed.polled()
+    process = tailed.handle.clock._process  # noqa: SLF001
+    client.close()
+    tailed.cluster.run(0.1)
+    assert [type(failure.value) for failure in outcome] == [ClientClosed]
+    assert tailed.polled() == asked
+    assert tailed.cluster.clock.pending(process) == []
+
+
+@pytest.mark.parametrize("reader", [None, V3])
+def test_a_lac_that_was_asked_for_meanwhile_ends_the_wait(reader: Any) -> None:
+    tailed = Tailed(3, reader=reader)
+    tailed.rule(SILENCE)
+    outcome = tailed.wait(2, 100.0)
+    tailed.add()
+    tailed.cluster.run(1.0)
+    assert outcome == []
+    assert tailed.cluster.wait(tailed.handle.read_last_confirmed()) == 2
+    tailed.cluster.run(0.1)
+    assert outcome == [(2, (2, b"entry 2"))]
 
 
 def test_the_wait_moves_to_the_members_of_a_new_fragment() -> None:
