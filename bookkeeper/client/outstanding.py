@@ -88,8 +88,8 @@ class Outstanding:
 
     @property
     def busy(self) -> bool:
-        """Something was asked and not answered."""
-        return bool(self._reads.count or self.adds.count or len(self._calls) or len(self._polls))
+        """Something was asked and not answered, wanted or not."""
+        return bool(self._reads.count or self.adds.count or len(self._calls) or self._polls.any)
 
     # --- asked
 

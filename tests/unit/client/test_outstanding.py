@@ -125,3 +125,15 @@ def test_the_end_of_the_connection_is_told_once_and_frees_late_polls() -> None:
     assert not asked.outstanding.busy
     asked.receive(ReadBodies(1, [2], [b"polled"], 7, [POLL]))
     assert len(asked.poller.events) == len(asked.reader.events) == 1
+
+
+def test_a_connection_that_owes_the_answer_of_a_late_poll_is_busy() -> None:
+    """Closed for idleness it would come back with the late poll still counting for the bound, and nobody to free it."""
+    outstanding = Outstanding(BOOKIE, SimulatedClock())
+    poller = Told()
+    assert outstanding.add_poll(POLL, PendingCall(poller.on_reply, poller.on_unknown, 1.0))
+    assert len(outstanding.overdue_polls(2.0)) == 1
+    assert outstanding.busy
+    outstanding.on_messages([LongPollReply(1, -1, None, 7, POLL)], lambda: False)
+    assert not outstanding.busy
+    assert poller.events == []
