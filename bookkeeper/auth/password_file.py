@@ -6,7 +6,9 @@ warning instead would be read after the password has been on the wire.)
 
 The bookie checks on a thread of its own, one password at a time: a check is slow by design. It remembers passwords that
 were right, as keyed digests under a key that never leaves the process, so that thousands of clients that come back
-after a restart of theirs cost one slow check for each user. Both files are read again when they change.
+after a restart of theirs cost one slow check for each user. A remembered password is taken at once,
+whoever else waits, so a flood of wrong ones keeps nobody out who was in before; and who has hung up is not checked any
+more. Both files are read again when they change.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from twisted.internet.defer import succeed
 from twisted.logger import Logger
 
 from bookkeeper.auth.passwords import COST_N, PASSWORD_SIZE_MAX, PasswordHash, check_user, hash_password, parse_users
@@ -43,7 +46,7 @@ RunInThread = Callable[[Callable[[], Answer]], "Deferred[Answer]"]
 
 
 class UserFile:
-    """The bookie's file: who has which password. Thread: that of the checks, after construction."""
+    """The bookie's file: who has which password. Thread: that of the checks, after construction; `remembers` on any."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -69,6 +72,16 @@ class UserFile:
         self._right[user] = seen
         return True
 
+    def remembers(self, user: str, password: bytes) -> bool:
+        """True for a password that was right, in the file as it still is; False says nothing. Does not compute long."""
+        try:
+            if self._stat() != self._signature:  # before the look below: with a new signature, all was forgotten
+                return False
+        except ConfigurationError:
+            return False  # `check` tells what is wrong with the file
+        known = self._right.get(user)
+        return known is not None and hmac.compare_digest(known, hmac.digest(self._secret, password, "sha256"))
+
     def _refresh(self) -> None:
         try:
             signature = self._stat()
@@ -78,8 +91,8 @@ class UserFile:
         except ConfigurationError as error:
             log.error("The users read before stay: {error}", error=error)
             return
-        self._users, self._signature = users, signature
         self._right.clear()
+        self._users, self._signature = users, signature
 
     def _stat(self) -> tuple[int, int, int]:
         try:
@@ -119,15 +132,23 @@ class BookiePasswords:
         if len(parts) != 3 or len(parts[2]) > PASSWORD_SIZE_MAX:
             raise AuthenticationFailed("the payload is not of this plug-in")
         user, password = parts[1].decode("utf-8", "replace"), parts[2]
+        if self._users.remembers(user, password):
+            return succeed(Answer(b"", True, user))
         if self._waiting >= CHECKS_WAITING_MAX:
             raise AuthenticationFailed(f"{CHECKS_WAITING_MAX} passwords wait to be checked already")
 
+        over = False
+
         def work() -> Answer:
+            if over:
+                raise AuthenticationFailed("nobody waits for the verdict any more")
             if not self._users.check(user, password):
                 raise AuthenticationFailed(f"user {user!r:.64} does not exist or has another password")
             return Answer(b"", True, user)
 
         def done(result: object) -> object:
+            nonlocal over
+            over = True
             self._waiting -= 1
             return result
 

@@ -45,7 +45,10 @@ class BookieConversation(Protocol):
     """The bookie's side of one connection."""
 
     def respond(self, payload: bytes) -> Answer | Deferred[Answer]:
-        """Take one payload of the client. Raises, or fails with, AuthenticationFailed."""
+        """Take one payload of the client. Raises, or fails with, AuthenticationFailed.
+
+        A Deferred is cancelled when the connection ends before it has fired.
+        """
 
 
 class BookieProvider(Protocol):

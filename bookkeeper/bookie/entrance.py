@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -70,6 +70,7 @@ class Entrance:
         self._connection, self._security, self._gate = connection, security, gate
         self._clock, self._meters = clock, meters
         self._timer: Timer | None = None
+        self._asked: Deferred[None] | None = None  # the provider, about a payload
         self._closed = False
         if gate.waits:
             self._watch()
@@ -151,8 +152,8 @@ class Entrance:
         gate = self._gate
         gate.busy = True
         asked = Deferred.fromCoroutine(self._ask(request))
-        asked.addCallback(self._on_answer, request)
-        asked.addErrback(self._on_failure, request)
+        self._asked = asked.addCallback(self._on_answer, request)
+        self._asked.addErrback(self._on_failure, request)
 
     async def _ask(self, request: Auth) -> Answer:
         answer = self._gate.conversation().respond(request.payload)
@@ -175,6 +176,8 @@ class Entrance:
 
     def _on_failure(self, failure: Failure, request: Auth) -> None:
         self._gate.busy = False
+        if self._closed and isinstance(failure.value, CancelledError):
+            return
         self._meters.auth_failures.add()
         if self._closed:
             return
@@ -197,6 +200,9 @@ class Entrance:
         """The connection passed, or is gone."""
         self._closed = True
         self._stop_timer()
+        asked, self._asked = self._asked, None
+        if asked is not None and self._gate.busy:
+            asked.cancel()
 
     def _watch(self) -> None:
         self._stop_timer()

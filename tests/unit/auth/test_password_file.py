@@ -129,6 +129,50 @@ def test_too_many_checks_are_refused(users: Path, monkeypatch: pytest.MonkeyPatc
     provider.converse(SECURE).respond(b"\0alice\0secret")
 
 
+def test_who_was_in_before_does_not_wait_behind_others(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood of wrong passwords keeps the thread busy for as long as it lasts."""
+    monkeypatch.setattr(password_file, "CHECKS_WAITING_MAX", 1)
+    queue: list[Callable[[], Answer]] = []
+
+    def later(work: Callable[[], Answer]) -> Deferred[Answer]:
+        queue.append(work)
+        return Deferred()
+
+    file = UserFile(str(users))
+    assert file.check("alice", b"secret")
+    provider = BookiePasswords(file, later, over_clear_text=False)
+    provider.converse(SECURE).respond(b"\0alice\0wrong")
+    assert verdict(provider.converse(SECURE).respond(b"\0alice\0secret")) == Answer(b"", True, "alice")
+    assert len(queue) == 1
+    users.write_text(line("alice", "another one"))
+    # What was right before does not count beyond a change, nor what cannot be looked at.
+    with pytest.raises(AuthenticationFailed, match="wait to be checked already"):
+        provider.converse(SECURE).respond(b"\0alice\0secret")
+    os.unlink(users)
+    with pytest.raises(AuthenticationFailed, match="wait to be checked already"):
+        provider.converse(SECURE).respond(b"\0alice\0secret")
+
+
+def test_who_has_hung_up_is_not_checked(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(password_file, "CHECKS_WAITING_MAX", 1)
+    queue: list[Callable[[], Answer]] = []
+
+    def later(work: Callable[[], Answer]) -> Deferred[Answer]:
+        queue.append(work)
+        return Deferred()
+
+    file = UserFile(str(users))
+    provider = BookiePasswords(file, later, over_clear_text=False)
+    gone = provider.converse(SECURE).respond(b"\0alice\0secret")
+    gone.addErrback(lambda failure: None)
+    gone.cancel()
+    with pytest.raises(AuthenticationFailed, match="nobody waits"):
+        queue[0]()
+    assert not file.remembers("alice", b"secret")
+    provider.converse(SECURE).respond(b"\0alice\0secret")  # and takes no place
+    assert queue[1]() == Answer(b"", True, "alice")
+
+
 @pytest.mark.parametrize("text", ["", "alice", "alice:", ":secret", "alice:secret\nbob:secret", "a b:secret"])
 def test_a_clients_file_holds_one_user_with_a_password(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigurationError, match="one line, user:password"):

@@ -394,6 +394,22 @@ def test_a_verdict_on_a_connection_that_is_gone_goes_nowhere(verdict: str) -> No
     assert bench.clock.getDelayedCalls() == []
 
 
+def test_a_provider_hears_that_the_connection_is_gone() -> None:
+    """What it has not begun by then is work for nobody; and it is no failure of the client."""
+    cancelled: list[Deferred[Answer]] = []
+
+    class Listening(Slow):
+        def respond(self, payload: bytes) -> Deferred[Answer]:
+            return Deferred(cancelled.append)
+
+    bench = ServiceBench(security=BookieSecurity(provider=Listening()))
+    transport = bench.connect()
+    transport.connection.dataReceived(auth(plugin="slow"))
+    transport.connection.connectionLost("gone")
+    assert len(cancelled) == 1
+    assert count(bench, "bookkeeper_server_AUTH_FAILURES") == 0
+
+
 def test_who_never_authenticates_is_given_up() -> None:
     bench = ServiceBench(security=BookieSecurity(provider=Dialogue(), timeout_s=TIMEOUT_S))
     transport = bench.connect()
