@@ -180,7 +180,7 @@ class TlsCredentials:
 
     def _refresh(self) -> None:
         options, now_s = self._options, self._now_s()
-        if not options.refresh_s or now_s - self._looked_s < options.refresh_s:
+        if not options.refresh_s or 0 <= now_s - self._looked_s < options.refresh_s:  # < 0: the clock was set back
             return
         self._looked_s = now_s
         signatures = _signatures(options)
@@ -235,6 +235,7 @@ def load(options: TlsOptions) -> ssl.SSLContext:
 def _load_certificate(
     context: ssl.SSLContext, certificate: NamedFile, private_key: NamedFile, password_file: NamedFile | None
 ) -> None:
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
     chain = _certificates(certificate)
@@ -252,6 +253,8 @@ def _load_certificate(
             loaded = load_pem_private_key(data, password)
         except ValueError as error:
             raise ConfigurationError(f"{password_file}: this is not the password of {private_key}") from error
+    except UnsupportedAlgorithm as error:
+        raise ConfigurationError(f"{private_key}: a kind of key that is not known here; use RSA or EC") from error
     except ValueError as error:
         raise ConfigurationError(
             f"{private_key}: no private key in PEM (it should begin with -----BEGIN PRIVATE KEY-----); was the "
@@ -264,9 +267,9 @@ def _load_certificate(
             "made together"
         )
     _check_dates(certificate, chain)
-    if stat.S_IMODE(os.stat(private_key.path).st_mode) & stat.S_IROTH:
-        log.warn("{file} may be read by everybody on this machine: chmod o-r it", file=private_key)
     try:
+        if stat.S_IMODE(os.stat(private_key.path).st_mode) & stat.S_IROTH:
+            log.warn("{file} may be read by everybody on this machine: chmod o-r it", file=private_key)
         context.load_cert_chain(certificate.path, private_key.path, lambda: password or b"")
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"{certificate}, {private_key}: OpenSSL does not take them: {error}") from error

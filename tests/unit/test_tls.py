@@ -389,3 +389,42 @@ def test_changed_files_are_used_by_new_connections_and_broken_ones_are_not(direc
     now[0] = 122.0
     assert trusted_by(second)
     assert not trusted_by(first)
+
+
+def test_a_clock_that_was_set_back_does_not_keep_old_files_in_use(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(directory / "clock", "clock")
+    files = authority.issue("bookie")
+    now = [1e9]
+    credentials = TlsCredentials(bookie_options(files, refresh_s=60.0), lambda: now[0])
+    loaded: list[TlsOptions] = []
+
+    def loading(options: TlsOptions) -> Any:
+        loaded.append(options)
+        return load(options)
+
+    monkeypatch.setattr("bookkeeper.tls.load", loading)
+    replacement = authority.issue("replacement")
+    files.key.write_bytes(replacement.key.read_bytes())
+    files.certificate.write_bytes(replacement.certificate.read_bytes())
+    now[0] = 1e8
+    credentials.layer(Wire())
+    assert len(loaded) == 1
+
+
+def test_a_key_that_goes_away_while_it_is_read_is_told_and_the_old_one_stays(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever renews certificates may do so by remove and create; the connection that meets it is served."""
+    files = Authority(directory / "gone", "gone").issue("bookie")
+    now = [0.0]
+    options = bookie_options(files, refresh_s=60.0)
+    credentials = TlsCredentials(options, lambda: now[0])
+    files.certificate.write_bytes(files.certificate.read_bytes() + b"\n")
+    kept = files.key.read_bytes()
+    monkeypatch.setattr("bookkeeper.tls._check_dates", lambda *_: files.key.unlink())  # after the key was read
+    now[0] = 61.0
+    credentials.layer(Wire())
+    files.key.write_bytes(kept)
+    assert f"{options.private_key}: OpenSSL does not take them" in refusal(options)
