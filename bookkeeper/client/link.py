@@ -186,6 +186,8 @@ class BookieLink:
         plain = tls.receive(data)
         if tls.secured and self.handshake.state is HandshakeState.SECURING:
             self._advance(Event.SECURED)
+        if self.closing:  # our own credentials may have ended it; what the bookie said meanwhile counts for nothing
+            return b""
         if tls.error is None and not tls.ended:
             return plain
         if plain:

@@ -18,8 +18,8 @@ from bookkeeper.client.security import security_of
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import AuthenticationRefused, BookieUnavailable, ConnectionLost, RequestTimedOut, TlsFailed
 from bookkeeper.model import BookieId, Status
-from bookkeeper.tls import NamedFile, TlsCredentials, TlsOptions
-from bookkeeper.wire.codec import ServerCodec, request_encoder
+from bookkeeper.tls import NamedFile, TlsCredentials, TlsLayer, TlsOptions
+from bookkeeper.wire.codec import ServerCodec, request_encoder, v3_encoder
 from bookkeeper.wire.messages import AddAcks
 from tests.support.auth_plugins import Dialogue, Token
 from tests.support.bookie_connections import MemoryTransport, ServiceBench, add_frames
@@ -284,6 +284,37 @@ def test_a_bookie_that_dies_later_is_lost_as_any_other(settings: Make, secure: T
     bench = Bench(settings(), bookie(ServiceBench(security=BookieSecurity(secure))))
     bench.link.connectionLost(Reason())
     assert type(bench.error) is ConnectionLost
+
+
+def test_what_a_bookie_says_before_credentials_were_sent_does_not_revive_a_connection(
+    settings: Make, secure: TlsCredentials, tmp_path: Path
+) -> None:
+    """In TLSv1.2 a bookie's handshake may end in one chunk with its next words."""
+    file = tmp_path / "password"
+    file.write_text("alice:one")
+    codec, end = ServerCodec(), Outgoing(lambda data: b"")
+    layers: list[TlsLayer] = []
+
+    def answer(data: bytes) -> bytes:
+        if not layers:
+            (request,) = codec.receive(data)
+            file.unlink()
+            layers.append(secure.layer(end))
+            return codec.reply(request, Status.OK)
+        layer = layers[0]
+        layer.receive(data)
+        if layer.secured:
+            _, frame = v3_encoder().encode_auth("PasswordFile", b"")
+            (request,) = codec.receive(frame)
+            layer.write(codec.reply(request, Status.OK, plugin="AuthDisabledPlugin", payload=b""))
+        data, end.written = end.written, b""
+        return data
+
+    mine = settings(auth_provider="password-file", auth_password_file=str(file), tls_versions=("TLSv1.2",))
+    bench = Bench(mine, answer)
+    assert layers[0].secured
+    assert isinstance(bench.error, AuthenticationRefused)
+    assert bench.owner.ready == 0
 
 
 def test_a_password_is_sent_with_its_user(settings: Make, tmp_path: Path) -> None:
