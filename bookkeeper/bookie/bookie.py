@@ -78,8 +78,9 @@ class Bookie:
         self._journal_bytes_max = bounds.journal_bytes_max
         self._congested = False
         self._intake = intake = Intake(
-            storage, journals, read_worker, mode, clock, exit=exit, bounds=bounds, metrics=metrics or Metrics()
+            storage, journals, read_worker, mode, clock, exit=self._failed, bounds=bounds, metrics=metrics or Metrics()
         )
+        self._exit = exit
         self._watches = watches = LacWatches(clock, watches_max=bounds.long_polls_max)
         reads = EntryReads(storage, read_worker, intake.lacs, entries_max=bounds.cold_reads_max)
         self._adds = EntryAdds(intake, watches, after_add)
@@ -124,8 +125,12 @@ class Bookie:
 
     def fail(self, error: BaseException) -> None:
         """End: nothing is answered from now on, and `exit` is called, once (I-48)."""
-        if self._intake.fail(error):
-            self._watches.clear()
+        self._intake.fail(error)
+
+    def _failed(self, error: BaseException) -> None:
+        """However it came to that: told by the server, or by a journal to whoever waits for a record."""
+        self._watches.clear()
+        self._exit(error)
 
     def stop(self) -> None:
         """Take no more requests; those in flight are answered, long polls at once, then `on_idle` is called."""

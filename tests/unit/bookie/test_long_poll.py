@@ -285,6 +285,8 @@ def test_after_a_failure_nobody_is_answered() -> None:
     waiting, woken = bench.long_poll(5), bench.long_poll(3)
     bench.add([5], lac=4)
     bench.journal.fail(OSError(5, "Input/output error"))
+    turn = 1  # in which nobody is told
+    assert len(bench.clock.getDelayedCalls()) == turn
     bench.clock.advance(100)
     assert waiting == woken == []
     assert [timer for timer in bench.clock.getDelayedCalls() if timer.active()] == []
