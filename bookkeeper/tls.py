@@ -38,6 +38,9 @@ log = Logger()
 FILE_SIZE_MAX = 1 << 20
 READ_SIZE = 1 << 18
 WRITE_SIZE = 1 << 16
+UNASKED_BYTES_MAX = 1 << 16
+"""Bytes that TLS itself answers on one connection after the handshake: some 2,400 requests for new keys. Whoever sends
+them without end, and reads none of the answers, would fill our memory, before it has shown any credentials."""
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _NEWEST_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
@@ -368,6 +371,7 @@ class TlsLayer:
         self.secured = False
         self.ended = False
         self.error: str | None = None
+        self._unasked_bytes = 0
         self.pauseProducing = transport.pauseProducing
         self.resumeProducing = transport.resumeProducing
         self.registerProducer = transport.registerProducer
@@ -392,6 +396,7 @@ class TlsLayer:
         if data:
             self._incoming.write(data)
         plain: list[bytes] = []
+        was_secured = self.secured
         try:
             if not self.secured:
                 self._session.do_handshake()
@@ -408,6 +413,10 @@ class TlsLayer:
             self.ended = True
         except ssl.SSLError as error:
             self.error = self._describe(error)
+        if was_secured and self.error is None:
+            self._unasked_bytes += self._outgoing.pending
+            if self._unasked_bytes > UNASKED_BYTES_MAX:
+                self.error = "it asks for new keys again and again"
         self._flush()  # an answer of the handshake, or the alert that tells the other side what is wrong
         return plain[0] if len(plain) == 1 else b"".join(plain)
 

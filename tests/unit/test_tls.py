@@ -6,6 +6,7 @@ Both ends of the layer talk through transports in memory; nothing here waits or 
 from __future__ import annotations
 
 import dataclasses
+import ssl
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,37 @@ def test_bytes_that_are_no_tls_are_told_as_such(issued: Issued) -> None:
     assert layer.receive(b"\x00\x00\x00\x20\x02\x01\x00\x00" + bytes(28)) == b""
     assert layer.error is not None
     assert not layer.secured
+
+
+class Rekeying:
+    """Stands for OpenSSL where the other side only ever asks for new keys, which Python cannot do."""
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **_: Any) -> Rekeying:
+        self.incoming, self.outgoing = incoming, outgoing
+        return self
+
+    def do_handshake(self) -> None:
+        self.outgoing.write(b"hello" * 1000)
+
+    def read(self, size: int) -> bytes:
+        if self.incoming.pending:
+            self.outgoing.write(b"k" * len(self.incoming.read()))
+        raise ssl.SSLWantReadError
+
+
+def test_requests_for_new_keys_have_an_end(issued: Issued) -> None:
+    """Each is answered with as many bytes, which a peer that does not read leaves to us."""
+    wire = Wire()
+    layer = TlsLayer(wire, Rekeying(), bookie_options(issued), host=None)
+    layer.receive(b"")
+    assert layer.secured
+    for _ in range(2000):
+        layer.receive(b"k" * 27)
+    assert layer.error is None
+    for _ in range(2000):
+        layer.receive(b"k" * 27)
+    assert layer.error is not None
+    assert len(wire.take()) < 5000 + 27 * 2500
 
 
 def failures(pair: Pair) -> tuple[str, str]:
