@@ -350,7 +350,7 @@ class ReadHandle:
             self._watch = self._context.store.ledgers.watch(
                 self.ledger_id, self._on_metadata, after_version=self._view.versioned.version
             )
-            self._context.on_close(self, self._stop_watch)
+            self._context.on_close(self, self._on_client_closed)
             self._watch_no_longer_than_needed()  # it may have told something before it returned
 
     def _on_metadata(self, metadata: Versioned[LedgerMetadata] | None) -> None:
@@ -370,6 +370,10 @@ class ReadHandle:
             self._watch.cancel()
             self._watch = None
             self._context.forget_close(self)
+
+    def _on_client_closed(self) -> None:
+        self._stop_watch()
+        self._tell_news()  # a tail that pauses must not sleep on
 
     def on_news(self, call: Callable[[], None]) -> object:
         """Call at every news of the ledger until `forget_news` gets the key returned."""

@@ -36,8 +36,8 @@ class Tailed:
         self.ledger: WriteHandle = self.cluster.wait(writer.create(**sizes))
         for _ in range(count):
             self.add()
-        client = self.cluster.client(settings(**(reader or {})))
-        self.handle: ReadHandle = self.cluster.wait(client.open_without_recovery(self.ledger.ledger_id))
+        self.client = self.cluster.client(settings(**(reader or {})))
+        self.handle: ReadHandle = self.cluster.wait(self.client.open_without_recovery(self.ledger.ledger_id))
         if count:
             self.cluster.wait(self.handle.read_last_confirmed())
         self.cluster.run(0.5)
@@ -297,6 +297,19 @@ def test_closing_the_client_ends_the_wait_and_leaves_no_timer(reader: Any, paral
     tailed.cluster.run(0.1)
     assert [type(failure.value) for failure in outcome] == [ClientClosed]
     assert tailed.polled() == asked
+    assert tailed.cluster.clock.pending(process) == []
+
+
+def test_a_tail_that_pauses_ends_with_its_client() -> None:
+    tailed = Tailed(3, reader={"tail_poll_min_s": 60.0, "tail_poll_max_s": 60.0})
+    tailed.rule(Status.IO_ERROR)
+    seen, outcome = tailed.tail()
+    tailed.cluster.run(1.0)
+    assert (seen, outcome) == ([0, 1], [])
+    process = tailed.handle.clock._process  # noqa: SLF001
+    tailed.client.close()
+    tailed.cluster.run(0.1)
+    assert [type(failure.value) for failure in outcome] == [ClientClosed]
     assert tailed.cluster.clock.pending(process) == []
 
 
