@@ -200,6 +200,9 @@ class RangeReading:
     def _finish(self) -> None:
         error = self._core.error()
         payloads = self._found = self._found + self._core.take()
+        if self._partial and payloads:
+            self._deliver(payloads)  # what stands behind them may be unreadable: the next read says so
+            return
         if error is not None:
             self._look_again(error)
             return

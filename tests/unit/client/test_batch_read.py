@@ -383,6 +383,17 @@ def test_read_batch_of_a_damaged_first_entry_gets_it_elsewhere() -> None:
         assert found
 
 
+def test_read_batch_returns_what_stands_before_an_entry_that_cannot_be_read() -> None:
+    stored = Stored(3, ensemble=1, write_quorum=1, ack_quorum=1)
+    assert stored.read() == stored.payloads  # its bookie is known to answer batches
+    [held] = [bookie.entries[0] for bookie in stored.cluster.bookies if bookie.entries.get(stored.ledger.ledger_id)]
+    held[2] = held[2][:-1] + b"?"
+    entries = stored.cluster.wait(stored.handle.read_batch(0, 3))
+    assert [entry.payload for entry in entries] == stored.payloads[:2]
+    with pytest.raises(EntryCorrupt, match="entry 2"):
+        stored.cluster.wait(stored.handle.read_batch(2, 1))
+
+
 def test_read_batch_arguments() -> None:
     stored = Stored(3)
     for arguments in ((-1, 1, 1), (0, -1, 1), (0, 1, -1)):
