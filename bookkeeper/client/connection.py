@@ -67,6 +67,7 @@ class BookieChannel:
         self.write_count = 0  # transport writes, for the figures of `perf`
         self.connect_count = 0
         self.quarantines = True  # a connection that fails speaks against the bookie
+        self.optional = False  # a bookie that does not speak this protocol version is none the worse for it
         self._directory, self._network, self._clock, self._settings = directory, network, clock, settings
         self._security = security
         self._turn = flush
@@ -293,7 +294,7 @@ class BookieChannel:
 
     def _on_unreachable(self, error: BookieUnavailable) -> None:
         self._reach.on_unreachable(error)
-        if self.quarantines:
+        if self.quarantines and not (self.optional and self._reach.refused):
             self._directory.quarantine(self.bookie_id)
         self._lose(error)
 

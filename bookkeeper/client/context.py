@@ -98,7 +98,7 @@ class ClientContext:
         return DiskWeights(disk_space.free_bytes, self.settings.disk_weight_multiple_max)
 
     def _make_channel(self, bookie_id: BookieId, version: int) -> BookieChannel:
-        return BookieChannel(
+        channel = BookieChannel(
             bookie_id,
             self.encoder if version == self.version else self.v3_encoder,
             directory=self.directory,
@@ -109,6 +109,8 @@ class ClientContext:
             full=self.channels.full,
             security=self._security,
         )
+        channel.optional = version != self.version
+        return channel
 
     @property
     def v3_encoder(self) -> v3.RequestEncoder:

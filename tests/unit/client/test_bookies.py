@@ -5,7 +5,8 @@ import random
 import pytest
 
 from bookkeeper.client.bookies import READY_TIMEOUT_S, BookieDirectory
-from bookkeeper.errors import ClientClosed, MetadataUnavailable
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import ClientClosed, EntryUnreadable, MetadataUnavailable
 from bookkeeper.metadata.memory import MemoryMetadataStore
 from bookkeeper.model import BookieId
 from tests.support.fake_bookie import FakeCluster
@@ -81,3 +82,21 @@ def test_a_channel_that_is_asked_for_after_the_client_has_closed_connects_to_nob
     assert len(told) == 1
     assert channel.connect_count == 0
     assert cluster.clock.pending(context.clock._process) == []  # noqa: SLF001
+
+
+def test_a_bookie_without_v3_is_not_shunned_for_that() -> None:
+    """A client set to v2 asks for what only v3 has and goes on without; nothing of it speaks against the bookie."""
+    cluster = FakeCluster(3)
+    for bookie in cluster.bookies:
+        bookie.version_3 = False
+    client = cluster.client(ClientSettings(explicit_lac_interval_s=0.1))
+    ledger = cluster.wait(client.create(ensemble=3, write_quorum=3, ack_quorum=2))
+    cluster.wait(ledger.append_many([b"x"] * 2))
+    cluster.run(1.0)
+    handle = cluster.wait(client.open_without_recovery(ledger.ledger_id))
+    with pytest.raises(EntryUnreadable):
+        cluster.wait(handle.read_last_confirmed_and_entry(2, 5.0))
+    assert client._context.directory.quarantined == frozenset()  # noqa: SLF001
+    cluster.bookies[0].crash()
+    cluster.run(0.1)
+    assert client._context.directory.quarantined == {"b1:3181"}, "but an end of the connection it speaks does"  # noqa: SLF001
