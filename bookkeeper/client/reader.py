@@ -50,6 +50,9 @@ WAIT_MAX_S = 86_400
 BATCH_ENTRIES_MAX = 10_000
 """Entries of one `read_batch`, however small."""
 
+BATCH_COUNT_SLACK = 4
+"""How many times as many entries as fit on average one `read_batch` asks for: some are smaller than the mean."""
+
 READ_AT_ONCE_MAX = 1000
 """Entries of one `read` or `read_unconfirmed` asked for at once; a longer range is read in parts."""
 
@@ -179,10 +182,14 @@ class ReadHandle:
                 last = min(last, fragment.first_entry_id - 1)
                 break
         batches = useful(self._context, self.metadata, last + 1 - first_entry_id)
+        mean = self.mean_entry_size
+        fitting = None if mean is None else max(1, int(size_max / max(1.0, mean)))
         if not batches:
-            mean = self.mean_entry_size
-            count = FIRST_BATCH if mean is None else max(1, min(READ_AT_ONCE_MAX, int(size_max / max(1.0, mean))))
+            count = FIRST_BATCH if fitting is None else min(READ_AT_ONCE_MAX, fitting)
             last = min(last, first_entry_id + count - 1)
+        elif fitting is not None:
+            # Should the bookie not take batches now, each of these is read plainly, and most of them for nothing.
+            last = min(last, first_entry_id + BATCH_COUNT_SLACK * fitting - 1)
         reading = RangeReading(
             self._context, self._view, self._digest, first_entry_id, last, partial=batches, size_max=size_max
         )

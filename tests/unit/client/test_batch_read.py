@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.client import batch_read
 from bookkeeper.client.reachability import REFUSAL_S
-from bookkeeper.client.reader import ReadHandle
+from bookkeeper.client.reader import BATCH_COUNT_SLACK, ReadHandle
 from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import EntryCorrupt, EntryMissing, InvalidArgument, ReadBeyondEnd
@@ -381,6 +381,20 @@ def test_read_batch_of_a_damaged_first_entry_gets_it_elsewhere() -> None:
         found = stored.cluster.wait(stored.handle.read_batch(10, 20))
         assert [entry.payload for entry in found] == stored.payloads[10 : 10 + len(found)]
         assert found
+
+
+@pytest.mark.parametrize("verdict", [SILENCE, CLOSE, Status.BAD_VERSION])
+def test_read_batch_asks_a_bookie_that_takes_no_batches_for_little_more_than_it_may_return(verdict: object) -> None:
+    """Neither when that turns out, nor later, as long as nobody finds out anew."""
+    stored = Stored(1000, size=100)
+    stored.rule(verdict)
+    for _ in range(4):
+        stored.forget()
+        entries = stored.cluster.wait(stored.handle.read_batch(0, 0, 400))
+        assert [entry.payload for entry in entries] == stored.payloads[: len(entries)]
+        assert 1 <= len(entries) <= 3
+        stored.cluster.run(0.1)
+        assert len(set(stored.plain())) <= BATCH_COUNT_SLACK * 3
 
 
 def test_read_batch_returns_what_stands_before_an_entry_that_cannot_be_read() -> None:
