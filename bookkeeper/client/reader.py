@@ -357,7 +357,7 @@ class ReadHandle:
             self._watch = self._context.store.ledgers.watch(
                 self.ledger_id, self._on_metadata, after_version=self._view.versioned.version
             )
-            self._context.on_close(self, self._on_client_closed)
+            self._context.on_close(self, self._stop_watch)
             self._watch_no_longer_than_needed()  # it may have told something before it returned
 
     def _on_metadata(self, metadata: Versioned[LedgerMetadata] | None) -> None:
@@ -378,19 +378,17 @@ class ReadHandle:
             self._watch = None
             self._context.forget_close(self)
 
-    def _on_client_closed(self) -> None:
-        self._stop_watch()
-        self._tell_news()  # a tail that pauses must not sleep on
-
     def on_news(self, call: Callable[[], None]) -> object:
-        """Call at every news of the ledger until `forget_news` gets the key returned."""
+        """Call at every news of the ledger, and when the client closes, until `forget_news` gets the key returned."""
         key = object()
         self._news[key] = call
+        self._context.on_close(key, call)
         return key
 
     def forget_news(self, key: object) -> None:
         """No longer interested."""
         self._news.pop(key, None)
+        self._context.forget_close(key)
 
     def _tell_news(self) -> None:
         for call in list(self._news.values()):

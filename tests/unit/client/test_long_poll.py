@@ -300,8 +300,14 @@ def test_closing_the_client_ends_the_wait_and_leaves_no_timer(reader: Any, paral
     assert tailed.cluster.clock.pending(process) == []
 
 
-def test_a_tail_that_pauses_ends_with_its_client() -> None:
+@pytest.mark.parametrize("by_writer", [False, True])
+def test_a_tail_that_pauses_ends_with_its_client(by_writer: bool) -> None:
+    """Also that of a writer, whose handle watches no metadata."""
     tailed = Tailed(3, reader={"tail_poll_min_s": 60.0, "tail_poll_max_s": 60.0})
+    if by_writer:
+        written = tailed.cluster.wait(tailed.client.create(ensemble=3, write_quorum=3, ack_quorum=2))
+        tailed.cluster.wait(written.append_many([b"x"] * 2))
+        tailed.handle = written.read_handle
     tailed.rule(Status.IO_ERROR)
     seen, outcome = tailed.tail()
     tailed.cluster.run(1.0)
