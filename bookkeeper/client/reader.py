@@ -67,6 +67,7 @@ class ReadHandle:
         self._deleted: MetadataError | None = None
         self._open = True
         self._news: dict[object, Callable[[], None]] = {}
+        self._telling = self._untold = False
 
     # --- what is known
 
@@ -391,8 +392,18 @@ class ReadHandle:
         self._context.forget_close(key)
 
     def _tell_news(self) -> None:
-        for call in list(self._news.values()):
-            call()
+        """Whoever hears of it may have news to tell in turn: told after this, not within, however many listen."""
+        self._untold = True
+        if self._telling:
+            return
+        self._telling = True
+        try:
+            while self._untold:
+                self._untold = False
+                for call in list(self._news.values()):
+                    call()
+        finally:
+            self._telling = False
 
     # --- the end
 

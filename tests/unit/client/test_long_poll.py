@@ -332,6 +332,16 @@ def test_a_lac_that_was_asked_for_meanwhile_ends_the_wait(reader: Any) -> None:
     assert outcome == [(2, (2, b"entry 2"))]
 
 
+def test_any_number_of_waits_of_one_handle_end_with_one_news() -> None:
+    """Each of them has the news to tell the others: not in a recursion as deep as there are waits."""
+    tailed = Tailed(3)
+    outcomes = [tailed.wait(2, 20.0) for _ in range(500)]
+    tailed.cluster.run(0.1)
+    tailed.add()
+    tailed.cluster.run(0.5)
+    assert outcomes == [[(2, (2, b"entry 2"))]] * 500
+
+
 def test_the_wait_moves_to_the_members_of_a_new_fragment() -> None:
     """I-46: the only one that still waits has left the ensemble, and says nothing."""
     tailed = Tailed(3, bookies=4)
