@@ -10,7 +10,8 @@ it is answered it is a read, and comes without its entry where a slice is taken 
 
 Reading from the transport is paused while the inbox is not empty, so a client that does not read its answers, or writes
 faster than the journal syncs, waits in TCP. Inboxes and incomplete frames of all connections together have the bound
-`received_bytes_max`.
+`received_bytes_max`. Connections that have TLS or credentials still to show may take a small part of that, so that they
+cannot hold up those that are served.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ READ_SLICE_MAX = 512
 
 READ_SLICE_FIRST = 16
 """As above while no size is known, for each ledger anew: the first look-up may cost 16 entries of the largest size."""
+
+STRANGERS_SHARE = 8
+"""Connections of which nothing is served yet may take one part in so many of `received_bytes_max`. A handshake takes a
+few hundred bytes of each; beyond the bound the connection that has sent most of them goes."""
 
 CONGESTION_POLL_S = 0.005
 """How often a bookie that is behind is asked whether it has caught up."""
@@ -120,6 +125,8 @@ class BookieService:
         """Of incomplete frames, over all connections."""
         self.inbox_bytes = 0
         """Of decoded requests that wait, over all connections."""
+        self.stranger_bytes = 0
+        """Of both, what belongs to connections of which nothing is served yet."""
         self.chunks_received = 0
         self._crowd: dict[Connection, None] = {}
         self._connections: dict[Connection, None] = {}
@@ -174,6 +181,11 @@ class BookieService:
         """Incomplete frames alone pass the bound: close whoever has not gone on with his for longest."""
         victim = min((one for one in self._connections if one.partial_bytes), key=lambda one: one.heard_at)
         victim.close_for_partial_frames(self.partial_bytes)
+
+    def close_greediest_stranger(self) -> None:
+        """Connections of which nothing is served yet pass their bound: close the one that has sent most."""
+        victim = max(self._connections, key=lambda one: one.stranger_bytes)
+        victim.close_as_stranger(self.stranger_bytes)
 
     # --- life
 
@@ -274,6 +286,8 @@ class Connection:
         """Of the frame that is not complete."""
         self.heard_at = 0
         """Number of the last chunk received from this peer, among all chunks."""
+        self.stranger_bytes = 0
+        """Received and not dispatched, while nothing of this connection is served."""
         self._inbox_bytes = 0
         self._open_requests = 0
         self._open_reads = 0
@@ -333,6 +347,7 @@ class Connection:
         self.partial_bytes = 0
         self._service.forget(self)
         self._empty_inbox()
+        self._count_stranger()
         if self._stall_timer is not None and self._stall_timer.active():
             self._stall_timer.cancel()
         self._stall_timer = None
@@ -379,6 +394,7 @@ class Connection:
         if not entrance.opens(inbox):
             return False
         self._entrance = None
+        self._count_stranger()
         return True
 
     @property
@@ -528,10 +544,23 @@ class Connection:
         service.inbox_bytes += decoded
         if partial and service.partial_bytes > self._bounds.received_bytes_max:
             service.close_oldest_partial()
+        if self._entrance is not None:
+            self._count_stranger()
+            if service.stranger_bytes > self._bounds.received_bytes_max // STRANGERS_SHARE:
+                service.close_greediest_stranger()
+
+    def _count_stranger(self) -> None:
+        """Keep the sum of what is received of connections of which nothing is served."""
+        entrance = self._entrance
+        size = self.partial_bytes + self._inbox_bytes if entrance is not None and entrance.waits else 0
+        self._service.stranger_bytes += size - self.stranger_bytes
+        self.stranger_bytes = size
 
     def _empty_inbox(self) -> None:
         self._inbox.clear()
         size, self._inbox_bytes = self._inbox_bytes, 0
+        if self._entrance is not None:
+            self._count_stranger()
         self._service.inbox_emptied(size)
 
     def close_for_partial_frames(self, total: int) -> None:
@@ -544,8 +573,24 @@ class Connection:
         )
         self._service.partial_bytes -= self.partial_bytes
         self.partial_bytes = 0
+        self._count_stranger()
         self._finishing = True
         self.pump()
+
+    def close_as_stranger(self, total: int) -> None:
+        """Give up what this connection sent before it may be served, and the connection."""
+        self.warn(
+            "strangers",
+            "Closing the connection from {peer}: it sent {size} bytes before TLS or credentials, more than any other, "
+            "and such connections take {total} bytes, which is too many",
+            size=self.stranger_bytes,
+            total=total,
+        )
+        self._service.partial_bytes -= self.partial_bytes
+        self.partial_bytes = 0
+        self._finishing = True
+        self._empty_inbox()
+        self.abort()
 
     # --- answers
 

@@ -115,6 +115,11 @@ class Entrance:
     def _refused(self, subject: str, template: str) -> None:
         self._connection.warn(subject, template, reason=self._gate.reason)
 
+    @property
+    def waits(self) -> bool:
+        """Nothing of this connection is served yet."""
+        return self._gate.waits
+
     # --- TLS
 
     def _upgrade(self, request: Request, pipelined: bool) -> None:

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, globalLogPublisher
 
 from bookkeeper.auth.provider import Answer, AuthenticationFailed, Peer
+from bookkeeper.bookie.endpoint import STRANGERS_SHARE, ConnectionBounds
 from bookkeeper.bookie.security import AUTH_PAYLOAD_MAX, AUTH_ROUNDS_MAX, BookieSecurity
 from bookkeeper.model import Status
 from bookkeeper.tls import NamedFile, TlsCredentials, TlsLayer, TlsOptions
@@ -408,6 +409,50 @@ def test_a_provider_hears_that_the_connection_is_gone() -> None:
     transport.connection.connectionLost("gone")
     assert len(cancelled) == 1
     assert count(bench, "bookkeeper_server_AUTH_FAILURES") == 0
+
+
+def test_strangers_do_not_hold_up_those_who_are_served() -> None:
+    """They wait for a provider, or never end their frames; the greediest goes, and not who merely shakes hands."""
+    slow, share = Slow(), 10_000
+    bounds = ConnectionBounds(received_bytes_max=share * STRANGERS_SHARE)
+    bench = ServiceBench(bounds=bounds, security=BookieSecurity(provider=slow))
+    served, modest = bench.connect(), bench.connect()
+    served.connection.dataReceived(auth(plugin="slow"))
+    slow.asked[0].callback(Answer(b"", True))
+    modest.connection.dataReceived(auth(plugin="slow"))
+    strangers = []
+    for _ in range(20):
+        waiting, partial = bench.connect(), bench.connect()
+        waiting.connection.dataReceived(auth(plugin="slow") + add_frames([5], version=3, payload=b"x" * 3000))
+        partial.connection.dataReceived(add_frames([5], version=3, payload=b"x" * 9000)[:4000])
+        strangers += [waiting, partial]
+        for transport in strangers:
+            if transport.aborted:
+                transport.connection.connectionLost("aborted")
+        strangers = [transport for transport in strangers if not transport.aborted]
+        assert bench.service.stranger_bytes <= share
+        served.connection.dataReceived(add_frames([0], version=3))
+        bench.finish()
+        assert served.reading
+    assert answers(served, 3)[-1].entry_ids == [0] * 20
+    assert not modest.aborted
+    for transport in [*strangers, modest]:
+        transport.connection.connectionLost("gone")
+    assert (bench.service.stranger_bytes, bench.service.inbox_bytes, bench.service.partial_bytes) == (0, 0, 0)
+
+
+def test_who_may_be_served_in_clear_text_is_no_stranger(files: Files) -> None:
+    """The first frame of a client that asks for no TLS may be a large one."""
+    bounds = ConnectionBounds(received_bytes_max=1000 * STRANGERS_SHARE)
+    security = BookieSecurity(tls_of(files), tls_required=False)
+    bench = ServiceBench(bounds=bounds, security=security)
+    transport = bench.connect()
+    frame = add_frames([0], payload=b"x" * 3000)
+    transport.connection.dataReceived(frame[:2000])
+    assert (transport.aborted, bench.service.stranger_bytes) == (False, 0)
+    transport.connection.dataReceived(frame[2000:])
+    bench.finish()
+    assert answers(transport)[0].entry_ids == [0]
 
 
 def test_who_never_authenticates_is_given_up() -> None:
