@@ -21,7 +21,8 @@ ANSWER_BYTES = 24 + 8 + 4
 LOOK_UP_FIRST = 16
 """Entries looked up together while the size of the ledger's entries is not known."""
 
-LOOK_UP_MAX = 1024
+LOOK_UP_MAX = 128
+"""At most so many, whatever the sizes so far: those that follow may be as large as a frame."""
 
 _SIZES_MAX = 1024
 

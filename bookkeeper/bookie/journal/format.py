@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -193,20 +194,29 @@ class Group:
         return self.start + self.total_size
 
 
+_JOINED_SIZE_MAX = 256 * 1024
+"""Up to this size one more copy costs less than a CRC call per piece."""
+
+
 def encode_group(
-    records: bytes, *, file_id: int, start: int, synced: tuple[int, int], alignment: int = ALIGNMENT
+    records: Sequence[bytes], *, file_id: int, start: int, synced: tuple[int, int], alignment: int = ALIGNMENT
 ) -> bytes:
     """A whole group, padding included: what one write puts at offset `start`.
 
-    synced: file id and offset up to which everything is durable.
+    records: framed records, cut into pieces anywhere. synced: file id and offset up to which everything is durable.
     """
-    fill = padding(start + GROUP_RECORD_SIZE + len(records), alignment)
-    total = GROUP_RECORD_SIZE + len(records) + len(fill)
+    size = sum(map(len, records))
+    if size <= _JOINED_SIZE_MAX:
+        records = (b"".join(records),)
+    fill = padding(start + GROUP_RECORD_SIZE + size, alignment)
+    total = GROUP_RECORD_SIZE + size + len(fill)
     fields = _GROUP_FIELDS.pack(
-        _GROUP_PAYLOAD_SIZE, GROUP_LEDGER, GROUP_ENTRY, _GROUP_MAGIC, file_id, start, *synced, len(records), total
+        _GROUP_PAYLOAD_SIZE, GROUP_LEDGER, GROUP_ENTRY, _GROUP_MAGIC, file_id, start, *synced, size, total
     )
-    checksum = crc32c(records, crc32c(fields[LENGTH.size :]))
-    return b"".join((fields, _GROUP_CRC.pack(checksum), records, fill))
+    checksum = crc32c(fields[LENGTH.size :])
+    for part in records:
+        checksum = crc32c(part, checksum)
+    return b"".join((fields, _GROUP_CRC.pack(checksum), *records, fill))
 
 
 def decode_group(data: bytes, at: int, *, file_id: int, start: int) -> Group | None:

@@ -89,7 +89,7 @@ def test_other_names_are_no_journal_files(name):
 def test_group_record_bytes():
     """Drawn by hand: a genuine bookie must see one record of an entry id it does not know, then the records."""
     records = fence_record(9)
-    data = encode_group(records, file_id=0x1234, start=1024, synced=(0x1234, 1024))
+    data = encode_group((records,), file_id=0x1234, start=1024, synced=(0x1234, 1024))
     assert (
         data[:60].hex()
         == (
@@ -106,7 +106,7 @@ def test_group_record_bytes():
 
 def test_group_record_is_found_again():
     records = entry_record(bytes(40)) * 20
-    data = b"x" * 7 + encode_group(records, file_id=3, start=2048, synced=(2, 512))
+    data = b"x" * 7 + encode_group((records,), file_id=3, start=2048, synced=(2, 512))
     group = decode_group(data, 7, file_id=3, start=2048)
     assert group is not None
     assert (group.records_start, group.records_end, group.end) == (2048 + 68, 2048 + 68 + 880, 2048 + 1024)
@@ -118,13 +118,13 @@ def test_group_record_is_found_again():
 @pytest.mark.parametrize(("file_id", "start"), [(4, 2048), (3, 2560), (3, 0)])
 def test_group_is_bound_to_its_file_and_place(file_id, start):
     """I-50: stale bytes of a reused file are never taken for new ones."""
-    data = encode_group(b"", file_id=3, start=2048, synced=(0, 0))
+    data = encode_group((), file_id=3, start=2048, synced=(0, 0))
     assert decode_group(data, 0, file_id=file_id, start=start) is None
 
 
 def test_every_flipped_bit_of_a_group_is_seen():
     """I-50. Padding carries nothing and is not covered."""
-    good = encode_group(fence_record(1), file_id=3, start=512, synced=(2, 99))
+    good = encode_group([fence_record(1)], file_id=3, start=512, synced=(2, 99))
     covered = GROUP_RECORD_SIZE + 20
     for at in range(covered):
         for bit in range(8):
@@ -135,7 +135,7 @@ def test_every_flipped_bit_of_a_group_is_seen():
 
 
 def test_cut_group_is_not_intact():
-    data = encode_group(fence_record(1), file_id=3, start=512, synced=(0, 0))
+    data = encode_group([fence_record(1)], file_id=3, start=512, synced=(0, 0))
     for size in range(GROUP_RECORD_SIZE + 20):
         group = decode_group(data[:size], 0, file_id=3, start=512)
         assert group is None or not group_is_intact(group, data[:size], 0)
@@ -147,3 +147,13 @@ def test_embedded_bytes_must_fit():
     assert embedded_bytes(payload[:-1]) is None
     assert embedded_bytes(payload + b"x") is None
     assert embedded_bytes(payload[:18]) is None
+
+
+def test_a_group_is_the_same_however_its_records_are_cut():
+    """Small ones are joined first, large ones summed piece by piece."""
+    for size in (1000, 300_000):
+        records = bytes(range(256)) * (size // 256)
+        whole = encode_group((records,), file_id=3, start=512, synced=(2, 99))
+        for cut in (1, 7, size // 2):
+            parts = [records[at : at + cut] for at in range(0, 20 * cut, cut)] + [records[20 * cut :]]
+            assert encode_group(parts, file_id=3, start=512, synced=(2, 99)) == whole

@@ -3,8 +3,9 @@
 import dataclasses
 import os
 
-from bookkeeper.bookie.journal.files import list_journals
+from bookkeeper.bookie.journal.files import LARGE_GROUP_SIZE, list_journals
 from bookkeeper.bookie.journal.format import file_name
+from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.model import LogMark
 from tests.support.journals import SMALL, RunningJournal, replayed
@@ -57,3 +58,26 @@ def test_a_group_leaves_in_one_write_and_one_sync(tmp_path, monkeypatch):
     assert (
         os.path.getsize(f"{directory}/{file_name(running.journal.mark().journal_id)}") == running.journal.mark().offset
     )
+
+
+def test_large_groups_are_not_written_twice(tmp_path):
+    """Zeros ahead spare small groups the metadata of a growing file; before large ones they double the writing."""
+    fs = RealFileSystem()
+    settings = JournalSettings(preallocation_size=4 << 20, preparation_slice_size=1 << 20, backups_max=0)
+
+    def zeros_ahead(running: RunningJournal) -> int:
+        mark = running.journal.mark()
+        return os.path.getsize(tmp_path / file_name(mark.journal_id)) - mark.offset
+
+    running = RunningJournal(fs, settings, directory=str(tmp_path))
+    running.write([(1, 0)])
+    assert zeros_ahead(running) >= (4 << 20) // 2
+    for entry_id in range(1, 12):
+        running.add(1, entry_id, b"z" * LARGE_GROUP_SIZE)
+        running.worker.run_all()
+    assert zeros_ahead(running) == 0
+    running.write([(1, 12)])
+    assert zeros_ahead(running) >= (4 << 20) // 2
+    state, end = replayed(fs, LogMark(0, 0), str(tmp_path))
+    assert set(state.bodies) == set(running.acked) == {(1, entry_id) for entry_id in range(13)}
+    assert end == running.journal.mark()
