@@ -1,7 +1,8 @@
 """One bookie: takes entries, makes them durable, serves them, and never forgets a fence.
 
     server.py      composition root: settings, replay, storage, listener, registration
-    endpoint.py    connections: bytes in and out, back-pressure          dispatch.py   request -> Bookie call -> answer
+    service.py     all connections: how many, how much, flushing         endpoint.py    one of them: in, out, held back
+    dispatch.py    request -> Bookie call -> answer
     security.py    what is asked before the first request                entrance.py    TLS, authentication
     bookie.py      all requests; owns the order of durability            intake.py     what they share
     adds.py        adds, deferred or not                                 read_requests.py  reads, fences, batch reads

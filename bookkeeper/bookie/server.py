@@ -27,7 +27,6 @@ from twisted.python.failure import Failure
 from bookkeeper.bookie import startup, tuning
 from bookkeeper.bookie.addresses import PortReservation, cannot_listen, interface_address
 from bookkeeper.bookie.bookie import Bookie
-from bookkeeper.bookie.endpoint import BookieService
 from bookkeeper.bookie.exits import ExitCode, exit_code_of
 from bookkeeper.bookie.identity import (
     Verdict,
@@ -43,6 +42,7 @@ from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.notify import notify
 from bookkeeper.bookie.security import BookieSecurity
+from bookkeeper.bookie.service import BookieService
 from bookkeeper.bookie.sessions import SessionFile
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import DiskMonitor, DiskVerdict, LedgerDirectories, current, measure

@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 
 from bookkeeper.bookie.bookie import BookieBounds
-from bookkeeper.bookie.endpoint import ConnectionBounds
 from bookkeeper.bookie.journal.settings import JournalSettings
+from bookkeeper.bookie.service import ConnectionBounds
 from bookkeeper.bookie.storage.disks import DiskSettings
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.config import ServerSettings

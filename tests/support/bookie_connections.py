@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bookkeeper.bookie.bookie import BookieBounds
-from bookkeeper.bookie.endpoint import BookieService, Connection, ConnectionBounds
+from bookkeeper.bookie.endpoint import Connection
 from bookkeeper.bookie.security import BookieSecurity
+from bookkeeper.bookie.service import BookieService, ConnectionBounds
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.wire.codec import request_encoder, response_decoder
 from bookkeeper.wire.messages import (

@@ -6,7 +6,8 @@ import struct
 from collections.abc import Sequence
 
 from bookkeeper.bookie.bookie import BookieBounds
-from bookkeeper.bookie.endpoint import READ_SLICE_FIRST, ConnectionBounds
+from bookkeeper.bookie.endpoint import READ_SLICE_FIRST
+from bookkeeper.bookie.service import ConnectionBounds
 from bookkeeper.model import Status
 from bookkeeper.wire.codec import request_encoder
 from bookkeeper.wire.messages import (

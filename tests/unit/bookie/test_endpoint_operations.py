@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.bookie import dispatch
-from bookkeeper.bookie.endpoint import ConnectionBounds
+from bookkeeper.bookie.service import ConnectionBounds
 from bookkeeper.model import Status
 from bookkeeper.wire import v2
 from bookkeeper.wire.availability import decode_availability

@@ -12,8 +12,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, globalLogPublisher
 
 from bookkeeper.auth.provider import Answer, AuthenticationFailed, Peer
-from bookkeeper.bookie.endpoint import STRANGERS_SHARE, ConnectionBounds
 from bookkeeper.bookie.security import AUTH_PAYLOAD_MAX, AUTH_ROUNDS_MAX, BookieSecurity
+from bookkeeper.bookie.service import STRANGERS_SHARE, ConnectionBounds
 from bookkeeper.model import Status
 from bookkeeper.tls import NamedFile, TlsCredentials, TlsLayer, TlsOptions
 from bookkeeper.wire.codec import request_encoder, response_decoder, v2_encoder, v3_encoder
