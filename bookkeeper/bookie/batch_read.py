@@ -104,17 +104,9 @@ class _Batch:
 
     def _on_results(self, count: int, results: Results) -> None:
         bodies = self._bodies
-        before = len(bodies)
-        for result in results:
-            if not isinstance(result, bytes):
-                break
-            self._bytes_left -= len(result) + 4
-            if bodies and self._bytes_left < 0:
-                break
-            bodies.append(result)
-        taken = len(bodies) - before
+        taken, size = self._take_all(results) or self._take(results)
         if taken:
-            self._sizes.put(self._ledger_id, max(1, sum(map(len, bodies[before:])) // taken))
+            self._sizes.put(self._ledger_id, max(1, size // taken))
         self._next_id += count
         self._count_left -= count
         if taken == count and self._count_left > 0 and self._bytes_left > 0:
@@ -125,3 +117,28 @@ class _Batch:
             status = results[0]
             assert isinstance(status, Status)
             self._on_batch(status, [])
+
+    def _take_all(self, results: Results) -> tuple[int, int] | None:
+        """As `_take`, where all are there and fit; None, and nothing done, where not."""
+        found = [result for result in results if type(result) is bytes]
+        size = sum(map(len, found))
+        left = self._bytes_left - size - 4 * len(found)
+        if len(found) != len(results) or left < 0:
+            return None
+        self._bytes_left = left
+        self._bodies += found
+        return len(found), size
+
+    def _take(self, results: Results) -> tuple[int, int]:
+        """Take what is there and fits, up to the first that is not or does not; their number and bytes."""
+        bodies, taken, size = self._bodies, 0, 0
+        for result in results:
+            if not isinstance(result, bytes):
+                break
+            self._bytes_left -= len(result) + 4
+            if bodies and self._bytes_left < 0:
+                break
+            bodies.append(result)
+            taken += 1
+            size += len(result)
+        return taken, size

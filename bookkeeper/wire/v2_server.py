@@ -296,9 +296,13 @@ def batch_read_reply(request: BatchRead, status: Status, bodies: Sequence[bytes]
     assert isinstance(token, bytes)
     if status is not Status.OK:
         bodies = ()
-    size = ANSWER_SIZE + len(token) - HEADER_SIZE + LENGTH_SIZE * len(bodies) + sum(map(len, bodies))
+    sizes = list(map(len, bodies))
+    size = ANSWER_SIZE + len(token) - HEADER_SIZE + LENGTH_SIZE * len(bodies) + sum(sizes)
     code = CODE_OF_STATUS[status]
     parts = [_ANSWER.pack(size, token, code, request.ledger_id, request.first_entry_id), token[HEADER_SIZE:]]
+    if sizes and sizes.count(sizes[0]) == len(sizes):
+        parts.append(LENGTH.pack(sizes[0]).join((b"", *bodies)))  # the same, a third of the time
+        return b"".join(parts)
     for body in bodies:
         parts.append(LENGTH.pack(len(body)))
         parts.append(body)

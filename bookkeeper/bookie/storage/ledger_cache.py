@@ -16,6 +16,7 @@ Thread: any; one lock, taken per batch, and not at all to look up what is in mem
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -168,6 +169,11 @@ class LedgerCache:
         """For each id its location, 0 for "no entry", None when `load_page` must come first."""
         with self.lock:
             return list(map(state.location, entry_ids))
+
+    def run(self, state: LedgerState, first_entry_id: int, count: int) -> array[int] | None:
+        """Locations of consecutive entries; None unless memory has them all."""
+        with self.lock:
+            return state.run(first_entry_id, count)
 
     def load_page(self, state: LedgerState, number: int, *, wait: bool) -> bool:
         """Complete a page from the file. False when that needs a blocking read and `wait` is False.

@@ -119,6 +119,21 @@ class LedgerState:
             return location
         return None
 
+    def run(self, first_entry_id: int, count: int) -> array[int] | None:
+        """Locations of consecutive entries; None unless memory has them all."""
+        found = array("q")
+        first, end = first_entry_id, first_entry_id + count
+        while first < end:
+            page = self.pages.get(first >> _PAGE_SHIFT)
+            slot = first & _PAGE_MASK
+            take = min(end - first, PAGE_SLOTS - slot)
+            part = page.slots[slot : slot + take] if page is not None else found[:0]
+            if len(part) != take or 0 in part:
+                return None
+            found += part
+            first += take
+        return found
+
     def put(self, entry_ids: Sequence[int], locations: Sequence[int]) -> tuple[int, int]:
         """Set locations (ids ascending) and mark them dirty; return by how many bytes memory grew, and dirty memory."""
         if len(entry_ids) == 1:

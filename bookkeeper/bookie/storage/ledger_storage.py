@@ -270,6 +270,8 @@ class LedgerStorage:
             entry_ids = [last if entry_id == LAST_ENTRY else entry_id for entry_id in entry_ids]
         results: Results = [None] * len(entry_ids)
         missing = self._read_memory(ledger_id, entry_ids, results)
+        if len(missing) == len(entry_ids) > 1 and (bodies := self._read_run(state, entry_ids, wait=wait)):
+            return list(bodies)
         if missing:
             self._read_disk(state, entry_ids, missing, results, wait=wait)
         return results
@@ -287,6 +289,16 @@ class LedgerStorage:
                 results[index] = entries.get(entry_ids[index])
             missing = [index for index in missing if results[index] is None]
         return missing
+
+    def _read_run(self, state: LedgerState, entry_ids: Sequence[int], *, wait: bool) -> list[bytes] | None:
+        """Bodies of consecutive entries that lie one behind the other; None where it is not that simple."""
+        first, count = entry_ids[0], len(entry_ids)
+        if entry_ids[-1] - first != count - 1 or list(entry_ids) != list(range(first, first + count)):
+            return None
+        locations = self._cache.run(state, first, count)
+        if locations is None:
+            return None
+        return (self._cold_reader if wait else self._warm_reader).read_run(state.ledger_id, first, locations)
 
     def _read_disk(
         self, state: LedgerState, entry_ids: Sequence[int], missing: Sequence[int], results: Results, *, wait: bool

@@ -7,7 +7,11 @@ that goes wrong here ever means "no such entry" (I-31).
 
 from __future__ import annotations
 
+import struct
+from array import array
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import repeat
 
 from twisted.logger import Logger
 
@@ -30,6 +34,9 @@ WINDOW_SIZE_MAX = 1024 * 1024
 READ_AHEAD_SIZE = 64 * 1024
 GAP_SIZE_MAX = 32 * 1024
 """Locations further apart than this are read separately."""
+RUN_BODY_SIZE_MAX = 64 * 1024
+"""Larger entries gain nothing by being cut together."""
+IDS = struct.Struct(">qq")
 HEAD_SIZE = RECORD_HEAD.size
 TAIL_SIZE = 4096
 """Guess for the last entry of a window, whose size is not known before it is read."""
@@ -66,6 +73,48 @@ class LogReader:
                 end += 1
             self._read_log(log_id, ledger_id, ordered[position:end], results)
             position = end
+
+    def read_run(self, ledger_id: int, first_entry_id: int, locations: array[int]) -> list[bytes] | None:
+        """Consecutive entries of one size that lie one behind the other: cut and checked together.
+
+        None, and nothing is said of any of them, where that is not so, or they cannot be had in one read: see `read`.
+        """
+        count, first, step = len(locations), locations[0], locations[1] - locations[0]
+        size = step - SIZE.size
+        if not RECORD_SIZE_MIN <= size <= RUN_BODY_SIZE_MAX or step * count > WINDOW_SIZE_MAX:
+            return None
+        if first >> 32 != locations[-1] >> 32 or locations != array("q", range(first, first + step * count, step)):
+            return None
+        block = self._block(first >> 32, (first & OFFSET_MASK) - SIZE.size, step * count)
+        if block is None:
+            return None
+        sizes, bodies = zip(*_record(size).iter_unpack(block), strict=True)
+        wanted = zip(repeat(ledger_id), range(first_entry_id, first_entry_id + count), strict=False)
+        if sizes.count(size) != count or list(map(IDS.unpack_from, bodies)) != list(wanted):
+            return None
+        return list(bodies)
+
+    def _block(self, log_id: int, offset: int, size: int) -> memoryview | None:
+        """Bytes of a log, from the window or from the file; None unless all of them can be had."""
+        if log_id != self._log_id or not self._start <= offset <= self._start + len(self._data) - size:
+            path = self._logs.path_of(log_id)
+            if path is None:
+                return None
+            try:
+                file = self._files.acquire(path, OpenMode.READ)
+            except OSError:
+                return None
+            try:
+                if log_id != self._log_id:
+                    self._log_id, self._start, self._data = log_id, 0, b""
+                if not self._fill(file, offset, size) or len(self._data) < size:
+                    return None
+            except OSError:
+                return None
+            finally:
+                self._files.release(path)
+        at = offset - self._start
+        return memoryview(self._data)[at : at + size]
 
     def _read_log(self, log_id: int, ledger_id: int, ordered: list[Located], results: Results) -> None:
         path = self._logs.path_of(log_id)
@@ -176,6 +225,11 @@ class LogReader:
                 self._data = data
                 return True
         return False
+
+
+@lru_cache(maxsize=64)
+def _record(size: int) -> struct.Struct:
+    return struct.Struct(f">i{size}s")
 
 
 def _span(ordered: list[Located], position: int) -> int:
