@@ -5,6 +5,7 @@ can replace. What they copied is read back, by both clients, with nobody left bu
 """
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from tests.support.cluster import RawClient
 PASSWORD = b"pass-word"
 COUNT = 120
 REPAIR_TIMEOUT_S = 60.0
+SESSION_END_S = 30.0
 CODE_FENCED = -101
 
 
@@ -54,11 +56,19 @@ class UnderReplication:
         assert cluster.zookeeper is not None
         self._zookeeper = KazooClient(cluster.zookeeper.address)
         self._root = f"{cluster.root}/underreplication"
+        self._registrations = f"{cluster.root}/available"
         self._zookeeper.start()
 
     def is_empty(self) -> bool:
         """True when no ledger waits for its repair, and none is being repaired."""
         return not self._children("ledgers") and not self._children("locks")
+
+    def await_unregistered(self, bookie: LocalBookie) -> None:
+        """Return once a killed bookie's session has ended: until then a client may still choose it."""
+        gone = threading.Event()
+        path = f"{self._registrations}/{bookie.bookie_id}"
+        if self._zookeeper.exists(path, watch=lambda _: gone.set()) is not None:
+            assert gone.wait(SESSION_END_S), f"{bookie.bookie_id} is still registered {SESSION_END_S} s after its end"
 
     def _children(self, name: str) -> Sequence[str]:
         try:
@@ -105,6 +115,7 @@ def test_what_a_killed_bookie_held_is_copied_to_the_one_that_is_left(
     still_open.append_many(entries(COUNT))
     empty = client.create(ensemble=3, write_quorum=2, ack_quorum=2, bookies=first_three)
     spare.kill()
+    tree.await_unregistered(spare)
     # With three bookies left the genuine client has no choice either.
     theirs = int(apache_client.run("write", cluster.uri, 3, "CRC32", PASSWORD.decode(), 3, 3, 2, COUNT)[0])
     theirs_open = int(apache_client.run("begin", cluster.uri, 3, "CRC32C", PASSWORD.decode(), 3, 3, 2, COUNT)[0])
