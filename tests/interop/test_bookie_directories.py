@@ -54,6 +54,18 @@ def entries(first: int, end: int) -> list[bytes]:
     return [b"entry-%d" % number for number in range(first, end)]
 
 
+_ports_used: set[int] = set()
+
+
+def _unused_port() -> int:
+    """A port that no bookie of this cluster had before: its cookie would stand in the way of another's directories."""
+    port = free_port()
+    while port in _ports_used:
+        port = free_port()
+    _ports_used.add(port)
+    return port
+
+
 class Ledgers:
     """Ledgers in every state a bookie keeps, and what must be there of each."""
 
@@ -212,7 +224,7 @@ class Owners:
         settings: Mapping[str, str],
         storage: Mapping[str, str],
     ) -> None:
-        port = free_port()
+        port = _unused_port()
         self.ours = LocalBookie(1, directory, cluster.uri, port, {**SESSION_TIMEOUT, **settings})
         self.genuine = ApacheBookie(apache, directory, cluster.uri, port, {**settings, **storage})
         self.directory = directory
