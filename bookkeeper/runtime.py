@@ -22,6 +22,12 @@ from bookkeeper.ports import Listener, StreamProtocol
 
 T = TypeVar("T")
 
+GATHERED_SIZE_MIN = 4096
+"""Pieces of this mean size are handed to the system one by one; below it a joined copy costs less than the list."""
+
+GATHERED_COUNT_MAX = 1024
+"""Pieces the system takes in one call (IOV_MAX of Linux)."""
+
 LISTEN_BACKLOG = 512
 """Connections that may wait to be accepted."""
 
@@ -141,8 +147,31 @@ class EagerTransport:
         transport.write(data)
 
     def writeSequence(self, parts: Sequence[bytes]) -> None:
-        """As `write`, of several pieces."""
+        """As `write`, of several pieces; large ones are sent from where they are, without being joined first."""
+        size = sum(map(len, parts))
+        if size < len(parts) * GATHERED_SIZE_MIN:
+            self.write(b"".join(parts))
+            return
+        transport = self.inner
+        waiting = transport.dataBuffer or transport._tempDataBuffer  # noqa: SLF001 - nothing public tells
+        if transport.connected and not (waiting or transport.disconnecting or transport.TLS or self._aborted):
+            try:
+                sent = transport.socket.sendmsg(parts[:GATHERED_COUNT_MAX])
+            except OSError:
+                sent = 0  # full, or broken: Twisted finds out which, and tells in a turn of its own
+            if sent == size:
+                return
+            parts = _behind(parts, sent)
         self.write(b"".join(parts))
+
+
+def _behind(parts: Sequence[bytes], sent: int) -> Sequence[bytes]:
+    """What is left of the pieces once so many of their bytes have gone."""
+    for position, part in enumerate(parts):
+        if sent < len(part):
+            return (part[sent:], *parts[position + 1 :])
+        sent -= len(part)
+    return ()
 
 
 class _Tuned:

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 log = Logger()
 
+WRITE_SIZE = 256 * 1024
+"""Bytes of one write when much waits."""
+
 
 class BookieChannel:
     """One bookie in one protocol version.
@@ -192,25 +195,16 @@ class BookieChannel:
         timeout_s: float,
         on_reply: Callable[[Any], None],
         on_unknown: Callable[[Exception], None],
+        *,
+        waits: bool = False,
     ) -> None:
-        """Send an encoded request that is answered by its id. One of the callbacks follows, never in this call."""
-        request_id, frame = request
-        deadline = self._clock.seconds() + timeout_s
-        if self._outstanding.add_call(request_id, PendingCall(on_reply, on_unknown, deadline)):
-            self._send((frame,), len(frame), 1)
-            self._watch_deadline(deadline)
+        """Send an encoded request that is answered by its id. One of the callbacks follows, never in this call.
 
-    def long_poll(
-        self,
-        request: tuple[int, bytes],
-        timeout_s: float,
-        on_reply: Callable[[Any], None],
-        on_unknown: Callable[[Exception], None],
-    ) -> None:
-        """The same for an encoded long poll (v3); `timeout_s` from now on includes the wait at the bookie."""
+        waits: a long poll, which has a bound of its own; `timeout_s` then includes the wait at the bookie.
+        """
         request_id, frame = request
         deadline = self._clock.seconds() + timeout_s
-        if self._outstanding.add_poll(request_id, PendingCall(on_reply, on_unknown, deadline)):
+        if self._outstanding.add_call(request_id, PendingCall(on_reply, on_unknown, deadline), waits=waits):
             self._send((frame,), len(frame), 1)
             self._watch_deadline(deadline)
 
@@ -256,11 +250,33 @@ class BookieChannel:
             self._connect()
 
     def _write_out(self) -> None:
-        if self._out and self._link is not None:
-            parts, self._out = self._out, []
-            self._out_bytes = self._out_entries = 0
-            self.write_count += 1
-            self._link.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+        """Write everything, or a little more than the transport takes: a paused one would hold a second copy."""
+        link = self._link
+        if link is None:
+            return
+        parts, self._out = self._out, []
+        if self._out_bytes <= WRITE_SIZE:
+            if parts:
+                self._write(link, parts)
+        else:
+            position, count = 0, len(parts)
+            while position < count and not link.paused and not link.closing:
+                first, size = position, 0
+                while position < count and size < WRITE_SIZE:
+                    size += len(parts[position])
+                    position += 1
+                self._write(link, parts[first:position])
+            if self._link is link:  # else what is left was told as lost, with the connection
+                self._out[:0] = parts[position:]
+        self._out_bytes = sum(map(len, self._out))
+        self._out_entries = len(self._out)
+
+    def _write(self, link: BookieLink, parts: list[bytes]) -> None:
+        self.write_count += 1
+        if len(parts) == 1:
+            link.transport.write(parts[0])
+        else:
+            link.transport.writeSequence(parts)
 
     def _connect(self) -> None:
         if self._closed:

@@ -118,11 +118,12 @@ class LongPollReading:
     def _ask(self, core: LongPoll, bookie_id: BookieId) -> None:
         context = self._context
         wait_s = max(0.0, self._until - context.clock.seconds())
-        context.v3_channel(bookie_id).long_poll(
+        context.v3_channel(bookie_id).call(
             context.v3_encoder.encode_long_poll(self._view.ledger_id, self._entry_id - 1, int(wait_s * 1000)),
             wait_s + context.settings.read_timeout_s,
             partial(self._on_reply, core, bookie_id),
             partial(self._on_unknown, core, bookie_id),
+            waits=True,
         )
 
     def _speculate(self) -> None:

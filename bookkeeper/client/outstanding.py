@@ -128,15 +128,12 @@ class Outstanding:
         """Reads that waited for another one of the same entry, which has been answered: send them now."""
         return self._reads.take_released()
 
-    def add_call(self, request_id: int, call: PendingCall) -> bool:
-        """Note a request that is answered by its id. False, and its owner told, when too many are outstanding."""
-        return self._add(self._calls, f"{CALLS_MAX} calls", request_id, call)
+    def add_call(self, request_id: int, call: PendingCall, *, waits: bool) -> bool:
+        """Note a request that is answered by its id. False, and its owner told, when too many are outstanding.
 
-    def add_poll(self, request_id: int, call: PendingCall) -> bool:
-        """The same for a long poll."""
-        return self._add(self._polls, f"{POLLS_MAX} long polls", request_id, call)
-
-    def _add(self, calls: CallsInFlight, bound: str, request_id: int, call: PendingCall) -> bool:
+        waits: a long poll.
+        """
+        calls, bound = (self._polls, f"{POLLS_MAX} long polls") if waits else (self._calls, f"{CALLS_MAX} calls")
         if not calls.room:
             error = RequestNotSent(f"{bound} are outstanding at bookie {self._bookie_id}", bookie_id=self._bookie_id)
             self._clock.callLater(0, call.on_unknown, error)

@@ -196,11 +196,40 @@ def test_writes_to_a_slow_reader_arrive_whole_and_in_order(reactor: SelectReacto
     disconnect(reactor, listener, server, client)
 
 
+@pytest.mark.parametrize("shape", [(300, 10_000, 4), (1500, 4_096, 0), (2, 2_000_000, 1)])
+def test_large_pieces_are_sent_from_where_they_are_and_arrive_in_order(
+    reactor: SelectReactor, shape: tuple[int, int, int]
+):
+    """Also where the socket takes only a part of them, ends in the middle of one, or is given more than IOV_MAX."""
+    count, size, head = shape
+    sequences = [[bytes([turn]) * head + bytes([n % 251]) * size for n in range(count)] for turn in range(3)]
+    expected = b"".join(b"".join(parts) for parts in sequences)
+    complete: Deferred[None] = Deferred()
+
+    class Reader(Recorder):
+        def dataReceived(self, data: bytes) -> None:
+            super().dataReceived(data)
+            if len(self.data) >= len(expected) and not complete.called:
+                complete.callback(None)
+
+    server, client = Reader(), Recorder()
+    listener = connected(reactor, server, client)
+    server.transport.pauseProducing()
+    for parts in sequences:
+        client.transport.writeSequence(parts)
+    assert client.transport.inner in reactor.getWriters()  # the socket is full
+    server.transport.resumeProducing()
+    run(reactor, complete)
+    assert bytes(server.data) == expected
+    disconnect(reactor, listener, server, client)
+
+
 def test_nothing_leaves_after_an_abort(reactor: SelectReactor):
     server, client = Recorder(), Recorder()
     listener = connected(reactor, server, client)
     client.transport.abortConnection()
     client.transport.write(b"too late")  # I-48
+    client.transport.writeSequence([b"too late" * 1000, b"by far" * 1000])
     run(reactor, server.on_lost)
     assert server.data == b""
     run(reactor, listener.stop())
@@ -213,6 +242,7 @@ def test_a_write_to_a_peer_that_is_gone_is_told_as_a_lost_connection(reactor: Se
     run(reactor, server.on_lost)
     for _ in range(3):
         client.transport.write(b"anybody there?")  # raises nothing
+        client.transport.writeSequence([b"anybody" * 1000, b"there?" * 1000])
     run(reactor, client.on_lost)
     client.transport.write(b"after the end")
     assert client.lost == 1

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.client import outstanding as channels
+from bookkeeper.client.connection import WRITE_SIZE
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import (
     BookieUnavailable,
@@ -17,6 +18,7 @@ from bookkeeper.errors import (
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch, Auth, ReadBatch
 from tests.support.fake_bookie import SILENCE, FakeCluster
+from tests.support.simulated_network import SimulatedTransport
 
 
 def settings(**values: Any) -> ClientSettings:
@@ -272,3 +274,59 @@ def test_reads_that_wait_are_told_when_the_connection_ends() -> None:
         link.cut()
     cluster.run(0.5)
     assert asking.unknown == [([0, 1, 2, 3], ConnectionLost), ([4, 5, 6, 7, 8, 9], ConnectionLost)]
+
+
+def _write_sizes(monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster) -> list[int]:
+    """Sizes of the writes of the client's connections from now on; bookies write answers, which are small."""
+    sizes: list[int] = []
+    write = SimulatedTransport.write
+
+    def note(transport: SimulatedTransport, data: bytes) -> None:
+        if transport.host not in {bookie.name for bookie in cluster.bookies}:
+            sizes.append(len(data))
+        write(transport, data)
+
+    monkeypatch.setattr(SimulatedTransport, "write", note)
+    return sizes
+
+
+def test_what_waits_for_a_paused_transport_leaves_in_writes_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One write of all of it would copy megabytes twice: once to join them, once to keep what the socket leaves."""
+    cluster = FakeCluster(1)
+    client = cluster.client(settings())
+    ledger = cluster.wait(client.create(ensemble=1, write_quorum=1, ack_quorum=1))
+    entries = [bytes([number % 251]) * 10_000 for number in range(300)]
+    sizes = _write_sizes(monkeypatch, cluster)
+    cluster.wait(ledger.append_many(entries))
+    assert sum(sizes) > 3_000_000
+    assert WRITE_SIZE <= max(sizes) < WRITE_SIZE + 20_000
+    assert [entry.payload for entry in cluster.wait(ledger.read(0, 299))] == entries
+
+
+def test_what_waited_for_a_connection_that_ended_is_not_sent_over_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was told as unknown; sent later it could land behind a recovery (I-48)."""
+    cluster = FakeCluster(1)
+    channel, ledger_id = channel_of(cluster, reconnect_delay_min_s=1.0, reconnect_delay_max_s=1.0)
+    (bookie,) = cluster.bookies
+
+    for connection in list(cluster.network.connections):
+        connection.cut()
+    cluster.run(5.0)
+    write = SimulatedTransport.write
+
+    def end_at_once(transport: SimulatedTransport, data: bytes) -> None:
+        write(transport, data)
+        if transport.host != bookie.name:
+            monkeypatch.setattr(SimulatedTransport, "write", write)
+            transport.protocol.abort(ConnectionLost("gone in the middle", bookie_id=bookie.bookie_id))
+
+    monkeypatch.setattr(SimulatedTransport, "write", end_at_once)
+    bookie.requests.clear()
+    asked = [Asking(channel, ledger_id, [number % 20] * 1000) for number in range(40)]
+    cluster.run(0.1)
+    assert [[(len(ids), error) for ids, error in each.unknown] for each in asked] == [[(1000, ConnectionLost)]] * 40
+    cluster.run(60.0)
+    again = Asking(channel, ledger_id, [3])
+    cluster.run(1.0)
+    assert (again.found, again.unknown) == ([3], [])
+    assert [list(request.entry_ids) for request in bookie.requests if isinstance(request, ReadBatch)] == [[3]]

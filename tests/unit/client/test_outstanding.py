@@ -45,7 +45,7 @@ class Asked:
         self.outstanding = Outstanding(BOOKIE, SimulatedClock())
         self.poller, self.reader = Told(), Told()
         call = PendingCall(self.poller.on_reply, self.poller.on_unknown, 1.0)
-        assert self.outstanding.add_poll(POLL, call)
+        assert self.outstanding.add_call(POLL, call, waits=True)
         read: PendingRead[Any] = PendingRead(self.reader, 1, entry_ids, KEY, False, 10.0)
         assert self.outstanding.add_read(read)
         assert [list(sent) for _, sent in self.outstanding.sendable_reads()] == [entry_ids]
@@ -131,7 +131,7 @@ def test_a_connection_that_owes_the_answer_of_a_late_poll_is_busy() -> None:
     """Closed for idleness it would come back with the late poll still counting for the bound, and nobody to free it."""
     outstanding = Outstanding(BOOKIE, SimulatedClock())
     poller = Told()
-    assert outstanding.add_poll(POLL, PendingCall(poller.on_reply, poller.on_unknown, 1.0))
+    assert outstanding.add_call(POLL, PendingCall(poller.on_reply, poller.on_unknown, 1.0), waits=True)
     assert len(outstanding.overdue_polls(2.0)) == 1
     assert outstanding.busy
     outstanding.on_messages([LongPollReply(1, -1, None, 7, POLL)], lambda: False)
