@@ -14,9 +14,10 @@ import pytest
 from bookkeeper import BookKeeper
 from bookkeeper.errors import LedgerFencedOff
 from bookkeeper.model import LedgerState
-from tests.interop.ground import Ground
+from tests.interop.ground import PASSWORD, Ground
 from tests.support.apache import Apache, ApacheClient
 from tests.support.apache.content import fingerprints, payload
+from tests.support.doomed_writer import write_and_kill
 from tests.support.ledger_load import Load, payload_of
 
 SEED, SIZE_MAX = 7, 400
@@ -109,6 +110,19 @@ def test_the_ledgers_that_our_client_dropped_are_recovered_by_either(
     apache_client.run("hashes", *ground.where(version, dropped[0].ledger_id))
     assert ground.client(version).metadata(dropped[0].ledger_id).state is LedgerState.CLOSED
     for written in dropped:
+        check_agreed(ground, apache_client, version, written)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_ledgers_of_our_killed_process_are_recovered_by_either(
+    ground: Ground, apache_client: ApacheClient, version: int
+) -> None:
+    settings = {"use_v2": version == 2, "password": PASSWORD, "explicit_lac_interval_s": 0}
+    acknowledged = write_and_kill(ground.uri, settings, ledgers=2, enough=ENOUGH)
+    begun = [Written(ledger_id, count, ours=True) for ledger_id, count in acknowledged.items()]
+    apache_client.run("hashes", *ground.where(version, begun[0].ledger_id))
+    assert ground.client(version).metadata(begun[0].ledger_id).state is LedgerState.CLOSED
+    for written in begun:
         check_agreed(ground, apache_client, version, written)
 
 
