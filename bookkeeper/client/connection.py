@@ -8,9 +8,9 @@ Answers go to who asked through `outstanding`.
 When the connection ends, everything outstanding is *unknown* (never "no"): adds are told per handle, reads per request.
 A request that gets no answer in time is told as timed out; a connection that was silent all that time is given up.
 
-Bounds: unanswered adds `connection_bytes_max` (beyond it the channel is `full`, and handles stop accepting entries),
-READS_MAX reads, CALLS_MAX calls, POLLS_MAX long polls; what waits to be sent is part of these. Reads beyond READS_MAX
-wait for their turn, READS_WAITING_MAX of them.
+Bounds: unanswered adds `connection_bytes_max` and `connection_entries_max` (beyond either the channel is `full`, and
+handles stop accepting entries), READS_MAX reads, CALLS_MAX calls, POLLS_MAX long polls; what waits to be sent is part
+of these. Reads beyond READS_MAX wait for their turn, READS_WAITING_MAX of them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class BookieChannel:
         self._directory, self._network, self._clock, self._settings = directory, network, clock, settings
         self._security = security
         self._turn = flush
-        self._adds_bytes_max = settings.connection_bytes_max
+        self._adds_bytes_max, self._adds_count_max = settings.connection_bytes_max, settings.connection_entries_max
         self._full_channels = full
         self._outstanding = Outstanding(bookie_id, clock)
         self._adds = self._outstanding.adds
@@ -103,8 +103,8 @@ class BookieChannel:
 
     @property
     def full(self) -> bool:
-        """So many unanswered bytes that handles should accept nothing new for this bookie."""
-        return self._adds.bytes >= self._adds_bytes_max
+        """So many unanswered adds or bytes that handles should accept nothing new for this bookie."""
+        return self._adds.bytes >= self._adds_bytes_max or self._adds.count >= self._adds_count_max
 
     @property
     def refused(self) -> bool:
@@ -131,9 +131,8 @@ class BookieChannel:
 
     def send_adds(self, owner: AddOwner, ledger_id: int, frames: Sequence[bytes], size: int) -> None:
         """Send encoded adds, one frame per entry; `size`: their bytes together."""
-        adds = self._adds
-        adds.on_sent(ledger_id, owner, count=len(frames), size=size)
-        if adds.bytes >= self._adds_bytes_max:
+        self._adds.on_sent(ledger_id, owner, count=len(frames), size=size)
+        if self.full:
             self._full_channels.add(self)
         self._send(frames, size, len(frames))
 
@@ -155,7 +154,7 @@ class BookieChannel:
         if singles:
             self._singles, self._singles_bytes = [], 0
             self._adds.on_sent_mixed(count=len(singles), size=size)
-            if self._adds.bytes >= self._adds_bytes_max:
+            if self.full:
                 self._full_channels.add(self)
             self._send(singles, size, len(singles))
 

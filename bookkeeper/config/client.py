@@ -112,6 +112,15 @@ class ClientSettings(SecuritySettings):
         "Unanswered adds and expected reads of one connection; beyond it requests wait.",
         ours=True,
     )
+    connection_entries_max: int = key(
+        "connectionEntriesMax",
+        integer("entries", 1, 1_000_000),
+        "5000",
+        CONNECTIONS,
+        "Unanswered adds of one connection; beyond it requests wait. A genuine bookie refuses adds when more than "
+        "10000 of all its clients wait (maxPendingAddRequestsPerThread), and the writer then replaces it.",
+        ours=True,
+    )
     idle_connection_s: float = key(
         "connectionIdleMillis",
         seconds("ms", 1000, DAY_S * 1000),
@@ -162,7 +171,7 @@ class ClientSettings(SecuritySettings):
     window_entries_max: int = key(
         "windowEntriesMax",
         integer("entries", 1, 1_000_000),
-        "10000",
+        "5000",
         WRITING,
         "Entries of one ledger on their way; beyond it an append waits.",
         ours=True,

@@ -48,6 +48,9 @@ async def _main(uri: str, settings: str, ledgers: str) -> None:
                     sys.stdout.write(f"{load.ledger.id} {load.acknowledged}\n")
                     sys.stdout.flush()
             await asyncio.sleep(0)
+        for load in loads:
+            if load.failure is not None:
+                raise load.failure
 
 
 if __name__ == "__main__":

@@ -188,6 +188,7 @@ def _settings(job: Task) -> ClientSettings:
         settings,
         use_v2=job.use_v2,
         window_entries_max=max(settings.window_entries_max, job.outstanding),
+        connection_entries_max=max(settings.connection_entries_max, job.outstanding),
         window_bytes_max=max(256 << 20, settings.window_bytes_max, job.outstanding * (payload_size + 1024)),
     )
 

@@ -39,6 +39,7 @@ from bookkeeper.model import DigestType
 
 PASSWORD = b"bench"
 SKIPPED_SHARE = 0.25
+WINDOW_ENTRIES = 10_000
 WINDOW_BYTES = 256 << 20
 """Apache's client, driven with throttle=0, has no such bound; 5000 entries of 10 KiB must fit."""
 
@@ -202,6 +203,8 @@ class Driver:
             settings = ClientSettings(
                 metadata_service_uri=uri,
                 use_v2=version == "2",
+                window_entries_max=WINDOW_ENTRIES,
+                connection_entries_max=WINDOW_ENTRIES,
                 window_bytes_max=WINDOW_BYTES,
                 connection_bytes_max=WINDOW_BYTES,
             )

@@ -121,9 +121,10 @@ def test_the_window_bounds_bytes_and_takes_one_entry_of_any_size() -> None:
     assert ledger.append_batch_nowait([b"y" * 300]) == range(2, 3)
 
 
-def test_a_full_connection_stops_handles_until_it_is_answered() -> None:
+@pytest.mark.parametrize("bound", [{"connection_bytes_max": 2000}, {"connection_entries_max": 1}])
+def test_a_full_connection_stops_handles_until_it_is_answered(bound: dict[str, int]) -> None:
     cluster = FakeCluster()
-    ledger = create(cluster, cluster.client(settings(connection_bytes_max=2000)))
+    ledger = create(cluster, cluster.client(settings(**bound)))
     cluster.bookies[0].rule = hold_adds
     cluster.wait(ledger.append(b"x" * 3000))
     with pytest.raises(WindowFull, match="connection to bookie"):
