@@ -69,6 +69,8 @@ _TABLE = (
     _summary("bookkeeper_server_READ_ENTRY_FENCE_REQUEST", "Milliseconds from a fencing read's arrival to its answer."),
     _counter("bookkeeper_server_ADD_ENTRY_REJECTED", "Adds refused before they were tried: read-only, or too many."),
     _counter("bookkeeper_server_READ_ENTRY_REJECTED", "Reads refused before they were tried: too many."),
+    _gauge("bookkeeper_server_LONG_POLLS_WAITING", "Reads that wait for their ledger's next entry (not in Apache)."),
+    _counter("bookkeeper_server_LONG_POLLS_REJECTED", "Long polls refused: too many wait already (not in Apache)."),
     # --- connections (not in Apache)
     _gauge("bookkeeper_server_CONNECTIONS", "Client connections open now."),
     _counter("bookkeeper_server_REPLY_WRITES", "Writes to sockets; each carries the answers of a whole batch."),
@@ -84,6 +86,7 @@ _TABLE = (
     _summary("bookie_BOOKIE_ADD_ENTRY", "Milliseconds from an add to its durability, as the bookie sees it."),
     _summary("bookie_BOOKIE_RECOVERY_ADD_ENTRY", "Milliseconds from a recovery add to its durability."),
     _summary("bookie_BOOKIE_READ_ENTRY", "Milliseconds from a read to its bytes."),
+    _summary("bookie_BOOKIE_FORCE_LEDGER", "Milliseconds from a force to the sync it waits for."),
     _counter("bookie_WRITE_BYTES", "Bytes of entries added."),
     _gauge("bookie_JOURNAL_DIRS", "Journal directories."),
     _gauge("bookie_ledger_num_dirs", "Ledger directories."),

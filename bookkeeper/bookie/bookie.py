@@ -123,6 +123,11 @@ class Bookie:
         self._congested = full or pending > (limit // 2 if self._congested else limit)
         return self._congested
 
+    @property
+    def waiting_polls(self) -> int:
+        """Long polls that wait, or whose wait is over and was not told yet."""
+        return self._watches.count
+
     def fail(self, error: BaseException) -> None:
         """End: nothing is answered from now on, and `exit` is called, once (I-48)."""
         self._intake.fail(error)

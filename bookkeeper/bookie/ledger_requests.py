@@ -44,10 +44,15 @@ class LedgerRequests:
         """OK once what was appended before is synced; TOO_MANY_REQUESTS when the journal's queue is full."""
         if not self._intake.begin():
             return
-        answer = partial(self._intake.answer, reply)
+        begun_s = self._intake.clock.seconds()
+
+        def forced() -> None:
+            self._intake.meters.forces.observe((self._intake.clock.seconds() - begun_s) * 1000)
+            self._intake.answer(reply, Status.OK)
+
         barrier = self._intake.journal_of(request.ledger_id).barrier
-        done = partial(self._intake.synced, partial(answer, Status.OK))
-        self._intake.decide(partial(barrier, done), answer)
+        done = partial(self._intake.synced, forced)
+        self._intake.decide(partial(barrier, done), partial(self._intake.answer, reply))
 
     def list_entries(self, request: ListEntries, reply: OnListed, *, runs_max: int) -> None:
         """OK with the runs of entries held, ascending; none for a ledger without entries.

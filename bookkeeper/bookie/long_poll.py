@@ -254,6 +254,7 @@ class LongPolls:
         if seat.may_wait():
             watch = self._watches.watch(request.ledger_id, request.previous_lac, timeout_ms / 1000, on_end)
         if watch is None:
+            self._intake.meters.polls_rejected.add()
             self._refuse(reply, Status.TOO_MANY_REQUESTS)
         else:
             seat.on_wait(partial(self._cancel, watch))

@@ -13,8 +13,10 @@ class BookieMeters:
         self.recovery_adds = metrics.summary("bookie_BOOKIE_RECOVERY_ADD_ENTRY")
         self.reads = metrics.summary("bookie_BOOKIE_READ_ENTRY")
         self.fences = metrics.summary("bookkeeper_server_READ_ENTRY_FENCE_REQUEST")
+        self.forces = metrics.summary("bookie_BOOKIE_FORCE_LEDGER")
         self.write_bytes = metrics.counter("bookie_WRITE_BYTES")
         self.adds_rejected = metrics.counter("bookkeeper_server_ADD_ENTRY_REJECTED")
+        self.polls_rejected = metrics.counter("bookkeeper_server_LONG_POLLS_REJECTED")
         self.reads_rejected = metrics.counter("bookkeeper_server_READ_ENTRY_REJECTED")
 
 

@@ -331,6 +331,7 @@ class BookieServer:
         assert storage is not None
         show = self._metrics.gauge
         show("bookkeeper_server_CONNECTIONS", lambda: service.connection_count)
+        show("bookkeeper_server_LONG_POLLS_WAITING", lambda: service.bookie.waiting_polls)
         show("bookie_SERVER_STATUS", lambda: (0 if mode.read_only else 1) if self._serving else -1)
         show("bookie_JOURNAL_DIRS", lambda: len(self._journal_dirs))
         show("bookie_ledger_num_dirs", lambda: len(directories.ledger_dirs))

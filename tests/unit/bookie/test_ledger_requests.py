@@ -83,6 +83,7 @@ def test_a_force_is_answered_after_the_sync_of_what_was_added_before() -> None:
     assert (added, forced) == ([Status.OK], [])
     bench.journal.sync()
     assert forced == [Status.OK]
+    assert bench.metrics.value("bookie_BOOKIE_FORCE_LEDGER") == 1
 
 
 def test_a_force_with_nothing_before_it_is_answered_at_once() -> None:

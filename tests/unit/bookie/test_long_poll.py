@@ -215,9 +215,11 @@ def test_too_many_that_wait_are_refused_and_those_that_need_not_wait_are_not() -
     bench = bench_with_ledger(bounds=BookieBounds(long_polls_max=2))
     first, second, third = bench.long_poll(3), bench.long_poll(3), bench.long_poll(3)
     assert (first, second, third) == ([], [], [(Status.TOO_MANY_REQUESTS, None, None, None)])
+    assert (bench.bookie.waiting_polls, bench.metrics.value("bookkeeper_server_LONG_POLLS_REJECTED")) == (2, 1)
     assert bench.long_poll(2) == [(Status.OK, body_of(7, 3, lac=3), 3, None)]
     bench.clock.advance(1.0)
     assert len(first) == len(second) == 1
+    assert bench.bookie.waiting_polls == 0
     assert bench.long_poll(3) == []
 
 
