@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import Enum
 from string import Formatter
@@ -182,15 +183,22 @@ def show_metadata_session() -> None:
 class LogLimit:
     """Lets each subject through once per interval, so that one client cannot fill the log. Thread: reactor.
 
+    on_left_out: called an interval after the first line that was left out, with all of them: "3 x this, 1 x that".
     Bound: `SUBJECTS_MAX` subjects are remembered; beyond it all are forgotten and may speak once more.
     """
 
     SUBJECTS_MAX = 1000
+    SUBJECTS_TOLD_MAX = 8
 
-    def __init__(self, clock: Clock, interval_s: float = 10.0) -> None:
+    def __init__(
+        self, clock: Clock, interval_s: float = 10.0, *, on_left_out: Callable[[str], object] | None = None
+    ) -> None:
         self._clock = clock
         self._interval_s = interval_s
+        self._on_left_out = on_left_out
         self._last: dict[str, float] = {}
+        self._left_out: Counter[str] = Counter()
+        self._other_count = 0  # left out, of subjects beyond those that are told
         self.suppressed_count = 0
 
     def admits(self, subject: str) -> bool:
@@ -198,9 +206,28 @@ class LogLimit:
         now = self._clock.seconds()
         last = self._last.get(subject)
         if last is not None and now - last < self._interval_s:
-            self.suppressed_count += 1
+            self._leave_out(subject)
             return False
         if len(self._last) >= self.SUBJECTS_MAX:
             self._last.clear()
         self._last[subject] = now
         return True
+
+    def _leave_out(self, subject: str) -> None:
+        self.suppressed_count += 1
+        if self._on_left_out is None:
+            return
+        if not self._left_out:
+            self._clock.callLater(self._interval_s, self._tell, self._on_left_out)
+        if subject in self._left_out or len(self._left_out) < self.SUBJECTS_TOLD_MAX:
+            self._left_out[subject] += 1
+        else:
+            self._other_count += 1
+
+    def _tell(self, on_left_out: Callable[[str], object]) -> None:
+        told = [f"{count} x {subject}" for subject, count in self._left_out.items()]
+        if self._other_count:
+            told.append(f"{self._other_count} x other")
+        self._left_out.clear()
+        self._other_count = 0
+        on_left_out(", ".join(told))

@@ -493,8 +493,8 @@ class Connection:
         self._transport.abortConnection()
 
     def warn(self, subject: str, template: str, **fields: object) -> None:
-        """Log what this peer did, unless the like of it was logged a moment ago."""
-        if self._service.log_limit.admits(subject):
+        """Log what this peer did; if the like of it from its host was logged a moment ago, it is only counted."""
+        if self._service.log_limit.admits(f"{subject} ({self._peer.rpartition(':')[0]})"):
             log.warn(template, peer=self._peer, **fields)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
 
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.endpoint import Connection
@@ -21,8 +22,7 @@ from bookkeeper.metrics import Metrics
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT
 from bookkeeper.ports import Clock, Timer
 
-if TYPE_CHECKING:
-    pass
+log = Logger()
 
 STRANGERS_SHARE = 8
 """Connections of which nothing is served yet may take one part in so many of `received_bytes_max`. A handshake takes a
@@ -76,7 +76,7 @@ class BookieService:
         self.bounds = bounds
         self.frame_size_max = frame_size_max
         self.meters = ConnectionMeters(metrics or Metrics())
-        self.log_limit = LogLimit(clock)
+        self.log_limit = LogLimit(clock, on_left_out=_tell_left_out)
         self.partial_bytes = 0
         """Of incomplete frames, over all connections."""
         self.inbox_bytes = 0
@@ -207,3 +207,7 @@ class BookieService:
         held, self._held = self._held, {}
         for connection in held:
             connection.pump()
+
+
+def _tell_left_out(subjects: str) -> None:
+    log.warn("Not logged in the last seconds, being like lines before: {subjects}", subjects=subjects)

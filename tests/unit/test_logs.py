@@ -100,6 +100,24 @@ def test_each_subject_speaks_once_per_interval() -> None:
     assert limit.suppressed_count == 1
 
 
+def test_what_is_left_out_is_counted_and_told_once_per_interval() -> None:
+    """An operator must see that a second user was refused, also where the first one's line stands for both."""
+    clock = Clock()
+    told: list[str] = []
+    limit = LogLimit(clock, interval_s=10.0, on_left_out=told.append)
+    for subject in ("a", "b", "a", "a", "b"):
+        limit.admits(subject)
+    assert told == []
+    clock.advance(10.0)
+    assert told == ["2 x a, 1 x b"]
+    clock.advance(100.0)
+    assert len(told) == 1
+    for number in [*range(20), *range(20)]:
+        limit.admits(str(number))
+    clock.advance(10.0)
+    assert told[1:] == [", ".join([*(f"1 x {number}" for number in range(8)), "12 x other"])]
+
+
 def test_subjects_do_not_pile_up() -> None:
     limit = LogLimit(Clock())
     assert all(limit.admits(str(number)) for number in range(LogLimit.SUBJECTS_MAX * 3))
