@@ -314,6 +314,35 @@ def test_tail_follows_an_open_ledger_until_it_is_closed(cluster: LocalCluster) -
     assert (tail.returncode, out, err) == (EXIT_OK, "4\n", "")
 
 
+@pytest.mark.parametrize("ensemble", [1, 3])
+@pytest.mark.parametrize("offset", ["beginning", "end"])
+def test_tail_of_a_ledger_that_nobody_writes_ends_with_its_reader(
+    cluster: LocalCluster, ensemble: int, offset: str
+) -> None:
+    words = ("ledger", "tail", left_open(cluster, ensemble), "-o", offset, "--uri", cluster.uri)
+    with start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
+        try:
+            assert tail.stdout is not None
+            if offset == "beginning":
+                assert tail.stdout.readline() == "0\n"
+            tail.stdout.close()
+            _, err = tail.communicate(timeout=30)
+        finally:
+            tail.kill()
+    assert (tail.returncode, err) == (EXIT_BROKEN_PIPE, "")
+
+
+def left_open(cluster: LocalCluster, ensemble: int) -> int:
+    """A ledger that holds "0", readable, and whose writer has gone without closing it."""
+    with connect(cluster.uri) as client:
+        quorum = min(2, ensemble)
+        ledger = client.create(ensemble=ensemble, write_quorum=quorum, ack_quorum=quorum)
+        ledger.append(b"0")
+        ledger.append(b"1")  # says that "0" is confirmed
+        ledger.abort()
+        return ledger.id
+
+
 def test_tail_stops_at_the_end_or_after_a_count(run: CommandLine, written: str) -> None:
     assert run("ledger", "tail", written, "-e", "-o", -2).lines == ["98", "99"]
     assert run("ledger", "tail", written, "-c", 3).lines == ["0", "1", "2"]

@@ -14,6 +14,7 @@ from bookkeeper.cli.creation import password_of
 from bookkeeper.cli.lazy import check_range
 from bookkeeper.cli.ledger.inspect import NewLedger, check_begin, ends_at
 from bookkeeper.cli.ledger.lines import chunks_of, formatter_of, read_length_prefixed, read_lines
+from bookkeeper.cli.ledger.listener import watching_listener
 from bookkeeper.cli.output import (
     EXIT_INTERRUPTED,
     EXIT_USAGE,
@@ -25,9 +26,10 @@ from bookkeeper.cli.output import (
     print_json,
 )
 from bookkeeper.cli.supervise import stopping_on_signals
+from bookkeeper.errors import LedgerClosed
 
 if TYPE_CHECKING:
-    from bookkeeper.client.blocking import BlockingWriteHandle
+    from bookkeeper.client.blocking import BlockingReadHandle, BlockingWriteHandle
     from bookkeeper.client.reader import Entry
 
 APPEND_BYTES_MAX = 1024 * 1024
@@ -153,8 +155,19 @@ def tail(args: argparse.Namespace) -> int:
             batches: Iterable[list[Entry]] = handle.batches(first, last) if last >= first else ()
         else:
             batches = handle.tail(first)
-        _print(args, batches, None)
+        _print_while_read(args, batches, handle)
     return 0
+
+
+def _print_while_read(args: argparse.Namespace, batches: Iterable[list[Entry]], handle: BlockingReadHandle) -> None:
+    """Raises BrokenPipeError when nobody reads the output any more, though the next entry may never come."""
+    with watching_listener(sys.stdout.fileno(), handle.close) as listener:
+        try:
+            _print(args, batches, None)
+        except LedgerClosed as error:  # what the waiting ends with when its handle is closed
+            if not listener.gone:
+                raise
+            raise BrokenPipeError from error
 
 
 def _first_entry(offset: str, last_add_confirmed: int) -> int:
