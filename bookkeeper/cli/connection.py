@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,6 +59,21 @@ def client_settings(args: argparse.Namespace) -> ClientSettings:
     """
     from bookkeeper.config import load_client
 
+    return load_client(args.conf, _overrides(args)).settings
+
+
+def store_settings(args: argparse.Namespace) -> ClientSettings:
+    """Those of a command that talks to the metadata store alone: whatever is set about bookies does not matter.
+
+    So the file may be that of a bookie, or of a client, which lacks what the other needs for TLS.
+    """
+    from bookkeeper.config import ClientSettings, load_shared
+
+    shared = load_shared(args.conf, _overrides(args)).settings
+    return ClientSettings(**{field.name: getattr(shared, field.name) for field in dataclasses.fields(shared)})
+
+
+def _overrides(args: argparse.Namespace) -> Mapping[str, str]:
     if "verbose" in args:
         from bookkeeper.logs import show_metadata_session
 
@@ -67,7 +83,7 @@ def client_settings(args: argparse.Namespace) -> ClientSettings:
         overrides["metadataServiceUri"] = args.uri
     elif "metadataServiceUri" not in overrides and args.conf is None and "BK_metadataServiceUri" not in os.environ:
         overrides["metadataServiceUri"] = DEFAULT_URI
-    return load_client(args.conf, overrides).settings
+    return overrides
 
 
 def connect(args: argparse.Namespace) -> BlockingBookKeeper:

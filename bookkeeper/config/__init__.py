@@ -17,7 +17,7 @@ it came from. Importing this package reads no file and no environment.
 
 from bookkeeper.config.client import ClientSettings, Placement
 from bookkeeper.config.keys import Key, keys_of
-from bookkeeper.config.load import ConfText, Ignored, Loaded, Origin, Source, Use, load_client, load_server
+from bookkeeper.config.load import ConfText, Ignored, Loaded, Origin, Source, Use, load_client, load_server, load_shared
 from bookkeeper.config.server import ServerSettings
 
 __all__ = [
@@ -34,4 +34,5 @@ __all__ = [
     "keys_of",
     "load_client",
     "load_server",
+    "load_shared",
 ]

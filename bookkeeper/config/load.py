@@ -20,9 +20,10 @@ from bookkeeper.config.ignored import IGNORED, REFUSED, SWITCHES, ignored_reason
 from bookkeeper.config.keys import Key, keys_of
 from bookkeeper.config.properties import FILE_SIZE_MAX, parse_properties
 from bookkeeper.config.server import ServerSettings
+from bookkeeper.config.shared import SharedSettings
 from bookkeeper.errors import ConfigurationError
 
-S = TypeVar("S", ServerSettings, ClientSettings)
+S = TypeVar("S", ServerSettings, ClientSettings, SharedSettings)
 
 ENVIRONMENT_PREFIX = "BK_"
 ALIASES = {"journalDirectory": "journalDirectories"}
@@ -134,6 +135,15 @@ def load_client(
 ) -> Loaded[ClientSettings]:
     """Return a client's settings; otherwise as `load_server`. One file may serve both: each reads its own keys."""
     return _load(ClientSettings, conf, overrides or {}, os.environ if environ is None else environ, Use.INSPECT)
+
+
+def load_shared(
+    conf: Path | ConfText | None = None,
+    overrides: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Loaded[SharedSettings]:
+    """Return how to talk to the metadata store; a file for bookies will do, one for clients too. As `load_server`."""
+    return _load(SharedSettings, conf, overrides or {}, os.environ if environ is None else environ, Use.INSPECT)
 
 
 @cache

@@ -126,8 +126,12 @@ class SharedSettings:
             servers = ";".join(server.strip() for server in self.zk_servers.split(","))
             object.__setattr__(self, "metadata_service_uri", f"zk+null://{servers}{self.zk_ledgers_root_path}")
 
-    def shared_faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Fault]:
         """Yield what is wrong between keys, each of which is right by itself."""
+        yield from self.shared_faults()
+
+    def shared_faults(self) -> Iterator[Fault]:
+        """Those between keys of this table."""
         if self.zk_enable_security and self.zk_digest_auth is None:
             yield (
                 ("zkEnableSecurity", "zkDigestAuth"),

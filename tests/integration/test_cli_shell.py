@@ -157,6 +157,28 @@ def test_a_cluster_is_made_once_and_formatted_only_on_purpose(
     assert shell("whatisinstanceid").out != first
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["listbookies", *which] for which in ([], ["-rw"], ["-ro"], ["-a"])),
+        ["whatisinstanceid"],
+        ["bookieinfo"],
+        ["simpletest"],
+        ["bookiesanity", "-b", "127.0.0.1:3181"],
+        ["listledgers"],
+        *([name, "-l", "0"] for name in ("ledgermetadata", "readledger", "deleteledger")),
+    ],
+    ids=" ".join,
+)
+def test_where_there_is_no_cluster_every_command_says_so(
+    words: list[str], zookeeper: Any, command_line: CommandLine
+) -> None:
+    root = f"/nope-{os.urandom(3).hex()}"
+    failed = command_line("shell", "--uri", f"zk://{zookeeper.address}{root}", *words, code=EXIT_FAILURE)
+    assert f"there is no cluster under {root} " in failed.err
+    assert failed.out == ""
+
+
 # --- ledgers
 
 
@@ -337,6 +359,11 @@ def test_bookieformat_empties_the_directories_and_forgets_the_cookie(offline: Of
     assert "deleted the cookie" in offline("bookieformat", "-nonInteractive", "-force", "-deleteCookie").err
     assert not any((directory / "current").exists() for directory in directories)
     assert "had no cookie" in offline("bookieformat", "-force", "-d").err
+
+
+def test_bookieformat_finds_no_cookie_where_there_is_no_cluster(offline: Offline, zookeeper: Any) -> None:
+    elsewhere = f"metadataServiceUri=zk://{zookeeper.address}/nope-{os.urandom(3).hex()}"
+    assert "there is no cluster under /nope-" in offline("-D", elsewhere, "bookieformat", "-f", "-d", code=1).err
 
 
 def test_bookieformat_refuses_while_the_bookie_runs(cluster: LocalCluster, command_line: CommandLine) -> None:

@@ -1,21 +1,20 @@
 """What a shell command is, and what several of them need.
 
-As in Apache's shell, --conf is a bookie's conf file, for commands that act as clients too: what a client shares with a
-bookie (the metadata store and how to talk to it) is taken from there. -D may name a key of either.
+As in Apache's shell, --conf is a bookie's conf file, which may have keys of clients too; -D may name a key of either.
+Each command reads those it needs: one that looks at a bookie's files the bookie's keys, one that talks to bookies the
+client's (TLS and credentials among them), one that talks to the metadata store alone only how to reach that.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from bookkeeper.cli.connection import client_settings, parse_settings
+from bookkeeper.cli.connection import client_settings, parse_settings, store_settings
 from bookkeeper.cli.reactor import with_store as with_store_of
 from bookkeeper.config import ClientSettings, Loaded, ServerSettings, Use, keys_of, load_server
-from bookkeeper.config.shared import SharedSettings
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper
@@ -55,15 +54,8 @@ def loaded_server_settings(args: argparse.Namespace) -> Loaded[ServerSettings]:
 
 def shell_settings(args: argparse.Namespace, changes: Mapping[str, str] | None = None) -> ClientSettings:
     """The client settings of a shell command. changes: keys the command sets itself. Raises ConfigurationError."""
-    server_keys = keys_of(ServerSettings).keys() - keys_of(ClientSettings).keys()
-    defines = [pair for pair in args.defines if pair.partition("=")[0].strip() not in server_keys]
-    defines += [f"{key}={value}" for key, value in (changes or {}).items()]
-    client = client_settings(argparse.Namespace(uri=args.uri, conf=None, defines=defines))
-    if args.conf is None:
-        return client
-    server = server_settings(args)
-    shared = {field.name: getattr(server, field.name) for field in dataclasses.fields(SharedSettings)}
-    return dataclasses.replace(client, **shared)
+    defines = [*args.defines, *(f"{key}={value}" for key, value in (changes or {}).items())]
+    return client_settings(argparse.Namespace(**{**vars(args), "defines": defines}))
 
 
 def connect(args: argparse.Namespace, changes: Mapping[str, str] | None = None) -> BlockingBookKeeper:
@@ -74,9 +66,18 @@ def connect(args: argparse.Namespace, changes: Mapping[str, str] | None = None) 
     return blocking.connect(settings.metadata_service_uri, settings)
 
 
-def with_store(args: argparse.Namespace, use: Callable[[MetadataStore], Awaitable[T]]) -> T:
-    """Run `use(store)` on the metadata store of a shell command."""
-    return with_store_of(shell_settings(args), use)
+def with_store(args: argparse.Namespace, use: Callable[[MetadataStore], Awaitable[T]], *, make: bool = False) -> T:
+    """Run `use(store)` on the metadata store of a shell command. Raises NotInitialised where there is no cluster.
+
+    make: it is this command that makes the cluster, so there need not be one.
+    """
+
+    async def on_cluster(store: MetadataStore) -> T:
+        if not make:
+            await store.ledgers.prepare()
+        return await use(store)
+
+    return with_store_of(store_settings(args), on_cluster)
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import socket
 from dataclasses import dataclass
 
+from bookkeeper.cli.connection import store_settings
 from bookkeeper.cli.output import (
     EXIT_FAILURE,
     EXIT_OK,
@@ -17,13 +18,13 @@ from bookkeeper.cli.output import (
     print_table,
     readable_size,
 )
-from bookkeeper.cli.shell.base import ShellCommand, add_force, connect, no_arguments, shell_settings, with_store
+from bookkeeper.cli.shell.base import ShellCommand, add_force, connect, no_arguments, with_store
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieServiceInfo
 
 
 def _metaformat(args: argparse.Namespace) -> int:
-    uri = shell_settings(args).metadata_service_uri
+    uri = store_settings(args).metadata_service_uri
 
     async def exists(store: MetadataStore) -> bool:
         return await store.admin.exists()
@@ -31,23 +32,23 @@ def _metaformat(args: argparse.Namespace) -> int:
     async def format_it(store: MetadataStore) -> str:
         return await store.admin.format()
 
-    if not args.force and with_store(args, exists):
+    if not args.force and with_store(args, exists, make=True):
         if args.non_interactive:
             raise CommandFailed(f"{uri} holds a cluster; -nonInteractive needs -force to format it")
         confirm(f"Format the metadata of {uri}? Every ledger of this cluster is forgotten.", force=False)
-    note(f"formatted; instance id {with_store(args, format_it)}")
+    note(f"formatted; instance id {with_store(args, format_it, make=True)}")
     return EXIT_OK
 
 
 def _initnewcluster(args: argparse.Namespace) -> int:
-    uri = shell_settings(args).metadata_service_uri
+    uri = store_settings(args).metadata_service_uri
 
     async def use(store: MetadataStore) -> str:
         if args.if_absent and await store.admin.exists():
             return await store.admin.instance_id()
         return await store.admin.initialise()
 
-    note(f"cluster {uri}: instance id {with_store(args, use)}")
+    note(f"cluster {uri}: instance id {with_store(args, use, make=True)}")
     return EXIT_OK
 
 

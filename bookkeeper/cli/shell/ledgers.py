@@ -19,7 +19,7 @@ from bookkeeper.cli.output import (
     note,
     print_json,
 )
-from bookkeeper.cli.shell.base import ShellCommand, connect, with_store
+from bookkeeper.cli.shell.base import ShellCommand, connect, shell_settings, with_store
 from bookkeeper.cli.shell.onebookie import OneBookie
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.metadata.store import MetadataStore
@@ -156,7 +156,7 @@ def _read_from_one(args: argparse.Namespace, client: BlockingBookKeeper) -> int:
     metadata = client.metadata(args.ledger_id)
     digest = digest_of(metadata.digest_type or DigestType.CRC32, metadata.password or b"")
     count = 0
-    with OneBookie(args.bookie, _address_of(client, args.bookie)) as bookie:
+    with OneBookie(args.bookie, _address_of(client, args.bookie), shell_settings(args)) as bookie:
         last = args.lastentryid
         if last < 0:
             body = bookie.last(args.ledger_id)
