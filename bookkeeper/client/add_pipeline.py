@@ -4,7 +4,8 @@ Drives `protocol.adds.AddWindow`: turns its decisions into frames, timers and en
 into its events. One encoded frame serves all replicas of an entry. Nothing is allocated per entry but its body and
 frame.
 
-Thread: reactor. Kept for a resend: the frames of unacknowledged entries, bounded by the window.
+Thread: reactor. Kept for a resend: the frames of unacknowledged entries; once a bookie has refused one for now, also
+those of acknowledged entries of which it owes a copy. Both are bounded by the window.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bookkeeper.client.ensemble_change import commit_new_ensemble
-from bookkeeper.errors import AddFailed, AddQuorumTimedOut, BookieUnavailable, BookKeeperError, NotDurable
+from bookkeeper.client.refusals import Refusal, refusal_of
+from bookkeeper.client.refused_adds import RefusedAdds
+from bookkeeper.errors import (
+    AddFailed,
+    AddQuorumTimedOut,
+    BookieUnavailable,
+    BookKeeperError,
+    NotDurable,
+)
 from bookkeeper.model import BookieId, EntryId, LedgerId, LedgerMetadata, Status, Versioned
 from bookkeeper.protocol.add_decisions import Decision
 from bookkeeper.protocol.adds import AddWindow
@@ -39,12 +48,14 @@ class AddPipeline:
         "_digest",
         "_encoder",
         "_failed",
+        "_frames_from",
         "_full_channels",
         "_ledger_id",
         "_master_key",
         "_on_acknowledged",
         "_on_failed",
         "_on_room",
+        "_refused",
         "_routes",
         "_seconds",
         "_shunned",
@@ -98,6 +109,8 @@ class AddPipeline:
         self._unacknowledged: list[tuple[int, Sequence[int], Sequence[bytes]] | tuple[int, bytes]] = []  # oldest first
         # Failed, and until when they are not taken back; with their registration and our LAC at that moment.
         self._shunned: dict[BookieId, tuple[float, int | None, int]] = {}
+        self._frames_from = 0  # the frames of entries below this are gone
+        self._refused: RefusedAdds | None = None  # made when it is needed: there may be very many handles
         self._watched = False  # by the client's DeadlineWatch
         self._failed = False
         self._routes = context.routes.to(self.window.ensemble, self._write_quorum)
@@ -222,9 +235,28 @@ class AddPipeline:
     def on_add_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:
         """The bookie refused an entry."""
         self.answers[bookie_id] = status.value
+        if status is Status.TOO_MANY_REQUESTS and self._offers_again(bookie_id, entry_id):
+            return
         if status not in (Status.FENCED, Status.UNAUTHORIZED):
             self._context.directory.quarantine(bookie_id)
         self._on_failure(bookie_id, status, [entry_id])
+
+    def _offers_again(self, bookie_id: BookieId, entry_id: int) -> bool:
+        """Put a refused entry off; False where its frame is gone: it was acknowledged without this copy."""
+        index = self._routes.index_of.get(bookie_id)
+        if self._failed or index is None or index in self.window.failed:
+            return True  # whoever replaces the bookie gets the entry
+        if entry_id < self._frames_from:
+            return False
+        if self._refused is None:
+            self._refused = RefusedAdds(self._context.clock, self._offer_again)
+        self._refused.add(bookie_id, entry_id)
+        return True
+
+    def _offer_again(self, bookie_id: BookieId, entry_ids: list[int]) -> None:
+        index = self._routes.index_of.get(bookie_id)
+        if not self._failed and index is not None and index not in self.window.failed:
+            self._resend(index, entry_ids)
 
     def on_bookie_lost(self, bookie_id: BookieId, error: BookieUnavailable) -> None:
         """Nothing is known of the adds the bookie has not answered."""
@@ -244,7 +276,7 @@ class AddPipeline:
         if decision is Decision.CHANGE:
             self._context.spawn(self._change_or_fail(), f"ensemble change of ledger {self._ledger_id}")
         elif decision is Decision.FATAL and self.window.error is not None:
-            self._give_up(bookie_id, self.window.error)
+            self._give_up(bookie_id, self._context.with_hint(self.window.error))
         self._on_room()
 
     def _give_up(self, bookie_id: BookieId, error: BookKeeperError) -> None:
@@ -268,12 +300,16 @@ class AddPipeline:
 
     def _complete(self, acknowledged: range) -> None:
         stop, unacknowledged = acknowledged.stop, self._unacknowledged
+        if self._refused is not None:
+            stop = min(stop, self.window.oldest_owed)
         done = 0
         for batch in unacknowledged:
             if batch[0] >= stop:
                 break
             done += 1
-        del unacknowledged[:done]
+        if done:
+            self._frames_from = unacknowledged[done - 1][0] + 1
+            del unacknowledged[:done]
         self._on_acknowledged(acknowledged)
 
     # --- ensemble change
@@ -356,7 +392,10 @@ class AddPipeline:
         self._watched = False
         now, add_timeout_s = self._seconds(), self._context.settings.add_timeout_s
         for late in self.window.overdue(now):
-            self.answers[late.bookie_id] = f"no answer within {add_timeout_s:g} s"
+            refused = self._refused is not None and self._refused.holds(late.bookie_id)
+            self.answers[late.bookie_id] = (
+                f"too many requests, for {add_timeout_s:g} s" if refused else f"no answer within {add_timeout_s:g} s"
+            )
             self._context.directory.quarantine(late.bookie_id)
             self._on_failure(late.bookie_id, None, late.entry_ids)
             self._context.channel(late.bookie_id).check_silence(add_timeout_s)
@@ -375,6 +414,13 @@ class AddPipeline:
         if not self._watched:
             self._watch_deadlines()
 
+    def _refusal(self) -> BookKeeperError | None:
+        """What ended the handle when nothing but TLS or credentials ever kept a bookie from storing its entries."""
+        refusals = {bookie_id: why for bookie_id, why in self.answers.items() if isinstance(why, Refusal)}
+        if not refusals or len(refusals) < len(self.answers):
+            return None
+        return refusal_of(f"ledger {self._ledger_id} cannot be written", refusals, self.answers)
+
     # --- the end
 
     @property
@@ -387,8 +433,12 @@ class AddPipeline:
         if self._failed:
             return
         self._failed = True
+        if isinstance(error, AddFailed):
+            error = self._refusal() or error
         self.window.fail(error)
         self._unacknowledged.clear()
+        if self._refused is not None:
+            self._refused.clear()
         self._deadlines.drop(self)
         self._context.channels.forget_writer(self._ledger_id, self)
         self._on_failed(error)

@@ -133,6 +133,11 @@ class AddWindow(AddRings):
         return MappingProxyType(self._failed)
 
     @property
+    def oldest_owed(self) -> EntryId:
+        """The oldest entry of which a copy is not accounted for; the next entry's id when there is none."""
+        return EntryId(self._tail)
+
+    @property
     def has_failed_member(self) -> bool:
         """Whether `failed` names any."""
         return bool(self._failed)

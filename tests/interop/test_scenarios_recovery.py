@@ -127,6 +127,22 @@ def test_the_ledgers_of_our_killed_process_are_recovered_by_either(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_bookies_that_refuse_more_than_they_can_take_stay_in_the_ledgers(ground: Ground, version: int) -> None:
+    """A genuine bookie refuses adds beyond 10,000 that wait (maxPendingAddRequestsPerThread); the spare would too."""
+    settings = {
+        "use_v2": version == 2,
+        "password": PASSWORD,
+        "window_entries_max": 20_000,
+        "connection_entries_max": 1_000_000,
+        "connection_bytes_max": 1 << 30,
+    }
+    for ledger_id, acknowledged in write_and_kill(ground.uri, settings, ledgers=4, enough=60_000).items():
+        with ground.client(version).open(ledger_id) as reader:
+            assert reader.last_add_confirmed + 1 >= acknowledged
+            assert len(reader.metadata.fragments) == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_either_recovery_fences_the_others_busy_writer(
     ground: Ground, apache_client: ApacheClient, version: int
 ) -> None:

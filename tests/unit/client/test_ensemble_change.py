@@ -105,6 +105,60 @@ def test_a_failure_without_a_spare_bookie_ends_the_handle_with_a_reason() -> Non
         cluster.wait(ledger.append_many([b"x"] * 3))
 
 
+@pytest.mark.parametrize("ack_quorum", [2, 3])
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_adds_that_a_busy_bookie_refuses_are_offered_to_it_again(ack_quorum: int, one_by_one: bool) -> None:
+    """Nothing is wrong with it; to replace it would move the load to bookies that are about to refuse too."""
+    cluster = FakeCluster(3)
+    client = cluster.client(QUIET)
+    ledger = cluster.wait(client.create(ensemble=3, write_quorum=3, ack_quorum=ack_quorum))
+    busy = member(cluster, ledger, 1)
+    until = cluster.clock.seconds() + 1.5
+    refuse = refuse_adds(Status.TOO_MANY_REQUESTS)
+    busy.rule = lambda request: refuse(request) if cluster.clock.seconds() < until else None
+    if one_by_one:
+        for number in range(30):
+            cluster.wait(ledger.append(b"%d" % number))
+    else:
+        cluster.wait(ledger.append_many([b"%d" % number for number in range(30)]))
+    cluster.run(3.0)
+    assert len(ledger.metadata.fragments) == 1
+    assert busy.payload_count(ledger.ledger_id) == 30
+    again = cluster.wait(ledger.append(b"goes on"))
+    cluster.run(0.1)
+    assert again == 30
+    assert busy.payload_count(ledger.ledger_id) == 31
+    assert cluster.wait(ledger.close()).last_entry_id == 30
+
+
+def test_a_bookie_that_stays_busy_for_the_time_of_an_add_is_replaced() -> None:
+    cluster = FakeCluster(4)
+    ledger = create(cluster, cluster.client(QUIET))
+    busy = member(cluster, ledger, 1)
+    busy.rule = refuse_adds(Status.TOO_MANY_REQUESTS)
+    began = cluster.clock.seconds()
+    cluster.wait(ledger.append_many([b"x"] * 30))
+    assert QUIET.add_timeout_s <= cluster.clock.seconds() - began < QUIET.add_timeout_s + 2.0
+    assert busy.bookie_id not in ledger.metadata.last_fragment.ensemble
+    assert sum(isinstance(request, AddBatch) for request in busy.requests) < 300  # later and later
+    cluster.wait(ledger.close())
+
+
+def test_nothing_is_offered_to_a_busy_bookie_once_the_handle_has_ended() -> None:
+    cluster = FakeCluster(3)
+    ledger = create(cluster, cluster.client(QUIET))
+    busy = member(cluster, ledger, 0)
+    busy.rule = refuse_adds(Status.TOO_MANY_REQUESTS)
+    pending = ledger.append_many([b"x"] * 3)
+    cluster.run(0.01)
+    ledger.abort()
+    with pytest.raises(LedgerClosed):
+        cluster.wait(pending)
+    busy.requests.clear()
+    cluster.run(60.0)
+    assert busy.requests == []
+
+
 def test_a_replacement_that_hangs_is_replaced_too_although_nothing_more_is_appended() -> None:
     """L-2: what is sent again has deadlines of its own, also when the metadata store took its time."""
     cluster = FakeCluster(6)
