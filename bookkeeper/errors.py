@@ -185,7 +185,8 @@ class RequestNotSent(BookieUnavailable):
 class LedgerError(BookKeeperError):
     """An operation on a ledger failed after all replicas were considered.
 
-    ledger_id, entry_id: of the operation (None where there is none). answers: what each bookie said.
+    ledger_id, entry_id: of the operation (None where there is none). answers: what each bookie said, as text; its error
+    where it said nothing of what was asked.
     """
 
     code = -999

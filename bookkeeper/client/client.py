@@ -48,6 +48,11 @@ if TYPE_CHECKING:
     from bookkeeper.metadata.store import MetadataStore
     from bookkeeper.ports import Clock, Network
 
+_NO_DEFERRED_SYNC = (
+    "protocol v2, the default, has no deferred sync: set useV2WireProtocol=false in the file or environment that "
+    "load_client reads, or connect with ClientSettings(use_v2=False)"
+)
+
 DELETE_ATTEMPTS_MAX = 16
 """Compare-and-deletes that may lose against other changes before the caller hears of it."""
 
@@ -99,7 +104,8 @@ class LedgerClient:
         digest, password, metadata_version: the settings' unless given. bookies: the first ensemble, instead of a
         choice of our own. deferred_sync: bookies acknowledge before they sync, `force` confirms; v3 only. Fails with
         InvalidArgument for quorums that cannot work (I-01), NotEnoughBookies, LedgerExists for a chosen id that is
-        taken, NotInProtocolVersion for deferred sync on a client set to v2.
+        taken, NotInProtocolVersion for deferred sync on a client set to v2, TlsFailed or AuthenticationRefused where
+        every bookie chosen has just been found to keep this client out.
         """
         return Deferred.fromCoroutine(
             self._create(
@@ -166,7 +172,7 @@ class LedgerClient:
         context = self._context
         context.check_open()
         if deferred_sync and self.settings.use_v2:
-            raise NotInProtocolVersion("protocol v2 has no deferred sync; set useV2WireProtocol=false")
+            raise NotInProtocolVersion(_NO_DEFERRED_SYNC)
         digest = digest or self.settings.digest_type
         password = self.settings.password if password is None else password
         version = self.settings.metadata_format_version if metadata_version is None else metadata_version
@@ -189,6 +195,7 @@ class LedgerClient:
                 weights=context.weights,
             )
             context.check_racks(chosen, write_quorum)
+        context.check_let_in(chosen)
         metadata = LedgerMetadata(
             ensemble,
             write_quorum,
@@ -214,7 +221,8 @@ class LedgerClient:
     ) -> Deferred[ReadHandle]:
         """Open a ledger for reading all of it. Unless it is closed its writer is stopped and its end fixed (recovery).
 
-        Fails with NoSuchLedger, WrongPassword, WrongDigestType, RecoveryFailed.
+        Fails with NoSuchLedger, WrongPassword, WrongDigestType, RecoveryFailed; TlsFailed, AuthenticationRefused or
+        UnauthorizedAccess where it is TLS, credentials or the password that keep the client from the bookies.
         """
         return Deferred.fromCoroutine(self._open(ledger_id, password, digest, recover=True))
 
@@ -330,13 +338,19 @@ class LedgerClient:
         return self.store.bookies.current()
 
     def bookie_info(self, bookie_id: str) -> Deferred[BookieInfo]:
-        """Disk space of one bookie. Fails with NotSupportedByBookie where it has no v3, BookieUnavailable."""
+        """Disk space of one bookie.
+
+        Fails with NotSupportedByBookie where it has no v3, UnauthorizedAccess where it wants TLS or credentials,
+        BookieUnavailable.
+        """
         return Deferred.fromCoroutine(ask_disk_space(self._context, BookieId(bookie_id)))
 
     def list_entries(self, ledger_id: int, bookie_id: str) -> Deferred[list[range]]:
         """Which entries of a ledger one bookie holds: ascending, disjoint ranges.
 
-        Fails with NoSuchLedgerOnBookie, NotSupportedByBookie where it is older than 4.10, BookieUnavailable.
+        Fails with NoSuchLedgerOnBookie where it holds nothing of the ledger (none of its entries need be on each
+        bookie), NotSupportedByBookie where it is older than 4.10, UnauthorizedAccess where it wants TLS or credentials,
+        BookieUnavailable.
         """
         return Deferred.fromCoroutine(ask_list_of_entries(self._context, ledger_id, BookieId(bookie_id)))
 

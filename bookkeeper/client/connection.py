@@ -28,7 +28,15 @@ from bookkeeper.client.link import BookieLink
 from bookkeeper.client.outstanding import AddOwner, Outstanding, ReadOwner
 from bookkeeper.client.patience import PatientTimer
 from bookkeeper.client.reachability import Reachability
-from bookkeeper.errors import BookieUnavailable, BookKeeperError, ClientClosed, ConnectFailed, RequestTimedOut
+from bookkeeper.errors import (
+    AuthenticationRefused,
+    BookieUnavailable,
+    BookKeeperError,
+    ClientClosed,
+    ConnectFailed,
+    RequestTimedOut,
+    TlsFailed,
+)
 from bookkeeper.model import BookieId
 from bookkeeper.protocol.connection import PendingCall, PendingRead
 from bookkeeper.wire.codec import RequestEncoder
@@ -110,6 +118,12 @@ class BookieChannel:
     def refused(self) -> bool:
         """The bookie seems not to speak this protocol version; so for REFUSAL_S, or until it registers anew."""
         return self._reach.refused
+
+    @property
+    def keeps_out(self) -> TlsFailed | AuthenticationRefused | None:
+        """Why TLS or credentials keep the client from the bookie, as it turned out moments ago."""
+        failure = self._reach.failure
+        return failure if isinstance(failure, TlsFailed | AuthenticationRefused) else None
 
     def on_room(self, call: Callable[[], None]) -> None:
         """Call once when the channel is no longer full."""

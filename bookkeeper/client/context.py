@@ -23,14 +23,16 @@ from bookkeeper.client.flushing import TurnFlush
 from bookkeeper.client.late_reads import LateReads
 from bookkeeper.client.overdue import DeadlineWatch
 from bookkeeper.client.placement import RackOf, spans_racks
+from bookkeeper.client.refusals import Refusal, refusal_of
 from bookkeeper.client.routes import RouteTable
 from bookkeeper.client.security import security_of
 from bookkeeper.client.weights import DiskWeights
-from bookkeeper.errors import BookKeeperError, ClientClosed, NotEnoughBookies
-from bookkeeper.model import BookieId, LedgerId, LedgerMetadata
+from bookkeeper.errors import BookKeeperError, ClientClosed, NotEnoughBookies, UnauthorizedAccess, WrongPassword
+from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Status
 from bookkeeper.protocol.reads import Speculation
 from bookkeeper.protocol.schedule import write_set
 from bookkeeper.wire import codec
+from bookkeeper.wire.status import error_of
 
 if TYPE_CHECKING:
     from bookkeeper.config import ClientSettings
@@ -174,6 +176,16 @@ class ClientContext:
         indexes = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum)
         return self.reading_order(tuple(ensemble[index] for index in indexes))[0]
 
+    def check_let_in(self, bookies: Sequence[BookieId]) -> None:
+        """Raise TlsFailed or AuthenticationRefused where that is known to keep the client from all of them."""
+        refusals: dict[str, Refusal] = {}
+        for bookie_id in bookies:
+            why = self.channel(bookie_id).keeps_out
+            if why is None:
+                return
+            refusals[bookie_id] = why
+        raise refusal_of("no ledger was created", refusals, refusals)
+
     def check_racks(self, ensemble: Sequence[BookieId], write_quorum: int) -> None:
         """Raise NotEnoughBookies where the settings insist on racks and the ensemble does not span them."""
         settings = self.settings
@@ -184,6 +196,32 @@ class ClientContext:
                 f"no write quorum of {write_quorum} over {racks_min} racks can be had for each entry (best: {placed}); "
                 "start bookies in other racks, check networkTopologyFile, or set enforceMinNumRacksPerWriteQuorum=false"
             )
+
+    def error_of(
+        self, status: Status, *, bookie_id: str = "", ledger_id: int | None = None, entry_id: int | None = None
+    ) -> BookKeeperError:
+        """A bookie's verdict as an error; "unauthorized" with all that may be behind it."""
+        return self.with_hint(error_of(status, bookie_id=bookie_id, ledger_id=ledger_id, entry_id=entry_id))
+
+    def with_hint(self, error: BookKeeperError) -> BookKeeperError:
+        """The error; one that blames the password with what else the bookie may want."""
+        if not self._security.hint or not isinstance(error, UnauthorizedAccess | WrongPassword):
+            return error
+        told = UnauthorizedAccess(
+            f"{error}; or {self._security.hint}",
+            bookie_id=error.bookie_id if isinstance(error, UnauthorizedAccess) else "",
+            ledger_id=error.ledger_id,
+            entry_id=error.entry_id,
+        )
+        told.__cause__ = error
+        return told
+
+    def unauthorized(self, bookie_id: BookieId, ledger_id: int | None = None) -> UnauthorizedAccess:
+        """The error for a request without a password that was "unauthorized" all the same."""
+        about = "" if ledger_id is None else f" ledger {ledger_id}"
+        why = self._security.hint or "see the bookie's log"
+        message = f"bookie {bookie_id}{about}: {Status.UNAUTHORIZED.value}: {why}"
+        return UnauthorizedAccess(message, bookie_id=bookie_id, ledger_id=ledger_id)
 
     def check_open(self) -> None:
         """Raise ClientClosed after `close`."""

@@ -46,7 +46,7 @@ class BookieInfo:
 
 
 async def ask_disk_space(context: ClientContext, bookie_id: BookieId) -> BookieInfo:
-    """Ask one bookie. Raises NotSupportedByBookie where it has no v3, BookieUnavailable."""
+    """Ask one bookie. Raises NotSupportedByBookie where it has no v3, UnauthorizedAccess, BookieUnavailable."""
     context.check_open()
     await context.directory.ready()
     # A bookie without v3 ends the connection: no failure, and for nobody else's requests to suffer from.
@@ -68,6 +68,8 @@ async def ask_disk_space(context: ClientContext, bookie_id: BookieId) -> BookieI
         raise
     if not isinstance(reply, BookieInfoReply) or reply.status is not Status.OK:
         status = getattr(reply, "status", None)
+        if status is Status.UNAUTHORIZED:
+            raise context.unauthorized(bookie_id)
         raise NotSupportedByBookie(
             f"bookie {bookie_id} does not tell its disk space: {status.value if status else reply}"
         )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.client.metadata_update import update_metadata
 from bookkeeper.client.placement import choose_replacement
-from bookkeeper.errors import NotEnoughBookies
+from bookkeeper.client.refusals import Refusal, refusal_of
+from bookkeeper.errors import BookKeeperError, NotEnoughBookies
 from bookkeeper.model import BookieId, EntryId, LedgerId, LedgerMetadata, Versioned
 from bookkeeper.protocol.transitions import Change, Refused, Replacement, Reselect, change_ensemble
 
@@ -66,8 +67,9 @@ async def commit_new_ensemble(
 
     failed, avoid: the members to replace, and who must not come instead of them because it failed shortly before; asked
     before every compare-and-set, since more bookies may fail meanwhile. answers: what the bookies said,
-    for messages. Raises NotEnoughBookies when not one of them can be replaced, LedgerFencedOff or LedgerClosed when
-    the ledger is not OPEN any more (I-11), MetadataError.
+    for messages. Raises NotEnoughBookies when not one of them can be replaced, or the TlsFailed or
+    AuthenticationRefused for which all of them failed; LedgerFencedOff or LedgerClosed when the ledger is not OPEN any
+    more (I-11), MetadataError.
     """
 
     def decide(metadata: LedgerMetadata) -> Change:
@@ -98,7 +100,10 @@ def _nobody_left(
     metadata: LedgerMetadata,
     failed: Mapping[int, BookieId],
     answers: Mapping[str, object],
-) -> NotEnoughBookies:
+) -> BookKeeperError:
+    refusals = {b: why for b in failed.values() if isinstance(why := answers.get(b), Refusal)}
+    if len(refusals) == len(failed):
+        return refusal_of(f"ledger {ledger_id} cannot be written", refusals, answers)
     ensemble = metadata.last_fragment.ensemble
     spare = sorted(context.directory.writable - set(ensemble))
     shunned = sorted(context.directory.quarantined & set(spare))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, succeed
 
-from bookkeeper.errors import BookKeeperError, NotDurable, RequestNotSent
+from bookkeeper.errors import AuthenticationRefused, BookKeeperError, NotDurable, RequestNotSent, TlsFailed
 from bookkeeper.model import BookieId, EntryId, LedgerId, Status
 from bookkeeper.protocol.forces import ForceOutcome, Forces
 from bookkeeper.wire.messages import ForceReply
@@ -125,7 +125,9 @@ class Forcing:
         meant = isinstance(reply, ForceReply) and reply.ledger_id == self._ledger_id
         status = getattr(reply, "status", None)
         if not meant or status is not Status.OK:
-            answer = status.value if isinstance(status, Status) and status is not Status.OK else reply
+            answer: object = status.value if isinstance(status, Status) and status is not Status.OK else reply
+            if status is Status.UNAUTHORIZED:
+                answer = self._context.unauthorized(bookie_id, self._ledger_id)
             self._fail_round(bookie_id, answer, f"bookie {bookie_id} refused to force")
             return
         # Calls end with their connection, so this answer came over the one on which it was asked: the present one.
@@ -148,7 +150,8 @@ class Forcing:
             return
         clock = self._context.clock
         if not isinstance(error, RequestNotSent) or clock.seconds() >= this.deadline:
-            self._fail_round(bookie_id, error, f"bookie {bookie_id} did not answer a force")
+            refused = isinstance(error, TlsFailed | AuthenticationRefused)
+            self._fail_round(bookie_id, error, str(error) if refused else f"bookie {bookie_id} did not answer a force")
             return
 
         def ask_again() -> None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
+from bookkeeper.client.refusals import explained
 from bookkeeper.errors import BookieUnavailable, DigestMismatch
 from bookkeeper.model import EXPLICIT_NEGATIVES, LAST_ENTRY, BookieId, EntryId, Status
 from bookkeeper.protocol.lac import LacRead, ToldLac, TryLacRead
 from bookkeeper.wire.digest import lac_of, length_of
 from bookkeeper.wire.messages import ReadLacReply
-from bookkeeper.wire.status import error_of
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
@@ -122,7 +122,7 @@ class LacReading:
         else:
             why: object = status.value
             if status is not Status.OK:
-                why = error_of(status, bookie_id=bookie_id, ledger_id=self._view.ledger_id)
+                why = self._context.error_of(status, bookie_id=bookie_id, ledger_id=self._view.ledger_id)
             self._note(self._core.on_unknown(bookie_id, why))
 
     def _checked_lac(self, body: bytes) -> int | None:
@@ -149,6 +149,6 @@ class LacReading:
         self._over = True
         error = self._core.error()
         if error is not None:
-            self.result.errback(error)
+            self.result.errback(explained(error))
         else:
             self.result.callback(EntryId(self._core.lac))

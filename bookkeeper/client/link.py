@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from bookkeeper.auth.provider import AuthenticationFailed, ClientConversation, Peer
+from bookkeeper.config.security import PASSWORD_FILE
 from bookkeeper.errors import AuthenticationRefused, BookieUnavailable, ConnectionLost, RequestTimedOut, TlsFailed
 from bookkeeper.model import BookieId
 from bookkeeper.protocol.handshake import AUTH_DISABLED_PLUGIN, Event, HandshakeState, auth_refusal, tls_refusal
@@ -67,6 +68,7 @@ class BookieLink:
         self.heard_s = clock.seconds()
         self._owner, self._bookie_id, self._encoder = owner, bookie_id, encoder
         self._clock, self._security, self._host = clock, security, host
+        self._settings = settings
         self._now: Callable[[], float] = clock.seconds
         self._version: Literal[2, 3] = 2 if encoder.version == 2 else 3
         self._frame_size_max = settings.frame_size_max
@@ -126,7 +128,7 @@ class BookieLink:
             return self._tls_failed("the connection ended during the handshake; its log may say why")
         if state is HandshakeState.AUTHENTICATING and self._version == 2:
             # v2 has no way to say no but to hang up (2.7).
-            return self._auth_failed("it ended the connection, which is how a refusal looks in protocol v2")
+            return self._refused("it ended the connection, which is how a refusal looks in protocol v2")
         return self._lost(message)
 
     # --- before the first request
@@ -210,11 +212,11 @@ class BookieLink:
             self.abort(self._tls_failed("it answered START_TLS with something else"))
             return
         if isinstance(message, messages.GenericFailure):
-            self.abort(self._auth_failed(auth_refusal(message.status, "", provider.plugin_name) or ""))
+            self.abort(self._refused(auth_refusal(message.status, "", provider.plugin_name) or ""))
             return
         refusal = auth_refusal(message.status, message.plugin, provider.plugin_name)
         if refusal is not None:
-            self.abort(self._auth_failed(refusal))
+            self.abort(self._refused(refusal))
         elif message.plugin == AUTH_DISABLED_PLUGIN:
             self._advance(Event.AUTHENTICATED)
         else:
@@ -266,6 +268,18 @@ class BookieLink:
             f"authentication at bookie {self._bookie_id} as {provider.identity!r} with plug-in "
             f"{provider.plugin_name}: {why}",
             bookie_id=self._bookie_id,
+        )
+
+    def _refused(self, how: str) -> AuthenticationRefused:
+        """The bookie said no: look at what was shown to it."""
+        settings = self._settings
+        if settings.auth_provider == PASSWORD_FILE:
+            shown = f"user and password in clientPasswordFile={settings.auth_password_file}"
+        else:
+            shown = "what it shows"
+        return self._auth_failed(
+            f"{how}: check clientAuthProviderFactoryClass={settings.auth_provider} and {shown}; the bookie's log says "
+            "what it did not like"
         )
 
     def _lost(self, message: str) -> ConnectionLost:

@@ -22,8 +22,8 @@ async def ask_list_of_entries(context: ClientContext, ledger_id: int, bookie_id:
     """Ask one bookie: ascending, disjoint ranges, taken on its word.
 
     Raises NoSuchLedgerOnBookie where it holds nothing of the ledger, NotSupportedByBookie where it is too old,
-    BookieUnavailable (also from a genuine bookie with DbLedgerStorage, which leaves the question unanswered),
-    RemoteProtocolError for an answer that makes no sense.
+    UnauthorizedAccess where it wants TLS or credentials, BookieUnavailable (also from a genuine bookie with
+    DbLedgerStorage, which leaves the question unanswered), RemoteProtocolError for an answer that makes no sense.
     """
     context.check_open()
     if ledger_id < 0:
@@ -45,6 +45,8 @@ async def ask_list_of_entries(context: ClientContext, ledger_id: int, bookie_id:
         raise
     if not isinstance(reply, ListEntriesReply | GenericFailure) or reply.status in _NOT_UNDERSTOOD:
         raise NotSupportedByBookie(f"bookie {bookie_id} does not list entries: it is older than 4.10")
+    if reply.status is Status.UNAUTHORIZED:
+        raise context.unauthorized(bookie_id, ledger_id)
     if reply.status is not Status.OK:
         raise error_of(reply.status, bookie_id=bookie_id, ledger_id=ledger_id)
     availability = reply.availability if isinstance(reply, ListEntriesReply) else None

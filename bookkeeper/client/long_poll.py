@@ -24,12 +24,12 @@ from twisted.python.failure import Failure
 
 from bookkeeper.client.lac_read import LacReading
 from bookkeeper.client.range_read import Entry
+from bookkeeper.client.refusals import explained
 from bookkeeper.errors import BookKeeperError, ClientClosed, NotSupportedByBookie
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, EntryId, Status
 from bookkeeper.protocol.lac import ToldLac
 from bookkeeper.protocol.long_poll import LongPoll
 from bookkeeper.wire.messages import GenericFailure, LongPollReply, ReadFailed
-from bookkeeper.wire.status import error_of
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
@@ -155,7 +155,8 @@ class LongPollReading:
             return core.on_missing(bookie_id, status)
         if status in _NOT_UNDERSTOOD:
             self._context.without_long_poll.add(bookie_id)
-        return core.on_unknown(bookie_id, error_of(status, bookie_id=bookie_id, ledger_id=self._view.ledger_id))
+        why = self._context.error_of(status, bookie_id=bookie_id, ledger_id=self._view.ledger_id)
+        return core.on_unknown(bookie_id, why)
 
     def _on_told(self, core: LongPoll, bookie_id: BookieId, reply: LongPollReply) -> None:
         if reply.body is not None:
@@ -215,7 +216,7 @@ class LongPollReading:
         error = self._core.error()
         self._end()
         if error is not None:
-            self.result.errback(error)
+            self.result.errback(explained(error))
         else:
             self.result.callback(self._confirmed_entry())
 

@@ -18,6 +18,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
 from bookkeeper.client import batch_read
+from bookkeeper.client.refusals import explained
 from bookkeeper.errors import (
     BookieUnavailable,
     BookKeeperError,
@@ -29,7 +30,6 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, Status
 from bookkeeper.protocol.reads import RangeRead, ReadRequest
-from bookkeeper.wire.status import error_of
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
@@ -145,7 +145,7 @@ class RangeReading:
         if status in EXPLICIT_NEGATIVES:
             self._go_on(self._core.on_negative(bookie_id, [entry_id], status))
         else:
-            why = error_of(status, bookie_id=bookie_id, ledger_id=self._view.ledger_id, entry_id=entry_id)
+            why = self._context.error_of(status, bookie_id=bookie_id, ledger_id=self._view.ledger_id, entry_id=entry_id)
             self._go_on(self._core.on_unknown(bookie_id, [entry_id], why))
 
     def on_verdict(self, bookie_id: BookieId, entry_ids: list[int], status: Status) -> None:
@@ -155,7 +155,9 @@ class RangeReading:
         if status in EXPLICIT_NEGATIVES:
             self._go_on(self._core.on_negative(bookie_id, entry_ids, status))
         else:
-            why = error_of(status, bookie_id=bookie_id, ledger_id=self._view.ledger_id, entry_id=entry_ids[0])
+            why = self._context.error_of(
+                status, bookie_id=bookie_id, ledger_id=self._view.ledger_id, entry_id=entry_ids[0]
+            )
             self._go_on(self._core.on_unknown(bookie_id, entry_ids, why))
 
     def on_read_unknown(self, bookie_id: BookieId, entry_ids: list[int], error: BookieUnavailable) -> None:
@@ -266,7 +268,7 @@ class RangeReading:
 
     def _fail(self, error: BookKeeperError) -> None:
         self._end()
-        self.result.errback(error)
+        self.result.errback(explained(error))
 
     def _end(self) -> None:
         self.over = True

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 
 from bookkeeper.client.ensemble_change import choose_replacements
 from bookkeeper.client.metadata_update import update_metadata
+from bookkeeper.client.refusals import explained
 from bookkeeper.errors import BookieUnavailable, BookKeeperError, ClientClosed, RecoveryFailed
 from bookkeeper.model import EXPLICIT_NEGATIVES, LAST_ENTRY, BookieId, LedgerId, LedgerMetadata, Status, Versioned
 from bookkeeper.protocol.recovery import (
@@ -89,6 +90,10 @@ class LedgerRecovery:
     def now(self) -> float:
         """The clock's time."""
         return self._context.clock.seconds()
+
+    def error_of(self, status: Status, bookie_id: BookieId, entry_id: int) -> BookKeeperError:
+        """A bookie's verdict that leaves open whether there is an entry."""
+        return self._context.error_of(status, bookie_id=bookie_id, ledger_id=self._ledger_id, entry_id=entry_id)
 
     # --- events and actions
 
@@ -245,7 +250,7 @@ class LedgerRecovery:
     def _fail(self, error: BookKeeperError) -> None:
         self._end()
         if not self.result.called:
-            self.result.errback(error)
+            self.result.errback(explained(self._context.with_hint(error)))
 
     @property
     def core(self) -> Recovery:
@@ -318,7 +323,8 @@ class _ReadAnswers:
         if status in EXPLICIT_NEGATIVES:
             self._recovery.event(lambda: core.on_negative(bookie_id, [entry_id], status, now))
         else:
-            self._recovery.event(lambda: core.on_unknown(bookie_id, [entry_id], status, now))
+            why = self._recovery.error_of(status, bookie_id, entry_id)
+            self._recovery.event(lambda: core.on_unknown(bookie_id, [entry_id], why, now))
 
     def on_read_unknown(self, bookie_id: BookieId, entry_ids: list[int], error: BookieUnavailable) -> None:
         core, now = self._recovery.core, self._recovery.now()

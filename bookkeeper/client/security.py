@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from bookkeeper.config import ClientSettings
     from bookkeeper.tls import TlsCredentials
 
+_TLS_KEY, _PROVIDER_KEY = "tlsProviderFactoryClass", "clientAuthProviderFactoryClass"
+
 
 @dataclass(frozen=True, slots=True)
 class ClientSecurity:
@@ -25,6 +27,22 @@ class ClientSecurity:
     def handshake(self) -> Handshake:
         """That of a new connection."""
         return Handshake(tls=self.tls is not None, credentials=self.provider is not None)
+
+    @property
+    def hint(self) -> str:
+        """What may be behind a bookie's "unauthorized" besides a wrong password; "" where nothing is lacking.
+
+        A bookie says the same to a request before TLS or authentication as to a wrong password.
+        """
+        if self.tls is not None and self.provider is not None:
+            return ""
+        if self.tls is None and self.provider is None:
+            wants, keys = "TLS or authentication, and this client has neither", f"{_TLS_KEY} and {_PROVIDER_KEY}"
+        elif self.tls is None:
+            wants, keys = "TLS, and this client has none", _TLS_KEY
+        else:
+            wants, keys = "authentication, and this client shows no credentials", _PROVIDER_KEY
+        return f"the bookie asks for {wants}: set {keys} as it wants them (its log says what is missing)"
 
 
 def security_of(settings: ClientSettings, now_s: Callable[[], float]) -> ClientSecurity:

@@ -319,7 +319,8 @@ class LedgerWriting:
         if self._context.settings.use_v2:
             return fail(
                 NotInProtocolVersion(
-                    f"ledger {self.ledger_id}: protocol v2 has no force; set useV2WireProtocol=false",
+                    f"ledger {self.ledger_id}: protocol v2, the default, has no force; connect with "
+                    "ClientSettings(use_v2=False), or useV2WireProtocol=false where load_client reads it",
                     ledger_id=self.ledger_id,
                 )
             )

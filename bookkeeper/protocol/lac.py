@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bookkeeper.errors import EntryUnreadable, LedgerError
 from bookkeeper.model import BookieId, EntryId, LedgerMetadata, Status
+from bookkeeper.protocol.reads import as_answer
 from bookkeeper.protocol.schedule import Coverage
 
 
@@ -23,7 +24,7 @@ class LacRead:
         self._coverage = Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         # Below the last fragment everything was acknowledged before the fragment could start (I-09).
         self._lac = EntryId(metadata.last_fragment.first_entry_id - 1)
-        self._answers: dict[str, str] = {}
+        self._answers: dict[str, object] = {}
 
     @property
     def bookies(self) -> tuple[BookieId, ...]:
@@ -51,7 +52,7 @@ class LacRead:
 
     def on_unknown(self, bookie_id: BookieId, why: object) -> bool:
         """`bookie_id` did not say, or what it said is damaged. Returns `done`."""
-        self._answers[bookie_id] = why.value if isinstance(why, Status) else str(why)
+        self._answers[bookie_id] = as_answer(why)
         self._coverage.failed(self._bookies.index(bookie_id))
         return self.done
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from bookkeeper.errors import EntryMissing, EntryUnreadable, LedgerError
 from bookkeeper.model import BookieId, EntryId, LedgerMetadata, Status
-from bookkeeper.protocol.reads import Speculation
+from bookkeeper.protocol.reads import Speculation, as_answer
 
 
 class LongPoll:
@@ -113,7 +113,7 @@ class LongPoll:
         """Why the wait failed; None when it did not, or is not over."""
         if not self.done or self._lac is not None or self._empty >= self._empty_needed:
             return None
-        told: dict[str, object] = {bookie_id: str(answer) for bookie_id, answer in self._answers.items()}
+        told: dict[str, object] = {bookie_id: as_answer(answer) for bookie_id, answer in self._answers.items()}
         if self._missing > self._missing_max:
             return EntryMissing(
                 f"ledger {self._ledger_id}: its bookies hold nothing of its last fragment, so they cannot tell when "

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from bookkeeper.errors import EntryCorrupt, EntryMissing, EntryUnreadable, LedgerError
+from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, EntryUnreadable, LedgerError
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, LedgerMetadata, Status
 from bookkeeper.protocol.schedule import write_set
 
@@ -79,6 +79,13 @@ class _Stretch:
     first: int
     last: int
     orders: tuple[tuple[BookieId, ...], ...]
+
+
+def as_answer(why: object) -> object:
+    """What a bookie said, for `LedgerError.answers`: an error as it is, so that its kind shows, all else as text."""
+    if isinstance(why, Status):
+        return why.value
+    return why if isinstance(why, BookKeeperError) else str(why)
 
 
 _PENDING, _PRESENT, _ABSENT, _UNKNOWN = (outcome.value for outcome in Outcome)
@@ -268,7 +275,7 @@ class RangeRead(Generic[V]):
         answers = self._answers.get(entry_id, {})
         named: dict[str, object] = {}
         for bookie_id, answer in answers.items():
-            named[bookie_id] = answer.value if isinstance(answer, Status) else str(answer)
+            named[bookie_id] = as_answer(answer)
         what = f"ledger {self._ledger_id}, entry {entry_id}"
         if self._outcomes[place] == _ABSENT:
             message = f"{what}: enough bookies deny having it; it was never written, or their data is lost"

@@ -38,6 +38,7 @@ from bookkeeper.protocol.reads import (
     ReadMode,
     ReadRequest,
     Speculation,
+    as_answer,
 )
 from bookkeeper.protocol.schedule import Coverage, spread
 
@@ -176,7 +177,7 @@ class Recovery:
         # From MARKING on:
         self._snapshot: LedgerMetadata | None = None  # as marked; all reads use its ensembles (I-35)
         self._coverage: Coverage | None = None
-        self._fence_answers: dict[str, str] = {}
+        self._fence_answers: dict[str, object] = {}
         # The answer with the highest LAC: (LAC, id of the entry that carried it, its length field).
         self._told = (-1, -1, 0)
 
@@ -240,7 +241,7 @@ class Recovery:
             message = f"bookie {bookie_id} refuses to fence ledger {self._ledger_id}: the password is not the writer's"
             return self.abort(WrongPassword(message, ledger_id=self._ledger_id))
         snapshot, coverage = self._marked()
-        self._fence_answers[bookie_id] = _words(why)
+        self._fence_answers[bookie_id] = as_answer(why)
         coverage.failed(snapshot.last_fragment.ensemble.index(bookie_id))
         if coverage.impossible:
             return self._give_up(
@@ -548,7 +549,3 @@ class Recovery:
     def _give_up(self, why: str, answers: Mapping[str, object]) -> list[Action]:
         message = f"ledger {self._ledger_id} stays in recovery: {why}"
         return self.abort(RecoveryFailed(message, ledger_id=self._ledger_id, answers=answers))
-
-
-def _words(why: object) -> str:
-    return why.value if isinstance(why, Status) else str(why)

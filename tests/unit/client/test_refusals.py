@@ -1,0 +1,203 @@
+"""TLS, credentials and passwords that keep a client out: told first, with the remedy, whatever was to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.refusals import explained
+from bookkeeper.client.security import ClientSecurity
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import (
+    AuthenticationRefused,
+    ConnectFailed,
+    EntryUnreadable,
+    NoSuchLedger,
+    NotDurable,
+    NotEnoughBookies,
+    TlsFailed,
+    UnauthorizedAccess,
+)
+from bookkeeper.model import LedgerState, Status
+from bookkeeper.wire.messages import AddBatch, Auth
+from tests.support.certificates import FACTORY, Authority
+from tests.support.fake_bookie import FakeCluster
+
+ALL: dict[str, Any] = {"ensemble": 3, "write_quorum": 3, "ack_quorum": 3}
+BOTH_KEYS = r"neither: set tlsProviderFactoryClass and clientAuthProviderFactoryClass"
+
+
+def settings(**values: Any) -> ClientSettings:
+    return ClientSettings(**{"explicit_lac_interval_s": 0.0, **values})
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Settings with which a fake bookie, which has no TLS, cannot be talked to."""
+    authority = Authority(tmp_path_factory.mktemp("ca"), "ca")
+    return {"tls_factory": FACTORY, "client_trust_store": str(authority.certificate)}
+
+
+class Written:
+    """A ledger of three entries on all bookies; from then on every bookie refuses everything."""
+
+    def __init__(self, *, closed: bool) -> None:
+        self.cluster = FakeCluster(3)
+        writer = self.cluster.client(settings(use_v2=False))
+        self.ledger = self.cluster.wait(writer.create(**ALL))
+        self.cluster.wait(self.ledger.append_many([b"one", b"two", b"three"]))
+        if closed:
+            self.cluster.wait(self.ledger.close())
+
+    def refuse(self) -> None:
+        for bookie in self.cluster.bookies:
+            bookie.rule = lambda request: Status.UNAUTHORIZED
+
+
+def unauthorized_calls(client: LedgerClient, ledger_id: int) -> dict[str, Callable[[], Any]]:
+    return {
+        "recovery": lambda: client.open(ledger_id),
+        "last confirmed": lambda: client.open_without_recovery(ledger_id),
+        "bookie info": lambda: client.bookie_info("b1:3181"),
+        "list of entries": lambda: client.list_entries(ledger_id, "b1:3181"),
+    }
+
+
+@pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
+@pytest.mark.parametrize("what", ["recovery", "last confirmed", "bookie info", "list of entries"])
+def test_a_plain_client_is_told_that_tls_or_credentials_may_be_what_is_missing(what: str, use_v2: bool) -> None:
+    written = Written(closed=False)
+    written.refuse()
+    client = written.cluster.client(settings(use_v2=use_v2))
+    with pytest.raises(UnauthorizedAccess, match=BOTH_KEYS) as failed:
+        written.cluster.wait(unauthorized_calls(client, written.ledger.ledger_id)[what]())
+    assert "its log says what is missing" in str(failed.value)
+    assert "try again" not in str(failed.value)
+
+
+@pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
+@pytest.mark.parametrize("last", [0, 2], ids=["one entry", "a range"])
+def test_so_it_is_where_entries_are_read(last: int, use_v2: bool) -> None:
+    written = Written(closed=True)
+    handle = written.cluster.wait(written.cluster.client(settings(use_v2=use_v2)).open(written.ledger.ledger_id))
+    written.refuse()
+    with pytest.raises(UnauthorizedAccess, match=BOTH_KEYS) as failed:
+        written.cluster.wait(handle.read(0, last))
+    assert "try again" not in str(failed.value)
+    assert isinstance(failed.value.__cause__, EntryUnreadable)
+
+
+@pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
+def test_so_it_is_where_entries_are_written(use_v2: bool) -> None:
+    written = Written(closed=False)
+    written.refuse()
+    ledger = written.cluster.wait(written.cluster.client(settings(use_v2=use_v2)).create(**ALL))
+    with pytest.raises(UnauthorizedAccess, match=BOTH_KEYS):
+        written.cluster.wait(ledger.append(b"x"))
+
+
+def test_so_it_is_where_a_ledger_is_forced() -> None:
+    written = Written(closed=False)
+    written.refuse()
+    with pytest.raises(NotDurable, match=BOTH_KEYS):
+        written.cluster.wait(written.ledger.force())
+
+
+def test_what_the_client_has_is_not_asked_for() -> None:
+    anything: Any = object()
+    assert ClientSecurity(anything, anything, 1.0).hint == ""
+    only_tls, only_credentials = ClientSecurity(anything, None, 1.0).hint, ClientSecurity(None, anything, 1.0).hint
+    assert ("clientAuthProviderFactoryClass" in only_tls, "tlsProviderFactoryClass" in only_tls) == (True, False)
+    assert ("clientAuthProviderFactoryClass" in only_credentials, "tlsProviderFactoryClass" in only_credentials) == (
+        False,
+        True,
+    )
+
+
+@pytest.mark.parametrize("deferred_sync", [False, True])
+def test_a_write_that_tls_keeps_out_says_so_first(tls: dict[str, str], deferred_sync: bool) -> None:
+    cluster = FakeCluster(5)  # two to replace others with
+    client = cluster.client(settings(use_v2=False, **tls))
+    ledger = cluster.wait(client.create(**ALL, deferred_sync=deferred_sync))
+    with pytest.raises(
+        TlsFailed, match=r"^ledger 0 cannot be written: TLS with bookie b\d:3181 .* it has no TLS"
+    ) as told:
+        cluster.wait(ledger.append(b"x"))
+    assert "more bookies" not in str(told.value)
+    assert not told.value.retriable
+
+
+def test_a_write_that_fails_for_other_reasons_asks_for_more_bookies(tls: dict[str, str]) -> None:
+    cluster = FakeCluster(3)
+    client = cluster.client(settings(**tls))
+    ledger = cluster.wait(client.create(**ALL))
+    for bookie in cluster.bookies:
+        bookie.leave()
+    with pytest.raises(NotEnoughBookies, match="start more bookies"):
+        cluster.wait(ledger.append(b"x"))
+
+
+@pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
+def test_reads_and_recoveries_that_tls_keeps_out_say_so_first(tls: dict[str, str], use_v2: bool) -> None:
+    for written in (Written(closed=True), Written(closed=False)):
+        client = written.cluster.client(settings(use_v2=use_v2, **tls))
+
+        async def read() -> None:
+            await (await client.open(written.ledger.ledger_id)).read(0, 2)  # noqa: B023 - awaited in this round
+
+        with pytest.raises(TlsFailed, match=r"^ledger 0.*: TLS with bookie b\d:3181 .* it has no TLS") as told:
+            written.cluster.wait(read())
+        assert "bookies are back" not in str(told.value)
+        metadata = written.cluster.wait(client.metadata(written.ledger.ledger_id))
+        assert metadata.state in {LedgerState.CLOSED, LedgerState.IN_RECOVERY}  # nothing was decided
+
+
+def test_credentials_that_are_refused_are_told_first() -> None:
+    cluster = FakeCluster(3)
+    for bookie in cluster.bookies:
+        bookie.rule = lambda request: Status.UNAUTHORIZED if isinstance(request, Auth) else None
+    provider = "tests.support.auth_plugins:token_client"
+    ledger = cluster.wait(cluster.client(settings(auth_provider=provider, use_v2=False)).create(**ALL))
+    with pytest.raises(AuthenticationRefused, match=f"clientAuthProviderFactoryClass={provider}"):
+        cluster.wait(ledger.append(b"x"))
+
+
+def test_no_further_ledger_is_created_on_bookies_that_keep_the_client_out(tls: dict[str, str]) -> None:
+    cluster = FakeCluster(3)
+    client = cluster.client(settings(**tls))
+    ledger = cluster.wait(client.create(**ALL))
+    with pytest.raises(TlsFailed):
+        cluster.wait(ledger.append(b"x"))
+    cluster.run(1.0)  # the first bookie that refuses ends the handle; now all have
+    with pytest.raises(TlsFailed, match=r"^no ledger was created: TLS with bookie .* it has no TLS"):
+        cluster.wait(client.create(**ALL))
+    with pytest.raises(NoSuchLedger):
+        cluster.wait(client.metadata(1))
+    cluster.run(client.settings.reconnect_delay_max_s + 1.0)  # what kept it out may have been put right
+    assert cluster.wait(client.create(**ALL)).ledger_id == 1
+
+
+def test_verdicts_do_not_hide_a_refusal_and_other_failures_do() -> None:
+    refused, gone = TlsFailed("TLS with b1: no", bookie_id="b1"), ConnectFailed("gone", bookie_id="b2")
+    decisive = EntryUnreadable(
+        "cannot be read", ledger_id=3, entry_id=7, answers={"b1": refused, "b2": "no such entry"}
+    )
+    told = explained(decisive)
+    assert isinstance(told, TlsFailed)
+    assert str(told) == "ledger 3, entry 7: TLS with b1: no [b2: no such entry]"
+    assert told.__cause__ is decisive
+    mixed = EntryUnreadable("cannot be read", ledger_id=3, entry_id=7, answers={"b1": refused, "b2": gone})
+    assert explained(mixed) is mixed
+
+
+def test_the_bookies_that_take_the_adds_are_not_blamed() -> None:
+    """One of three has another key: the handle ends, and names it."""
+    cluster = FakeCluster(3)
+    ledger = cluster.wait(cluster.client(settings()).create(**ALL))
+    cluster.bookies[1].rule = lambda request: Status.UNAUTHORIZED if isinstance(request, AddBatch) else None
+    with pytest.raises(UnauthorizedAccess, match=r"^bookie b2:3181 refuses the password") as told:
+        cluster.wait(ledger.append(b"x"))
+    assert told.value.bookie_id == "b2:3181"
