@@ -62,9 +62,17 @@ _HOST_REMEDY = (
 )
 # Part of OpenSSL's reason -> what happened. Alerts are the other side's verdict on us.
 _REASONS = (
-    ("ALERT_CERTIFICATE_REQUIRED", "it asks for a certificate: set tlsClientAuthentication=true and name one"),
+    (
+        "ALERT_CERTIFICATE_REQUIRED",
+        "it asks for a certificate: set tlsClientAuthentication=true here, and name a certificate that an authority in "
+        "its tlsTrustStore signed in tlsCertificatePath, and the private key in clientKeyStore",
+    ),
     ("DID_NOT_RETURN_A_CERTIFICATE", "it showed no certificate, and tlsClientAuthentication=true asks for one"),
-    ("ALERT_UNKNOWN_CA", "it does not trust the authority of our certificate"),
+    (
+        "ALERT_UNKNOWN_CA",
+        "it does not trust the authority of our certificate: name that one in its tlsTrustStore (a client's: "
+        "clientTrustStore), or name a certificate that an authority it trusts signed in tlsCertificatePath here",
+    ),
     ("ALERT_CERTIFICATE_EXPIRED", "it says that our certificate has expired"),
     ("ALERT_BAD_CERTIFICATE", "it does not accept our certificate"),
     ("ALERT_CERTIFICATE_UNKNOWN", "it does not accept our certificate"),

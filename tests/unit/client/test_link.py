@@ -237,7 +237,49 @@ def test_credentials_that_are_refused(settings: Make, secure: TlsCredentials, tl
     assert isinstance(bench.error, AuthenticationRefused)
     assert bench.error.code == -102
     assert "authentication at bookie b1:3181 as 'somebody' with plug-in token" in str(bench.error)
+    assert f"check clientAuthProviderFactoryClass={PLUGINS}:wrong_token_client and what it shows" in str(bench.error)
     assert bench.owner.ready == 0
+
+
+def test_a_password_that_is_refused_is_told_with_its_file(settings: Make, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("alice:guess")
+    service = ServiceBench(security=BookieSecurity(None, provider=Token()))
+    mine = settings(tls=False, auth_provider="password-file", auth_password_file=str(file), auth_over_clear_text=True)
+    bench = Bench(mine, bookie(service))
+    bench.link.connectionLost(Reason())
+    assert isinstance(bench.error, AuthenticationRefused)
+    assert f"check clientAuthProviderFactoryClass=password-file and user and password in clientPasswordFile={file}" in (
+        str(bench.error)
+    )
+    assert "guess" not in str(bench.error)
+
+
+@pytest.mark.parametrize("shown", [False, True], ids=["none", "a stranger's"])
+def test_a_client_certificate_that_is_missing_or_not_trusted(
+    settings: Make, authority: Authority, issued: Issued, tmp_path: Path, shown: bool
+) -> None:
+    trusted = NamedFile("tlsTrustStore", str(authority.certificate))
+    options = TlsOptions(
+        server_side=True,
+        private_key=NamedFile("tlsKeyStore", str(issued.key)),
+        password=None,
+        certificate=NamedFile("tlsCertificatePath", str(issued.certificate)),
+        trust=trusted,
+        check_host=False,
+        versions=("TLSv1.2", "TLSv1.3"),
+        ciphers=(),
+        refresh_s=0.0,
+    )
+    service = ServiceBench(security=BookieSecurity(TlsCredentials(options, lambda: 0.0)))
+    mine = Authority(tmp_path, "strangers").issue("me")
+    shows = {"tls_client_authentication": True, "client_key_store": str(mine.key)} if shown else {}
+    bench = Bench(settings(**shows, **({"tls_certificate": str(mine.certificate)} if shown else {})), bookie(service))
+    assert isinstance(bench.error, TlsFailed)
+    told = str(bench.error)
+    assert "tlsCertificatePath" in told
+    assert "tlsTrustStore" in told
+    assert shown or ("tlsClientAuthentication=true" in told and "clientKeyStore" in told)
 
 
 def test_a_bookie_that_asks_for_ever_is_given_up(settings: Make) -> None:
