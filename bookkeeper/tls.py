@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 
+from bookkeeper.config.security import CONVERT_STORE
 from bookkeeper.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ if TYPE_CHECKING:
 log = Logger()
 
 FILE_SIZE_MAX = 1 << 20
+STORES = {
+    b"\xfe\xed\xfe\xed": "a Java key store",
+    b"\xce\xce\xce\xce": "a Java key store",
+    b"0": "a PKCS12 store or DER",
+}
+"""How files begin that are named in place of PEM files, and what they are."""
+
 READ_SIZE = 1 << 18
 WRITE_SIZE = 1 << 16
 UNASKED_BYTES_MAX = 1 << 16
@@ -267,9 +275,8 @@ def _load_certificate(
     except UnsupportedAlgorithm as error:
         raise ConfigurationError(f"{private_key}: a kind of key that is not known here; use RSA or EC") from error
     except ValueError as error:
-        raise ConfigurationError(
-            f"{private_key}: no private key in PEM (it should begin with -----BEGIN PRIVATE KEY-----); was the "
-            "certificate named here, or a Java key store?"
+        raise _not_pem(
+            private_key, data, "private key in PEM (it should begin with -----BEGIN PRIVATE KEY-----)"
         ) from error
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if loaded.public_key().public_bytes(*form) != chain[0].public_key().public_bytes(*form):
@@ -289,12 +296,19 @@ def _load_certificate(
 def _certificates(file: NamedFile) -> list[x509.Certificate]:
     from cryptography import x509
 
+    data = _read(file)
     try:
-        return x509.load_pem_x509_certificates(_read(file))
+        return x509.load_pem_x509_certificates(data)
     except ValueError as error:
-        raise ConfigurationError(
-            f"{file}: no certificate in PEM (it should begin with -----BEGIN CERTIFICATE-----)"
-        ) from error
+        raise _not_pem(file, data, "certificate in PEM (it should begin with -----BEGIN CERTIFICATE-----)") from error
+
+
+def _not_pem(file: NamedFile, data: bytes, wanted: str) -> ConfigurationError:
+    """What to say of a file that is not what its key asks for."""
+    store = next((store for begin, store in STORES.items() if data.startswith(begin)), None)
+    if store is not None:
+        return ConfigurationError(f"{file}: no {wanted}, but {store}: {CONVERT_STORE}")
+    return ConfigurationError(f"{file}: no {wanted}; was a file named here that belongs to another key?")
 
 
 def _check_dates(file: NamedFile, certificates: list[x509.Certificate]) -> None:

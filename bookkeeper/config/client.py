@@ -515,7 +515,7 @@ class ClientSettings(SecuritySettings):
         if self.tls_enabled:
             trust = self.client_trust_store or self.tls_trust_store
             yield from store_fault(
-                ("clientTrustStoreType", "tlsTrustStoreType"), self.client_trust_store_type or self.tls_trust_store_type
+                ("clientTrustStoreType", self.client_trust_store_type), ("tlsTrustStoreType", self.tls_trust_store_type)
             )
             if not trust:
                 yield (
@@ -525,7 +525,7 @@ class ClientSettings(SecuritySettings):
                 )
         if self.tls_enabled and self.tls_client_authentication:
             yield from store_fault(
-                ("clientKeyStoreType", "tlsKeyStoreType"), self.client_key_store_type or self.tls_key_store_type
+                ("clientKeyStoreType", self.client_key_store_type), ("tlsKeyStoreType", self.tls_key_store_type)
             )
             for names, value in (
                 (("clientKeyStore", "tlsKeyStore"), self.client_key_store or self.tls_key_store),

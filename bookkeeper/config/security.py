@@ -24,11 +24,13 @@ PEM = "PEM"
 PASSWORD_FILE = "password-file"
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
-_CONVERT = (
+CONVERT_STORE = (
     "convert it: keytool -importkeystore -srckeystore store.jks -destkeystore store.p12 -deststoretype PKCS12 (for a "
     "Java store), then openssl pkcs12 -in store.p12 -nodes -nocerts -out key.pem and openssl pkcs12 -in store.p12 "
     "-nokeys -out certificates.pem; then name those files with type PEM"
 )
+"""What to do with a store that is no PEM file."""
+
 _PYTHON_FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
@@ -45,7 +47,7 @@ def text_or_null(unit: str, check: Callable[[str], str] | None = None) -> Kind[s
 
 def _check_factory(value: str) -> str:
     if value != TLS_FACTORY:
-        raise ValueError(f"unknown (TLS is turned on by {TLS_FACTORY}, and off by no value)")
+        raise ValueError(f"unknown (TLS is turned on by {TLS_FACTORY}; leave it empty to turn TLS off)")
     return value
 
 
@@ -77,10 +79,14 @@ def _ciphers() -> Kind[tuple[str, ...]]:
     return Kind("names as Java writes them, comma-separated", parse)
 
 
-def store_fault(names: tuple[str, ...], store_type: str) -> Iterator[Fault]:
-    """Yield that a store of another type than PEM is not read, and how to convert it. names: the keys of its type."""
+def store_fault(*types: tuple[str, str]) -> Iterator[Fault]:
+    """Yield that a store of another type than PEM is not read, and how to convert it.
+
+    types: the keys that tell its type, and their values; the first that is set counts.
+    """
+    name, store_type = next((typed for typed in types if typed[1]), types[-1])
     if store_type.upper() != PEM:
-        yield names, f"{names[0]}={store_type}: only PEM files are read; {_CONVERT}"
+        yield (name,), f"{name}={store_type}: only PEM files are read; {CONVERT_STORE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

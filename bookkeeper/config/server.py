@@ -377,13 +377,13 @@ class ServerSettings(SecuritySettings):
 
     def _security_faults(self) -> Iterator[Fault]:
         if self.tls_enabled:
-            yield from store_fault(("tlsKeyStoreType",), self.tls_key_store_type)
+            yield from store_fault(("tlsKeyStoreType", self.tls_key_store_type))
             wanted = [
                 ("tlsKeyStore", self.tls_key_store, "the private key"),
                 ("tlsCertificatePath", self.tls_certificate, "the certificate that clients are shown"),
             ]
             if self.tls_client_authentication:
-                yield from store_fault(("tlsTrustStoreType",), self.tls_trust_store_type)
+                yield from store_fault(("tlsTrustStoreType", self.tls_trust_store_type))
                 wanted.append(("tlsTrustStore", self.tls_trust_store, "the authorities of clients' certificates"))
             for name, value, meaning in wanted:
                 if not value:

@@ -370,6 +370,26 @@ def test_files_in_each_others_place_are_told(issued: Issued) -> None:
     assert "no certificate in PEM" in refusal(bookie_options(issued, certificate=certificate))
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\xfe\xed\xfe\xed\0\0\0\2", "but a Java key store: convert it: keytool -importkeystore"),
+        (b"0\x82\x0a\x1e\2\1\3", "but a PKCS12 store or DER: convert it: keytool -importkeystore"),
+        (b"hello\n", "was a file named here that belongs to another key?"),
+    ],
+)
+@pytest.mark.parametrize("key", ["tlsKeyStore", "tlsCertificatePath", "tlsTrustStore"])
+def test_a_store_of_java_is_told_with_how_to_convert_it_wherever_it_is_named(
+    issued: Issued, tmp_path: Path, key: str, data: bytes, words: str
+) -> None:
+    store = tmp_path / "store"
+    store.write_bytes(data)
+    field = {"tlsKeyStore": "private_key", "tlsCertificatePath": "certificate", "tlsTrustStore": "trust"}[key]
+    said = refusal(dataclasses.replace(bookie_options(issued), **{field: NamedFile(key, str(store))}))
+    assert said.startswith(f"{key}={store}: no ")
+    assert words in said
+
+
 def test_an_encrypted_key_needs_its_password(authority: Authority, directory: Path) -> None:
     locked = authority.issue("locked", password=b"open sesame")
     assert "tlsKeyStorePasswordPath" in refusal(bookie_options(locked))

@@ -46,7 +46,10 @@ def test_both_versions_of_tls_are_spoken_by_default_and_no_older_one() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("tlsProviderFactoryClass=org.example.Mine", "TLS is turned on by org.apache.bookkeeper.tls.TLSContextFactory"),
+        (
+            "tlsProviderFactoryClass=org.example.Mine",
+            "TLS is turned on by org.apache.bookkeeper.tls.TLSContextFactory; leave it empty to turn TLS off",
+        ),
         (
             TLS + "tlsCertificatePath=/c.pem",
             "tlsKeyStore is not set, but TLS is on: name the PEM file with the private",
@@ -80,7 +83,13 @@ def test_a_bookie_is_told_what_to_set(text: str, words: str) -> None:
     ("text", "words"),
     [
         (TLS, "neither clientTrustStore nor tlsTrustStore is set, but TLS is on"),
-        (TLS + "clientTrustStore=/t\nclientTrustStoreType=JKS", "clientTrustStoreType=JKS: only PEM files are read"),
+        (TLS + "clientTrustStore=/t\nclientTrustStoreType=JKS", "bk.conf:3: clientTrustStoreType=JKS: only PEM files"),
+        (TLS + "clientTrustStore=/t\ntlsTrustStoreType=JKS", "bk.conf:3: tlsTrustStoreType=JKS: only PEM files"),
+        (TLS + "tlsTrustStore=/t\ntlsTrustStoreType=", "bk.conf:3: tlsTrustStoreType=: only PEM files"),
+        (
+            TLS + FILES + "clientTrustStore=/t\ntlsClientAuthentication=true\ntlsKeyStoreType=JKS",
+            "bk.conf:6: tlsKeyStoreType=JKS: only PEM files",
+        ),
         (TLS + "clientTrustStore=/t\ntlsClientAuthentication=true\ntlsCertificatePath=/c", "set clientKeyStore"),
         (TLS + "clientTrustStore=/t\ntlsClientAuthentication=true\nclientKeyStore=/k", "set tlsCertificatePath"),
         ("clientAuthProviderFactoryClass=password-file\npasswordOverClearText=true", "set clientPasswordFile"),
