@@ -28,6 +28,7 @@ FAULT_KINDS = (
     "failed before",
     "reply lost",
     "outcome open",
+    "too many requests",
 )
 
 

@@ -15,6 +15,7 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,7 @@ from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, JournalFull
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.store import MetadataSettings
@@ -55,6 +56,10 @@ JOURNAL_SETTINGS = JournalSettings(
     pending_bytes_max=256 * 1024,
     recycle=True,
 )
+BUSY_SHARE = 0.3
+BUSY_PENDING_BYTES_MAX = 3000
+"""Of some bookies: what a few adds of a ledger fill, so that they refuse the next (TOO_MANY_REQUESTS)."""
+
 STORAGE_SETTINGS = StorageSettings(
     memtable_bytes_max=6 * 1024,
     index_cache_bytes_max=256 * 1024,
@@ -184,6 +189,20 @@ _CHANGED_SETTINGS = (
 )  # fmt: skip
 
 
+class _BusyJournal(Journal):
+    """Counts what it refuses."""
+
+    faults: Counter[str]
+
+    def append(self, *args: Any, **options: Any) -> None:
+        """See Journal."""
+        try:
+            super().append(*args, **options)
+        except JournalFull:
+            self.faults["too many requests"] += 1
+            raise
+
+
 class SimulatedBookie:
     """One bookie: its disk outlives its processes."""
 
@@ -203,6 +222,9 @@ class SimulatedBookie:
         self._storage: LedgerStorage | None = None
         self._starts = 0
         self._disk_delay_max_s = self.rng.choice((0.001, 0.005, 0.03))
+        self._journal_settings = JOURNAL_SETTINGS
+        if world.derive(f"busy/{name}").random() < BUSY_SHARE:
+            self._journal_settings = replace(JOURNAL_SETTINGS, pending_bytes_max=BUSY_PENDING_BYTES_MAX)
 
     @property
     def running(self) -> bool:
@@ -249,7 +271,8 @@ class SimulatedBookie:
         ends = startup.recover(fs, storage, self.journal_dirs, LEDGER_DIRS)
         journals = []
         for directory, end in zip(self.journal_dirs, ends, strict=True):
-            journal = Journal(fs, current(directory), worker("journal"), clock, JOURNAL_SETTINGS)
+            journal = _BusyJournal(fs, current(directory), worker("journal"), clock, self._journal_settings)
+            journal.faults = world.faults
             journal.on_failed = lambda error: self._fail(process, error)
             await journal.start(end)
             journals.append(journal)
