@@ -48,11 +48,11 @@ bench: venv-demo  ## measure a cluster of its own; prints figures, settings and 
 	$(BIN)/bookkeeper perf bench $(ARGS)
 
 bench-apache: venv-dev  ## against genuine Apache, in alternation (CELLS= REPS= SECONDS= ID= resumes; ARGS=)
-	$(BIN)/python -m tests.benchmarks.apache.main run $(if $(CELLS),--cells '$(CELLS)') $(if $(REPS),--reps $(REPS)) \
-	  $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ID),--id '$(ID)') $(ARGS)
+	$(BIN)/python -m tests.benchmarks.apache.main run $(if $(CELLS),--cells '$(CELLS)') $(if $(REPS),--reps '$(REPS)') \
+	  $(if $(SECONDS),--seconds '$(SECONDS)') $(if $(ID),--id '$(ID)') $(ARGS)
 
 bench-apache-report: venv-dev  ## the tables of such a run again (ID=, the newest when absent)
-	$(BIN)/python -m tests.benchmarks.apache.main report $(ID)
+	$(BIN)/python -m tests.benchmarks.apache.main report $(if $(ID),'$(ID)')
 
 proto: venv-dev  ## regenerate the *_pb2.py modules
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)

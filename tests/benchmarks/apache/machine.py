@@ -7,6 +7,7 @@ import platform
 import subprocess
 from pathlib import Path
 
+from bookkeeper.cli.output import counted
 from bookkeeper.cli.perf.calibrate import interpreter_build
 from tests.benchmarks.apache.plan import BATCH_REPLICATION, REPLICATION, Plan
 from tests.benchmarks.apache.processes import DISK_SETTINGS, JVM_OPTIONS, ROOT, Genuine, mount_of
@@ -35,7 +36,8 @@ def settings(plan: Plan) -> dict[str, str]:
     disk = " ".join(f"{key}={value}" for key, value in DISK_SETTINGS.items())
     return {
         "both": f"{quorums} (batch reads: {batch}), CRC32C, three bookies, fsync before every answer, "
-        f"{plan.seconds:g} s a measurement of which the first quarter is thrown away, {plan.repetitions} repetitions",
+        f"{plan.seconds:g} s a measurement of which the first quarter is thrown away, "
+        f"{counted(plan.repetitions, 'repetition')}",
         "bookies": f"defaults of each, but {disk}; 'tuned' also journalFlushWhenQueueEmpty=true",
         "Apache": f"4.18.0, SortedLedgerStorage (its default); every JVM, the client's too: {' '.join(JVM_OPTIONS)}",
         "Apache's client": "asyncAddEntry with a callback an entry, refilled from the callback; readAsync, "

@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import math
 import os
+import re
 import shutil
-import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from bookkeeper.cli.output import EXIT_INTERRUPTED, counted
+from bookkeeper.cli.supervise import stopping_on_signals
 from tests.benchmarks.apache.machine import IN_MEMORY, code_id, machine_facts, settings
 from tests.benchmarks.apache.plan import (
     NothingChosen,
@@ -41,13 +45,16 @@ DEFAULT_REPETITIONS = 5
 DEFAULT_SECONDS = 4.0
 DEFAULT_MINUTES = 120.0
 
+RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+"""A run's id names a file and a directory in CACHE, never one elsewhere and never a hidden one."""
+
 
 class Refused(Exception):
     """It cannot run so; the message says why."""
 
 
 def main(arguments: list[str]) -> int:
-    """0: done; 1: refused, or rounds are left."""
+    """0: done; 1: refused, or rounds are left; 2: usage; 130: interrupted."""
     options = _parser().parse_args(arguments)
     try:
         if options.command == "report":
@@ -57,6 +64,8 @@ def main(arguments: list[str]) -> int:
     except (Refused, NothingChosen, NoApache, DiskTooFull) as error:
         print(f"bench-apache: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # before anything was started
+        return EXIT_INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,22 +76,39 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--cells", default="", help="comma-separated globs: write:128x1000:v2,read:*,start:*")
         command.add_argument("--reps", type=_positive(int), help=f"repetitions ({DEFAULT_REPETITIONS})")
         command.add_argument("--seconds", type=_positive(float), help=f"of a measurement ({DEFAULT_SECONDS:g})")
-        command.add_argument("--id", default="", help="of the run; one that exists is resumed")
+        command.add_argument("--id", type=_run_id, default="", help="of the run; one that exists is resumed")
         command.add_argument("--directory", type=Path, help="where both write (.cache/bench-apache of the checkout)")
         command.add_argument("--minutes", type=_positive(float), default=DEFAULT_MINUTES, help="stop after these")
     report = commands.add_parser("report", help="the tables again")
-    report.add_argument("name", nargs="?", default="", help="id of a run or a file; the newest run when absent")
+    report.add_argument(
+        "name", nargs="?", type=_name, default="", help="id of a run or a file; the newest run when absent"
+    )
     return parser
 
 
 def _positive(kind: type[int] | type[float]) -> type[int] | type[float]:
     def parse(text: str) -> float:
-        value = kind(text)
-        if value <= 0:
-            raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        try:
+            value = kind(text)
+        except ValueError:
+            value = 0
+        if not (value > 0 and math.isfinite(value)):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {'whole ' * (kind is int)}number above 0")
         return value
 
     return parse  # type: ignore[return-value]  # argparse takes any callable
+
+
+def _run_id(text: str) -> str:
+    if text and not RUN_ID.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no id of a run: use letters, digits, '-', '_' and '.', not '.' first, 100 at most"
+        )
+    return text
+
+
+def _name(text: str) -> str:
+    return text if text.endswith(".jsonl") else _run_id(text)
 
 
 def _file_of(name: str) -> Path:
@@ -120,18 +146,19 @@ def _run(options: argparse.Namespace) -> int:
     plan = plan_of(options, records.all)
     rounds = _left(records, list(plan.all_rounds()))
     expected_s = seconds_of(plan, rounds)
-    _print_plan(plan, rounds, expected_s)
+    parent = (options.directory or CACHE).absolute()
+    usage = shutil.disk_usage(next(path for path in (parent, *parent.parents) if path.exists()))
+    needed = bytes_to_start(plan, rounds) + reserve_bytes(usage.total)
+    print(plan_text(plan, rounds, expected_s, needed), flush=True)
     if options.command == "plan":
         return 0
-    parent = options.directory or CACHE
     parent.mkdir(parents=True, exist_ok=True)
     device, kind = mount_of(parent)
     if kind in IN_MEMORY:
         raise Refused(f"{parent} is in memory ({kind}): give a --directory on a disk")
-    usage = shutil.disk_usage(parent)
-    needed = bytes_to_start(plan, rounds) + reserve_bytes(usage.total)
     if usage.free < needed:
         raise DiskTooFull(f"{parent} has {usage.free / 1e9:.0f} GB free and needs {needed / 1e9:.0f} GB")
+    print("looking for Apache's jars and a JDK; the first time, Maven fetches the jars", flush=True)
     genuine = find_genuine()
     facts = machine_facts(genuine, parent)
     recorded = {"cells": options.cells, "repetitions": plan.repetitions, "seconds": plan.seconds, "code": code_id()}
@@ -139,35 +166,52 @@ def _run(options: argparse.Namespace) -> int:
     print(f"{'; '.join(f'{key} {value}' for key, value in facts.items())}")
     space = f"{usage.free / 1e9:.0f} GB free, at least {needed / 1e9:.0f} needed"
     print(f"run {run_id}: {records.path}; both write to {device} ({kind}): {space}", flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    directory = Path(tempfile.mkdtemp(prefix=f"data-{os.getpid()}-", dir=parent)) / "run"
-    left = len(rounds)
-    try:
-        with Bench(plan, records, genuine, directory) as bench:
-            left = _measure_all(bench, records, rounds, expected_s, options.minutes * 60)
-    except KeyboardInterrupt:
-        print("\ninterrupted")
-    finally:
-        shutil.rmtree(directory.parent, ignore_errors=True)
+    interrupted = False
+    with stopping_on_signals(EXIT_INTERRUPTED):
+        directory = Path(tempfile.mkdtemp(prefix=f"data-{os.getpid()}-", dir=parent)) / "run"
+        try:
+            with Bench(plan, records, genuine, directory, progress()) as bench:
+                _measure_all(bench, records, rounds, expected_s, options.minutes * 60)
+        except SystemExit:  # the signal; from here on further ones are ignored, until all is cleared away
+            interrupted = True
+        finally:
+            shutil.rmtree(directory.parent, ignore_errors=True)
+    if interrupted:
+        print("\ninterrupted: everything is stopped, and the data removed")
     print(render(records.all), end="")
+    left = len(_left(records, rounds))
     if left:
-        print(f"\n{left} rounds are left; go on with: make bench-apache ID={run_id}")
-    return int(left > 0)
+        # Cells, repetitions and seconds are those of the run: its file has them.
+        directory_too = f" ARGS='--directory {options.directory}'" if options.directory else ""
+        left_text = counted(left, "round is", "rounds are")
+        print(f"\n{left_text} left; go on with: make bench-apache ID={run_id}{directory_too}")
+    return EXIT_INTERRUPTED if interrupted else int(left > 0)
 
 
-def _print_plan(plan: Plan, rounds: list[Round], expected_s: float) -> None:
-    measurements = sum(len(each.sides) for each in rounds)
-    print(
-        f"{len(plan.cells)} cells, {plan.repetitions} repetitions, {len(rounds)} rounds to do with {measurements} "
-        f"measurements; about {expected_s / 60:.0f} minutes on a quiet machine"
-    )
-    for cell in plan.cells:
-        print(f"  {cell.name}: {', '.join(side.name for side in cell.sides)}")
-    sys.stdout.flush()
+def plan_text(plan: Plan, rounds: list[Round], expected_s: float, needed_bytes: int) -> str:
+    """What would run, how long, and how much disk it needs."""
+    lines = [
+        f"{counted(len(plan.cells), 'cell')}, {counted(plan.repetitions, 'repetition')}, "
+        f"{counted(len(rounds), 'round')} to do with "
+        f"{counted(sum(len(each.sides) for each in rounds), 'measurement')}; "
+        f"about {_minutes(expected_s)} on a quiet machine, {needed_bytes / 1e9:.0f} GB of disk"
+    ]
+    lines += [f"  {cell.name}: {', '.join(side.name for side in cell.sides)}" for cell in plan.cells]
+    return "\n".join(lines)
 
 
-def _measure_all(bench: Bench, records: Records, rounds: list[Round], expected_s: float, limit_s: float) -> int:
-    """Do all rounds; how many are left when the time is up.
+def _minutes(seconds: float) -> str:
+    return counted(max(1, round(seconds / 60)), "minute")
+
+
+def progress() -> Callable[[str], None]:
+    """Tells what goes on before there are results, each line with the seconds since now."""
+    began = time.monotonic()
+    return lambda text: print(f"[{time.monotonic() - began:3.0f} s] {text}", flush=True)
+
+
+def _measure_all(bench: Bench, records: Records, rounds: list[Round], expected_s: float, limit_s: float) -> None:
+    """Do all rounds, or those before the time is up.
 
     What was disturbed is repeated after the other rounds of its size: the disturbance may be over by then.
     """
@@ -177,14 +221,13 @@ def _measure_all(bench: Bench, records: Records, rounds: list[Round], expected_s
         while waiting:
             for each in waiting:
                 if time.monotonic() - began > limit_s:
-                    return len(_left(records, rounds))
+                    return
                 lines = bench.do(each)
                 minutes = (time.monotonic() - began) / 60
                 done = len(rounds) - len(_left(records, rounds))
                 clock = f"{minutes:.1f} of about {expected_s / 60:.0f} min"
                 print(f"[{done}/{len(rounds)} done, {clock}] {_outcome(lines)}", flush=True)
             waiting = _left(records, waiting)
-    return 0
 
 
 def _left(records: Records, rounds: list[Round]) -> list[Round]:

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -43,6 +44,7 @@ from tests.benchmarks.apache.records import Record, Records, next_attempt
 
 WRITE_BACK_TIMEOUT_S = 60.0
 CORES = os.cpu_count() or 1
+WHOSE = {"ours": "our", "apache": "Apache's", "tuned": "Apache's tuned"}
 
 
 class DiskTooFull(Exception):
@@ -50,9 +52,15 @@ class DiskTooFull(Exception):
 
 
 class Bench:
-    """Everything that runs. `directory` must be empty, and is removed at the end."""
+    """Everything that runs. `directory` must be empty, and is removed at the end.
 
-    def __init__(self, plan: Plan, records: Records, genuine: Genuine, directory: Path) -> None:
+    say: is told of what takes seconds, as it begins.
+    """
+
+    def __init__(
+        self, plan: Plan, records: Records, genuine: Genuine, directory: Path, say: Callable[[str], None]
+    ) -> None:
+        self._say = say
         self._plan, self._records, self._genuine, self._directory = plan, records, genuine, directory
         self._zookeeper = EmbeddedZooKeeper(data_dir=directory / "zookeeper")
         self._stack = contextlib.ExitStack()
@@ -69,6 +77,7 @@ class Bench:
         self._stack.callback(shutil.rmtree, self._directory, ignore_errors=True)
         try:
             self._disk_stat = disk_stat_of(self._directory)
+            self._say("starting ZooKeeper")
             self._zookeeper.start()
             self._stack.callback(self._zookeeper.kill)
             self._stack.callback(self._close_clusters)
@@ -189,10 +198,12 @@ class Bench:
     def _begin_stint(self) -> None:
         self._stint += 1
         for kind in self._plan.clusters:
+            self._say(f"starting {WHOSE[kind]} bookies")
             cluster = Cluster(kind, self._stint, self._genuine, self._directory, self._zookeeper.address)
             self._clusters[kind] = self._stint_stack.enter_context(cluster)
         for kind in ("ours", "apache"):
             if kind not in self._drivers:
+                self._say(f"starting {WHOSE[kind]} client")
                 driver = Driver(kind, self._genuine, self._log_path(f"driver-{kind}"))
                 self._drivers[kind] = self._stack.enter_context(driver)
         self._records.add({"kind": "memory", "moment": "idle", "stint": self._stint, **self._memory()})
@@ -221,10 +232,16 @@ class Bench:
             cluster, driver = self._clusters[kind], self._drivers["ours" if kind == "ours" else "apache"]
             for replication in sorted({cell.replication for cell in chosen}):
                 count = READ_ENTRIES[size]
+                self._say(f"writing {count:,} entries of {size} B that are read, {WHOSE[kind]} bookies")
                 answer = driver.ask("fill", cluster.uri, 2, *replication, size, count, seconds=60)
                 self._read_ledgers[kind, size, replication] = answer["ledger"]
                 cluster.entries += count
-        for warm_up in self._plan.warm_ups(size):
+        warm_ups = self._plan.warm_ups(size)
+        left_s = sum(warm_up.seconds for warm_up in warm_ups)
+        for warm_up in warm_ups:
+            name, seconds = f"{warm_up.side.name} with {warm_up.cell.name}", f"{warm_up.seconds:g} s"
+            self._say(f"warming up {name}, {seconds}; about {left_s:.0f} s until measurements begin")
+            left_s -= warm_up.seconds
             cluster, driver = self._clusters[warm_up.side.cluster], self._drivers[warm_up.side.client]
             ledger_id = self._read_ledgers.get((warm_up.side.cluster, size, warm_up.cell.replication))
             words = command_words(warm_up.cell, cluster.uri, warm_up.seconds, ledger_id)
