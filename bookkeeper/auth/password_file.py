@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +56,12 @@ class UserFile:
         self._nobody = hash_password(b"nobody", n=COST_N)
         self._signature = self._stat()
         self._users = self._load()
+        if stat.S_IMODE(self._path.stat().st_mode) & stat.S_IROTH:
+            log.warn(
+                "bookiePasswordFile={path} may be read by everybody on this machine, who can then try passwords "
+                "against it at leisure: chmod o-r {path}",
+                path=self._path,
+            )
 
     def check(self, user: str, password: bytes) -> bool:
         """True for the right password. A user that does not exist takes as long as one with another password."""

@@ -1,11 +1,13 @@
 """Lines of the file that `bookiePasswordFile` names: who may connect to a bookie, and with which password.
 
 The password is asked for twice, or read from standard input if that is no terminal. Only a salted, slow hash of it is
-printed.
+printed. Set `umask 077` first: such files are for their owner alone.
 
 examples:
-  bookkeeper auth line alice >> users
-  pwgen 20 1 | tee alice.password | bookkeeper auth line alice >> users
+  bookkeeper auth line alice >> users                           asks for the password
+
+  echo "bob:$(openssl rand -hex 16)" > bob                      bob's clientPasswordFile
+  cut -d : -f 2- bob | bookkeeper auth line bob >> users        ... and his line of the bookie's
 """
 
 from __future__ import annotations

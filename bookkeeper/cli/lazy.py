@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 
 _PRIVATE_NAME = re.compile(r"invalid _\w+ value")
+_WORDS = {"int": "not a whole number", "float": "not a number"}
 
 
 class LazyParser(argparse.ArgumentParser):
@@ -48,7 +49,9 @@ class LazyParser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        """Print usage and message, and exit with 2. A function's name that argparse puts into it is left out."""
+        """Print usage and message, and exit with 2. Names of Python in it become words."""
+        for name, words in _WORDS.items():
+            message = message.replace(f"invalid {name} value: ", f"{words}: ")
         super().error(_PRIVATE_NAME.sub("invalid value", message))
 
     def _unknown(self, words: Sequence[str]) -> str:

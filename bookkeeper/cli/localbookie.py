@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bookkeeper.cli.connection import DEFAULT_URI, parse_settings
-from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.lazy import add_verbose, at_least
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
 from bookkeeper.cli.supervise import Child, stopping_on_signals, wait_for_signal
 from bookkeeper.cli.zookeeper import PORT_MAX, port_number, require_free
@@ -31,7 +31,7 @@ TEMPORARY = "temporary, removed at the end unless a process failed"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `bookkeeper localbookie`."""
-    parser.add_argument("count", type=_positive, metavar="N", help="number of bookies")
+    parser.add_argument("count", type=at_least(1), metavar="N", help="number of bookies")
     add_cluster_arguments(parser, directory=None, default=TEMPORARY)
 
 
@@ -47,13 +47,6 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, *, directory: Path | 
                         help="first bookie's; 0 picks free ones (default: %(default)s)")  # fmt: skip
     parser.add_argument("-o", "-D", dest="settings", action="append", default=[], metavar="KEY=VALUE",
                         help="bookie setting, repeatable")  # fmt: skip
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} bookies: need at least 1")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:

@@ -534,7 +534,8 @@ class ClientSettings(SecuritySettings):
                 if not value:
                     yield (
                         (*names, "tlsClientAuthentication"),
-                        f"tlsClientAuthentication=true needs a certificate and its private key: set {names[0]}",
+                        "tlsClientAuthentication=true needs a certificate and its private key: set "
+                        + " or ".join(names),
                     )
         yield from self.provider_faults(
             "clientAuthProviderFactoryClass", self.auth_provider, "clientPasswordFile", self.auth_password_file

@@ -284,7 +284,7 @@ def test_a_taken_port_is_named(services: list[Service], tmp_path: Path) -> None:
     ("words", "told"),
     [
         (["localbookie"], "N"),
-        (["localbookie", "0"], "need at least 1"),
+        (["localbookie", "0"], "0 is not a whole number from 1 on"),
         (["localbookie", "2", "-o", "nonsense"], "setting 'nonsense': write it as KEY=VALUE"),
         (
             ["localbookie", "2", "-o", "journalMaxSizeMb=5"],

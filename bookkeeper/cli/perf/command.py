@@ -23,7 +23,7 @@ import dataclasses
 import itertools
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ from bookkeeper.cli.connection import (
     parse_settings,
 )
 from bookkeeper.cli.creation import ENSEMBLE, QUORUM, quorums_of
-from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.lazy import add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
 from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed, counted, note, print_json
 from bookkeeper.cli.perf.calibrate import calibrate
@@ -63,11 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_connection_arguments(single)
         _add_cell(single)
         _add_workload(single)
-    write.add_argument("-entrysize", type=_at_least(0), default=128, metavar="BYTES",
+    write.add_argument("-entrysize", type=at_least(0), default=128, metavar="BYTES",
                        help="payload (default: %(default)s)")  # fmt: skip
     _add_new_ledgers(write)
     read.add_argument(
-        "-ledger", type=_at_least(0), action="append", required=True, metavar="ID",
+        "-ledger", type=at_least(0), action="append", required=True, metavar="ID",
         help="ledger to read, repeatable, required",
     )  # fmt: skip
     bench = actions.add_parser(
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="in flight per client process (default: 1,100,1000,5000)")  # fmt: skip
     bench.add_argument("--versions", type=_versions, default=[2, 3], metavar="V,...",
                        help="protocol versions (default: 2,3)")  # fmt: skip
-    bench.add_argument("--bookies", type=_at_least(1), default=3, metavar="N", help="(default: %(default)s)")
+    bench.add_argument("--bookies", type=at_least(1), default=3, metavar="N", help="(default: %(default)s)")
     bench.add_argument("--directory", type=Path, metavar="DIR",
                        help="for the data; its disk is what is measured (default: temporary)")  # fmt: skip
     bench.add_argument("--no-reads", action="store_true", help="writes only")
@@ -94,10 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _numbers(text: str) -> list[int]:
-    numbers = [int(word) for word in text.split(",")]
-    if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: each must be at least 1")
-    return numbers
+    return [at_least(1)(word) for word in text.split(",")]
 
 
 def _versions(text: str) -> list[int]:
@@ -113,15 +110,6 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _at_least(minimum: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if (value := int(text)) < minimum:
-            raise argparse.ArgumentTypeError(f"{text}: at least {minimum}")
-        return value
-
-    return number
-
-
 def _duration(text: str) -> float:
     with contextlib.suppress(ValueError):
         if 0 < (seconds := float(text)) < math.inf:
@@ -132,7 +120,7 @@ def _duration(text: str) -> float:
 def _add_cell(parser: argparse.ArgumentParser) -> None:
     """What is one cell of the table; `bench` goes through many."""
     group = parser.add_argument_group("cell")
-    group.add_argument("-throttle", "--outstanding", type=_at_least(1), default=1000, metavar="N", dest="outstanding",
+    group.add_argument("-throttle", "--outstanding", type=at_least(1), default=1000, metavar="N", dest="outstanding",
                        help="in flight per client process (default: %(default)s)")  # fmt: skip
     group.add_argument("-useV2", type=_boolean, default=True, metavar="BOOL", help="protocol v2 (default: true)")
     group.add_argument("--calibrate-on", type=Path, metavar="DIR",
@@ -142,15 +130,15 @@ def _add_cell(parser: argparse.ArgumentParser) -> None:
 def _add_new_ledgers(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("ledgers that are written")
     group.add_argument(
-        "-ensemble", type=_at_least(1), default=ENSEMBLE, metavar="E", help="bookies (default: %(default)s)"
+        "-ensemble", type=at_least(1), default=ENSEMBLE, metavar="E", help="bookies (default: %(default)s)"
     )
-    group.add_argument("-quorum", type=_at_least(1), metavar="QW",
+    group.add_argument("-quorum", type=at_least(1), metavar="QW",
                        help=f"copies (default: {QUORUM}, or fewer if -ensemble is smaller)")  # fmt: skip
-    group.add_argument("-ackQuorum", type=_at_least(1), metavar="QA",
+    group.add_argument("-ackQuorum", type=at_least(1), metavar="QA",
                        help=f"copies to wait for (default: {QUORUM}, or fewer if -quorum is smaller)")  # fmt: skip
-    group.add_argument("-ledgers", type=_at_least(1), default=1, metavar="N",
+    group.add_argument("-ledgers", type=at_least(1), default=1, metavar="N",
                        help="that each client process writes in turn (default: %(default)s)")  # fmt: skip
-    group.add_argument("-warmupMessages", type=_at_least(0), default=1000, metavar="N",
+    group.add_argument("-warmupMessages", type=at_least(0), default=1000, metavar="N",
                        help="entries before the time runs, at least one a ledger (default: %(default)s)")  # fmt: skip
     group.add_argument("--digest", choices=DIGESTS, default="crc32c", help="checksum (default: %(default)s)")
 
@@ -160,7 +148,7 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-time", type=_duration, default=10.0, metavar="SECONDS",
                        help="a cell; the first quarter is not counted (default: %(default)g)")  # fmt: skip
     group.add_argument("-password", metavar="TEXT", help="the ledgers' (default: the setting passwd, else none)")
-    group.add_argument("--clients", type=_at_least(1), default=1, metavar="N",
+    group.add_argument("--clients", type=at_least(1), default=1, metavar="N",
                        help="client processes (default: %(default)s)")  # fmt: skip
     group.add_argument("--json", action="store_true", help="JSON instead of a table")
 

@@ -109,8 +109,8 @@ HEADER = (
 )  # fmt: skip
 
 
+BATCHES = "batches: part of the entries that came many in one answer (v2, E = Qw, batchReadEnabled)"
 EXPLANATION = """\
-batches: part of the entries that came many in one answer (v2, E = Qw, batchReadEnabled)
 bytes: payload of an entry on average   window: entries in flight   v: protocol version   times in ms
 cpu us/op, bookies: CPU microseconds per entry, of clients and of bookies   per sync: copies that one sync covers
 writes/op, bookie w/op: socket writes per entry   -: not known here
@@ -120,6 +120,8 @@ x echo: copies/s divided by the echo frames/s above   p50/sync: p50 divided by t
 def print_cells(cells: Sequence[Cell]) -> None:
     """A table, a row a cell, and what its columns mean."""
     print_table(HEADER, [_row(cell) for cell in cells])
+    if any("batches" in cell.what for cell in cells):
+        print(BATCHES)
     print(EXPLANATION)
 
 

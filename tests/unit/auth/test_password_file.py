@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.logger import LogLevel, capturedLogs
 
 from bookkeeper.auth import password_file, selection
 from bookkeeper.auth.password_file import BookiePasswords, ClientPassword, UserFile
@@ -89,6 +90,19 @@ def test_both_sides_do_when_they_are_told_to(users: Path, tmp_path: Path) -> Non
     payload = client(tmp_path, "alice:secret", over_clear_text=True).converse(CLEAR).first()
     answer = verdict(bookie(users, over_clear_text=True).converse(CLEAR).respond(payload))
     assert answer == Answer(b"", True, "alice")
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o644, 1), (0o604, 1), (0o640, 0), (0o600, 0)])
+def test_a_file_that_everybody_may_read_is_warned_of_once(users: Path, mode: int, told: int) -> None:
+    users.chmod(mode)
+    with capturedLogs() as events:
+        file = UserFile(str(users))
+        users.write_text(line("alice", "other"))
+        assert file.check("alice", b"other")
+    warnings = [event["log_format"].format(**event) for event in events if event["log_level"] is LogLevel.warn]
+    assert len(warnings) == told
+    assert all(f"bookiePasswordFile={users} may be read" in said for said in warnings)
+    assert all(said.endswith(f": chmod o-r {users}") for said in warnings)
 
 
 def test_a_changed_file_counts_from_then_on(users: Path) -> None:

@@ -154,6 +154,26 @@ def test_a_message_does_not_name_a_function_of_ours(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.endswith("error: argument count: invalid value: 'x'\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["localbookie", "x"], "argument N: 'x' is not a whole number from 1 on"),
+        (["localbookie", "0"], "argument N: 0 is not a whole number from 1 on"),
+        (["perf", "write", "-entrysize", "x"], "argument -entrysize: 'x' is not a whole number from 0 on"),
+        (["perf", "bench", "--sizes", "128,x"], "argument --sizes: 'x' is not a whole number from 1 on"),
+        (["perf", "bench", "--versions", "2,x"], "argument --versions: 'x' is not a whole number from 1 on"),
+        (["shell", "simpletest", "-e", "x"], "argument -e/-ensemble/--ensemble: not a whole number: 'x'"),
+        (["shell", "bookiesanity", "-t", "x"], "argument -t/-timeout/--timeout: not a number: 'x'"),
+    ],
+    ids=" ".join,
+)
+def test_a_value_that_is_no_number_is_told_with_what_is_wanted(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == EXIT_USAGE
+    assert capsys.readouterr().err.endswith(f"error: {says}\n")
+
+
 def test_another_packages_command_is_found_by_its_entry_point(
     command: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:

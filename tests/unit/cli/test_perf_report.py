@@ -95,6 +95,11 @@ def test_the_table_has_a_row_a_cell_and_dashes_for_the_unknown(capsys: pytest.Ca
     assert all(f"{name}:" in explained for name in ("v", "x echo", "p50/sync", "per sync", "bookie w/op"))
 
 
+def test_nothing_is_explained_that_the_table_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    print_cells([cell_of(), cell_of(job=READ)])
+    assert "batches" not in capsys.readouterr().out
+
+
 def test_a_read_is_reported_by_what_was_read(capsys: pytest.CaptureFixture[str]) -> None:
     other = Replication(2, 2, 1, "MAC")
     read = cell_of(job=READ, entry_size=41.6, replications=(other, REPLICATION))
@@ -190,6 +195,7 @@ def test_what_was_read_in_batches_is_said(capsys: pytest.CaptureFixture[str]) ->
     batched, mixed, plain = (cell_of(job=READ, batched_operations=count) for count in (200_000, 50_000, 0))
     print_cells([batched, mixed, plain])
     _, *rows = capsys.readouterr().out.splitlines()
+    assert sum(row.startswith("batches: ") for row in rows) == 1
     assert rows[0].startswith("read, batches 100% ")
     assert rows[1].startswith("read, batches 25% ")
     assert rows[2].startswith("read ")

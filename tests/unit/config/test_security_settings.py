@@ -90,7 +90,10 @@ def test_a_bookie_is_told_what_to_set(text: str, words: str) -> None:
             TLS + FILES + "clientTrustStore=/t\ntlsClientAuthentication=true\ntlsKeyStoreType=JKS",
             "bk.conf:6: tlsKeyStoreType=JKS: only PEM files",
         ),
-        (TLS + "clientTrustStore=/t\ntlsClientAuthentication=true\ntlsCertificatePath=/c", "set clientKeyStore"),
+        (
+            TLS + "clientTrustStore=/t\ntlsClientAuthentication=true\ntlsCertificatePath=/c",
+            "set clientKeyStore or tlsKeyStore",
+        ),
         (TLS + "clientTrustStore=/t\ntlsClientAuthentication=true\nclientKeyStore=/k", "set tlsCertificatePath"),
         ("clientAuthProviderFactoryClass=password-file\npasswordOverClearText=true", "set clientPasswordFile"),
         ("clientAuthProviderFactoryClass=org.example.Mine", "Java classes do not run"),
