@@ -53,6 +53,9 @@ BATCH_ENTRIES_MAX = 10_000
 BATCH_COUNT_SLACK = 4
 """How many times as many entries as fit on average one `read_batch` asks for: some are smaller than the mean."""
 
+_ANSWER_BYTES, _ANSWER_ENTRY_BYTES = 36, 4
+"""Of the answer to a batch read: once, and for each entry beside its body. Source: Apache BatchedReadEntryProcessor."""
+
 READ_AT_ONCE_MAX = 1000
 """Entries of one `read` or `read_unconfirmed` asked for at once; a longer range is read in parts."""
 
@@ -161,9 +164,11 @@ class ReadHandle:
     def read_batch(self, first_entry_id: int, count_max: int = 0, size_max: int = 0) -> Deferred[list[Entry]]:
         """Entries from `first` on, as many as come in one go: at least one, and perhaps fewer than asked for.
 
-        count_max, size_max: bounds of their number and of their bytes; 0 for as many as fit a frame. The first entry
-        comes whatever its size. Where the ledger or its bookies do not allow batch reads the entries are read one by
-        one, within the same bounds. Fails as `read` does.
+        count_max, size_max: bounds of their number and of their bytes; 0 for as many as fit a frame. The bytes are
+        those of an answer with all of them, in which an entry takes 36 bytes (its ids, LAC, length and size) and its
+        digest besides its payload, and the whole 36 more. The first entry comes whatever its size. Where the protocol
+        version, the ledger or its bookies do not allow batch reads the entries are read one by one, within the same
+        bounds. Fails as `read` does.
         """
         try:
             self._check_range(first_entry_id, first_entry_id)
@@ -184,7 +189,8 @@ class ReadHandle:
                 break
         batches = useful(self._context, self.metadata, last + 1 - first_entry_id)
         mean = self.mean_entry_size
-        fitting = None if mean is None else max(1, int(size_max / max(1.0, mean)))
+        overhead = self._digest.overhead + _ANSWER_ENTRY_BYTES
+        fitting = None if mean is None else max(1, int(size_max / (mean + overhead)))
         if not batches:
             count = FIRST_BATCH if fitting is None else min(READ_AT_ONCE_MAX, fitting)
             last = min(last, first_entry_id + count - 1)
@@ -194,7 +200,7 @@ class ReadHandle:
         reading = RangeReading(
             self._context, self._view, self._digest, first_entry_id, last, partial=batches, size_max=size_max
         )
-        return reading.start().addCallback(_within, size_max)
+        return reading.start().addCallback(_within, size_max, overhead)
 
     def read_last(self) -> Deferred[Entry]:
         """The last entry confirmed. Fails with NoSuchEntry when the ledger is empty."""
@@ -423,11 +429,14 @@ class ReadHandle:
         await self.close()
 
 
-def _within(entries: list[Entry], size_max: int) -> list[Entry]:
-    """As many of the entries as have `size_max` bytes together; the first in any case."""
-    size = 0
+def _within(entries: list[Entry], size_max: int, overhead: int) -> list[Entry]:
+    """As many of the entries as a bookie sends in a batch of `size_max` bytes; the first in any case.
+
+    overhead: bytes of an entry in the answer beside its payload.
+    """
+    size = _ANSWER_BYTES
     for count, entry in enumerate(entries):
-        size += len(entry.payload)
+        size += overhead + len(entry.payload)
         if size > size_max and count:
             return entries[:count]
     return entries

@@ -415,3 +415,18 @@ def test_read_batch_arguments() -> None:
             stored.cluster.wait(stored.handle.read_batch(*arguments))
     with pytest.raises(ReadBeyondEnd):
         stored.cluster.wait(stored.handle.read_batch(3, 1, 1))
+
+
+@pytest.mark.parametrize("size_max", [0, 1, 60, 36 + 57, 36 + 2 * 57 - 1, 36 + 2 * 57, 1000])
+def test_a_bound_of_bytes_means_the_same_in_either_protocol_version(size_max: int) -> None:
+    """An entry: 32 bytes of ids, LAC and length, 4 of digest, 17 of payload, 4 of size; the answer: 36 more."""
+    counts = {}
+    for use_v2 in (True, False):
+        cluster = FakeCluster(3)
+        ledger = cluster.wait(cluster.client(settings()).create(ensemble=3, write_quorum=3, ack_quorum=3))
+        cluster.wait(ledger.append_many([b"17 bytes, exactly"] * 40))
+        cluster.wait(ledger.close())
+        handle = cluster.wait(cluster.client(settings(use_v2=use_v2)).open(ledger.ledger_id))
+        counts[use_v2] = len(cluster.wait(handle.read_batch(0, 0, size_max)))
+    fitting = 40 if not size_max else min(40, max(1, (size_max - 36) // 57))
+    assert counts == {True: fitting, False: fitting}
