@@ -20,17 +20,19 @@
     tls, auth               certificates and the layer over a connection; authentication providers
     embedded, cli           a ZooKeeper and bookies as child processes; the `bookkeeper` command
 
-Public names: `BookKeeper` (asyncio), `bookkeeper.blocking.connect`, `bookkeeper.client.client.LedgerClient`, and the
-modules `bookkeeper.model` and `bookkeeper.errors`. `BookKeeper` is looked up at first use, so that a bookie does
-not load the client; importing this package never imports a reactor.
+Public names: `BookKeeper` (asyncio), `bookkeeper.blocking.connect`, `bookkeeper.client.client.LedgerClient`;
+`ClientSettings` for any of them, and `load_client`, which reads them from a file and the environment; the modules
+`bookkeeper.model` and `bookkeeper.errors`. Names are looked up at first use, so that a bookie does not load the client;
+importing this package never imports a reactor.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bookkeeper.client.aio import BookKeeper
+    from bookkeeper.config import ClientSettings, load_client
 
-__all__ = ["BookKeeper"]
+__all__ = ["BookKeeper", "ClientSettings", "load_client"]
 
 
 def __getattr__(name: str) -> object:
@@ -38,6 +40,10 @@ def __getattr__(name: str) -> object:
         from bookkeeper.client.aio import BookKeeper
 
         return BookKeeper
+    if name in {"ClientSettings", "load_client"}:
+        from bookkeeper import config
+
+        return getattr(config, name)
     if name == "blocking":
         import importlib
 

@@ -56,6 +56,8 @@ class BookKeeper:
         """Connect to the cluster at a metadataServiceUri, for example zk+hierarchical://zk1:2181;zk2:2181/ledgers.
         A ';' stands between servers (in a shell it needs quotes); only the key zkServers has commas.
 
+        settings: the defaults if None; `bookkeeper.load_client` reads them from a file and the environment, which are
+        not looked at here.
         Fails with ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
         """
         loop = asyncio.get_running_loop()
@@ -172,7 +174,10 @@ class BookKeeper:
         return await _future(self._client.bookie_info(bookie_id))
 
     async def list_entries(self, ledger_id: int, bookie_id: str) -> list[range]:
-        """Which entries of a ledger one bookie holds: ascending, disjoint ranges."""
+        """Which entries of a ledger one bookie holds: ascending, disjoint ranges; see `LedgerClient.list_entries`.
+
+        Fails with NoSuchLedgerOnBookie where it holds nothing of the ledger.
+        """
         return await _future(self._client.list_entries(ledger_id, bookie_id))
 
     async def close(self) -> None:

@@ -53,6 +53,8 @@ def connect(uri: str, settings: ClientSettings | None = None) -> BlockingBookKee
     """Connect to the cluster at a metadataServiceUri, for example zk+hierarchical://zk1:2181;zk2:2181/ledgers.
     A ';' stands between servers (in a shell it needs quotes); only the key zkServers has commas.
 
+    settings: the defaults if None; `bookkeeper.load_client` reads them from a file and the environment, which are
+    not looked at here.
     Raises ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
     """
     crossing = ReactorThread()
@@ -181,7 +183,10 @@ class BlockingBookKeeper:
         return self._crossing.run(lambda: self._client.bookie_info(bookie_id))
 
     def list_entries(self, ledger_id: int, bookie_id: str) -> list[range]:
-        """Which entries of a ledger one bookie holds: ascending, disjoint ranges."""
+        """Which entries of a ledger one bookie holds: ascending, disjoint ranges; see `LedgerClient.list_entries`.
+
+        Raises NoSuchLedgerOnBookie where it holds nothing of the ledger.
+        """
         return self._crossing.run(lambda: self._client.list_entries(ledger_id, bookie_id))
 
     def close(self) -> None:

@@ -348,9 +348,8 @@ class LedgerClient:
     def list_entries(self, ledger_id: int, bookie_id: str) -> Deferred[list[range]]:
         """Which entries of a ledger one bookie holds: ascending, disjoint ranges.
 
-        Fails with NoSuchLedgerOnBookie where it holds nothing of the ledger (none of its entries need be on each
-        bookie), NotSupportedByBookie where it is older than 4.10, UnauthorizedAccess where it wants TLS or credentials,
-        BookieUnavailable.
+        Fails with NoSuchLedgerOnBookie where it holds nothing of the ledger, NotSupportedByBookie where it
+        is older than 4.10, UnauthorizedAccess where it wants TLS or credentials, BookieUnavailable.
         """
         return Deferred.fromCoroutine(ask_list_of_entries(self._context, ledger_id, BookieId(bookie_id)))
 
@@ -387,8 +386,9 @@ def connect(uri: str, reactor: Any, settings: ClientSettings | None = None) -> D
     """Connect to a cluster on a running Twisted reactor; `uri` is a metadataServiceUri.
 
     For example zk+hierarchical://zk1:2181;zk2:2181/ledgers. A ';' stands between servers (in a shell it needs quotes);
-    only the key zkServers has commas. Fails with ConfigurationError, MetadataUnavailable, NotInitialised,
-    LayoutMismatch.
+    only the key zkServers has commas. settings: the defaults if None; `bookkeeper.load_client` reads them from a file
+    and the environment, which are not looked at here. Fails with ConfigurationError, MetadataUnavailable,
+    NotInitialised, LayoutMismatch.
     """
     from bookkeeper.client.connecting import connect_to
 

@@ -129,11 +129,16 @@ def load_server(
 
 
 def load_client(
-    conf: Path | ConfText | None = None,
+    conf: str | Path | ConfText | None = None,
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Loaded[ClientSettings]:
-    """Return a client's settings; otherwise as `load_server`. One file may serve both: each reads its own keys."""
+    """Return a client's settings, in `.settings`: of a file, below the environment, below `overrides` (by key).
+
+    conf: a path, or None for no file. One file may serve bookies and clients: each reads its own keys. Otherwise as
+    `load_server`.
+    """
+    conf = Path(conf) if isinstance(conf, str) else conf
     return _load(ClientSettings, conf, overrides or {}, os.environ if environ is None else environ, Use.INSPECT)
 
 

@@ -29,7 +29,8 @@ ANY = frozenset({"*"})
 
 # Area -> areas it may import. An area is the longest name of this table that a module's name begins with.
 DIRECTIONS: dict[str, frozenset[str]] = {
-    "bookkeeper": frozenset({"bookkeeper.client", "bookkeeper.model", "bookkeeper.errors"}),  # public names
+    # Its public names.
+    "bookkeeper": frozenset({"bookkeeper.client", "bookkeeper.config", "bookkeeper.model", "bookkeeper.errors"}),
     "bookkeeper.model": frozenset({"bookkeeper.errors"}),
     "bookkeeper.errors": frozenset({"bookkeeper.model"}),
     "bookkeeper.ports": _BASE,

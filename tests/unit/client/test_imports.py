@@ -38,3 +38,9 @@ def test_unknown_names_of_the_package_are_attribute_errors() -> None:
 
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         bookkeeper.nothing  # noqa: B018 - the access is the test
+
+
+def test_settings_are_public_names_and_load_no_client() -> None:
+    loaded = modules_after("from bookkeeper import ClientSettings, load_client; load_client(environ={})")
+    assert "bookkeeper.client.client" not in loaded
+    assert "twisted.internet.reactor" not in loaded

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,18 @@ def test_one_file_may_serve_bookie_and_client() -> None:
     assert load_server(conf, environ={}).settings.bookie_port == 4000
     client = load_client(conf, environ={}).settings
     assert (client.digest_type, client.use_v2) == (DigestType.MAC, False)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_program_names_its_file_as_it_likes_and_the_environment_precedes_it(
+    tmp_path: Path, kind: Callable[[Path], str | Path]
+) -> None:
+    path = tmp_path / "client.conf"
+    path.write_text("useV2WireProtocol=false\nreadTimeout=7\n")
+    settings = load_client(kind(path), environ={"BK_readTimeout": "9"}).settings
+    assert (settings.use_v2, settings.read_timeout_base_s) == (False, 9.0)
+    with pytest.raises(ConfigurationError, match=r"nowhere\.conf: cannot be read"):
+        load_client(kind(tmp_path / "nowhere.conf"), environ={})
 
 
 def test_ignored_keys_are_listed_with_the_reason() -> None:
