@@ -1,18 +1,24 @@
 # Everything a newcomer needs: `make demo` (a real cluster, real data) and `make test` (all suites).
-# Needs Python 3.11 or newer and make. PYTHON=... chooses the interpreter; PART=... picks a part of the demo.
+# Needs Python 3.11 or newer and make. PYTHON=... chooses the interpreter; PART=... picks a part of the demo;
+# ARGS=... goes to pytest (suites) or to the benchmark.
 
 PYTHON ?=
 SEEDS  ?= 5000
+# The seed of a campaign: SEED=7 SEEDS=1 runs one simulated cluster again.
+SEED   ?= random
+PYTEST  = $(if $(ARGS),-- $(ARGS))
+CHOSEN  = $(if $(CELLS),--cells '$(CELLS)') $(if $(REPS),--reps '$(REPS)') $(if $(SECONDS),--seconds '$(SECONDS)') \
+          $(if $(ID),--id '$(ID)') $(ARGS)
 VENV   := .venv
 BIN    := $(VENV)/bin
 ENSURE := sh .ci/python.sh "$(PYTHON)" .ci/venv.py
 PROTOS  = $(shell find bookkeeper journalmgr hedwig -name '*.proto' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim integration interop bench bench-apache bench-apache-report proto proto-check conf clean venv-demo venv-dev
+.PHONY: help demo test check unit sim integration interop bench bench-apache bench-apache-plan bench-apache-report proto proto-check conf clean venv-demo venv-dev
 
 help:
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
 # The virtual environment. Instant when nothing changed (.ci/venv.py compares a stamp inside it).
 venv-demo:
@@ -24,7 +30,7 @@ demo: venv-demo  ## a cluster on this machine, real data written and read back, 
 	$(BIN)/bookkeeper demo $(PART)
 
 test: venv-dev  ## every suite: unit, simulation, integration, interop
-	$(BIN)/python .ci/suites.py unit simulation integration interop
+	$(BIN)/python .ci/suites.py unit simulation integration interop $(PYTEST)
 
 check: venv-dev proto-check  ## ruff, format, mypy --strict, unit tests
 	$(BIN)/ruff check .
@@ -32,24 +38,26 @@ check: venv-dev proto-check  ## ruff, format, mypy --strict, unit tests
 	$(BIN)/mypy --strict
 	$(BIN)/python .ci/suites.py unit
 
-unit: venv-dev  ## unit tests only
-	$(BIN)/python .ci/suites.py unit
+unit: venv-dev  ## unit tests only (ARGS= for pytest, here and below)
+	$(BIN)/python .ci/suites.py unit $(PYTEST)
 
-sim: venv-dev  ## a longer simulation campaign from a fresh seed (SEEDS=)
-	$(BIN)/python .ci/suites.py simulation -- --seed random --sim-seeds $(SEEDS) --timeout 0
+sim: venv-dev  ## a longer simulation campaign from a fresh seed (SEED= SEEDS=)
+	$(BIN)/python .ci/suites.py simulation -- --seed $(SEED) --sim-seeds $(SEEDS) --timeout 0 $(ARGS)
 
 integration: venv-dev  ## real ZooKeeper, sockets, disks, processes
-	$(BIN)/python .ci/suites.py integration
+	$(BIN)/python .ci/suites.py integration $(PYTEST)
 
 interop: venv-dev  ## genuine Apache programs on the other side
-	$(BIN)/python .ci/suites.py interop
+	$(BIN)/python .ci/suites.py interop $(PYTEST)
 
 bench: venv-demo  ## measure a cluster of its own; prints figures, settings and calibration
 	$(BIN)/bookkeeper perf bench $(ARGS)
 
 bench-apache: venv-dev  ## against genuine Apache, in alternation (CELLS= REPS= SECONDS= ID= resumes; ARGS=)
-	$(BIN)/python -m tests.benchmarks.apache.main run $(if $(CELLS),--cells '$(CELLS)') $(if $(REPS),--reps '$(REPS)') \
-	  $(if $(SECONDS),--seconds '$(SECONDS)') $(if $(ID),--id '$(ID)') $(ARGS)
+	$(BIN)/python -m tests.benchmarks.apache.main run $(CHOSEN)
+
+bench-apache-plan: venv-dev  ## what that would run, how long, how much disk it needs
+	$(BIN)/python -m tests.benchmarks.apache.main plan $(CHOSEN)
 
 bench-apache-report: venv-dev  ## the tables of such a run again (ID=, the newest when absent)
 	$(BIN)/python -m tests.benchmarks.apache.main report $(if $(ID),'$(ID)')

@@ -2,8 +2,16 @@
 
     .venv/bin/python .ci/suites.py unit simulation [-- options for pytest]
 
+suites: unit, simulation, integration, interop
+options of our own, beside pytest's: --seed N|random, --sim-seeds N, --zookeeper HOST:PORT, --apache-home DIR
+
+examples:
+    .ci/suites.py interop -- -k test_tls            the tests of one file, or those with that in their names
+    .ci/suites.py simulation -- --seed 7 --sim-seeds 1     one simulated cluster again
+
 Every suite runs, even after one has failed; the exit code is 1 if any failed. A suite without tests is reported as such
-and does not fail. Unit tests and simulation run without the reactor plugin, which proves that they need no reactor.
+and does not fail, unless options chose among the tests and left none at all. Unit tests and simulation run without the
+reactor plugin, which proves that they need no reactor.
 """
 
 from __future__ import annotations
@@ -34,14 +42,20 @@ def run_suite(suite: str, options: list[str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 if no suite failed, 1 if one did, 2 for a suite that does not exist."""
+    """Exit code 0 if no suite failed, 1 if one did, 2 for a suite that does not exist or none."""
     names, options = arguments, []
     if "--" in arguments:
         split = arguments.index("--")
         names, options = arguments[:split], arguments[split + 1 :]
+    if {"-h", "--help"} & set(names):
+        print(__doc__)
+        return 0
+    if not names:
+        print(f"which suite? (known: {', '.join(SUITES)}; --help tells more)", file=sys.stderr)
+        return 2
     unknown = [name for name in names if name not in SUITES]
     if unknown:
-        print(f"unknown suite {', '.join(unknown)} (known: {', '.join(SUITES)})", file=sys.stderr)
+        print(f"unknown suite {', '.join(unknown)} (known: {', '.join(SUITES)}; --help tells more)", file=sys.stderr)
         return 2
     results: list[tuple[str, str, float]] = []
     for name in names:
@@ -52,6 +66,9 @@ def main(arguments: list[str]) -> int:
     print(f"\n=== summary ({build}) ===")
     for name, result, took_s in results:
         print(f"{name:<12} {took_s:7.1f} s  {result}")
+    if options and all(result == "no tests" for _, result, _ in results):
+        print(f"no test fits: {' '.join(options)}", file=sys.stderr)
+        return 1
     return int(any(result.startswith("failed") for _, result, _ in results))
 
 
