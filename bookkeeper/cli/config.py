@@ -5,16 +5,24 @@ examples:
   bookkeeper config show --conf bk_server.conf      ... as this file and the environment make them
   bookkeeper config show --client --json
   bookkeeper config check --conf bk_server.conf     exit code 1 and the list of faults when something is wrong
+
+`check` also reads the files of TLS and passwords that a bookie with these settings would read at its start, and a
+client when it connects; run it as the user of the bookie.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import EXIT_OK, note, print_json, print_table
+
+if TYPE_CHECKING:
+    from bookkeeper.config import ClientSettings, Loaded, ServerSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,11 +41,15 @@ def run(args: argparse.Namespace) -> int:
     """Load, and print what came out. Raises ConfigurationError listing all faults."""
     from bookkeeper.config import load_client, load_server
 
-    load = load_client if args.client else load_server
-    loaded = load(args.conf, parse_settings(args.defines))
+    overrides = parse_settings(args.defines)
+    loaded: Loaded[ClientSettings] | Loaded[ServerSettings]
+    loaded = (load_client if args.client else load_server)(args.conf, overrides)
     for ignored in loaded.ignored:
         note(f"{ignored.name} ({ignored.origin.place}) is known but has no effect here: {ignored.reason}")
     if args.action == "check":
+        from bookkeeper.cli.config_files import check_files  # TLS is of no use to `show`
+
+        check_files(loaded, *([] if args.client else _client_of_same(args.conf, overrides)))
         note("No faults.")
         return EXIT_OK
     rows = [(row.key.name, row.text, row.origin.place) for row in loaded.rows]
@@ -46,3 +58,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_table(("key", "value", "origin"), rows)
     return EXIT_OK
+
+
+def _client_of_same(conf: Path | None, overrides: Mapping[str, str]) -> list[Loaded[ClientSettings]]:
+    """The client that the same settings make; none if they make no client, which a bookie's need not."""
+    from bookkeeper.config import load_client
+    from bookkeeper.errors import ConfigurationError
+
+    try:
+        return [load_client(conf, overrides)]
+    except ConfigurationError:
+        return []
