@@ -157,7 +157,7 @@ class TlsFailed(ConnectFailed):
 
 
 class AuthenticationRefused(ConnectFailed):
-    """The bookie does not accept the credentials, or the provider does not accept the bookie."""
+    """The bookie does not accept the credentials, or wants some; or the provider does not accept the bookie."""
 
     code = -102
     retriable = False

@@ -84,7 +84,7 @@ class BookieChannel:
         self._turn = flush
         self._adds_bytes_max, self._adds_count_max = settings.connection_bytes_max, settings.connection_entries_max
         self._full_channels = full
-        self._outstanding = Outstanding(bookie_id, clock)
+        self._outstanding = Outstanding(bookie_id, clock, hint=security.hint)
         self._adds = self._outstanding.adds
         self._owners = self._outstanding.owners
         self._link: BookieLink | None = None

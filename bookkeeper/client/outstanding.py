@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bookkeeper.errors import BookieUnavailable, BookKeeperError, ConnectionLost, RequestNotSent
+from bookkeeper.errors import (
+    AuthenticationRefused,
+    BookieUnavailable,
+    BookKeeperError,
+    ConnectionLost,
+    RequestNotSent,
+)
 from bookkeeper.model import BookieId, Status
 from bookkeeper.protocol.connection import (
     AddsInFlight,
@@ -73,13 +79,15 @@ class ReadOwner(Protocol):
 class Outstanding:
     """Everything asked of one bookie and not answered: adds, reads, calls, long polls.
 
-    adds, owners: the channel's hot path counts what it sends in here itself.
+    adds, owners: the channel's hot path counts what it sends in here itself. hint: what to tell where the bookie serves
+    this client nothing at all.
     """
 
-    def __init__(self, bookie_id: BookieId, clock: Clock) -> None:
+    def __init__(self, bookie_id: BookieId, clock: Clock, *, hint: str = "") -> None:
         self.adds: AddsInFlight[AddOwner] = AddsInFlight()
         self.owners = self.adds.owners
         self._bookie_id, self._clock = bookie_id, clock
+        self._hint = hint or "see the bookie's log"
         self._reads: ReadsInFlight[ReadOwner] = ReadsInFlight(entries_max=READS_MAX)
         self._waiting_reads: deque[PendingRead[ReadOwner]] = deque()
         self._waiting_entries = 0
@@ -224,9 +232,12 @@ class Outstanding:
                 call.on_reply(message)
             elif isinstance(message, messages.GenericFailure):
                 # Whose request was refused cannot be told, so none of them has a verdict.
-                return ConnectionLost(
-                    f"bookie {self._bookie_id} refused a request: {message.status.value}", bookie_id=self._bookie_id
-                )
+                refused = f"bookie {self._bookie_id} refused a request: {message.status.value}"
+                if (
+                    message.status is Status.UNAUTHORIZED
+                ):  # of no ledger: so bookies answer before TLS or authentication
+                    return AuthenticationRefused(f"{refused}: {self._hint}", bookie_id=self._bookie_id)
+                return ConnectionLost(refused, bookie_id=self._bookie_id)
         return None
 
     # --- not answered

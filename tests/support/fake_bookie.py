@@ -3,8 +3,8 @@
 It keeps the rules a client relies on (key, fence, order) and speaks both protocol versions through the real codec.
 
     rule    called with every request; returns what to do with it: None (serve it), a Status (answer that),
-            SILENCE (never answer), HOLD (answer when `release` is called), CLOSE (end the connection), a dictionary
-            (answer OK with these fields)
+            SILENCE (never answer), HOLD (answer when `release` is called), CLOSE (end the connection), LET_NOBODY_IN
+            (answer as before TLS or authentication), a dictionary (answer OK with these fields)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bookkeeper.wire.digest import lac_of
 from tests.support.simulated_clock import SimulatedClock, SimulatedProcess
 from tests.support.simulated_network import SimulatedNetwork
 
-SILENCE, HOLD, CLOSE = object(), object(), object()
+SILENCE, HOLD, CLOSE, LET_NOBODY_IN = object(), object(), object(), object()
 PORT = 3181
 
 Rule = Callable[[Any], object]
@@ -114,6 +114,8 @@ class _Connection:
             elif verdict is CLOSE:
                 self.transport.abortConnection()
                 return
+            elif verdict is LET_NOBODY_IN:
+                self.send(self.codec.unauthorized(request))
             elif isinstance(verdict, dict):
                 self.send(self.codec.reply(request, Status.OK, **verdict))
             elif isinstance(verdict, Status):

@@ -24,9 +24,13 @@ from bookkeeper.errors import (
 from bookkeeper.model import LedgerState, Status
 from bookkeeper.wire.messages import AddBatch, Auth
 from tests.support.certificates import FACTORY, Authority
-from tests.support.fake_bookie import FakeCluster
+from tests.support.fake_bookie import LET_NOBODY_IN, FakeCluster
 
 ALL: dict[str, Any] = {"ensemble": 3, "write_quorum": 3, "ack_quorum": 3}
+REFUSED = (UnauthorizedAccess, AuthenticationRefused)
+"""v2 answers each add and read by itself, v3 nothing but "unauthorized" before TLS or authentication."""
+
+VERDICTS = pytest.mark.parametrize("verdict", [LET_NOBODY_IN, Status.UNAUTHORIZED], ids=["before", "with ids"])
 BOTH_KEYS = r"neither: set tlsProviderFactoryClass and clientAuthProviderFactoryClass"
 
 
@@ -52,9 +56,9 @@ class Written:
         if closed:
             self.cluster.wait(self.ledger.close())
 
-    def refuse(self) -> None:
+    def refuse(self, verdict: object = LET_NOBODY_IN) -> None:
         for bookie in self.cluster.bookies:
-            bookie.rule = lambda request: Status.UNAUTHORIZED
+            bookie.rule = lambda request: verdict
 
 
 def unauthorized_calls(client: LedgerClient, ledger_id: int) -> dict[str, Callable[[], Any]]:
@@ -66,42 +70,48 @@ def unauthorized_calls(client: LedgerClient, ledger_id: int) -> dict[str, Callab
     }
 
 
+@VERDICTS
 @pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
 @pytest.mark.parametrize("what", ["recovery", "last confirmed", "bookie info", "list of entries"])
-def test_a_plain_client_is_told_that_tls_or_credentials_may_be_what_is_missing(what: str, use_v2: bool) -> None:
+def test_a_plain_client_is_told_that_tls_or_credentials_may_be_what_is_missing(
+    what: str, use_v2: bool, verdict: object
+) -> None:
     written = Written(closed=False)
-    written.refuse()
+    written.refuse(verdict)
     client = written.cluster.client(settings(use_v2=use_v2))
-    with pytest.raises(UnauthorizedAccess, match=BOTH_KEYS) as failed:
+    with pytest.raises(REFUSED, match=BOTH_KEYS) as failed:
         written.cluster.wait(unauthorized_calls(client, written.ledger.ledger_id)[what]())
     assert "its log says what is missing" in str(failed.value)
     assert "try again" not in str(failed.value)
 
 
+@VERDICTS
 @pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
 @pytest.mark.parametrize("last", [0, 2], ids=["one entry", "a range"])
-def test_so_it_is_where_entries_are_read(last: int, use_v2: bool) -> None:
+def test_so_it_is_where_entries_are_read(last: int, use_v2: bool, verdict: object) -> None:
     written = Written(closed=True)
     handle = written.cluster.wait(written.cluster.client(settings(use_v2=use_v2)).open(written.ledger.ledger_id))
-    written.refuse()
-    with pytest.raises(UnauthorizedAccess, match=BOTH_KEYS) as failed:
+    written.refuse(verdict)
+    with pytest.raises(REFUSED, match=BOTH_KEYS) as failed:
         written.cluster.wait(handle.read(0, last))
     assert "try again" not in str(failed.value)
     assert isinstance(failed.value.__cause__, EntryUnreadable)
 
 
+@VERDICTS
 @pytest.mark.parametrize("use_v2", [True, False], ids=["v2", "v3"])
-def test_so_it_is_where_entries_are_written(use_v2: bool) -> None:
+def test_so_it_is_where_entries_are_written(use_v2: bool, verdict: object) -> None:
     written = Written(closed=False)
-    written.refuse()
+    written.refuse(verdict)
     ledger = written.cluster.wait(written.cluster.client(settings(use_v2=use_v2)).create(**ALL))
-    with pytest.raises(UnauthorizedAccess, match=BOTH_KEYS):
+    with pytest.raises(REFUSED, match=BOTH_KEYS):
         written.cluster.wait(ledger.append(b"x"))
 
 
-def test_so_it_is_where_a_ledger_is_forced() -> None:
+@VERDICTS
+def test_so_it_is_where_a_ledger_is_forced(verdict: object) -> None:
     written = Written(closed=False)
-    written.refuse()
+    written.refuse(verdict)
     with pytest.raises(NotDurable, match=BOTH_KEYS):
         written.cluster.wait(written.ledger.force())
 
