@@ -288,6 +288,18 @@ def _difference(where: str, field: str, wanted: Sequence[str], there: Sequence[s
 # --- establishing ---------------------------------------------------------------------------------------------------
 
 
+async def check_known(cookies: Cookies, expected: Cookie, *, expansion_allowed: bool) -> None:
+    """Refuse settings that differ from the cookie in the store, before a directory that they name is made.
+
+    `establish` looks at everything again once the directories are locked. Raises CookieMismatch, MetadataCorrupt,
+    MetadataTooNew, MetadataUnavailable.
+    """
+    stored = await cookies.read(expected.bookie_id)
+    if stored is not None:
+        known = parse_cookie(stored.value, f"cookie of {expected.bookie_id}")
+        _compare(expected, known, "the metadata store", expansion_allowed=expansion_allowed)
+
+
 async def establish(
     fs: FileSystem, cookies: Cookies, expected: Cookie, alternatives: Sequence[BookieId], *, expansion_allowed: bool
 ) -> Verdict:

@@ -32,6 +32,7 @@ from bookkeeper.bookie.identity import (
     Verdict,
     advertised_host,
     bookie_id_of,
+    check_known,
     directories_of,
     establish,
     expected_cookie,
@@ -158,13 +159,15 @@ class BookieServer:
         self._store = await self._connect()
         instance_id = await self._store.admin.instance_id()
         expected = expected_cookie(settings, self.bookie_id, instance_id)
+        expansion_allowed = settings.allow_storage_expansion
+        await check_known(self._store.cookies, expected, expansion_allowed=expansion_allowed)
         self._locks = lock_directories(self._fs, directories_of(expected))
         verdict = await establish(
             self._fs,
             self._store.cookies,
             expected,
             other_ids(settings, self.bookie_id, address, self._port.port),
-            expansion_allowed=settings.allow_storage_expansion,
+            expansion_allowed=expansion_allowed,
         )
         if verdict is Verdict.NEW:
             log.info("New bookie: its cookie is in the metadata store and in every directory")

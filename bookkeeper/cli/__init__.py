@@ -4,7 +4,7 @@
     output.py      tables, JSON, progress, questions: one behaviour for all commands
     connection.py  --uri, --conf, -D and the client they make; reactor.py: the metadata store without a client
     creation.py    quorums and passwords of new ledgers
-    config.py      `config show|check`
+    config.py      `config show|check`; config_files.py: are the files that settings name fit for use?
     bookie.py      `bookie`: one bookie process
     zookeeper.py, localbookie.py, standalone.py    a real cluster as processes that supervise.py watches
     ledger/        `ledger create|write|read|tail|list|show|delete`

@@ -292,6 +292,17 @@ def refused(bookie: LocalBookie, code: int, *words: str) -> None:
         assert word in text, (word, last)
 
 
+@pytest.mark.parametrize("key", ["journalDirectories", "ledgerDirectories"])
+def test_settings_that_the_cookie_does_not_know_are_refused_before_anything_is_made(
+    bookie: LocalBookie, tmp_path: Path, key: str
+) -> None:
+    assert bookie.stop() == 0
+    new = tmp_path / "elsewhere"
+    bookie.settings[key] = str(new)
+    refused(bookie, 5, "the cookie in the metadata store says", key, str(new))
+    assert not new.exists()
+
+
 def test_a_directory_that_lost_its_cookie_is_refused(bookie: LocalBookie) -> None:
     assert bookie.stop() == 0
     (bookie.ledger_directory / "current" / "VERSION").unlink()
@@ -341,7 +352,7 @@ def test_two_processes_cannot_share_directories(cluster: LocalCluster) -> None:
 def test_a_directory_that_cannot_be_made_is_named_with_its_setting(bookie: LocalBookie, tmp_path: Path) -> None:
     assert bookie.stop() == 0
     (tmp_path / "file").write_text("no directory")
-    bookie.settings["ledgerDirectories"] = str(tmp_path / "file")
+    bookie.settings |= {"ledgerDirectories": str(tmp_path / "file"), "bookieId": "new"}  # no cookie to compare with yet
     refused(
         bookie, 5, "ledgerDirectories", str(tmp_path / "file"), "Not a directory", "set ledgerDirectories to another"
     )

@@ -17,6 +17,7 @@ from bookkeeper.bookie.identity import (
     Verdict,
     advertised_host,
     bookie_id_of,
+    check_known,
     directories_of,
     establish,
     expected_cookie,
@@ -212,6 +213,28 @@ def test_a_foreign_cookie_in_the_store_is_refused(place: Place, field: str) -> N
     place.store(FOREIGN[field])
     with pytest.raises(CookieMismatch, match=rf"the metadata store says {field}"):
         place.establish()
+
+
+def test_settings_of_a_known_bookie_are_compared_before_directories_are_made(place: Place) -> None:
+    def check(cookie: Cookie, *, expansion: bool = False) -> None:
+        done = Deferred.fromCoroutine(
+            check_known(place.cookies, cookie, expansion_allowed=expansion)  # type: ignore[arg-type]
+        )
+        done.addErrback(lambda failure: errors.append(failure.value))
+
+    errors: list[BaseException] = []
+    moved = expected_cookie(settings(journal_directories=(Path("/j2"),)), BOOKIE, INSTANCE)
+    larger = expected_cookie(settings(ledger_directories=(Path("/l1"), Path("/l2"), Path("/l3"))), BOOKIE, INSTANCE)
+    for cookie in (COOKIE, moved, larger):
+        check(cookie)  # nobody knows this bookie yet
+    established(place)
+    check(COOKIE)
+    check(larger, expansion=True)
+    assert errors == []
+    check(moved)
+    check(larger)
+    assert [type(error) for error in errors] == [CookieMismatch] * 2
+    assert "says journalDirectories '/j', this bookie has '/j2'" in str(errors[0])
 
 
 def test_a_new_bookie_refuses_a_foreign_stamp_in_an_otherwise_empty_directory(place: Place) -> None:
