@@ -76,7 +76,7 @@ class Newcomer:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port, self.bookie_port = free_port(), free_port()
         for path in ROOT.iterdir():
             if path.name != ".venv":
                 (directory / path.name).symlink_to(path)
@@ -92,6 +92,7 @@ class Newcomer:
     def adapted(self, text: str) -> str:
         """The block with ports that are free on this machine."""
         text = text.replace("127.0.0.1:2181", f"127.0.0.1:{self.port}")
+        text = re.sub(r"(?m)^bookiePort=\d+$", f"bookiePort={self.bookie_port}", text)
         return re.sub(r"(bookkeeper localbookie \d+)", rf"\1 --zookeeper-port {self.port} --port 0", text)
 
     def run(self, block: Block) -> str:
