@@ -52,12 +52,13 @@ class SimulatedTimer:
         return getattr(self._call, "__qualname__", repr(self._call))
 
     def fire(self) -> bool:
-        """Run the call unless it was cancelled or its process died. True when it ran."""
-        if not self._pending:
+        """Run the call unless it was cancelled or its process died. True when it ran.
+
+        Of a dead process it stays pending for ever: what a test still does with its objects may cancel it.
+        """
+        if not self._pending or (self.process is not None and not self.process.alive):
             return False
         self._pending = False
-        if self.process is not None and not self.process.alive:
-            return False
         self._call(*self._args, **self._kwargs)
         return True
 
