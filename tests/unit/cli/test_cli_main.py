@@ -165,7 +165,6 @@ def test_a_message_does_not_name_a_function_of_ours(capsys: pytest.CaptureFixtur
         (["shell", "simpletest", "-e", "x"], "argument -e/-ensemble/--ensemble: not a whole number: 'x'"),
         (["shell", "bookiesanity", "-t", "x"], "argument -t/-timeout/--timeout: not a number: 'x'"),
     ],
-    ids=" ".join,
 )
 def test_a_value_that_is_no_number_is_told_with_what_is_wanted(
     words: list[str], says: str, capsys: pytest.CaptureFixture[str]
