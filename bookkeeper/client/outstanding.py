@@ -233,9 +233,8 @@ class Outstanding:
             elif isinstance(message, messages.GenericFailure):
                 # Whose request was refused cannot be told, so none of them has a verdict.
                 refused = f"bookie {self._bookie_id} refused a request: {message.status.value}"
-                if (
-                    message.status is Status.UNAUTHORIZED
-                ):  # of no ledger: so bookies answer before TLS or authentication
+                if message.status is Status.UNAUTHORIZED:
+                    # Of no ledger: so bookies answer before TLS or authentication.
                     return AuthenticationRefused(f"{refused}: {self._hint}", bookie_id=self._bookie_id)
                 return ConnectionLost(refused, bookie_id=self._bookie_id)
         return None
