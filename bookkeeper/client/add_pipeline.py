@@ -4,8 +4,8 @@ Drives `protocol.adds.AddWindow`: turns its decisions into frames, timers and en
 into its events. One encoded frame serves all replicas of an entry. Nothing is allocated per entry but its body and
 frame.
 
-Thread: reactor. Kept for a resend: the frames of unacknowledged entries; once a bookie has refused one for now, also
-those of acknowledged entries of which it owes a copy. Both are bounded by the window.
+Thread: reactor. Kept for a resend: the frames of entries of which a copy is owed, acknowledged or not, bounded by the
+window.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class AddPipeline:
         "_digest",
         "_encoder",
         "_failed",
+        "_frames",
         "_frames_from",
         "_full_channels",
         "_ledger_id",
@@ -59,7 +60,6 @@ class AddPipeline:
         "_routes",
         "_seconds",
         "_shunned",
-        "_unacknowledged",
         "_watched",
         "_write_quorum",
         "answers",
@@ -106,7 +106,7 @@ class AddPipeline:
             changes_max=settings.ensemble_changes_max if replaces else 0,
         )
         self._write_quorum = metadata.value.write_quorum
-        self._unacknowledged: list[tuple[int, Sequence[int], Sequence[bytes]] | tuple[int, bytes]] = []  # oldest first
+        self._frames: list[tuple[int, Sequence[int], Sequence[bytes]] | tuple[int, bytes]] = []  # kept; oldest first
         # Failed, and until when they are not taken back; with their registration and our LAC at that moment.
         self._shunned: dict[BookieId, tuple[float, int | None, int]] = {}
         self._frames_from = 0  # the frames of entries below this are gone
@@ -167,7 +167,7 @@ class AddPipeline:
         body = self._digest.package_entry(ledger_id, entry_id, lac, length, payload)
         frame = self._encoder.encode_add(ledger_id, self._master_key, entry_id, body)
         self.stamped_lac = lac
-        self._unacknowledged.append((entry_id, frame))
+        self._frames.append((entry_id, frame))
         write_sets = self._routes.write_sets
         all_work = not window.has_failed_member
         for index, channel in write_sets[entry_id % len(write_sets)]:
@@ -191,9 +191,7 @@ class AddPipeline:
     def _send_bodies(self, entry_ids: Sequence[int], bodies: list[bytes], lac: int) -> None:
         frames = self._encode(entry_ids, bodies)
         self.stamped_lac = lac
-        self._unacknowledged.append(
-            (entry_ids[-1] if isinstance(entry_ids, range) else max(entry_ids), entry_ids, frames)
-        )
+        self._frames.append((entry_ids[-1] if isinstance(entry_ids, range) else max(entry_ids), entry_ids, frames))
         failed, routes = self.window.failed, self._routes
         size = sum(map(len, frames))
         for index, channel in enumerate(routes.channels):
@@ -242,7 +240,7 @@ class AddPipeline:
         self._on_failure(bookie_id, status, [entry_id])
 
     def _offers_again(self, bookie_id: BookieId, entry_id: int) -> bool:
-        """Put a refused entry off; False where its frame is gone: it was acknowledged without this copy."""
+        """Put a refused entry off; False where its frame is gone, though nothing should be owed of it."""
         index = self._routes.index_of.get(bookie_id)
         if self._failed or index is None or index in self.window.failed:
             return True  # whoever replaces the bookie gets the entry
@@ -299,17 +297,15 @@ class AddPipeline:
         return frozenset(self._shunned)
 
     def _complete(self, acknowledged: range) -> None:
-        stop, unacknowledged = acknowledged.stop, self._unacknowledged
-        if self._refused is not None:
-            stop = min(stop, self.window.oldest_owed)
+        frames, stop = self._frames, min(acknowledged.stop, self.window.oldest_owed)
         done = 0
-        for batch in unacknowledged:
+        for batch in frames:
             if batch[0] >= stop:
                 break
             done += 1
         if done:
-            self._frames_from = unacknowledged[done - 1][0] + 1
-            del unacknowledged[:done]
+            self._frames_from = frames[done - 1][0] + 1
+            del frames[:done]
         self._on_acknowledged(acknowledged)
 
     # --- ensemble change
@@ -358,7 +354,7 @@ class AddPipeline:
     def _resend(self, index: int, entry_ids: list[int]) -> None:
         wanted = set(entry_ids)
         frames = []
-        for batch in self._unacknowledged:
+        for batch in self._frames:
             if len(batch) == 2:
                 pairs: Iterable[tuple[int, bytes]] = [batch]
             else:
@@ -436,7 +432,7 @@ class AddPipeline:
         if isinstance(error, AddFailed):
             error = self._refusal() or error
         self.window.fail(error)
-        self._unacknowledged.clear()
+        self._frames.clear()
         if self._refused is not None:
             self._refused.clear()
         self._deadlines.drop(self)

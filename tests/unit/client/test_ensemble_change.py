@@ -131,6 +131,24 @@ def test_adds_that_a_busy_bookie_refuses_are_offered_to_it_again(ack_quorum: int
     assert cluster.wait(ledger.close()).last_entry_id == 30
 
 
+def test_the_last_copy_of_an_acknowledged_entry_is_offered_again_too() -> None:
+    """Refused once the others have made the ack quorum: the frame must still be there."""
+    cluster = FakeCluster(3)
+    ledger = cluster.wait(cluster.client(QUIET).create(ensemble=3, write_quorum=3, ack_quorum=2))
+    busy = member(cluster, ledger, 1)
+    held: list[Any] = []
+    busy.rule = lambda request: HOLD if isinstance(request, AddBatch) else None
+    cluster.wait(ledger.append_many([b"%d" % number for number in range(30)]))
+    held, busy.held = busy.held, []
+    for connection, request in held:
+        connection.send(connection.codec.reply(request, Status.TOO_MANY_REQUESTS))
+    busy.rule = lambda request: None
+    cluster.run(1.0)
+    assert busy.payload_count(ledger.ledger_id) == 30
+    cluster.wait(ledger.append(b"goes on"))
+    assert len(ledger.metadata.fragments) == 1
+
+
 def test_a_bookie_that_stays_busy_for_the_time_of_an_add_is_replaced() -> None:
     cluster = FakeCluster(4)
     ledger = create(cluster, cluster.client(QUIET))
