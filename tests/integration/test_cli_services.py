@@ -485,6 +485,7 @@ def test_a_stopped_demo_leaves_nothing_behind(
     tmp_path: Path, sign: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     with start("demo", "ledgers", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
         try:
             assert demo.stdout is not None

@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.metadata
+import io
+import sys
 import time
 from collections.abc import Callable
 
@@ -41,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
     unknown = [name for name in args.parts if name not in parts]
     if unknown:
         raise CommandFailed(f"no demo part {unknown[0]!r}; there are: {', '.join(parts)}", EXIT_USAGE)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # it takes a while: what is done shows at once, in a pipe too
     with stopping_on_signals(EXIT_INTERRUPTED):
         for name in args.parts or parts:
             _run_part(name, parts[name])
