@@ -68,7 +68,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.cli": ANY,
     "bookkeeper.wire.proto": frozenset(),
     "bookkeeper.protocol.connection": _BASE | {"bookkeeper.wire"},
-    "journalmgr": _SERVICE,
+    "journalmgr": _SERVICE | {"bookkeeper.filesystem", "bookkeeper.tls"},
     "journalmgr.cli": _SERVICE | {"journalmgr", "bookkeeper.cli"},
     "journalmgr.spark": _SERVICE | {"journalmgr"},
     "hedwig": _SERVICE,
@@ -81,7 +81,16 @@ RESERVED: dict[str, tuple[str, ...]] = {
     "kazoo": ("bookkeeper.metadata.session",),
     "pyspark": ("bookkeeper.spark", "journalmgr.spark", "hedwig.spark"),
     "pyarrow": ("bookkeeper.spark", "journalmgr.spark", "hedwig.spark"),
-    "google.protobuf": ("bookkeeper.wire", "bookkeeper.metadata", "hedwig.wire", "hedwig.hub.metadata", "hedwig.proto"),
+    "google.protobuf": (
+        *(
+            "bookkeeper.wire",
+            "bookkeeper.metadata",
+            "journalmgr.edits.fields",
+            "journalmgr.segment",
+            "journalmgr.proto",
+        ),
+        *("hedwig.wire", "hedwig.hub.metadata", "hedwig.proto"),
+    ),
     "twisted.internet.reactor": (
         "bookkeeper.bookie.server",
         "bookkeeper.cli",
@@ -94,7 +103,10 @@ RESERVED: dict[str, tuple[str, ...]] = {
 }
 
 # Generated protobuf modules -> only beside a codec.
-GENERATED_USERS = ("bookkeeper.wire", "bookkeeper.metadata", "hedwig.wire", "hedwig.hub.metadata", "hedwig.proto")
+GENERATED_USERS = (
+    *("bookkeeper.wire", "bookkeeper.metadata", "journalmgr.edits.fields", "journalmgr.segment", "journalmgr.proto"),
+    *("hedwig.wire", "hedwig.hub.metadata", "hedwig.proto"),
+)
 
 # Pure modules: no I/O, clock, thread, logging or randomness. A name covers what is below it.
 PURE = (
@@ -117,6 +129,10 @@ PURE = (
     "bookkeeper.client.placement",
     "bookkeeper.client.weights",
     "bookkeeper.replication.audit",
+    "journalmgr.model",
+    "journalmgr.errors",
+    "journalmgr.contract",
+    "journalmgr.edits",
     "journalmgr.segment",
     "hedwig.model",
     "hedwig.errors",
