@@ -104,8 +104,8 @@ RESERVED: dict[str, tuple[str, ...]] = {
 
 # Generated protobuf modules -> only beside a codec.
 GENERATED_USERS = (
-    *("bookkeeper.wire", "bookkeeper.metadata", "journalmgr.edits.fields", "journalmgr.segment", "journalmgr.proto"),
-    *("hedwig.wire", "hedwig.hub.metadata", "hedwig.proto"),
+    *("bookkeeper.wire", "bookkeeper.metadata", "hedwig.wire", "hedwig.hub.metadata", "hedwig.proto"),
+    *("journalmgr.edits.fields", "journalmgr.segment", "journalmgr.proto"),
 )
 
 # Pure modules: no I/O, clock, thread, logging or randomness. A name covers what is below it.
