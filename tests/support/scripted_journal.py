@@ -16,6 +16,8 @@ from journalmgr.contract import EditsTail, JournalManager, Record, RecordBatch, 
 from journalmgr.edits.frame import RecordDecoder, txid_of
 from journalmgr.model import NamespaceInfo, Segment, TxId
 
+_NONE = TxId(0)
+
 
 @dataclass
 class Flush:
@@ -48,8 +50,8 @@ class ScriptedWriter:
     records: list[bytes] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     flushes: list[Flush] = field(default_factory=list)
-    durable_txid: TxId = TxId(0)
-    ready_txid: TxId = TxId(0)
+    durable_txid: TxId = _NONE
+    ready_txid: TxId = _NONE
     closed: bool = False
 
     @property
