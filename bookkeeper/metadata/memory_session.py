@@ -290,12 +290,14 @@ class MemorySession:
 
     def _server_gives_up(self) -> None:
         self._stop_timer("_expiry")
-        if not self._expired:
-            self._expired = True
-            self._count("session expired")
-            self._shared.end_session(self.session_id)
+        ended = not self._expired
+        self._expired = True
+        # The connection goes first: a session that is over hears of nothing, not even of its own nodes' end.
         if self.state is StoreState.CONNECTED:
             self._disconnect(StoreState.LOST)
+        if ended:
+            self._count("session expired")
+            self._shared.end_session(self.session_id)
 
     def _reconnect_in(self, delay_s: float) -> None:
         self._stop_timer("_reconnection")
