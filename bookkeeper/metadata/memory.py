@@ -61,9 +61,13 @@ class MemoryMetadata:
         self.znodes.set_sequence(path, value)
 
     def stored(self, path: str) -> bytes | None:
-        """The bytes at an absolute path, if any: what tests look at."""
+        """The bytes at an absolute path, if any: what tests look at. None also where the data is null."""
         node = self.znodes.leader.nodes.get(path)
         return None if node is None else node.data
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a node at an absolute path."""
+        return path in self.znodes.leader.nodes
 
     def damage(self, path: str, data: bytes) -> None:
         """Replace the bytes at an absolute path, as an operator's accident would."""

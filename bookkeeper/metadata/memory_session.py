@@ -175,7 +175,7 @@ class MemorySession:
     # --- operations ------------------------------------------------------------------------------------------------
 
     def create(
-        self, path: str, data: bytes, kind: NodeKind = NodeKind.PERSISTENT, access: Access = Access.DEFAULT
+        self, path: str, data: bytes | None, kind: NodeKind = NodeKind.PERSISTENT, access: Access = Access.DEFAULT
     ) -> Deferred[str]:
         """Make a node; its path."""
         return self._change("create", path, lambda: self._shared.create(path, data, kind, self.session_id))
@@ -194,7 +194,7 @@ class MemorySession:
             "children", path, WatchKind.CHILDREN, watch, lambda server, fired: server.children(path, fired)
         )
 
-    def write(self, path: str, data: bytes, version: int) -> Deferred[Stat]:
+    def write(self, path: str, data: bytes | None, version: int) -> Deferred[Stat]:
         """Replace the data that has `version`."""
         return self._change("write", path, lambda: self._shared.write(path, data, version))
 

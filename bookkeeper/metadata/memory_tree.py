@@ -32,7 +32,7 @@ FiredWatch = Callable[[], object]
 
 @dataclass(slots=True)
 class _Node:
-    data: bytes
+    data: bytes | None
     creation_id: int
     owner: int
     version: int = 0
@@ -45,11 +45,11 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One transaction: nodes to make (data, owner), to write (data) or to remove (None)."""
+    """One transaction: nodes to make (data, owner), to write (data) or to remove."""
 
     number: int
-    made: tuple[tuple[str, bytes, int], ...] = ()
-    written: tuple[tuple[str, bytes], ...] = ()
+    made: tuple[tuple[str, bytes | None, int], ...] = ()
+    written: tuple[tuple[str, bytes | None], ...] = ()
     removed: tuple[str, ...] = ()
 
 
@@ -72,7 +72,7 @@ class TreeCopy:
         """Data and stat of a node. Raises NodeAbsent."""
         node = self._node(path)
         self._arm(self._data_watches, path, watch)
-        return node.data, node.stat()
+        return node.data or b"", node.stat()
 
     def stat(self, path: str, watch: FiredWatch | None) -> Stat | None:
         """Stat of a node, or None."""
@@ -164,7 +164,7 @@ class Znodes:
         """Bring a follower up to transaction `number` and tell its watchers."""
         self._tell(follower.catch_up(number))
 
-    def create(self, path: str, data: bytes, kind: NodeKind, session_id: int) -> str:
+    def create(self, path: str, data: bytes | None, kind: NodeKind, session_id: int) -> str:
         """Make a node; its path."""
         parent = self.leader.nodes.get(parent_of(path))
         if parent is None or parent.owner:
@@ -180,7 +180,7 @@ class Znodes:
         self._commit(made=((path, data, owner),))
         return path
 
-    def write(self, path: str, data: bytes, version: int) -> Stat:
+    def write(self, path: str, data: bytes | None, version: int) -> Stat:
         """Replace a node's data."""
         self._check(path, version)
         self._commit(written=((path, data),))
@@ -242,8 +242,8 @@ class Znodes:
 
     def _commit(
         self,
-        made: tuple[tuple[str, bytes, int], ...] = (),
-        written: tuple[tuple[str, bytes], ...] = (),
+        made: tuple[tuple[str, bytes | None, int], ...] = (),
+        written: tuple[tuple[str, bytes | None], ...] = (),
         removed: tuple[str, ...] = (),
     ) -> None:
         change = _Change(self.leader.applied + 1, made, written, removed)

@@ -132,7 +132,7 @@ class Errand:
     async def create(
         self,
         path: str,
-        data: bytes,
+        data: bytes | None,
         is_ours: Owned,
         *,
         kind: NodeKind = NodeKind.PERSISTENT,
@@ -182,7 +182,7 @@ class Errand:
             await self.ensure_all(parent, below)
             await self.ensure(path)
 
-    async def write(self, path: str, data: bytes, version: int) -> Stat:
+    async def write(self, path: str, data: bytes | None, version: int) -> Stat:
         """Replace the data that has `version`. Raises NodeAbsent, NodeChanged."""
         while True:
             try:
@@ -194,7 +194,7 @@ class Errand:
                 found_data, stat = found
                 if stat.version == version:
                     continue
-                if stat.version == version + 1 and found_data == data:
+                if stat.version == version + 1 and found_data == (data or b""):
                     return stat
                 if stat.version > version + 1:
                     raise MetadataOutcomeUnknown(

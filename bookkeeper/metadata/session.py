@@ -248,7 +248,7 @@ class ZooKeeperSession:
     # --- operations ------------------------------------------------------------------------------------------------
 
     def create(
-        self, path: str, data: bytes, kind: NodeKind = NodeKind.PERSISTENT, access: Access = Access.DEFAULT
+        self, path: str, data: bytes | None, kind: NodeKind = NodeKind.PERSISTENT, access: Access = Access.DEFAULT
     ) -> Deferred[str]:
         """Make a node; its path."""
         acl = self._access[access]
@@ -265,7 +265,7 @@ class ZooKeeperSession:
         """Data and stat."""
         server_watch = self._server_watch(WatchKind.NODE, path, watch)
         reading = self._submit("read", path, lambda client: client.get_async(path, watch=server_watch), is_change=False)
-        return self._watched(path, watch, reading).addCallback(lambda found: (found[0], _stat(found[1])))
+        return self._watched(path, watch, reading).addCallback(lambda found: (found[0] or b"", _stat(found[1])))
 
     def stat(self, path: str, watch: WatchListener | None = None) -> Deferred[Stat | None]:
         """Stat, or None."""
@@ -283,7 +283,7 @@ class ZooKeeperSession:
         )
         return self._watched(path, watch, listing)
 
-    def write(self, path: str, data: bytes, version: int) -> Deferred[Stat]:
+    def write(self, path: str, data: bytes | None, version: int) -> Deferred[Stat]:
         """Replace the data that has `version`."""
         assert version >= 0, f"unconditional change of {path}"  # -1 is "any version" to ZooKeeper (I-15)
         writing = self._submit("write", path, lambda client: client.set_async(path, data, version), is_change=True)

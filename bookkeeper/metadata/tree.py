@@ -6,6 +6,8 @@ operation and says what became of it; retrying, and finding out what became of a
 Order: operations of one session take effect, and are answered, in the order of the calls. A watch fires once, at the
 first change after the read that set it, or with LOST when the connection went (then it has to be set anew).
 
+Data may be null, which to ZooKeeper is not the same as empty: None writes it, and Java programs tell the two apart.
+
 Thread: reactor.
 """
 
@@ -124,12 +126,12 @@ class Tree(Protocol):
         """Hear of every change of `state`; LOST before the CONNECTED of the next session."""
 
     def create(
-        self, path: str, data: bytes, kind: NodeKind = NodeKind.PERSISTENT, access: Access = Access.DEFAULT
+        self, path: str, data: bytes | None, kind: NodeKind = NodeKind.PERSISTENT, access: Access = Access.DEFAULT
     ) -> Deferred[str]:
         """Make a node; its path. Raises NodeExists, NodeAbsent (no parent)."""
 
     def read(self, path: str, watch: WatchListener | None = None) -> Deferred[tuple[bytes, Stat]]:
-        """Data and stat. Raises NodeAbsent (then no watch is set)."""
+        """Data and stat; null data reads as b"". Raises NodeAbsent (then no watch is set)."""
 
     def stat(self, path: str, watch: WatchListener | None = None) -> Deferred[Stat | None]:
         """Stat, or None where there is no node; the watch is set either way."""
@@ -137,7 +139,7 @@ class Tree(Protocol):
     def children(self, path: str, watch: WatchListener | None = None) -> Deferred[list[str]]:
         """Names, in no order. Raises NodeAbsent (then no watch is set)."""
 
-    def write(self, path: str, data: bytes, version: int) -> Deferred[Stat]:
+    def write(self, path: str, data: bytes | None, version: int) -> Deferred[Stat]:
         """Replace the data that has `version`. Raises NodeAbsent, NodeChanged."""
 
     def delete(self, path: str, version: int) -> Deferred[None]:

@@ -34,7 +34,8 @@ class ZnodeStore:
         self, tree: Tree, root: str, kind: LayoutKind | None, clock: Clock, random: Random, settings: MetadataSettings
     ) -> None:
         layout = StoredLayout(root, kind)
-        self._tree = tree
+        self.tree = tree
+        """The session's znodes, for programs that keep something of their own beside the cluster's."""
         self._root = root
         self._clock = clock
         self._settings = settings
@@ -47,25 +48,25 @@ class ZnodeStore:
     @property
     def state(self) -> StoreState:
         """What the connection is worth right now."""
-        return self._tree.state
+        return self.tree.state
 
     @property
     def description(self) -> str:
         """Servers and root."""
-        return f"{self._tree.description}{self._root}"
+        return f"{self.tree.description}{self._root}"
 
     def watch_state(self, on_change: Callable[[StoreState], object]) -> Watch:
         """See MetadataStore."""
-        return self._tree.watch_state(on_change)
+        return self.tree.watch_state(on_change)
 
     def sync(self) -> Deferred[None]:
         """See MetadataStore."""
-        return Deferred.fromCoroutine(Errand(self._tree, self._clock, self._settings, "sync").sync())
+        return Deferred.fromCoroutine(Errand(self.tree, self._clock, self._settings, "sync").sync())
 
     def close(self) -> Deferred[None]:
         """See MetadataStore."""
         self.ledgers.close()
-        return self._tree.close()
+        return self.tree.close()
 
 
 if TYPE_CHECKING:

@@ -389,3 +389,26 @@ async def test_a_bookie_killed_and_restarted_at_once_registers_when_the_old_sess
     await store.registration.register(BOOKIE, service_info("new"), BookieMode.WRITABLE)
     assert (await store.bookies.current()).writable == {BOOKIE: service_info("new")}
     assert (store.bookies.epoch(BOOKIE) or 0) > (epoch or 0)
+
+
+@pytest_twisted.ensureDeferred
+async def test_null_data_is_null_to_others_and_nothing_to_us(
+    own_zookeeper: EmbeddedZooKeeper, connected: Connections
+) -> None:
+    """ZooKeeper tells null data from empty data, and Java programs do so too."""
+    store = await connected(f"zk://{own_zookeeper.address}/ledgers")
+    await store.tree.create("/created", None)
+    await store.tree.create("/emptied", b"text")
+    await store.tree.create("/empty", b"")
+    assert (await store.tree.write("/emptied", None, 0)).version == 1
+    other = KazooClient(own_zookeeper.address)
+    await threads.deferToThread(other.start)
+    try:
+        found = [(await threads.deferToThread(other.get, path))[0] for path in ("/created", "/emptied", "/empty")]
+    finally:
+        await threads.deferToThread(other.stop)
+        await threads.deferToThread(other.close)
+    assert found == [None, None, b""]
+    for path in ("/created", "/emptied", "/empty"):
+        data, _ = await store.tree.read(path)
+        assert data == b""

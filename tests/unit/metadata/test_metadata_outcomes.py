@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -15,8 +16,9 @@ from bookkeeper.errors import (
     VersionConflict,
 )
 from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
-from bookkeeper.metadata.tree import NodeKind
+from bookkeeper.metadata.tree import NodeKind, Stat
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId, Versioned
 from tests.support.metadata_contract import all_ids, ledger, service_info
 from tests.support.simulated_clock import SimulatedClock
@@ -249,3 +251,23 @@ def test_what_was_never_sent_is_unavailable_and_not_unknown() -> None:
             bench.run(call())
         assert type(raised.value) is MetadataUnavailable
     assert bench.run(bench.truth.ledgers.read(ledger_id)) == created
+
+
+@FAULTS
+@pytest.mark.parametrize("operation", ["create", "write"])
+def test_null_data_is_written_once_and_read_as_nothing(operation: str, fault: Fault) -> None:
+    """Java programs tell null from empty, so null it must be; to whoever reads here both are b""."""
+    bench = Bench()
+    errand = Errand(bench.store.tree, bench.clock, MetadataSettings(), "test")
+    if operation == "write":
+        bench.shared.znodes.create("/note", b"text", NodeKind.PERSISTENT, session_id=0)
+        bench.faults.force(fault, operation, "/note")
+        assert cast(Stat, bench.run(errand.write("/note", None, 0))).version == 1
+    else:
+        bench.faults.force(fault, operation, "/note")
+        bench.run(errand.create("/note", None, lambda data, _stat: data == b""))
+    assert bench.shared.exists("/note")
+    assert bench.shared.stored("/note") is None
+    data, _ = cast(tuple[bytes, Stat], bench.run(errand.read("/note")))
+    assert data == b""
+    assert bench.faults.counts[fault.value] == 1
