@@ -9,7 +9,7 @@ Neighbouring fields of fixed size are one struct; what a layout lacks keeps its 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,9 @@ def decode(record: Record, layout_version: int, source: str = "") -> AnyOp:
     if found is None:
         if record.opcode in HADOOP_3_ONLY and has_length(layout_version):
             return RawOp(record.opcode, record.body, record.txid)
-        raise UnknownOp(_no_such_op(record.opcode), source=source, offset=record.offset, txid=record.txid)
+        raise UnknownOp(
+            _no_such_op(record.opcode, layout_version), source=source, offset=record.offset, txid=record.txid
+        )
     kind, steps = found
     body = record.body
     try:
@@ -67,9 +69,14 @@ def decode(record: Record, layout_version: int, source: str = "") -> AnyOp:
 def encode_body(op: AnyOp, layout_version: int) -> bytes:
     """The bytes between txid and checksum. Raises InvalidArgument for a value that does not fit."""
     if isinstance(op, RawOp):
+        if (op.opcode == OpCode.OPAQUE) != (layout_version == OPAQUE):
+            raise InvalidArgument(f"a transaction of opcode {op.opcode} has no place in layout {layout_version}")
         return op.body
+    encoder = _encoders(layout_version).get(op.opcode)
+    if encoder is None:
+        raise InvalidArgument(f"{op.opcode.hadoop_name} has no place in layout {layout_version} (opaque)")
     parts = []
-    for layout, names, single in _encoders(layout_version)[op.opcode]:
+    for layout, names, single in encoder:
         values = [getattr(op, name) for name in names]
         try:
             parts.append(single(values[0]) if single is not None else layout.pack(*values))
@@ -98,7 +105,7 @@ def measure(layout_version: int) -> Callable[[int, bytes, int], int]:
     def end_of(opcode: int, data: bytes, position: int) -> int:
         found = decoders.get(opcode)
         if found is None:
-            raise UnknownOp(_no_such_op(opcode))
+            raise UnknownOp(_no_such_op(opcode, layout_version))
         return _take(data, position, found[1])[1]
 
     return end_of
@@ -121,7 +128,7 @@ def _take(data: bytes, position: int, steps: Sequence[_Step]) -> tuple[list[Any]
 @cache
 def _decoders(layout_version: int) -> dict[int, tuple[type[Op], tuple[_Step, ...]]]:
     check_readable(layout_version)
-    return {int(opcode): (kind, tuple(_steps(kind, layout_version))) for opcode, kind in OPS.items()}
+    return {int(opcode): (kind, tuple(_steps(kind, layout_version))) for opcode, kind in _ops(layout_version)}
 
 
 def _steps(kind: type[Op], layout_version: int) -> list[_Step]:
@@ -148,7 +155,7 @@ _Writing = tuple[struct.Struct, tuple[str, ...], Callable[[Any], bytes] | None]
 
 @cache
 def _encoders(layout_version: int) -> dict[OpCode, tuple[_Writing, ...]]:
-    return {opcode: tuple(_writings(kind, layout_version)) for opcode, kind in OPS.items()}
+    return {opcode: tuple(_writings(kind, layout_version)) for opcode, kind in _ops(layout_version)}
 
 
 def _writings(kind: type[Op], layout_version: int) -> list[_Writing]:
@@ -168,12 +175,19 @@ def _writings(kind: type[Op], layout_version: int) -> list[_Writing]:
     return steps
 
 
+def _ops(layout_version: int) -> Iterable[tuple[OpCode, type[Op]]]:
+    # Of our opaque layout only the two marks of a segment are operations.
+    marks = (OpCode.START_LOG_SEGMENT, OpCode.END_LOG_SEGMENT)
+    return [(opcode, kind) for opcode, kind in OPS.items() if layout_version != OPAQUE or opcode in marks]
+
+
 def _present(spec: FieldSpec, layout_version: int) -> bool:
-    # Of our opaque layout only the two marks of a segment are operations, and they have no fields.
     return spec.since == ALWAYS or layout_version <= spec.since
 
 
-def _no_such_op(opcode: int) -> str:
+def _no_such_op(opcode: int, layout_version: int) -> str:
+    if layout_version == OPAQUE and opcode in OPS:
+        return f"opcode {opcode} ({OpCode(opcode).hadoop_name}) has no place in layout {layout_version} (opaque)"
     if opcode in UNDECODABLE:
         return f"opcode {opcode} ({OpCode(opcode).hadoop_name}) is obsolete and has no decoder"
     return f"opcode {opcode} is no operation"

@@ -118,7 +118,7 @@ class XAttrs(NamedTuple):
 class Acl(NamedTuple):
     """A list and the path it is of."""
 
-    src: str | None
+    src: str
     entries: tuple[AclEntry, ...]
 
 
@@ -156,6 +156,7 @@ _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _BLOCK = struct.Struct(">qqq")
+_I64_BEYOND = 1 << 63
 
 _VINT_ONE_BYTE_MIN = -112
 _VINT_NEGATIVE_BELOW = -120
@@ -190,6 +191,21 @@ def write_vlong(value: int) -> bytes:
 
 
 VLONG = Codec("vlong", read=read_vlong, write=write_vlong)
+
+
+def read_vint(data: bytes, position: int) -> tuple[int, int]:
+    """The same, of 32 bits."""
+    value, position = read_vlong(data, position)
+    if not -(1 << 31) <= value < 1 << 31:
+        raise EditsCorrupt(f"{value} where a number of 32 bits should be")
+    return value, position
+
+
+def write_vint(value: int) -> bytes:
+    """The same, of 32 bits."""
+    if not -(1 << 31) <= value < 1 << 31:
+        raise InvalidArgument(f"{value} does not fit 32 bits")
+    return write_vlong(value)
 
 
 # --- strings ----------------------------------------------------------------------------------------------------------
@@ -299,11 +315,18 @@ def read_blocks(data: bytes, position: int) -> tuple[tuple[Block, ...], int]:
     if not 0 <= count <= BLOCKS_MAX:
         raise EditsCorrupt(f"{count} blocks; 0 to {BLOCKS_MAX} are possible")
     raw, position = _take(data, position + 4, count * _BLOCK.size)
-    return tuple(map(Block._make, _BLOCK.iter_unpack(raw))), position
+    blocks = tuple(map(Block._make, _BLOCK.iter_unpack(raw)))
+    for block in blocks:
+        if block.size < 0:
+            raise EditsCorrupt(f"a block of {block.size} bytes")
+    return blocks, position
 
 
 def write_blocks(value: Sequence[Block]) -> bytes:
     """A count and whole blocks."""
+    for block in value:
+        if block.size < 0:
+            raise InvalidArgument(f"a block of {block.size} bytes; nothing could read it")
     return _fixed(_I32, len(value), "number of blocks") + b"".join([_fixed(_BLOCK, block, "block") for block in value])
 
 
@@ -312,7 +335,7 @@ BLOCKS = Codec("blocks", read=read_blocks, write=write_blocks)
 
 def read_compact_blocks(data: bytes, position: int) -> tuple[tuple[Block, ...], int]:
     """Blocks whose size and stamp are differences to the block before."""
-    count, position = read_vlong(data, position)
+    count, position = read_vint(data, position)
     if not 0 <= count <= BLOCKS_MAX:
         raise EditsCorrupt(f"{count} blocks; 0 to {BLOCKS_MAX} are possible")
     blocks: list[Block] = []
@@ -323,6 +346,8 @@ def read_compact_blocks(data: bytes, position: int) -> tuple[tuple[Block, ...], 
         stamp_delta, position = read_vlong(data, position)
         size += size_delta
         stamp += stamp_delta
+        if not (-_I64_BEYOND <= size < _I64_BEYOND and -_I64_BEYOND <= stamp < _I64_BEYOND):
+            raise EditsCorrupt(f"a block of size {size} and generation stamp {stamp}: more than 64 bits")
         blocks.append(Block(block_id, size, stamp))
     return tuple(blocks), position
 
@@ -347,8 +372,10 @@ def read_acl(data: bytes, position: int) -> tuple[tuple[AclEntry, ...], int]:
     """A count and entries of one byte each, with a name where a bit says so."""
     count = _I32.unpack_from(data, position)[0]
     position += 4
-    if not 0 <= count <= len(data) - position:
-        raise EditsCorrupt(f"{count} entries of an access control list in {len(data) - position} bytes")
+    if count < 0:
+        raise EditsCorrupt(f"{count} entries of an access control list")
+    if count > len(data) - position:  # at least a byte each; the data may be the beginning of a record
+        raise IndexError(f"{count} entries of an access control list in {len(data) - position} bytes")
     entries: list[AclEntry] = []
     for _ in range(count):
         bits, name = data[position], None
@@ -394,6 +421,9 @@ def _read_delimited(data: bytes, position: int, message: Message) -> int:
         message.ParseFromString(raw)
     except DecodeError as error:
         raise EditsCorrupt(f"{message.DESCRIPTOR.name} cannot be parsed: {error}") from error
+    if not message.IsInitialized():  # the parser does not ask
+        missing = ", ".join(message.FindInitializationErrors())  # type: ignore[attr-defined]  # not in the stubs
+        raise EditsCorrupt(f"{message.DESCRIPTOR.name} cannot be parsed: it lacks {missing}")
     return position
 
 
@@ -411,26 +441,30 @@ def read_xattrs(data: bytes, position: int) -> tuple[XAttrs, int]:
     """An XAttrEditLogProto."""
     message = edits_pb2.XAttrEditLogProto()
     position = _read_delimited(data, position, message)
-    attributes = tuple(
-        XAttr(int(item.namespace), item.name, item.value if item.HasField("value") else None) for item in message.xAttrs
-    )
-    return XAttrs(message.src if message.HasField("src") else None, attributes), position
+    try:
+        attributes = tuple(
+            XAttr(int(item.namespace), item.name, item.value if item.HasField("value") else None)
+            for item in message.xAttrs
+        )
+        return XAttrs(message.src if message.HasField("src") else None, attributes), position
+    except UnicodeError as error:
+        raise EditsCorrupt(f"an attribute whose name or path is not UTF-8: {error}") from error
 
 
 def write_xattrs(value: XAttrs) -> bytes:
     """An XAttrEditLogProto."""
     message = edits_pb2.XAttrEditLogProto()
-    if value.src is not None:
-        message.src = value.src
-    for attribute in value.attributes:
-        item = message.xAttrs.add()
-        try:
+    try:
+        if value.src is not None:
+            message.src = value.src
+        for attribute in value.attributes:
+            item = message.xAttrs.add()
             item.namespace = attribute.namespace  # type: ignore[assignment]  # checked by protobuf
-        except ValueError as error:
-            raise InvalidArgument(f"{attribute.namespace} is no namespace of attributes: {error}") from error
-        item.name = attribute.name
-        if attribute.value is not None:
-            item.value = attribute.value
+            item.name = attribute.name
+            if attribute.value is not None:
+                item.value = attribute.value
+    except ValueError as error:
+        raise InvalidArgument(f"{value} cannot be written: {error}") from error
     return _write_delimited(message)
 
 
@@ -441,26 +475,30 @@ def read_acl_message(data: bytes, position: int) -> tuple[Acl, int]:
     """An AclEditLogProto."""
     message = edits_pb2.AclEditLogProto()
     position = _read_delimited(data, position, message)
-    entries = tuple(
-        AclEntry(int(item.type), int(item.scope), int(item.permissions), item.name if item.HasField("name") else None)
-        for item in message.entries
-    )
-    return Acl(message.src if message.HasField("src") else None, entries), position
+    try:
+        entries = tuple(
+            AclEntry(
+                int(item.type), int(item.scope), int(item.permissions), item.name if item.HasField("name") else None
+            )
+            for item in message.entries
+        )
+        return Acl(message.src, entries), position
+    except UnicodeError as error:
+        raise EditsCorrupt(f"an access control list whose path or names are not UTF-8: {error}") from error
 
 
 def write_acl_message(value: Acl) -> bytes:
     """An AclEditLogProto."""
     message = edits_pb2.AclEditLogProto()
-    if value.src is not None:
+    try:
         message.src = value.src
-    for entry in value.entries:
-        item = message.entries.add()
-        try:
+        for entry in value.entries:
+            item = message.entries.add()
             item.type, item.scope, item.permissions = entry.type, entry.scope, entry.permission  # type: ignore[assignment]
-        except ValueError as error:
-            raise InvalidArgument(f"{entry} is no entry of an access control list: {error}") from error
-        if entry.name is not None:
-            item.name = entry.name
+            if entry.name is not None:
+                item.name = entry.name
+    except ValueError as error:
+        raise InvalidArgument(f"{value} cannot be written: {error}") from error
     return _write_delimited(message)
 
 
@@ -478,7 +516,10 @@ def read_options(data: bytes, position: int) -> tuple[tuple[int, ...], int]:
 
 def write_options(value: Sequence[int]) -> bytes:
     """Options of a rename."""
-    return _fixed(_I32, len(value), "number of options") + bytes(value)
+    try:
+        return _fixed(_I32, len(value), "number of options") + bytes(value)
+    except ValueError as error:
+        raise InvalidArgument(f"{value}: {error}") from error
 
 
 RENAME_OPTIONS = Codec("rename options", read=read_options, write=write_options)
@@ -514,16 +555,21 @@ def read_token(data: bytes, position: int) -> tuple[TokenIdentifier, int]:
     renewer, position = read_text(data, position)
     real_user, position = read_text(data, position)
     numbers = []
-    for _ in range(4):
-        number, position = read_vlong(data, position)
+    for read in (read_vlong, read_vlong, read_vint, read_vint):
+        number, position = read(data, position)
         numbers.append(number)
     return TokenIdentifier(version, owner, renewer, real_user, *numbers), position
 
 
 def write_token(value: TokenIdentifier) -> bytes:
     """A delegation token."""
+    if value.version != 0:
+        raise InvalidArgument(f"a delegation token of version {value.version}; only 0 is known")
     strings = b"".join(map(write_text, (value.owner, value.renewer, value.real_user)))
-    return bytes([value.version]) + strings + b"".join(map(write_vlong, value[4:]))
+    dates = write_vlong(value.issue_date) + write_vlong(value.max_date)
+    return (
+        bytes([value.version]) + strings + dates + write_vint(value.sequence_number) + write_vint(value.master_key_id)
+    )
 
 
 TOKEN = Codec("token", read=read_token, write=write_token)
@@ -531,9 +577,9 @@ TOKEN = Codec("token", read=read_token, write=write_token)
 
 def read_delegation_key(data: bytes, position: int) -> tuple[DelegationKey, int]:
     """Key id, expiry, key."""
-    key_id, position = read_vlong(data, position)
+    key_id, position = read_vint(data, position)
     expiry_date, position = read_vlong(data, position)
-    size, position = read_vlong(data, position)
+    size, position = read_vint(data, position)
     if size < -1:
         raise EditsCorrupt(f"a key of {size} bytes")
     if size < 0:
@@ -545,7 +591,7 @@ def read_delegation_key(data: bytes, position: int) -> tuple[DelegationKey, int]
 def write_delegation_key(value: DelegationKey) -> bytes:
     """Key id, expiry, key."""
     key = write_vlong(-1) if value.key is None else write_vlong(len(value.key)) + value.key
-    return write_vlong(value.key_id) + write_vlong(value.expiry_date) + key
+    return write_vint(value.key_id) + write_vlong(value.expiry_date) + key
 
 
 DELEGATION_KEY = Codec("delegation key", read=read_delegation_key, write=write_delegation_key)

@@ -107,12 +107,14 @@ class RecordDecoder:
     """
 
     __slots__ = (
-        "_buffer",
+        "_chunks",
         "_consecutive",
         "_fault",
         "_measure",
+        "_needed",
         "_op_size_max",
         "_padding",
+        "_pending",
         "expected_txid",
         "offset",
         "source",
@@ -137,14 +139,16 @@ class RecordDecoder:
         self.expected_txid = expected_txid
         self._consecutive = consecutive
         self._op_size_max = op_size_max
-        self._buffer = b""
+        self._chunks: list[bytes] = []  # of a record that is not complete yet; never joined before the rest of it came
+        self._pending = 0  # bytes in them
+        self._needed = 0  # bytes that the first record in them has, as far as that is known
         self._padding = False
         self._fault: EditsError | GapInTransactions | None = None
 
     @property
     def pending(self) -> int:
         """Bytes of a record that is not complete yet."""
-        return len(self._buffer)
+        return self._pending
 
     @property
     def padding(self) -> bool:
@@ -155,17 +159,24 @@ class RecordDecoder:
         """The records that these bytes complete. Raises EditsCorrupt, GapInTransactions, UnknownOp."""
         if self._fault is not None:
             raise self._fault
-        buffer = self._buffer + data if self._buffer else data
+        self._chunks.append(data)
+        self._pending += len(data)
+        if self._pending < self._needed:
+            return []
+        buffer = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         records: list[Record] = []
         start = self.offset
         try:
             if not self._padding:
                 (self._take_measured if self._measure is not None else self._take)(buffer, records)
+            if self._padding:
+                self._check_padding(buffer, self.offset - start)
+                self.offset = start + len(buffer)
         except (EditsError, GapInTransactions) as error:
             self._fault = error
-        self._buffer = buffer[self.offset - start :]
-        if self._fault is None and self._padding:
-            self._drop_padding()
+        rest = buffer[self.offset - start :]
+        self._chunks = [rest] if rest else []
+        self._pending = len(rest)
         if self._fault is not None and not records:
             raise self._fault
         return records
@@ -174,13 +185,14 @@ class RecordDecoder:
         """No more bytes will come. Raises EditsCorrupt where a record was cut short."""
         if self._fault is not None:
             raise self._fault
-        if self._buffer:
-            raise self._corrupt(f"{len(self._buffer)} bytes are the beginning of a record whose end is missing")
+        if self._pending:
+            raise self._corrupt(f"{self._pending} bytes are the beginning of a record whose end is missing")
 
     def _take(self, buffer: bytes, records: list[Record]) -> None:
         position, end, start = 0, len(buffer), self.offset
         expected, consecutive, size_max = self.expected_txid, self._consecutive, self._op_size_max
         unpack_head, unpack_crc, append = _HEAD.unpack_from, _CRC.unpack_from, records.append
+        self._needed = 0
         view = memoryview(buffer)
         try:
             while position + FRAME_SIZE <= end:
@@ -192,6 +204,7 @@ class RecordDecoder:
                     raise self._impossible_length(start + position, opcode, length)
                 crc_at = position + size - _CRC.size
                 if position + size > end:
+                    self._needed = size
                     break
                 stored = unpack_crc(buffer, crc_at)[0]
                 computed = crc32(view[position:crc_at])
@@ -247,18 +260,14 @@ class RecordDecoder:
         finally:
             self.offset = start + position
 
-    def _drop_padding(self) -> None:
-        rest = self._buffer.lstrip(b"\xff\x00")
+    def _check_padding(self, buffer: bytes, begin: int) -> None:
+        rest = buffer[begin:].lstrip(b"\xff\x00")
         if rest:
-            at = self.offset + len(self._buffer) - len(rest)
-            self._fault = EditsCorrupt(
+            raise EditsCorrupt(
                 f"a byte {rest[0]:#04x} behind the terminator of the edits; only padding may follow it",
                 source=self.source,
-                offset=at,
+                offset=self.offset + len(buffer) - begin - len(rest),
             )
-            return
-        self.offset += len(self._buffer)
-        self._buffer = b""
 
     def _corrupt(self, why: str) -> EditsCorrupt:
         return EditsCorrupt(why, source=self.source, offset=self.offset, txid=self.expected_txid)

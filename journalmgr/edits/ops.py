@@ -55,7 +55,7 @@ NO_DIRECTIVE = CacheDirective(0)
 NO_POOL = CachePool("")
 NO_TOKEN = TokenIdentifier(0, "", "", "", 0, 0, 0, 0)
 NO_KEY = DelegationKey(0, 0, None)
-NO_ACL = Acl(None, ())
+NO_ACL = Acl("", ())
 
 # Layouts that brought fields. -41, -44 and -54 are lines of their own and not read (`frame.RESERVED_LAYOUTS`), so that
 # "this layout or a later one" is a plain comparison.
