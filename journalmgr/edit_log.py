@@ -112,6 +112,11 @@ class EditLog:
         """Where the segment that is being written begins; None between segments."""
         return None if self._writer is None else self._writer.first_txid
 
+    @property
+    def rolling(self) -> bool:
+        """A segment is being ended."""
+        return self._rolling
+
     # --- becoming the writer
 
     def recover(self) -> Deferred[list[Segment]]:

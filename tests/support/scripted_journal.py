@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from journalmgr.contract import EditsTail, JournalManager, Record, RecordBatch, SegmentReader, SegmentWriter
 from journalmgr.edits.frame import RecordDecoder, txid_of
+from journalmgr.errors import JournalClosed, WriterReplaced
 from journalmgr.model import NamespaceInfo, Segment, TxId
 
 _NONE = TxId(0)
@@ -32,6 +33,7 @@ class Flush:
         self.writer.flushes.remove(self)
         self.writer.durable_txid = self.last_txid
         self.result.callback(self.last_txid)
+        self.writer.journal.tell_tails()
 
     def fail(self, error: Exception) -> None:
         """It fails."""
@@ -53,6 +55,7 @@ class ScriptedWriter:
     durable_txid: TxId = _NONE
     ready_txid: TxId = _NONE
     closed: bool = False
+    fenced: bool = False
 
     @property
     def last_txid(self) -> TxId:
@@ -68,6 +71,8 @@ class ScriptedWriter:
         self.ready_txid = self.last_txid
 
     def flush(self) -> Deferred[TxId]:
+        if self.fenced:
+            return fail(WriterReplaced("recovered by another"))
         flush = Flush(self, self.ready_txid, Deferred())
         self.flushes.append(flush)
         if self.journal.answers_at_once:
@@ -98,6 +103,44 @@ class ScriptedReader:
         return succeed(None)
 
 
+class ScriptedTail:
+    """See EditsTail."""
+
+    def __init__(self, journal: ScriptedJournal, next_txid: TxId) -> None:
+        self.next_txid = next_txid
+        self._journal = journal
+        self._waiting: Deferred[RecordBatch] | None = None
+        self._stopped = False
+
+    def next(self) -> Deferred[RecordBatch]:
+        self._waiting = waiting = Deferred()
+        self.look()
+        return waiting
+
+    def look(self) -> None:
+        """Give what is durable to whoever waits."""
+        if self._waiting is None:
+            return
+        if self._stopped or self._journal.tail_error is not None:
+            waiting, self._waiting = self._waiting, None
+            waiting.errback(self._journal.tail_error or JournalClosed("stopped"))
+            return
+        for writer in self._journal.writers:
+            if writer.first_txid <= self.next_txid <= writer.durable_txid:
+                durable = writer.records[: writer.durable_txid - writer.first_txid + 1]
+                records = RecordDecoder(writer.layout_version, source="scripted").feed(b"".join(durable))
+                records = records[self.next_txid - writer.first_txid :]
+                self.next_txid = TxId(records[-1].txid + 1)
+                waiting, self._waiting = self._waiting, None
+                waiting.callback(RecordBatch(Segment(writer.first_txid, None, writer.layout_version), records))
+                return
+
+    def stop(self) -> Deferred[None]:
+        self._stopped = True
+        self.look()
+        return succeed(None)
+
+
 class ScriptedJournal:
     """See JournalManager. What it does not need it does not have."""
 
@@ -109,14 +152,36 @@ class ScriptedJournal:
         self.finalised: list[Segment] = []
         self.start_error: Exception | None = None
         self.finalise_error: Exception | None = None
+        self.tail_error: Exception | None = None
+        self.recover_error: Exception | None = None
+        self.tails: list[ScriptedTail] = []
 
     @property
     def writer(self) -> ScriptedWriter:
         """The last segment's."""
         return self.writers[-1]
 
+    def tell_tails(self) -> None:
+        """Something is durable."""
+        for tail in self.tails:
+            tail.look()
+
     def recover_unfinalized(self) -> Deferred[list[Segment]]:
-        return succeed([])
+        """Finalise what is in progress at what is durable; flushes that wait fail."""
+        if self.recover_error is not None:
+            return fail(self.recover_error)
+        done = {segment.first_txid for segment in self.finalised}
+        recovered = []
+        for writer in self.writers:
+            if writer.first_txid not in done:
+                for flush in list(writer.flushes):
+                    flush.fail(WriterReplaced("recovered by another"))
+                del writer.records[writer.durable_txid - writer.first_txid + 1 :]
+                writer.fenced = True
+                recovered.append(Segment(writer.first_txid, writer.durable_txid, writer.layout_version))
+        self.finalised += recovered
+        self.tell_tails()
+        return succeed(recovered)
 
     def start_segment(self, first_txid: TxId, layout_version: int) -> Deferred[SegmentWriter]:
         if self.start_error is not None:
@@ -163,7 +228,8 @@ class ScriptedJournal:
         raise NotImplementedError
 
     def tail(self, from_txid: TxId) -> EditsTail:
-        raise NotImplementedError
+        self.tails.append(ScriptedTail(self, from_txid))
+        return self.tails[-1]
 
     def purge_older_than(self, min_txid_to_keep: TxId) -> Deferred[list[Segment]]:
         raise NotImplementedError

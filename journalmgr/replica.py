@@ -1,0 +1,354 @@
+"""A metadata server among others that can take its place: standby, taking over, active. Whatever its state is made of.
+
+    loading --checkpoint read--> standby --elected--> taking over --> active
+       ^                        follows the             fence, read        logs, applies,
+       |                        journal                 the rest, open     acknowledges
+       +------------- turn lost, log failed, journal in trouble ------------+
+
+The state itself is a StateMachine: it is loaded from a checkpoint, and applies transactions in order. Only the active
+replica logs; on its way there it first stops whoever wrote before (`recover_unfinalized`), then reads what that one had
+made durable, and only then opens a segment (I-80, I-85). The election says whose turn it is meant to be, fencing sees
+to it: an active that sleeps through the end of its turn fails with its next flush, and nothing that it did not
+acknowledge is promised.
+
+After its turn a replica loads anew: the machine may have applied what never became durable.
+
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+
+from bookkeeper.errors import BookKeeperError
+from journalmgr.contract import EditsTail, JournalManager, RecordBatch
+from journalmgr.edit_log import EditLog
+from journalmgr.errors import EditsError, GapInTransactions, JournalClosed, NamespaceMismatch, NotFormatted
+from journalmgr.model import OPAQUE, TxId
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Clock, Timer
+
+log = Logger()
+
+
+class Role(enum.Enum):
+    """What a replica is doing."""
+
+    LOADING = "loading"
+    STANDBY = "standby"
+    TAKING_OVER = "taking over"
+    ACTIVE = "active"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class StateMachine(Protocol):
+    """What a metadata server keeps: the sum of its transactions."""
+
+    def load(self) -> Deferred[int]:
+        """Forget everything, load the newest checkpoint; fires with the last txid it covers, 0 where there is none."""
+
+    def apply(self, batch: RecordBatch) -> Deferred[None] | None:
+        """Apply transactions, the next ones in order; None when that is done, else it fires then.
+
+        START_LOG_SEGMENT and END_LOG_SEGMENT are among them.
+        """
+
+
+class Candidate(Protocol):
+    """Stands for the role; `bookkeeper.metadata.election.Election` is one."""
+
+    def join(self) -> None:
+        """Stand from now on."""
+
+    def leave(self) -> Deferred[None]:
+        """Stand no more, and give the role up."""
+
+
+Stand = Callable[[Callable[[int], object], Callable[[], object], Callable[[BaseException], object]], Candidate]
+"""Makes the candidate of a replica from (on_elected(turn), on_lost(), on_failed(error)), see Election."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """roll_transactions, roll_interval_s: the active ends a segment that has so many, or is so old and not empty.
+
+    retry_delay_s, retry_delay_max_s: between attempts after trouble with the journal.
+    """
+
+    roll_transactions: int = 1_000_000
+    roll_interval_s: float = 120.0
+    retry_delay_s: float = 0.1
+    retry_delay_max_s: float = 10.0
+
+
+FATAL = (GapInTransactions, EditsError, NamespaceMismatch, NotFormatted)
+"""What trying again does not mend: an operator has to see it."""
+
+
+class Replica:
+    """One server of a group. Owns neither the journal nor what the machine loads from.
+
+    on_role: told every change of role. on_failed: told once, when the replica has ended because of what trying again
+    does not mend.
+    """
+
+    def __init__(
+        self,
+        journal: JournalManager,
+        machine: StateMachine,
+        stand: Stand,
+        clock: Clock,
+        *,
+        layout_version: int = OPAQUE,
+        settings: ReplicaSettings = ReplicaSettings(),
+        on_role: Callable[[Role], object] = lambda role: None,
+        on_failed: Callable[[BaseException], object] = lambda error: None,
+    ) -> None:
+        self.journal = journal
+        self.machine = machine
+        self.role = Role.LOADING
+        self.error: BaseException | None = None
+        self.applied_txid = TxId(0)
+        self.turns = 0
+        self._clock = clock
+        self._layout_version = layout_version
+        self._settings = settings
+        self._on_role = on_role
+        self._on_failed = on_failed
+        self._candidate = stand(self._elected, self._lost, self._fail)
+        self._turn: int | None = None
+        self._log: EditLog | None = None
+        self._tail: EditsTail | None = None
+        self._turn_over: Deferred[None] | None = None
+        self._pausing: Deferred[None] | None = None
+        self._roll_timer: Timer | None = None
+        self._running: Deferred[None] | None = None
+        self._stopping = False
+
+    @property
+    def log(self) -> EditLog:
+        """The log of the active replica. Raises JournalClosed for any other: it may not acknowledge anything."""
+        if self._log is None or self.role is not Role.ACTIVE:
+            raise JournalClosed(f"this server is not the active one, it is {self.role.value}")
+        return self._log
+
+    def start(self) -> None:
+        """Load, then stand for the role."""
+        if self._running is None:
+            self._running = Deferred.fromCoroutine(self._run())
+            self._running.addErrback(lambda failure: self._fail(failure.value or RuntimeError("no error")))
+
+    def stop(self) -> Deferred[None]:
+        """End in order: the active closes its segment and hands the role on. Harmless when repeated."""
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        if self._log is not None and self.role is Role.ACTIVE:
+            try:
+                await self._log.close()
+            except BookKeeperError as error:
+                log.warn("The segment could not be ended in order: {error}", error=error)
+        self._wake()
+        try:
+            await self._candidate.leave()
+        except BookKeeperError as error:
+            log.warn("The role could not be handed on, it ends with the session: {error}", error=error)
+        if self._running is not None:
+            await _finished(self._running)
+        if self.role is not Role.FAILED:
+            self._become(Role.STOPPED)
+
+    # --- life
+
+    async def _run(self) -> None:
+        delay_s = self._settings.retry_delay_s
+        while not self._stopping and self.role is not Role.FAILED:
+            try:
+                self._become(Role.LOADING)
+                self.applied_txid = TxId(await self.machine.load())
+                self._candidate.join()
+                self._become(Role.STANDBY)
+                await self._stand_by()
+                delay_s = self._settings.retry_delay_s
+                turn = self._turn
+                if turn is not None and self._has(turn):
+                    await self._serve(turn)
+            except FATAL as error:
+                self._fail(error)
+            except BookKeeperError as error:
+                if not self._stopping:
+                    log.warn("In trouble while {role}: {error}", role=self.role.value, error=error)
+                    self.error = error
+                    self._become(Role.LOADING)
+                    await self._drop_log()
+                    await self._candidate.leave()
+                    await self._pause(delay_s)
+                    delay_s = min(2 * delay_s, self._settings.retry_delay_max_s)
+            finally:
+                await self._drop_log()
+
+    async def _stand_by(self) -> None:
+        """Follow the journal until the turn comes."""
+        if not self._waits():
+            return
+        tail = self._tail = self.journal.tail(TxId(self.applied_txid + 1))
+        try:
+            while self._waits():
+                await self._apply(await tail.next())
+                self.error = None
+        except JournalClosed:
+            if self._waits():
+                raise
+        finally:
+            self._tail = None
+            await tail.stop()
+
+    def _waits(self) -> bool:
+        return self._turn is None and not self._stopping
+
+    async def _serve(self, turn: int) -> None:
+        """Take over, and be active until the turn ends or the log fails."""
+        self._become(Role.TAKING_OVER)
+        begun_s = self._clock.seconds()
+        edit_log = self._log = EditLog(self.journal, self._layout_version, on_failed=lambda error: self._wake())
+        await edit_log.recover()
+        async for batch in edit_log.replay(self.applied_txid + 1):
+            await self._apply(batch)
+        if not self._has(turn):
+            return
+        await edit_log.open(self.applied_txid + 1)
+        self.applied_txid = TxId(edit_log.next_txid - 1)
+        if not self._has(turn):
+            return
+        self._turn_over = Deferred()
+        self.turns += 1
+        self.error = None
+        log.info(
+            "Active from txid {txid} on, {seconds:.3f} s after the turn began",
+            txid=edit_log.next_txid,
+            seconds=self._clock.seconds() - begun_s,
+        )
+        self._set_roll_timer()
+        self._become(Role.ACTIVE)
+        await self._turn_over
+        if edit_log.error is not None and not self._stopping:
+            raise edit_log.error
+
+    def _has(self, turn: int) -> bool:
+        return self._turn == turn and not self._stopping
+
+    async def _drop_log(self) -> None:
+        edit_log, self._log = self._log, None
+        self._turn_over = None
+        if self._roll_timer is not None and self._roll_timer.active():
+            self._roll_timer.cancel()
+        self._roll_timer = None
+        if edit_log is not None:
+            try:
+                await edit_log.abort()
+            except BookKeeperError as error:
+                log.info("Giving up the segment: {error}", error=error)
+
+    async def _apply(self, batch: RecordBatch) -> None:
+        first = batch.records[0].txid
+        if first != self.applied_txid + 1:
+            raise GapInTransactions(
+                f"{self.journal.description}: txid {self.applied_txid + 1} comes next, and {first} came",
+                expected=self.applied_txid + 1,
+                found=first,
+            )
+        applying = self.machine.apply(batch)
+        if applying is not None:
+            await applying
+        self.applied_txid = batch.records[-1].txid
+
+    # --- events
+
+    def _elected(self, turn: int) -> None:
+        self._turn = turn
+        if self._tail is not None:
+            self._tail.stop()
+
+    def _lost(self) -> None:
+        self._turn = None
+        self._wake()
+
+    def _wake(self) -> None:
+        """Something has ended: whoever waits looks at what."""
+        for waiting in (self._turn_over, self._pausing):
+            if waiting is not None and not waiting.called:
+                waiting.callback(None)
+        if self._tail is not None and self._stopping:
+            self._tail.stop()
+
+    def _fail(self, error: BaseException) -> None:
+        if self.role in (Role.FAILED, Role.STOPPED):
+            return
+        log.error("The replica has ended while {role}: {error}", role=self.role.value, error=error)
+        self.error = error
+        self._become(Role.FAILED)
+        self._wake()
+        self._candidate.leave().addErrback(lambda failure: log.warn("{error}", error=failure.value))
+        self._on_failed(error)
+
+    def _become(self, role: Role) -> None:
+        if role is not self.role and self.role is not Role.FAILED:
+            self.role = role
+            self._on_role(role)
+
+    async def _pause(self, delay_s: float) -> None:
+        if self._stopping:
+            return
+        pausing = self._pausing = Deferred()
+        timer = self._clock.callLater(delay_s, pausing.callback, None)
+        try:
+            await pausing
+        finally:
+            self._pausing = None
+            if timer.active():
+                timer.cancel()
+
+    # --- rolling
+
+    def _set_roll_timer(self) -> None:
+        self._roll_timer = self._clock.callLater(self._settings.roll_interval_s, self._roll)
+
+    def _roll(self) -> None:
+        edit_log = self._log
+        if edit_log is None or self.role is not Role.ACTIVE:
+            return
+        first = edit_log.segment_first_txid
+        # A segment that holds nothing but its START stays.
+        due = first is not None and edit_log.next_txid > first + 1 and not edit_log.rolling
+        rolling = edit_log.roll() if due else succeed(TxId(0))
+        rolling.addErrback(lambda failure: log.warn("Rolling: {error}", error=failure.value))
+        rolling.addCallback(lambda _: self._set_roll_timer() if self._log is edit_log else None)
+
+    def logged(self) -> None:
+        """The active has logged something: ends the segment once it is long enough. Cheap; call it now and then."""
+        edit_log = self._log
+        if edit_log is None or edit_log.rolling or edit_log.segment_first_txid is None:
+            return
+        if edit_log.next_txid - edit_log.segment_first_txid > self._settings.roll_transactions:
+            edit_log.roll().addErrback(lambda failure: log.warn("Rolling: {error}", error=failure.value))
+
+
+async def _finished(deferred: Deferred[None]) -> None:
+    waiting: Deferred[None] = Deferred()
+
+    def tell(result: None) -> None:
+        waiting.callback(None)
+
+    deferred.addCallback(tell)
+    await waiting
