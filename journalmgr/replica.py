@@ -1,9 +1,9 @@
 """A metadata server among others that can take its place: standby, taking over, active. Whatever its state is made of.
 
-    loading --checkpoint read--> standby --elected--> taking over --> active
-       ^                        follows the             fence, read        logs, applies,
-       |                        journal                 the rest, open     acknowledges
-       +------------- turn lost, log failed, journal in trouble ------------+
+    loading ----------------> standby --elected--> taking over --> active
+       ^   checkpoint and      follows the           fence, read       logs, applies,
+       |   finalised segments  journal               the rest, open    acknowledges
+       +-------------- turn lost, log failed, journal in trouble ---------+
 
 The state itself is a StateMachine: it is loaded from a checkpoint, and applies transactions in order. Only the active
 replica logs; on its way there it first stops whoever wrote before (`recover_unfinalized`), then reads what that one had
@@ -19,7 +19,7 @@ Thread: reactor.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,7 +28,7 @@ from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError
 from journalmgr.contract import EditsTail, JournalManager, RecordBatch
-from journalmgr.edit_log import EditLog
+from journalmgr.edit_log import EditLog, replay
 from journalmgr.errors import EditsError, GapInTransactions, JournalClosed, NamespaceMismatch, NotFormatted
 from journalmgr.model import OPAQUE, TxId
 
@@ -93,11 +93,15 @@ FATAL = (GapInTransactions, EditsError, NamespaceMismatch, NotFormatted)
 """What trying again does not mend: an operator has to see it."""
 
 
+async def _nothing() -> None:
+    """Nothing is to be done between loading and standing."""
+
+
 class Replica:
     """One server of a group. Owns neither the journal nor what the machine loads from.
 
-    on_role: told every change of role. on_failed: told once, when the replica has ended because of what trying again
-    does not mend.
+    on_loaded: awaited before the replica stands for the role. on_role: told every change of role. on_failed: told once,
+    when the replica has ended because of what trying again does not mend.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class Replica:
         *,
         layout_version: int = OPAQUE,
         settings: ReplicaSettings = ReplicaSettings(),
+        on_loaded: Callable[[], Awaitable[object]] = _nothing,
         on_role: Callable[[Role], object] = lambda role: None,
         on_failed: Callable[[BaseException], object] = lambda error: None,
     ) -> None:
@@ -121,6 +126,7 @@ class Replica:
         self._clock = clock
         self._layout_version = layout_version
         self._settings = settings
+        self._on_loaded = on_loaded
         self._on_role = on_role
         self._on_failed = on_failed
         self._candidate = stand(self._elected, self._lost, self._fail)
@@ -176,7 +182,7 @@ class Replica:
         while not self._stopping and self.role is not Role.FAILED:
             try:
                 self._become(Role.LOADING)
-                self.applied_txid = TxId(await self.machine.load())
+                await self._load()
                 self._candidate.join()
                 self._become(Role.STANDBY)
                 await self._stand_by()
@@ -197,6 +203,15 @@ class Replica:
                     delay_s = min(2 * delay_s, self._settings.retry_delay_max_s)
             finally:
                 await self._drop_log()
+
+    async def _load(self) -> None:
+        """Checkpoint, then all that is finalised: whoever stands for the role is nearly up to date."""
+        self.applied_txid = TxId(await self.machine.load())
+        async for batch in replay(self.journal, TxId(self.applied_txid + 1)):
+            await self._apply(batch)
+            if self._stopping:
+                return
+        await self._on_loaded()
 
     async def _stand_by(self) -> None:
         """Follow the journal until the turn comes."""

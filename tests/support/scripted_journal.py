@@ -214,6 +214,7 @@ class ScriptedJournal:
                     break
                 writer = next(writer for writer in self.writers if writer.first_txid == segment.first_txid)
                 records = RecordDecoder(segment.layout_version, source="scripted").feed(b"".join(writer.records))
+                records = [record for record in records if record.txid <= segment.last_txid]
                 readers.append(ScriptedReader(segment, [record for record in records if record.txid >= from_txid]))
                 from_txid = TxId(segment.last_txid + 1)
         return succeed(readers)
