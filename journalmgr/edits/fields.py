@@ -365,6 +365,30 @@ def write_compact_blocks(value: Sequence[Block]) -> bytes:
 
 COMPACT_BLOCKS = Codec("compact blocks", read=read_compact_blocks, write=write_compact_blocks)
 
+
+def _between(fewest: int, most: int) -> Codec:
+    """Compact blocks of which there are at least and at most so many."""
+
+    def read(data: bytes, position: int) -> tuple[tuple[Block, ...], int]:
+        blocks, position = read_compact_blocks(data, position)
+        if not fewest <= len(blocks) <= most:
+            raise EditsCorrupt(f"{len(blocks)} blocks; {fewest} or {most} are possible")
+        return blocks, position
+
+    def write(value: Sequence[Block]) -> bytes:
+        if not fewest <= len(value) <= most:
+            raise InvalidArgument(f"{len(value)} blocks; {fewest} or {most} are possible")
+        return write_compact_blocks(value)
+
+    return Codec(f"{fewest} or {most} blocks", read=read, write=write)
+
+
+LAST_BLOCKS = _between(1, 2)
+"""The last block of a file, and before it the one that was the last."""
+
+BLOCK_IF_CUT = _between(0, 1)
+"""The block that a truncation cuts itself, if it cuts one."""
+
 _ACL_PERMISSION, _ACL_TYPE_SHIFT, _ACL_SCOPE_SHIFT, _ACL_HAS_NAME = 0b111, 3, 5, 1 << 6
 
 

@@ -17,6 +17,7 @@ from typing import ClassVar, NamedTuple
 from journalmgr.edits.fields import (
     ACL_BITS,
     ACL_MESSAGE,
+    BLOCK_IF_CUT,
     BLOCKS,
     BOOL,
     CACHE_DIRECTIVE,
@@ -26,6 +27,7 @@ from journalmgr.edits.fields import (
     I16,
     I32,
     I64,
+    LAST_BLOCKS,
     NO_RPC,
     PERMISSION,
     RENAME_OPTIONS,
@@ -313,7 +315,7 @@ class Times(Op):
 @_op(
     OpCode.ADD_BLOCK,
     FieldSpec("path", STR16),
-    FieldSpec("blocks", COMPACT_BLOCKS),
+    FieldSpec("blocks", LAST_BLOCKS),
     FieldSpec("rpc", RPC, RPC_SINCE),
 )
 @dataclass(slots=True)
@@ -422,7 +424,7 @@ class Append(Op):
     FieldSpec("client_machine", STR16),
     FieldSpec("new_length", I64),
     FieldSpec("timestamp", I64),
-    FieldSpec("blocks", COMPACT_BLOCKS),
+    FieldSpec("blocks", BLOCK_IF_CUT),
 )
 @dataclass(slots=True)
 class Truncate(Op):

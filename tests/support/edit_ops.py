@@ -13,6 +13,7 @@ from journalmgr.edits.codec import encode_body
 from journalmgr.edits.fields import (
     ACL_BITS,
     ACL_MESSAGE,
+    BLOCK_IF_CUT,
     BLOCKS,
     BOOL,
     CACHE_DIRECTIVE,
@@ -22,6 +23,7 @@ from journalmgr.edits.fields import (
     I16,
     I32,
     I64,
+    LAST_BLOCKS,
     PERMISSION,
     RENAME_OPTIONS,
     RPC,
@@ -62,6 +64,8 @@ SAMPLE_OF_CODEC: dict[str, Any] = {
     VLONG.name: 300,
     BLOCKS.name: (Block(1073741825, 512, 1001), Block(-7, 0, 1002)),
     COMPACT_BLOCKS.name: (Block(1073741825, 512, 1001), Block(-7, 0, 1002)),
+    LAST_BLOCKS.name: (Block(1073741825, 512, 1001), Block(1073741826, 0, 1002)),
+    BLOCK_IF_CUT.name: (Block(1073741825, 512, 1001),),
     PERMISSION.name: Permission("root", "supergroup", 0o1755),
     RPC.name: RPC_IDS,
     ACL_BITS.name: (AclEntry(0, 0, 6, None), AclEntry(1, 1, 7, "staff"), AclEntry(3, 0, 0, None)),
@@ -112,6 +116,7 @@ _units = st.text(st.characters(), max_size=12)
 _blocks = st.lists(st.builds(Block, _i64, st.integers(0, (1 << 63) - 1), _i64), max_size=3).map(tuple)
 # Sizes and stamps go as differences, which have 64 bits themselves.
 _near = st.integers(-(1 << 62), (1 << 62) - 1)
+_near_block = st.builds(Block, _i64, _near, _near)
 _entries = st.lists(
     st.builds(AclEntry, st.integers(0, 3), st.integers(0, 1), st.integers(0, 7), st.none() | _text), max_size=3
 ).map(tuple)
@@ -129,7 +134,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     TEXT.name: _text,
     VLONG.name: _i64,
     BLOCKS.name: _blocks,
-    COMPACT_BLOCKS.name: st.lists(st.builds(Block, _i64, _near, _near), max_size=3).map(tuple),
+    COMPACT_BLOCKS.name: st.lists(_near_block, max_size=3).map(tuple),
+    LAST_BLOCKS.name: st.lists(_near_block, min_size=1, max_size=2).map(tuple),
+    BLOCK_IF_CUT.name: st.lists(_near_block, max_size=1).map(tuple),
     PERMISSION.name: st.builds(Permission, _text, _text, st.integers(0, 0o1777)),
     RPC.name: st.builds(RpcIds, st.just(b"") | st.binary(min_size=16, max_size=16), _integers(32)),
     ACL_BITS.name: _entries,

@@ -185,6 +185,18 @@ def test_blocks_and_their_bounds() -> None:
         fields.read_compact_blocks(twice, 0)
 
 
+def test_some_operations_have_so_many_blocks_and_no_others() -> None:
+    block = Block(1, 2, 3)
+    for codec, wrong in ((fields.LAST_BLOCKS, (0, 3)), (fields.BLOCK_IF_CUT, (2,))):
+        assert codec.read is not None
+        assert codec.write is not None
+        for count in wrong:
+            with pytest.raises(InvalidArgument, match=f"{count} blocks; . or . are possible"):
+                codec.write((block,) * count)
+            with pytest.raises(EditsCorrupt, match=f"{count} blocks; . or . are possible"):
+                codec.read(fields.write_compact_blocks((block,) * count), 0)
+
+
 def test_an_access_control_list_is_a_byte_for_each_entry() -> None:
     entries = (AclEntry(0, 0, 6, None), AclEntry(1, 1, 7, "g"))
     assert there_and_back(fields.ACL_BITS, entries).hex() == "00000002" + "06" + "6f" + "000167"
