@@ -1,0 +1,27 @@
+"""The journal as edits files in a directory, as Hadoop's name nodes keep it on local disks.
+
+    DIRECTORY/in_use.lock                            held by the process that writes; says which one it is
+    DIRECTORY/current/VERSION                        the namespace, as Java properties
+                      seen_txid                      the txid that the last segment with data began with, decimal
+                      edits_%019d-%019d              a finalised segment
+                      edits_inprogress_%019d         the one that is being written
+                      edits_inprogress_%019d.synced  how far that one is durable (ours; Hadoop ignores it)
+                      edits_inprogress_%019d.torn... what recovery cut off behind the last whole record
+
+    opening.py      URI -> FileJournal                           reactor
+    journal.py      FileJournal, the JournalManager              reactor
+    writer.py       FileSegmentWriter: buffers, one job a flush  reactor
+    reader.py       FileSegmentReader, FileTail                  reactor
+    directory.py    what is done with the directory, blocking    worker
+    segment_file.py one edits file: appending, scanning          worker
+    names.py        names and header       pure
+    version.py      VERSION and seen_txid  pure
+
+What a crash leaves behind, and why nothing acknowledged is lost:
+- a flush is one write and one sync; only then is it acknowledged, and `.synced` rewritten (that needs no sync: it only
+  ever says less than the truth). So bytes below the mark are durable, and whatever is wrong with them is corruption;
+- bytes behind the mark may be there in part: recovery keeps whole records up to the first that is not, puts the rest
+  aside and cuts it off. At most UNSYNCED_SIZE_MAX bytes were ever unsynced, so a whole record further behind a damaged
+  one was synced, and the damage is corruption: recovery refuses, and nothing is cut off;
+- names change by rename, and the directory is synced before anything relies on it.
+"""
