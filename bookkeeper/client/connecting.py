@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +33,16 @@ Resolve = Callable[[str], Deferred[str]]
 
 
 async def connect_to(
-    uri: str, reactor: Any, settings: ClientSettings | None = None, *, resolve: Resolve | None = None
+    uri: str,
+    reactor: Any,
+    settings: ClientSettings | None = None,
+    *,
+    resolve: Resolve | None = None,
+    prepare: Callable[[zookeeper.ZooKeeperStore], Awaitable[None]] | None = None,
 ) -> LedgerClient:
     """Connect to the cluster at `uri` and make sure that there is one.
 
+    prepare: awaited with the store before that, by programs that keep something of their own in the same session.
     Fails with ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
     """
     settings = settings or ClientSettings()
@@ -66,6 +72,8 @@ async def connect_to(
         owns_store=True,
     )
     try:
+        if prepare is not None:
+            await prepare(store)
         await store.ledgers.prepare()
     except BaseException:
         await client.close()
