@@ -1,0 +1,23 @@
+"""A metadata server in the manner of HDFS's name node: what proves that the journal does its work.
+
+    request -> operations.Requests   checked against the namespace -> operations to log; changes nothing
+                    |
+               the edit log          gives them their txids
+                    |
+               apply.apply           the one way a namespace changes: on the active, and on every standby
+                    |
+    namespace.Namespace  ->  status (what clients are shown),  image_format (a snapshot of it, its fingerprint)
+
+Files:
+    namespace     the tree, its indices, counters and quotas          acl        access control lists
+    apply         one operation of the edit log onto a namespace      status     FileStatus, listings
+    operations    requests of clients to operations                   errors     what can be refused, and why
+    image_format  a namespace as bytes and back
+
+Invariants:
+- equal transactions leave equal namespaces, and equal namespaces equal images and fingerprints;
+- a transaction is applied wholly or not at all; none is passed over.
+
+Out of scope: snapshots, data nodes (a file's content is an attribute, see `namespace.CONTENT_XATTR`), permissions
+(modes, owners and lists are kept and shown; nobody is refused anything for them), erasure coding.
+"""
