@@ -1,6 +1,7 @@
 """The `bookkeeper` command.
 
-    main.py        the command tree; lazy.py: only the module of the command that was typed is loaded
+    main.py        the commands; program.py: what every console program does with them, exit codes among it
+    lazy.py        only the options of the command that was typed are looked up
     output.py      tables, JSON, progress, questions: one behaviour for all commands
     connection.py  --uri, --conf, -D and the client they make; reactor.py: the metadata store without a client
     creation.py    quorums and passwords of new ledgers

@@ -1,0 +1,120 @@
+"""What every console program here does: find the command, load its module, map its outcome to an exit code.
+
+A command is a module with `add_arguments(parser)` and `run(args) -> int`. Only the module of the command that was
+typed is imported, so `--help` and a service's start do not pay for the rest. Other packages add commands through the
+program's entry-point group (name = entry point, value = such a module).
+
+Exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted, 141 whoever read the output went away (as of `seq 9999 | head`,
+without a word); a service may have its own besides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bookkeeper.cli.lazy import LazyParser, add_verbose
+from bookkeeper.cli.output import (
+    EXIT_BROKEN_PIPE,
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandFailed,
+    expected_text,
+)
+
+Commands = Mapping[str, tuple[str, str]]
+"""Name -> module, summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One console program.
+
+    name: as it is typed. examples: shown at the end of --help. commands: its own. plugins: the entry-point group of
+    commands that other packages add.
+    """
+
+    name: str
+    description: str
+    examples: str
+    commands: Commands
+    plugins: str
+
+    def run(self, argv: Sequence[str] | None = None) -> int:
+        """Run it with `argv` (default: the process's arguments) and return its exit code."""
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        verbose = bool({"-v", "-vv", "--verbose"} & set(arguments))
+        try:
+            exit_code = self._dispatch(arguments)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, not at interpreter exit, where nobody can say what went wrong
+            return exit_code
+        except CommandFailed as failure:
+            print(f"{self.name}: {failure}", file=sys.stderr)
+            return failure.exit_code
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+        except BrokenPipeError:
+            # Whoever read our output is gone (`| head`); say nothing more, not even at interpreter exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return EXIT_BROKEN_PIPE
+        except Exception as error:  # noqa: BLE001 - the edge of the program: one line, the traceback only with -v
+            if verbose:
+                traceback.print_exc()
+            text = expected_text(error)
+            if text is None:  # only then is there more to be learnt from where it happened
+                text = f"{type(error).__name__}: {error}" + ("" if verbose else " (-v shows where)")
+            print(f"{self.name}: {text}", file=sys.stderr)
+            return EXIT_FAILURE
+
+    def _dispatch(self, arguments: list[str]) -> int:
+        # The commands of other packages are looked up only for help and for names that are none of ours.
+        commands = self.commands if arguments and arguments[0] in self.commands else self.all_commands()
+        parser = LazyParser(prog=self.name, description=self.description, epilog=self.examples)
+        parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
+        add_verbose(parser)
+        subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+        for name, (module_name, summary) in commands.items():
+            subparsers.add_parser(name, help=summary, fill=partial(_fill, module_name, summary))
+        try:
+            args = parser.parse_args(arguments)
+        except SystemExit as stop:
+            return EXIT_USAGE if stop.code not in (0, None) else EXIT_OK
+        return int(importlib.import_module(commands[args.command][0]).run(args) or EXIT_OK)
+
+    def all_commands(self) -> Commands:
+        """Its own commands and those that other packages add."""
+        import importlib.metadata
+
+        commands = dict(self.commands)
+        for entry_point in importlib.metadata.entry_points(group=self.plugins):
+            commands.setdefault(entry_point.name, (entry_point.value, f"from {entry_point.module}"))
+        return commands
+
+
+def _fill(module_name: str, summary: str, parser: argparse.ArgumentParser) -> None:
+    module = importlib.import_module(module_name)
+    parser.description = (module.__doc__ or summary).strip()
+    module.add_arguments(parser)
+
+
+class _ShowVersion(argparse.Action):
+    """Looks the version up only when it is asked for: reading package metadata costs as much as the rest of a start."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import importlib.metadata
+
+        try:
+            version = importlib.metadata.version("pybookkeeper")
+        except importlib.metadata.PackageNotFoundError:
+            version = "(not installed)"
+        print(f"pybookkeeper {version}")
+        parser.exit()
