@@ -11,6 +11,7 @@ from tests.conftest import ZooKeeperServer
 from tests.interop.ground import KINDS, SESSION_TIMEOUT, Ground, ground_of
 from tests.interop.matrix import MATRIX, Matrix
 from tests.support.apache import DEFAULT, RELEASES, Apache, ApacheClient, find_apache
+from tests.support.hadoop import HadoopTool, find_hadoop
 
 __all__ = ["SESSION_TIMEOUT"]
 
@@ -22,7 +23,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetch what is missing before the first test: the time that a test may take is not for downloads."""
     here = Path(__file__).parent
-    if session.config.option.collectonly or not any(item.path.is_relative_to(here) for item in session.items):
+    items = [item for item in session.items if item.path.is_relative_to(here)]
+    if session.config.option.collectonly:
+        return
+    if any(_is_beside_hadoop(item) for item in items):
+        with suppress(pytest.skip.Exception):
+            find_hadoop()
+    if all(_is_beside_hadoop(item) for item in items):
         return
     for version in RELEASES:
         with suppress(pytest.skip.Exception):
@@ -30,8 +37,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """No test here goes without the default release. Skipped from here, all of them share one line of the summary."""
-    find_apache(item.config.getoption("--apache-home"))
+    """No test here goes without the default release, or Hadoop.
+
+    Skipped from here, all of them share one line of the summary.
+    """
+    if _is_beside_hadoop(item):
+        find_hadoop()
+    else:
+        find_apache(item.config.getoption("--apache-home"))
+
+
+def _is_beside_hadoop(item: pytest.Item) -> bool:
+    return item.path.name.startswith("test_hadoop_")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -100,3 +117,10 @@ def grounds(
 def ground(request: pytest.FixtureRequest, grounds: Callable[[str], Ground]) -> Ground:
     """Our bookies, and then genuine ones."""
     return grounds(request.param)
+
+
+@pytest.fixture(scope="session")
+def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HadoopTool]:
+    """Genuine Hadoop: one Java process for the whole run, started at first need."""
+    with HadoopTool(find_hadoop(), tmp_path_factory.mktemp("hadoop") / "hadoop.log") as tool:
+        yield tool
