@@ -9,10 +9,11 @@
     namespace.Namespace  ->  status (what clients are shown),  image_format (a snapshot of it, its fingerprint)
 
 Files:
-    namespace     the tree, its indices, counters and quotas          acl        access control lists
-    apply         one operation of the edit log onto a namespace      status     FileStatus, listings
-    operations    requests of clients to operations                   errors     what can be refused, and why
-    image_format  a namespace as bytes and back
+    namespace      the tree, its indices, counters and quotas         status     FileStatus, listings
+    apply          one operation of the edit log onto a namespace     acl        access control lists
+    apply_records  those about what is beside the tree                xattrs     extended attributes, content
+    operations     requests of clients to operations                  errors     what can be refused, and why
+    checks         paths, limits and quotas of requests               image_format  a namespace as bytes and back
 
 Invariants:
 - equal transactions leave equal namespaces, and equal namespaces equal images and fingerprints;

@@ -10,15 +10,20 @@ Source: journal-manager.md 5.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from journalmgr.edits.fields import AclEntry
+from journalmgr.namenode import checks
+from journalmgr.namenode.errors import AclRefused
 
 USER, GROUP, MASK, OTHER = range(4)
 ACCESS, DEFAULT = range(2)
 
 MINIMAL = 3
 """user::, group:: and other:: and nothing else: that is the mode."""
+
+ENTRIES_MAX = 32
+"""Of both scopes, as a client gives them."""
 
 _ALL = 0o777
 
@@ -78,6 +83,38 @@ def inherit(mode: int, parent: tuple[AclEntry, ...], *, is_directory: bool) -> t
         entries.append(AclEntry(entry.type, ACCESS, permission, entry.name))
     mode, kept = store(mode, entries + (defaults if is_directory else []))
     return mode, logical(mode, kept)
+
+
+def complete(path: str, entries: Sequence[AclEntry], *, is_directory: bool) -> tuple[AclEntry, ...]:
+    """The list that a client gives, with the mask that it left out. Raises AclRefused; path: for its message."""
+    if len(entries) > ENTRIES_MAX:
+        raise AclRefused(f"{path}: {len(entries)} entries; at most {ENTRIES_MAX} are possible")
+    for entry in entries:
+        checks.check_text("the name of an entry", entry.name or "")
+    whole: list[AclEntry] = []
+    for scope in (ACCESS, DEFAULT):
+        own = [entry for entry in entries if entry.scope == scope]
+        keys = [(entry.type, entry.name or "") for entry in own]
+        if len(set(keys)) != len(keys):
+            raise AclRefused(f"{path}: an entry is there twice: {entries}")
+        if any(entry.type in (MASK, OTHER) and entry.name for entry in own):
+            raise AclRefused(f"{path}: mask and other have no name: {entries}")
+        if any(not (0 <= entry.type <= OTHER and 0 <= entry.permission <= 7) for entry in own):
+            raise AclRefused(f"{path}: {entries} has an entry that is none")
+        if own and not {kind for kind, name in keys if not name} >= {USER, GROUP, OTHER}:
+            raise AclRefused(f"{path}: entries for the user, the group and others are needed: {entries}")
+        if len(own) > MINIMAL and (MASK, "") not in keys:
+            mask = 0
+            for entry in own:
+                if entry.name or entry.type == GROUP:
+                    mask |= entry.permission
+            own.append(AclEntry(MASK, scope, mask, None))
+        whole += own
+    if any(entry.scope == DEFAULT for entry in whole) and not is_directory:
+        raise AclRefused(f"{path} is a file, and only directories have a default list")
+    if not any(entry.scope == ACCESS for entry in whole):
+        raise AclRefused(f"{path}: entries for the user, the group and others are needed: {entries}")
+    return tuple(sorted(whole, key=_order))
 
 
 def _order(entry: AclEntry) -> tuple[int, int, bool, str]:

@@ -12,6 +12,7 @@ from journalmgr.namenode.errors import (
     LimitExceeded,
     NotADirectory,
     NotAFile,
+    NotPossible,
     ParentNotDirectory,
     QuotaExceeded,
     UnresolvedLink,
@@ -28,6 +29,9 @@ from journalmgr.namenode.namespace import (
     Symlink,
     path_of,
 )
+
+TEXT_BYTES_MAX = 4096
+"""Of names of users, groups, clients and hosts, and of targets of links."""
 
 
 def components(path: str) -> list[str]:
@@ -105,6 +109,16 @@ def file(namespace: Namespace, path: str) -> File:
     if not isinstance(inode, File):
         raise NotAFile(f"{path} is a directory; this is possible with files alone")
     return inode
+
+
+def check_text(what: str, value: str) -> None:
+    """Raise NotPossible for a string that an operation cannot carry; found here, nothing of the request is logged."""
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        raise NotPossible(f"{what} {value!r} is no text: {error}") from error
+    if size > TEXT_BYTES_MAX or "\0" in value:
+        raise NotPossible(f"{what} {value[:40]!r}: {size} bytes, of at most {TEXT_BYTES_MAX}, and none of them NUL")
 
 
 def unresolved(link: Symlink, rest: list[str]) -> UnresolvedLink:

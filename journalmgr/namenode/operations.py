@@ -21,13 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from journalmgr.edits import ops as o
-from journalmgr.edits.fields import NO_RPC, Acl, AclEntry, Permission, RpcIds, XAttr, XAttrs
+from journalmgr.edits.fields import NO_RPC, Acl, AclEntry, Permission, RpcIds, XAttrs
 from journalmgr.namenode import acl as lists
-from journalmgr.namenode import checks
+from journalmgr.namenode import checks, xattrs
 from journalmgr.namenode.apply import NO_QUOTA, RENAME_OVERWRITE, UNCHANGED_QUOTA, UNCHANGED_TIME
 from journalmgr.namenode.errors import (
-    AclRefused,
-    ContentTooLarge,
     FileAlreadyExists,
     LeaseAbsent,
     LeaseHeld,
@@ -37,11 +35,6 @@ from journalmgr.namenode.errors import (
     XAttrRefused,
 )
 from journalmgr.namenode.namespace import (
-    CONTENT_BYTES_MAX,
-    CONTENT_XATTR,
-    USER_XATTR,
-    XATTR_BYTES_MAX,
-    XATTRS_MAX,
     Directory,
     File,
     Inode,
@@ -63,8 +56,7 @@ STORAGE_TYPES = ("RAM_DISK", "SSD", "DISK", "ARCHIVE")
 
 _MODE_MAX = 0o1777
 _U_WX = 0o300
-_NAMESPACES = ("user", "trusted", "security", "system", "raw")
-_ALL_TYPES = {lists.USER, lists.GROUP, lists.OTHER}
+_I64_BEYOND = 1 << 63
 
 
 class XAttrMode(enum.Enum):
@@ -86,6 +78,12 @@ class Caller:
     client_name: str = ""
     client_machine: str = ""
     rpc: RpcIds = NO_RPC
+
+    def __post_init__(self) -> None:
+        """Raise NotPossible for names that cannot be logged."""
+        checks.check_text("the user", self.user)
+        checks.check_text("the client", self.client_name)
+        checks.check_text("the client's host", self.client_machine)
 
 
 class Requests:
@@ -120,8 +118,9 @@ class Requests:
     def symlink(self, path: str, target: str, caller: Caller, now: int) -> Operations:
         """A link. A NameNode of 2.7 loads such an operation only where links are enabled, which they are not there."""
         parent = self._vacant(path)
-        if not target or "\0" in target:
-            raise NotPossible(f"{target!r} is no target of a link")
+        checks.check_text("the target", target)
+        if not target:
+            raise NotPossible(f"{path}: a link needs a target")
         checks.check_quota(parent, 1, 0)
         return (
             o.Symlink(
@@ -186,7 +185,7 @@ class Requests:
         replication = self._replication if replication is None else replication
         _check_replication(replication)
         block_size = self._block_size if block_size is None else block_size
-        if block_size < 1:
+        if not 1 <= block_size < _I64_BEYOND:
             raise NotPossible(f"a block size of {block_size} bytes")
         inode, missing = checks.walk(self._namespace, path)
         before: Operations = ()
@@ -220,7 +219,7 @@ class Requests:
                 block_size=block_size,
                 permission=Permission(caller.user, parent.permission.group, mode),
                 acl=entries,
-                xattrs=XAttrs(None, () if content is None else (_content(path, content),)),
+                xattrs=XAttrs(None, () if content is None else (xattrs.content(path, content),)),
                 client_name=_writer(caller),
                 client_machine=caller.client_machine,
                 overwrite=overwrite and not missing,
@@ -258,8 +257,8 @@ class Requests:
 
     def write(self, path: str, content: bytes, caller: Caller) -> Operations:
         """Other content for a file that the caller has open."""
-        attribute = _content(path, content)
-        _check_xattr_count(self._leased(path, caller), path, attribute)
+        attribute = xattrs.content(path, content)
+        xattrs.check_count(self._leased(path, caller), path, attribute)
         return (o.SetXAttr(xattrs=XAttrs(path, (attribute,)), rpc=caller.rpc),)
 
     def complete(self, path: str, caller: Caller, now: int) -> Operations:
@@ -302,6 +301,8 @@ class Requests:
     def set_owner(self, path: str, user: str = "", group: str = "") -> Operations:
         """Another owner, another group, or both; empty: unchanged."""
         checks.followed(self._namespace, path)
+        checks.check_text("the owner", user)
+        checks.check_text("the group", group)
         if not user and not group:
             raise NotPossible(f"{path}: neither an owner nor a group is given")
         return (o.SetOwner(src=path, user=user, group=group),)
@@ -309,8 +310,9 @@ class Requests:
     def set_times(self, path: str, mtime: int = UNCHANGED_TIME, atime: int = UNCHANGED_TIME) -> Operations:
         """Other times, in milliseconds; -1: unchanged."""
         checks.followed(self._namespace, path)
-        if mtime < UNCHANGED_TIME or atime < UNCHANGED_TIME or mtime == atime == UNCHANGED_TIME:
-            raise NotPossible(f"{path}: times {mtime} and {atime}; at least one must be 0 or later")
+        possible = all(UNCHANGED_TIME <= time < _I64_BEYOND for time in (mtime, atime))
+        if not possible or mtime == atime == UNCHANGED_TIME:
+            raise NotPossible(f"{path}: times {mtime} and {atime}; at least one must be 0 or later, of 63 bits")
         return (o.Times(path=path, mtime=mtime, atime=atime),)
 
     def set_replication(self, path: str, replication: int) -> Operations:
@@ -361,27 +363,27 @@ class Requests:
     ) -> Operations:
         """One attribute; name: with its namespace, as user.origin."""
         inode = checks.followed(self._namespace, path)
-        attribute = _xattr(path, name, value)
-        exists = _has(inode, attribute)
+        attribute = xattrs.named(path, name, value)
+        exists = xattrs.has(inode, attribute)
         if exists and mode is XAttrMode.CREATE:
             raise XAttrRefused(f"{path} has the attribute {name} already")
         if not exists and mode is XAttrMode.REPLACE:
             raise XAttrRefused(f"{path} has no attribute {name} to replace")
-        _check_xattr_count(inode, path, attribute)
+        xattrs.check_count(inode, path, attribute)
         return (o.SetXAttr(xattrs=XAttrs(path, (attribute,)), rpc=caller.rpc),)
 
     def remove_xattr(self, path: str, name: str, caller: Caller) -> Operations:
         """One attribute less."""
         inode = checks.followed(self._namespace, path)
-        attribute = _xattr(path, name, None)
-        if not _has(inode, attribute):
+        attribute = xattrs.named(path, name, None)
+        if not xattrs.has(inode, attribute):
             raise XAttrRefused(f"{path} has no attribute {name}")
         return (o.RemoveXAttr(xattrs=XAttrs(path, (attribute,)), rpc=caller.rpc),)
 
     def set_acl(self, path: str, entries: Sequence[AclEntry]) -> Operations:
         """The whole access control list; a mask that is missing is what all named ones and the group have."""
         inode = checks.followed(self._namespace, path)
-        return (o.SetAcl(acl=Acl(path, _whole_acl(path, inode, entries))),)
+        return (o.SetAcl(acl=Acl(path, lists.complete(path, entries, is_directory=isinstance(inode, Directory)))),)
 
     def remove_acl(self, path: str) -> Operations:
         """Only the mode is left; nothing where there is no more."""
@@ -538,63 +540,3 @@ def _check_replaceable(source: Inode, replaced: Inode, src: str, dst: str, *, ov
         raise RenameRefused(f"{src} and {dst}: a directory and something else cannot replace each other")
     if isinstance(replaced, Directory) and replaced.children:
         raise PathIsNotEmptyDirectory(f"{dst} is not empty: {len(replaced.children)} items")
-
-
-def _content(path: str, content: bytes) -> XAttr:
-    if len(content) > CONTENT_BYTES_MAX:
-        raise ContentTooLarge(
-            f"{path}: {len(content)} bytes of content; a file carries at most {CONTENT_BYTES_MAX} here, in the "
-            f"attribute {_NAMESPACES[USER_XATTR]}.{CONTENT_XATTR}",
-            limit=CONTENT_BYTES_MAX,
-        )
-    return XAttr(USER_XATTR, CONTENT_XATTR, content)
-
-
-def _xattr(path: str, name: str, value: bytes | None) -> XAttr:
-    prefix, _, rest = name.partition(".")
-    if prefix.lower() not in _NAMESPACES or not rest:
-        raise XAttrRefused(
-            f"{path}: {name!r} is no name of an attribute: one begins with {', '.join(_NAMESPACES)} and ."
-        )
-    if prefix.lower() == "system":
-        raise XAttrRefused(f"{path}: {name!r}: those of the system are its own")
-    size = len(rest.encode()) + len(value or b"")
-    if size > XATTR_BYTES_MAX:
-        raise XAttrRefused(f"{path}: {name!r} has {size} bytes with its value; at most {XATTR_BYTES_MAX} are possible")
-    return XAttr(_NAMESPACES.index(prefix.lower()), rest, value)
-
-
-def _has(inode: Inode, attribute: XAttr) -> bool:
-    return any((item.namespace, item.name) == (attribute.namespace, attribute.name) for item in inode.xattrs)
-
-
-def _check_xattr_count(inode: Inode, path: str, attribute: XAttr) -> None:
-    if len(inode.xattrs) >= XATTRS_MAX and not _has(inode, attribute):
-        raise XAttrRefused(f"{path} has {len(inode.xattrs)} attributes, and at most {XATTRS_MAX}")
-
-
-def _whole_acl(path: str, inode: Inode, entries: Sequence[AclEntry]) -> tuple[AclEntry, ...]:
-    whole: list[AclEntry] = []
-    for scope in (lists.ACCESS, lists.DEFAULT):
-        own = [entry for entry in entries if entry.scope == scope]
-        keys = [(entry.type, entry.name or "") for entry in own]
-        if len(set(keys)) != len(keys):
-            raise AclRefused(f"{path}: an entry is there twice: {entries}")
-        if any(entry.type in (lists.MASK, lists.OTHER) and entry.name for entry in own):
-            raise AclRefused(f"{path}: mask and other have no name: {entries}")
-        if any(not (0 <= entry.type <= lists.OTHER and 0 <= entry.permission <= 7) for entry in own):
-            raise AclRefused(f"{path}: {entries} has an entry that is none")
-        if own and not {kind for kind, name in keys if not name} >= _ALL_TYPES:
-            raise AclRefused(f"{path}: entries for the user, the group and others are needed: {entries}")
-        if len(own) > lists.MINIMAL and (lists.MASK, "") not in keys:
-            mask = 0
-            for entry in own:
-                if entry.name or entry.type == lists.GROUP:
-                    mask |= entry.permission
-            own.append(AclEntry(lists.MASK, scope, mask, None))
-        whole += own
-    if any(entry.scope == lists.DEFAULT for entry in whole) and not isinstance(inode, Directory):
-        raise AclRefused(f"{path} is a file, and only directories have a default list")
-    if not any(entry.scope == lists.ACCESS for entry in whole):
-        raise AclRefused(f"{path}: entries for the user, the group and others are needed: {entries}")
-    return tuple(sorted(whole, key=lambda entry: (entry.scope, entry.type, entry.name or "")))

@@ -128,7 +128,8 @@ def test_what_is_made_gets_the_group_of_its_directory(server: Server) -> None:
         (errors.LimitExceeded, "components", lambda r: r.mkdirs("/x" * (PATH_DEPTH_MAX + 1), BOB, 1)),
         (errors.LimitExceeded, "characters", lambda r: r.mkdirs(("/" + "x" * 200) * 40, BOB, 1)),
         (errors.FileNotFound, "/none", lambda r: r.symlink("/none/x", "/a", BOB, 1)),
-        (errors.NotPossible, "no target", lambda r: r.symlink("/x", "", BOB, 1)),
+        (errors.NotPossible, "needs a target", lambda r: r.symlink("/x", "", BOB, 1)),
+        (errors.NotPossible, "4097 bytes", lambda r: r.symlink("/x", "x" * 4097, BOB, 1)),
         (errors.PathIsNotEmptyDirectory, "3 items", lambda r: r.delete("/a", BOB, 1)),
         (errors.NotPossible, "root", lambda r: r.delete("/", BOB, 1, recursive=True)),
     ],
@@ -220,6 +221,12 @@ def test_a_call_is_known_again(server: Server) -> None:
     assert txid == server.standby.done(*ALICE.rpc) == server.namespace.last_txid
 
 
+@pytest.mark.parametrize("fields", [{"user": "\ud800"}, {"client_name": "\0"}, {"client_machine": "x" * 5000}])
+def test_a_caller_whose_names_cannot_be_logged_is_refused(fields: dict[str, str]) -> None:
+    with pytest.raises(errors.NotPossible):
+        Caller(**({"user": "u"} | fields))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("error", "why", "request_"),
     [
@@ -233,6 +240,7 @@ def test_a_call_is_known_again(server: Server) -> None:
         (errors.NotPossible, "needs a name", lambda r: r.create("/x", Caller("eve"), 1)),
         (errors.NotPossible, "0 copies", lambda r: r.create("/x", BOB, 1, replication=0)),
         (errors.NotPossible, "block size", lambda r: r.create("/x", BOB, 1, block_size=0)),
+        (errors.NotPossible, "block size", lambda r: r.create("/x/y", BOB, 1, block_size=1 << 63)),
         (errors.FileNotFound, "/x does not", lambda r: r.create("/x/y", BOB, 1, create_parents=False)),
         (errors.ParentNotDirectory, ".", lambda r: r.create("/a/f/y", BOB, 1)),
         (errors.UnresolvedLink, ".", lambda r: r.create("/link", BOB, 1, overwrite=True)),
@@ -296,6 +304,12 @@ def test_attributes_are_set(server: Server) -> None:
         (errors.UnresolvedLink, ".", lambda r: r.set_permission("/link", 0)),
         (errors.NotPossible, "no mode", lambda r: r.set_permission("/a", -1)),
         (errors.NotPossible, "neither", lambda r: r.set_owner("/a")),
+        (errors.NotPossible, "no text", lambda r: r.set_owner("/a/open", "\ud800")),  # CLOSE could not be logged
+        (errors.NotPossible, "no text", lambda r: r.set_owner("/a/open", "", "\ud800")),
+        (errors.NotPossible, "times", lambda r: r.set_times("/a", 1 << 63)),
+        (errors.NotPossible, "no text", lambda r: r.set_xattr("/a", "user.\ud800", b"", BOB)),
+        (errors.NotPossible, "no text", lambda r: r.set_acl("/a", [*minimal(), AclEntry(0, 0, 7, "\ud800")])),
+        (errors.AclRefused, "33 entries", lambda r: r.set_acl("/a", [AclEntry(0, 0, 7, str(i)) for i in range(33)])),
         (errors.NotPossible, "times", lambda r: r.set_times("/a")),
         (errors.NotPossible, "times", lambda r: r.set_times("/a", -2, 5)),
         (errors.NotAFile, ".", lambda r: r.set_replication("/a", 1)),
