@@ -7,7 +7,8 @@
     client.py      ClientSettings, likewise
     ignored.py     upstream keys that are accepted without effect, or refused, each with its reason
     properties.py  the .conf format: key=value, comments, continued lines
-    load.py        command line over environment over file over default; all faults in one message
+    table.py       any table: command line over environment over file over default; all faults in one message
+    load.py        the tables of bookies and clients, with the keys that Apache has besides
     render.py      conf/bk_server.conf out of the tables
 
 A key is declared once, in the field that holds its value. Invariants: an unknown key is never ignored silently; a key
@@ -17,8 +18,9 @@ it came from. Importing this package reads no file and no environment.
 
 from bookkeeper.config.client import ClientSettings, Placement
 from bookkeeper.config.keys import Key, keys_of
-from bookkeeper.config.load import ConfText, Ignored, Loaded, Origin, Source, Use, load_client, load_server, load_shared
+from bookkeeper.config.load import Use, load_client, load_server, load_shared
 from bookkeeper.config.server import ServerSettings
+from bookkeeper.config.table import ConfText, Ignored, Loaded, Origin, Source
 
 __all__ = [
     "ClientSettings",

@@ -1,5 +1,7 @@
 """The commented .conf file out of the tables: every key with its unit, default and meaning.
 
+`Section`s of any tables make one; other packages render theirs. Here: conf/bk_server.conf.
+
 `python -m bookkeeper.config.render` prints it; conf/bk_server.conf is that output, and a test holds the two equal.
 """
 
@@ -7,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from bookkeeper.config.client import ClientSettings
 from bookkeeper.config.keys import Key, keys_of
@@ -35,31 +38,59 @@ def _comment(text: str) -> Iterator[str]:
     yield from textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
-def _entry(key: Key) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The keys of one table. title: before the group of each part; "" for a file of one table."""
+
+    title: str
+    keys: Sequence[Key]
+
+
+def render_sections(
+    header: str,
+    sections: Sequence[Section],
+    *,
+    active: Collection[str],
+    owner: str = "Apache",
+    last: Sequence[str] = (),
+) -> str:
+    """Return the text of a file. active: keys that stand without '#'. owner: whose the keys are that are not ours.
+
+    last: groups that come behind the others.
+    """
+    lines: list[str] = []
+    for section in sections:
+        groups = dict.fromkeys(key.group for key in section.keys)
+        for group in sorted(groups, key=lambda group: group in last):
+            lines += ["", f"# ---------- {_heading(section.title, group)}"]
+            for key in section.keys:
+                if key.group == group:
+                    lines += _entry(key, active, owner)
+    return header + "\n".join(lines) + "\n"
+
+
+def _heading(title: str, group: str) -> str:
+    if not title:
+        return group
+    return f"{title}: {group if group.isupper() else group[0].lower() + group[1:]}"
+
+
+def _entry(key: Key, active: Collection[str], owner: str) -> Iterator[str]:
     yield ""
     yield from _comment(key.meaning)
     default = key.default or "not set"
-    yield from _comment(f"Unit: {key.kind.unit}. Default: {default}.{' Not a key of Apache.' if key.ours else ''}")
+    yield from _comment(f"Unit: {key.kind.unit}. Default: {default}.{f' Not a key of {owner}.' if key.ours else ''}")
     if key.differs:
         yield from _comment(f"Differs from Apache: {key.differs}")
-    yield f"{'' if key.name in ACTIVE else '#'}{key.name}={key.default}"
-
-
-def _section(title: str, keys: list[Key]) -> Iterator[str]:
-    for group in sorted(dict.fromkeys(key.group for key in keys), key=lambda group: group in LAST_GROUPS):
-        yield ""
-        yield f"# ---------- {title}: {group if group.isupper() else group[0].lower() + group[1:]}"
-        for key in keys:
-            if key.group == group:
-                yield from _entry(key)
+    yield f"{'' if key.name in active else '#'}{key.name}={key.default}"
 
 
 def render() -> str:
     """Return the text of conf/bk_server.conf. A key that bookies and clients share stands once."""
     server = keys_of(ServerSettings)
     client = [key for name, key in keys_of(ClientSettings).items() if name not in server]
-    lines = [*_section("Bookie", list(server.values())), *_section("Client", client)]
-    return HEADER + "\n".join(lines) + "\n"
+    sections = [Section("Bookie", list(server.values())), Section("Client", client)]
+    return render_sections(HEADER, sections, active=ACTIVE, last=LAST_GROUPS)
 
 
 if __name__ == "__main__":
