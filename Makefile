@@ -74,8 +74,9 @@ proto-check: venv-dev  ## fail if a committed *_pb2.py is not what its .proto sa
 	  done; \
 	done
 
-conf: venv-dev  ## regenerate conf/bk_server.conf from the settings tables
+conf: venv-dev  ## regenerate conf/*.conf from the settings tables
 	$(BIN)/python -m bookkeeper.config.render > conf/bk_server.conf
+	$(BIN)/python -m journalmgr.config > conf/journalmgr.conf
 
 clean:  ## remove the virtual environment, caches and build results
 	rm -rf $(VENV) .venv.lock build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
