@@ -1,0 +1,335 @@
+"""Reading several copies of one edit log as if there were one: which copy is read where, and going over to another.
+
+Which copy is best at a txid: a finalised one before one in progress; of those the one that began last, for its writer
+knew where the log had ended; of those the longest. A copy is read no further than to where another finalised segment
+begins: what it has beyond was never acknowledged, another writer went on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.ports import Clock
+from journalmgr.contract import EditsTail, JournalManager, RecordBatch, SegmentReader
+from journalmgr.errors import GapInTransactions, JournalClosed
+from journalmgr.model import Segment, TxId
+
+log = Logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One journal's copy of a segment."""
+
+    journal: JournalManager
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Transactions first..last from any of these copies, the best one first; last is None in progress."""
+
+    segment: Segment
+    first: TxId
+    last: TxId | None
+    copies: tuple[Copy, ...]
+
+
+def stretch_at(copies: Sequence[Copy], txid: int, *, in_progress_ok: bool) -> Stretch | None:
+    """What is to be read from this txid on; None where no copy has it."""
+    covering = [copy for copy in copies if copy.segment.covers(txid)]
+    finalised = [(copy.segment.last_txid, copy) for copy in covering if copy.segment.last_txid is not None]
+    if finalised:
+        finalised.sort(key=lambda found: (-found[1].segment.first_txid, -found[0]))
+        last, best = finalised[0]
+        later = [copy.segment.first_txid for copy in copies if not copy.segment.in_progress]
+        last = min([last, *(TxId(first - 1) for first in later if first > txid)])
+        segment = best.segment if last == best.segment.last_txid else replace(best.segment, last_txid=last)
+        return Stretch(segment, TxId(txid), last, tuple(copy for _, copy in finalised))
+    if in_progress_ok and covering:
+        covering.sort(key=lambda copy: -copy.segment.first_txid)
+        return Stretch(covering[0].segment, TxId(txid), None, tuple(covering))
+    return None
+
+
+def merged_segments(copies: Sequence[Copy]) -> list[Segment]:
+    """The segments as they are read, gaps included."""
+    merged: list[Segment] = []
+    starts = sorted({copy.segment.first_txid for copy in copies})
+    txid = starts[0] if starts else TxId(0)
+    while starts:
+        stretch = stretch_at(copies, txid, in_progress_ok=True)
+        if stretch is not None:
+            merged.append(replace(stretch.segment, first_txid=max(txid, stretch.segment.first_txid)))
+            if stretch.last is None:
+                break
+            txid = TxId(stretch.last + 1)
+            if any(copy.segment.covers(txid) for copy in copies):
+                continue
+        later = [start for start in starts if start > txid]
+        if not later:
+            break
+        txid = later[0]
+    return merged
+
+
+def merged_readers(copies: Sequence[Copy], from_txid: TxId, *, in_progress_ok: bool) -> list[SegmentReader]:
+    """Readers to the end or to the first gap. Nothing is opened before it is read."""
+    stretches: list[Stretch] = []
+    txid: int = from_txid
+    while (stretch := stretch_at(copies, txid, in_progress_ok=in_progress_ok)) is not None:
+        stretches.append(stretch)
+        if stretch.last is None:
+            break
+        txid = stretch.last + 1
+    streams = _Streams(len(stretches), in_progress_ok=in_progress_ok)
+    return [MergedReader(stretch, streams) for stretch in stretches]
+
+
+class _Streams:
+    """Open streams of each journal: one selection serves many segments. Closed with the last of its readers."""
+
+    def __init__(self, reader_count: int, *, in_progress_ok: bool) -> None:
+        self._in_progress_ok = in_progress_ok
+        self._reader_count = reader_count
+        self._open: dict[int, list[tuple[TxId, SegmentReader]]] = {}  # by journal: where each begins
+
+    async def take(self, journal: JournalManager, txid: TxId) -> SegmentReader | None:
+        """The journal's stream that begins at this txid."""
+        waiting = self._open.get(id(journal), [])
+        if not waiting or waiting[0][0] != txid:
+            await _close_all(waiting)
+            self._open[id(journal)] = []
+            selected = await journal.select_input_streams(txid, in_progress_ok=self._in_progress_ok)
+            starts = [max(txid, reader.segment.first_txid) for reader in selected]
+            waiting = self._open[id(journal)] = list(zip(starts, selected, strict=True))
+        return waiting.pop(0)[1] if waiting and waiting[0][0] == txid else None
+
+    async def reader_closed(self) -> None:
+        self._reader_count -= 1
+        if self._reader_count == 0:
+            for waiting in self._open.values():
+                await _close_all(waiting)
+
+
+async def _close_all(waiting: list[tuple[TxId, SegmentReader]]) -> None:
+    while waiting:
+        await waiting.pop()[1].close()
+
+
+class MergedReader:
+    """See SegmentReader: every txid of the stretch once, in order, whichever copy it comes from."""
+
+    def __init__(self, stretch: Stretch, streams: _Streams) -> None:
+        self.segment = stretch.segment
+        self._next_txid, self._last = stretch.first, stretch.last
+        self._copies = list(stretch.copies)  # not tried yet, or being read (the first)
+        self._streams = streams
+        self._reader: SegmentReader | None = None
+        self._error: BookKeeperError | None = None
+        self._closed = False
+
+    def next(self) -> Deferred[RecordBatch | None]:
+        """See SegmentReader."""
+        return Deferred.fromCoroutine(self._next())
+
+    async def _next(self) -> RecordBatch | None:
+        while self._last is None or self._next_txid <= self._last:
+            if self._closed:
+                raise JournalClosed(f"the reader of {self.segment} was closed")
+            if not self._copies:
+                if self._error is not None:
+                    raise self._error
+                return None  # of a segment in progress: no copy has more
+            try:
+                batch = await self._read()
+            except BookKeeperError as error:
+                await self._give_up(error)
+                continue
+            if batch is not None:
+                self._error = None  # another copy had what the failed one had not
+                return batch
+            await self._let_go()
+            self._copies.pop(0)  # of a segment in progress; another copy may have more
+        return None
+
+    async def _read(self) -> RecordBatch | None:
+        """The next records of the first copy; None at the end of one in progress."""
+        if self._reader is None:
+            self._reader = await self._streams.take(self._copies[0].journal, self._next_txid)
+        batch = None if self._reader is None else await self._reader.next()
+        if batch is None:
+            if self._last is None:
+                return None
+            raise GapInTransactions(
+                f"{self._copies[0].journal.description}: segment {self._copies[0].segment} ends before txid "
+                f"{self._next_txid}",
+                expected=self._next_txid,
+                found=None,
+            )
+        records = batch.records
+        if records[0].txid != self._next_txid:
+            raise GapInTransactions(
+                f"{self._copies[0].journal.description}: expected txid {self._next_txid}, but got {records[0].txid}",
+                expected=self._next_txid,
+                found=records[0].txid,
+            )
+        if self._last is not None and records[-1].txid > self._last:
+            records = records[: self._last - records[0].txid + 1]
+        self._next_txid = TxId(records[-1].txid + 1)
+        return RecordBatch(self.segment, records)
+
+    async def _give_up(self, error: BookKeeperError) -> None:
+        copy = self._copies.pop(0)
+        self._error = self._error or error
+        log.warn(
+            "cannot read segment {segment} of {journal} from txid {txid} on; {others} other copies: {error}",
+            segment=str(copy.segment),
+            journal=copy.journal.description,
+            txid=self._next_txid,
+            others=len(self._copies),
+            error=str(error),
+        )
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.close()
+
+    def close(self) -> Deferred[None]:
+        """See SegmentReader."""
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._let_go()
+        await self._streams.reader_closed()
+
+
+class MergedTail:
+    """See EditsTail: follows one journal; where its tail fails the next one's, from the same txid.
+
+    has_required: the first journal is required, so it is not left for being quiet, and returned to after each batch of
+    another one. Any other may be quiet because its writer has given it up: after `patience_s` the next one is asked.
+    """
+
+    def __init__(
+        self,
+        journals: Sequence[JournalManager],
+        from_txid: TxId,
+        description: str,
+        clock: Clock,
+        *,
+        has_required: bool,
+        patience_s: float,
+    ) -> None:
+        self.next_txid = from_txid
+        self._journals = journals
+        self._description = description
+        self._clock, self._patience_s = clock, patience_s
+        self._has_required = has_required
+        self._current = 0
+        self._tail: EditsTail | None = None
+        self._stopped = False
+        self._waiting: Deferred[RecordBatch] | None = None
+
+    def next(self) -> Deferred[RecordBatch]:
+        """See EditsTail. One call at a time; fails when no journal can go on, and may be called again then."""
+        if self._stopped:
+            return fail(self._closed_error())
+        assert self._waiting is None, "a tail has one reader"
+        waiting: Deferred[RecordBatch] = Deferred()
+        self._waiting = waiting
+        Deferred.fromCoroutine(self._next()).addCallbacks(self._done, self._failed)
+        return waiting
+
+    def _done(self, batch: RecordBatch) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.callback(batch)
+
+    def _failed(self, failure: Failure) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.errback(failure)
+
+    async def _next(self) -> RecordBatch:
+        first_error: BookKeeperError | None = None
+        failed = 0  # journals in a row
+        while failed < len(self._journals):
+            journal = self._journals[self._current]
+            if self._tail is None:
+                self._tail = journal.tail(self.next_txid)
+            tail = self._tail
+            quiet = _Quiet(tail)
+            may_wait = len(self._journals) == 1 or (self._has_required and self._current == 0)
+            timer = None if may_wait else self._clock.callLater(self._patience_s, quiet.end)
+            try:
+                batch = await tail.next()
+            except BookKeeperError as error:
+                if self._stopped:
+                    raise
+                if quiet.ended:
+                    first_error, failed = None, 0
+                else:
+                    first_error, failed = first_error or error, failed + 1
+                    log.warn(
+                        "cannot follow {journal} from txid {txid} on: {error}",
+                        journal=journal.description,
+                        txid=self.next_txid,
+                        error=str(error),
+                    )
+                await self._go_to((self._current + 1) % len(self._journals))
+                continue
+            finally:
+                if timer is not None and timer.active():
+                    timer.cancel()
+            if not self._stopped:
+                self.next_txid = TxId(batch.records[-1].txid + 1)
+                if self._has_required and self._current != 0:
+                    await self._go_to(0)
+            return batch
+        assert first_error is not None
+        raise first_error
+
+    async def _go_to(self, index: int) -> None:
+        self._current = index
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            await tail.stop()
+
+    def stop(self) -> Deferred[None]:
+        """See EditsTail."""
+        if self._stopped:
+            return succeed(None)
+        self._stopped = True
+        tail, self._tail = self._tail, None
+        waiting, self._waiting = self._waiting, None
+        stopping = succeed(None) if tail is None else tail.stop()
+        if waiting is not None:
+            waiting.errback(self._closed_error())
+        return stopping
+
+    def _closed_error(self) -> JournalClosed:
+        return JournalClosed(f"the tail of {self._description} was stopped at txid {self.next_txid}")
+
+
+class _Quiet:
+    """Ends a tail that has had nothing for too long."""
+
+    def __init__(self, tail: EditsTail) -> None:
+        self.ended = False
+        self._tail = tail
+
+    def end(self) -> None:
+        self.ended = True
+        self._tail.stop().addErrback(lambda failure: log.warn("{error}", error=failure.getErrorMessage()))

@@ -1,0 +1,450 @@
+"""Several journals as one: the journal contract, and what becomes of members that fail. Members are files."""
+
+import errno
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from bookkeeper.errors import BookKeeperError, InvalidArgument
+from journalmgr.contract import JournalManager
+from journalmgr.errors import (
+    EditsCorrupt,
+    GapInTransactions,
+    HasData,
+    JournalUnavailable,
+    SegmentUnreadable,
+    StreamFailed,
+    WriterReplaced,
+)
+from journalmgr.files.journal import FileJournal
+from journalmgr.journal_set import JournalSet, Member
+from journalmgr.model import OPAQUE, NamespaceInfo, TxId
+from tests.support.faulty_filesystem import FaultyFileSystem, Op
+from tests.support.file_journals import CURRENT, FileJournals
+from tests.support.journal_contract import NAMESPACE, Fact, facts, opaque, raises, read_all, written
+from tests.support.journal_contract.world import bounds, flushed, refused, span, tailed
+from tests.support.simulated_clock import SimulatedClock
+
+TIME_LIMIT_S = 3600.0
+
+
+class SetWorld:
+    """Sets of journals of files, each member on a disk of its own; also a JournalWorld."""
+
+    fences = False
+
+    def __init__(self, rng: random.Random, kinds: str = "so", minimum: int = 1) -> None:
+        """kinds: one letter for each member: shared, required, optional."""
+        self.clock = SimulatedClock()
+        self.disks = [FaultyFileSystem() for _ in kinds]
+        self.members = [FileJournals(disk, self.clock, rng) for disk in self.disks]
+        self.told: list[tuple[str, BookKeeperError]] = []
+        self._kinds, self._minimum = kinds, minimum
+        self._journals: dict[int, list[FileJournal]] = {}
+
+    def set(self, namespace: NamespaceInfo = NAMESPACE) -> JournalSet:
+        journals = [member.open(namespace) for member in self.members]
+        opened = JournalSet(
+            [
+                Member(journal, required=kind == "r", shared=kind == "s")
+                for kind, journal in zip(self._kinds, journals, strict=True)
+            ],
+            self.clock,
+            minimum=self._minimum,
+            on_disabled=lambda journal, error: self.told.append((journal.description, error)),
+        )
+        self._journals[id(opened)] = journals
+        return opened
+
+    def alone(self, index: int) -> FileJournal:
+        """One member by itself, as another process opens it."""
+        return self.members[index].open(NAMESPACE)
+
+    async def open(self, namespace: NamespaceInfo = NAMESPACE) -> JournalManager:
+        return self.set(namespace)
+
+    def crash(self, journal: JournalManager) -> None:
+        for member, opened in zip(self.members, self._journals[id(journal)], strict=True):
+            member.crash(opened)
+
+    def fail(self, index: int, op: Op, path: str, n: int = 1) -> None:
+        """The n-th such operation on a member's disk fails."""
+        self.disks[index].fail_nth(op, n, errno.EIO, path=path)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run the clock until it is over."""
+        outcome: list[object] = []
+        Deferred.fromCoroutine(coroutine).addBoth(outcome.append)
+        assert self.clock.run_until(lambda: bool(outcome), seconds=TIME_LIMIT_S), "nothing more happens"
+        if isinstance(outcome[0], Failure):
+            outcome[0].raiseException()
+        return outcome[0]
+
+
+@pytest.mark.parametrize(("kinds", "minimum"), [("s", 1), ("so", 1), ("rroo", 2), ("ooo", 2)])
+@pytest.mark.parametrize("fact", facts().values(), ids=facts().keys())
+def test_a_set_is_a_journal(fact: Fact, kinds: str, minimum: int, rng: random.Random) -> None:
+    world = SetWorld(rng, kinds, minimum)
+    world.run(fact(world))  # type: ignore[arg-type]
+
+
+async def ready(world: SetWorld) -> JournalSet:
+    journal = world.set()
+    await journal.format(NAMESPACE)
+    await journal.recover_unfinalized()
+    return journal
+
+
+def test_members_that_cannot_work_are_refused(rng: random.Random) -> None:
+    with pytest.raises(InvalidArgument, match="at least one"):
+        JournalSet([], SimulatedClock())
+    for minimum in (0, 3):
+        with pytest.raises(InvalidArgument, match="minimum"):
+            SetWorld(rng, "soo", minimum).set()
+
+
+@pytest.mark.parametrize("operation", [Op.WRITE, Op.SYNC])
+def test_a_failed_optional_member_is_told_and_comes_back_with_the_next_segment(
+    rng: random.Random, operation: Op
+) -> None:
+    world = SetWorld(rng, "soo")
+
+    async def story() -> None:
+        journal = await ready(world)
+        writer = await written(journal, 1, 10)
+        world.fail(1, operation, "edits_inprogress")
+        await flushed(writer, 11, 20)
+        assert [type(error) for _, error in world.told] == [StreamFailed]
+        await flushed(writer, 21, 25)
+        await journal.finalize_segment(TxId(1), TxId(25))
+        await flushed(await journal.start_segment(TxId(26), OPAQUE), 26, 30)
+        await journal.finalize_segment(TxId(26), TxId(30))
+        assert len(world.told) == 1
+        assert await bounds(world.alone(0)) == [(1, 25), (26, 30)]
+        left = await bounds(world.alone(1))
+        assert left[1] == (26, 30)
+        assert left[0][1] is not None
+        assert 10 <= left[0][1] <= 20, "what it had when it failed, finalised"
+        assert await bounds(journal) == [(1, 25), (26, 30)]
+        assert await read_all(journal, 1) == span(1, 30)
+
+    world.run(story())
+
+
+def test_a_failed_required_member_fails_the_set_for_good(rng: random.Random) -> None:
+    """I-82."""
+    world = SetWorld(rng, "rro")
+
+    async def story() -> None:
+        journal = await ready(world)
+        writer = await written(journal, 1, 10)
+        world.fail(1, Op.SYNC, "edits_inprogress")
+        writer.write(opaque(11, 12))
+        writer.set_ready_to_flush()
+        error = await raises(StreamFailed, writer.flush())
+        assert world.told == []
+        assert await raises(StreamFailed, writer.flush()) is error
+        refused(StreamFailed, lambda: writer.write(opaque(13, 13)))
+        assert writer.durable_txid == 10
+
+    world.run(story())
+
+
+def test_optional_members_get_only_what_the_required_ones_have_durably(rng: random.Random) -> None:
+    """Otherwise a takeover by the required ones would leave the optional ones a history of their own."""
+    world = SetWorld(rng, "os")
+
+    async def story() -> None:
+        journal = await ready(world)
+        writer = await written(journal, 1, 10)
+        world.fail(1, Op.WRITE, "edits_inprogress")
+        writer.write(opaque(11, 12))
+        writer.set_ready_to_flush()
+        await raises(StreamFailed, writer.flush())
+        world.crash(journal)
+        optional = world.alone(0)
+        await optional.recover_unfinalized()
+        assert await bounds(optional) == [(1, 10)]
+
+    world.run(story())
+
+
+def test_too_few_optional_members_fail_the_set(rng: random.Random) -> None:
+    world = SetWorld(rng, "sooo", 2)
+
+    async def story() -> None:
+        journal = await ready(world)
+        writer = await written(journal, 1, 10)
+        world.fail(1, Op.SYNC, "edits_inprogress")
+        await flushed(writer, 11, 12)
+        world.fail(3, Op.SYNC, "edits_inprogress")
+        writer.write(opaque(13, 13))
+        writer.set_ready_to_flush()
+        error = await raises(StreamFailed, writer.flush())
+        assert "too many journals" in str(error)
+        assert len(world.told) == 2
+
+    world.run(story())
+
+
+def test_a_start_that_fails_leaves_no_stream_behind(rng: random.Random) -> None:
+    world = SetWorld(rng, "sr")
+
+    async def story() -> None:
+        journal = await ready(world)
+        world.fail(1, Op.CREATE, "edits_inprogress")
+        await raises(JournalUnavailable, journal.start_segment(TxId(1), OPAQUE))
+        await journal.recover_unfinalized()
+        await flushed(await journal.start_segment(TxId(1), OPAQUE), 1, 3)
+        await journal.finalize_segment(TxId(1), TxId(3))
+        assert await read_all(journal, 1) == span(1, 3)
+
+    world.run(story())
+
+
+def test_a_member_that_another_writer_has_taken_fails_the_set(rng: random.Random) -> None:
+    """I-80: even where the member is not required, somebody else writes now."""
+    world = SetWorld(rng, "so")
+
+    async def story() -> None:
+        journal = await ready(world)
+        writer = await written(journal, 1, 10)
+        replaced = WriterReplaced("somebody else writes")
+        stream = writer._second[0]  # type: ignore[attr-defined]  # noqa: SLF001 - files cannot be taken from the living
+        stream.writer.error = replaced
+        writer.write(opaque(11, 11))
+        writer.set_ready_to_flush()
+        assert await raises(WriterReplaced, writer.flush()) is replaced
+        refused(WriterReplaced, lambda: writer.write(opaque(12, 12)))
+
+    world.run(story())
+
+
+def test_without_a_required_member_a_takeover_needs_an_overlap_with_the_old_writers(rng: random.Random) -> None:
+    """I-80: two of three are enough to write, so two must be recovered: one alone may lack an acknowledged edit."""
+    world = SetWorld(rng, "ooo", 2)
+
+    async def story() -> None:
+        journal = await ready(world)
+        await written(journal, 1, 10)
+        world.crash(journal)
+        for index in (0, 1):
+            world.fail(index, Op.OPEN, "VERSION")
+        successor = world.set()
+        await raises(JournalUnavailable, successor.recover_unfinalized())
+        world.fail(2, Op.OPEN, "VERSION")
+        await successor.recover_unfinalized()
+        assert await read_all(successor, 1) == span(1, 10)
+
+    world.run(story())
+
+
+def test_reading_goes_over_to_another_copy_in_the_middle(rng: random.Random) -> None:
+    world = SetWorld(rng, "so")
+
+    async def story() -> None:
+        journal = await ready(world)
+        writer = await journal.start_segment(TxId(1), OPAQUE)
+        await flushed(writer, 1, 50_000)
+        await journal.finalize_segment(TxId(1), TxId(50_000))
+        await flushed(await journal.start_segment(TxId(50_001), OPAQUE), 50_001, 50_010)
+        await journal.finalize_segment(TxId(50_001), TxId(50_010))
+        name = f"{CURRENT}/{(await journal.segments())[0].name}"
+        middle = len(world.disks[0].contents(name)) - 5000
+        world.disks[0].poke(name, middle, b"\xff\xfe\xfd")
+        assert await read_all(journal, 1) == span(1, 50_010)
+        alone = world.alone(0)
+        await raises(EditsCorrupt, read_all(alone, 1))
+        world.disks[1].poke(name, middle, b"\xff\xfe\xfd")
+        await raises(EditsCorrupt, read_all(journal, 1))
+
+    world.run(story())
+
+
+def test_each_stretch_is_read_from_whoever_has_it(rng: random.Random) -> None:
+    """Holes at different places, a shorter copy, an unreadable list."""
+    world = SetWorld(rng, "soo")
+
+    async def story() -> None:
+        journal = await ready(world)
+        for first in (1, 11, 21, 31):
+            await flushed(await journal.start_segment(TxId(first), OPAQUE), first, first + 9)
+            await journal.finalize_segment(TxId(first), TxId(first + 9))
+        names = [f"{CURRENT}/{segment.name}" for segment in await journal.segments()]
+        for disk, gone in ((0, 1), (1, 0), (1, 2)):
+            world.disks[disk].unlink(names[gone])
+        world.disks[2].unlink(names[0])
+        world.disks[2].unlink(names[3])
+        assert await bounds(journal) == [(1, 10), (11, 20), (21, 30), (31, 40)]
+        for start in (1, 5, 15, 25, 40):
+            assert await read_all(journal, start) == span(start, 40)
+        tail = journal.tail(TxId(1))
+        assert await tailed(tail, 40) == span(1, 40)
+        await tail.stop()
+        world.disks[2].poke(names[1], 0, b"\xff" * 8)
+        await raises(SegmentUnreadable, world.alone(2).segments())
+        assert await read_all(journal, 1) == span(1, 40)
+        world.disks[1].unlink(names[1])
+        await raises(EditsCorrupt, read_all(journal, 1))
+        again = world.set()
+        assert await read_all(again, 1) == span(1, 10)
+        assert await bounds(again) == [(1, 10), (21, 30), (31, 40)]
+
+    world.run(story())
+
+
+def test_what_only_a_member_left_behind_has_is_not_read(rng: random.Random) -> None:
+    """It has 1..12, of which 11 and 12 were never acknowledged; the others went on at 11 with another writer."""
+    world = SetWorld(rng, "oo", 1)
+
+    async def story() -> None:
+        journal = await ready(world)
+        behind, ahead = world.alone(0), world.alone(1)
+        await journal.close()
+        for member, last in ((behind, 12), (ahead, 10)):
+            await written(member, 1, last)
+            await member.finalize_segment(TxId(1), TxId(last))
+        await written(ahead, 11, 20)
+        await ahead.finalize_segment(TxId(11), TxId(20))
+        merged = world.set()
+        assert await bounds(merged) == [(1, 10), (11, 20)]
+        (first, second) = await merged.select_input_streams(TxId(1))
+        batches = [await first.next(), await second.next()]
+        assert [batch and batch.records[-1].txid for batch in batches] == [10, 20]
+
+    world.run(story())
+
+
+def test_of_two_copies_the_longer_one_is_read(rng: random.Random) -> None:
+    world = SetWorld(rng, "oo", 1)
+
+    async def story() -> None:
+        journal = await ready(world)
+        await journal.close()
+        for index, last in ((0, 7), (1, 10)):
+            member = world.alone(index)
+            await written(member, 1, last)
+            await member.finalize_segment(TxId(1), TxId(last))
+        merged = world.set()
+        assert await bounds(merged) == [(1, 10)]
+        assert await read_all(merged, 1) == span(1, 10)
+        assert await read_all(merged, 8) == span(8, 10)
+
+    world.run(story())
+
+
+def test_a_copy_in_progress_that_goes_further_is_read_to_its_end(rng: random.Random) -> None:
+    world = SetWorld(rng, "oo", 1)
+
+    async def story() -> None:
+        journal = await ready(world)
+        await journal.close()
+        for index, last in ((0, 7), (1, 10)):
+            await written(world.alone(index), 1, last)
+        merged = world.set()
+        assert await read_all(merged, 1, in_progress_ok=True) == span(1, 10)
+        assert await read_all(merged, 1) == []
+
+    world.run(story())
+
+
+def test_the_tail_goes_over_to_another_member(rng: random.Random) -> None:
+    world = SetWorld(rng, "so")
+
+    async def story() -> None:
+        journal, reader = await ready(world), world.set()
+        writer = await written(journal, 1, 10)
+        tail = reader.tail(TxId(1))
+        found = await tailed(tail, 10)
+        world.fail(0, Op.LIST, CURRENT)
+        await flushed(writer, 11, 20)
+        found += await tailed(tail, 20)
+        assert found == span(1, 20)
+        for index in (0, 1):
+            world.fail(index, Op.LIST, CURRENT)
+        await raises(JournalUnavailable, tail.next())
+        await flushed(writer, 21, 22)
+        assert await tailed(tail, 22) == [21, 22]
+        await tail.stop()
+
+    world.run(story())
+
+
+def test_the_tail_leaves_an_optional_member_that_has_gone_quiet(rng: random.Random) -> None:
+    world = SetWorld(rng, "ooo")
+
+    async def story() -> None:
+        journal, reader = await ready(world), world.set()
+        writer = await written(journal, 1, 10)
+        tail = reader.tail(TxId(1))
+        found = await tailed(tail, 10)
+        world.fail(0, Op.WRITE, "edits_inprogress")
+        await flushed(writer, 11, 20)
+        assert len(world.told) == 1
+        found += await tailed(tail, 20)
+        await flushed(writer, 21, 30)
+        found += await tailed(tail, 30)
+        assert found == span(1, 30)
+        await tail.stop()
+
+    world.run(story())
+
+
+def test_format_destroys_no_member_when_one_holds_data(rng: random.Random) -> None:
+    """I-87."""
+    world = SetWorld(rng, "so")
+
+    async def story() -> None:
+        member = world.alone(1)
+        await member.format(NAMESPACE)
+        await written(member, 1, 2)
+        await member.close()
+        journal = world.set()
+        await raises(HasData, journal.format(NAMESPACE))
+        assert not await world.alone(0).has_data()
+        await journal.format(NAMESPACE, force=True)
+        assert await bounds(journal) == []
+
+    world.run(story())
+
+
+def test_purge_of_an_optional_member_may_fail_and_of_a_required_one_not(rng: random.Random) -> None:
+    world = SetWorld(rng, "so")
+
+    async def story() -> None:
+        journal = await ready(world)
+        for first in (1, 11, 21):
+            await flushed(await journal.start_segment(TxId(first), OPAQUE), first, first + 9)
+            await journal.finalize_segment(TxId(first), TxId(first + 9))
+        world.fail(1, Op.UNLINK, "edits_")
+        assert len(await journal.purge_older_than(TxId(11))) == 1
+        assert await bounds(world.alone(0)) == [(11, 20), (21, 30)]
+        world.fail(0, Op.UNLINK, "edits_")
+        await raises(JournalUnavailable, journal.purge_older_than(TxId(21)))
+        await journal.purge_older_than(TxId(21))
+        assert await bounds(journal) == [(21, 30)]
+
+    world.run(story())
+
+
+def test_a_gap_in_all_copies_is_a_gap(rng: random.Random) -> None:
+    world = SetWorld(rng, "so")
+
+    async def story() -> None:
+        journal = await ready(world)
+        for first in (1, 11, 21):
+            await flushed(await journal.start_segment(TxId(first), OPAQUE), first, first + 9)
+            await journal.finalize_segment(TxId(first), TxId(first + 9))
+        name = f"{CURRENT}/{(await journal.segments())[1].name}"
+        for disk in world.disks:
+            disk.unlink(name)
+        tail = journal.tail(TxId(5))
+        assert await tailed(tail, 10) == span(5, 10)
+        await raises(GapInTransactions, tail.next())
+        await tail.stop()
+
+    world.run(story())
