@@ -92,6 +92,7 @@ class EditLog:
         self._rolling = False  # a segment is ending: `_ending` is the rest of it, `_records` belong to the next
         self._ending: list[bytes] = []
         self._closing = False
+        self._rolled: list[Deferred[None]] = []  # who waits for the roll to be over
         self._waiters: deque[tuple[TxId, Deferred[TxId]]] = deque()  # by txid, ascending
         self._ready: list[Deferred[None]] = []
 
@@ -306,11 +307,12 @@ class EditLog:
         self.state, self.error = LogState.FAILED, error
         self._records.clear()
         waiters, self._waiters = self._waiters, deque()
-        ready, self._ready = self._ready, []
+        others = self._ready + self._rolled
+        self._ready, self._rolled = [], []
         for _, waiting in waiters:
             waiting.errback(error)
-        for waiting_for_room in ready:
-            waiting_for_room.errback(error)
+        for waiting_for_it in others:
+            waiting_for_it.errback(error)
         if self._on_failed is not None:
             self._on_failed(error)
 
@@ -334,6 +336,9 @@ class EditLog:
             self._fail(error)
             raise
         self._rolling = False
+        rolled, self._rolled = self._rolled, []
+        for waiting in rolled:
+            waiting.callback(None)
         await self.sync(first)
         return first
 
@@ -346,6 +351,10 @@ class EditLog:
             if self.state is not LogState.FAILED:
                 self.state = LogState.CLOSED
             return
+        if self._rolling:
+            waiting: Deferred[None] = Deferred()
+            self._rolled.append(waiting)
+            await waiting
         last = self._end_segment()
         self._closing = True
         await self.sync(last)
@@ -416,8 +425,9 @@ async def replay(
                 yield batch
             await reader.close()
     finally:
+        # Not awaited: a generator that nobody runs to its end cannot wait any more.
         for reader in readers:
-            await reader.close()
+            reader.close()
     beyond = [segment for segment in covered if segment.first_txid > expected or not readers]
     missing = next((segment for segment in beyond if not segment.in_progress or in_progress_ok), None)
     if missing is not None and missing.first_txid > expected:

@@ -201,8 +201,7 @@ class Replica:
                     await self._candidate.leave()
                     await self._pause(delay_s)
                     delay_s = min(2 * delay_s, self._settings.retry_delay_max_s)
-            finally:
-                await self._drop_log()
+            await self._drop_log()
 
     async def _load(self) -> None:
         """Checkpoint, then all that is finalised: whoever stands for the role is nearly up to date."""
@@ -227,7 +226,7 @@ class Replica:
                 raise
         finally:
             self._tail = None
-            await tail.stop()
+            tail.stop()
 
     def _waits(self) -> bool:
         return self._turn is None and not self._stopping
@@ -314,6 +313,10 @@ class Replica:
         self.error = error
         self._become(Role.FAILED)
         self._wake()
+        if self._log is not None:
+            self._log.abort().addErrback(
+                lambda failure: log.info("Giving up the segment: {error}", error=failure.value)
+            )
         self._candidate.leave().addErrback(lambda failure: log.warn("{error}", error=failure.value))
         self._on_failed(error)
 

@@ -194,7 +194,9 @@ class Election:
 
     def _ended(self, failure: Failure) -> None:
         error = failure.value
-        if error is not None and not isinstance(error, CancelledError):
+        if error is None or isinstance(error, CancelledError) or self._tree.state is StoreState.CLOSED:
+            self._end()  # with the session, or by `leave`
+        else:
             log.failure("Standing for {path} ended", failure=failure, path=self.path)
             self._standing = None
             self._end()
@@ -219,4 +221,3 @@ class Election:
 
     def _errand(self, what: str) -> Errand:
         return Errand(self._tree, self._clock, self._settings, f"{what} ({self.path})")
-

@@ -108,6 +108,11 @@ class SimulatedClock:
             if timer.due > due:
                 continue  # reset to a later moment: its newer heap entry counts
             self._now = max(self._now, due)
+            process = timer.process
+            if process is not None and process.alive and process.asleep_until > self._now and timer.active():
+                timer.due = process.asleep_until  # with all the others, in their order
+                self.push(timer)
+                continue
             if timer.fire():
                 self.steps += 1
                 return True
@@ -133,6 +138,7 @@ class SimulatedProcess:
     def __init__(self, name: str, clock: SimulatedClock) -> None:
         self.name = name
         self.alive = True
+        self.asleep_until = 0.0
         self.shared_clock = clock
         self.clock = ProcessClock(self)
         self._on_crash: list[Callable[[], None]] = []
@@ -140,6 +146,10 @@ class SimulatedProcess:
     def on_crash(self, call: Callable[[], None]) -> None:
         """Run `call` (of the world, not of the process) when the process dies."""
         self._on_crash.append(call)
+
+    def sleep(self, for_s: float) -> None:
+        """SIGSTOP, and SIGCONT after so long: what is due meanwhile runs then, late and in order."""
+        self.asleep_until = max(self.asleep_until, self.shared_clock.seconds() + for_s)
 
     def crash(self) -> None:
         """kill -9: nothing of the process runs from now on."""

@@ -273,6 +273,27 @@ def test_close_ends_the_segment_in_order_and_takes_nothing_more() -> None:
         now(log.append(b"later"))
 
 
+def test_close_during_a_roll_waits_for_it_and_ends_the_new_segment() -> None:
+    journal = ScriptedJournal()
+    log = opened(journal)
+    log.roll()
+    closed = outcomes(log.close())
+    for _ in range(2):  # the first segment's end; the whole of the second
+        journal.writer.flushes[0].answer()
+    assert closed == [[None]]
+    assert journal.finalised == [Segment(TxId(1), TxId(2), OPAQUE), Segment(TxId(3), TxId(4), OPAQUE)]
+
+
+def test_close_during_a_roll_that_fails_fails() -> None:
+    journal = ScriptedJournal()
+    log = opened(journal)
+    log.roll().addErrback(lambda failure: None)
+    closed = outcomes(log.close())
+    journal.start_error = JournalError("no")
+    journal.writer.flushes[0].answer()
+    assert closed == [[JournalError]]
+
+
 def test_a_log_is_recovered_before_it_is_opened() -> None:
     """I-80: nobody writes who has not stopped whoever wrote before."""
     log = EditLog(ScriptedJournal())
