@@ -180,4 +180,4 @@ class AclRefused(RequestRefused):
 class NotPossible(RequestRefused):
     """An argument that makes no sense for this path."""
 
-    hadoop_name = f"{HADOOP_FS}.HadoopIllegalArgumentException"
+    hadoop_name = "org.apache.hadoop.HadoopIllegalArgumentException"

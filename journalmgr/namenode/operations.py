@@ -228,13 +228,33 @@ class Requests:
         )
 
     def put(
-        self, path: str, content: bytes, caller: Caller, now: int, *, mode: int = 0o644, overwrite: bool = False
+        self,
+        path: str,
+        content: bytes,
+        caller: Caller,
+        now: int,
+        *,
+        mode: int = 0o644,
+        overwrite: bool = False,
+        create_parents: bool = True,
+        replication: int | None = None,
+        block_size: int | None = None,
     ) -> Operations:
         """A file with its content, complete at once.
 
         A crash may leave the first operation without the last: the file is open then, and `release` closes it.
         """
-        created = self.create(path, caller, now, mode=mode, overwrite=overwrite, content=content)
+        created = self.create(
+            path,
+            caller,
+            now,
+            mode=mode,
+            overwrite=overwrite,
+            create_parents=create_parents,
+            replication=replication,
+            block_size=block_size,
+            content=content,
+        )
         add = created[-1]
         assert isinstance(add, o.Add)
         return (
