@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.metadata.tree import (
+    Check,
     Create,
+    Delete,
     NodeAbsent,
     NodeChanged,
     NodeExists,
@@ -207,6 +209,8 @@ class Znodes:
                     raise NodeAbsent(parent)
                 trial[step.path] = 0
                 trial[parent] += 1
+            elif isinstance(step, Check):
+                self._check(step.path, step.version)
             else:
                 self._check(step.path, step.version)
                 if trial[step.path]:
@@ -216,7 +220,7 @@ class Znodes:
         for step in steps:
             if isinstance(step, Create):
                 self._commit(made=((step.path, step.data, 0),))
-            else:
+            elif isinstance(step, Delete):
                 self._commit(removed=(step.path,))
 
     def end_session(self, session_id: int) -> None:

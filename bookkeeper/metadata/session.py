@@ -38,6 +38,7 @@ from bookkeeper.metadata.store import MetadataSettings, StoreState, Watch
 from bookkeeper.metadata.tree import (
     Access,
     Create,
+    Delete,
     NodeAbsent,
     NodeChanged,
     NodeExists,
@@ -303,8 +304,10 @@ class ZooKeeperSession:
             for step in steps:
                 if isinstance(step, Create):
                     transaction.create(step.path, step.data, acl=self._access[Access.DEFAULT])
-                else:
+                elif isinstance(step, Delete):
                     transaction.delete(step.path, step.version)
+                else:
+                    transaction.check(step.path, step.version)
             return transaction.commit_async()
 
         path = steps[0].path if steps else "/"

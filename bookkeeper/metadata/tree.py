@@ -104,7 +104,15 @@ class Delete:
     version: int
 
 
-Step = Create | Delete
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Part of a transaction: the node has `version`."""
+
+    path: str
+    version: int
+
+
+Step = Create | Delete | Check
 
 
 class Tree(Protocol):

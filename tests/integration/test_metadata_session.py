@@ -24,6 +24,7 @@ from bookkeeper.errors import (
     NotInitialised,
 )
 from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, StoreState
+from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChanged
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId
 from tests.support.metadata_contract import Heard, all_ids, ledger, raises, service_info
@@ -412,3 +413,22 @@ async def test_null_data_is_null_to_others_and_nothing_to_us(
     for path in ("/created", "/emptied", "/empty"):
         data, _ = await store.tree.read(path)
         assert data == b""
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_transaction_happens_only_while_what_it_checks_is_unchanged(
+    own_zookeeper: EmbeddedZooKeeper, connected: Connections
+) -> None:
+    store = await connected(f"zk://{own_zookeeper.address}/ledgers")
+    tree = store.tree
+    for path in ("/checked", "/old"):
+        await tree.create(path, b"")
+    steps = [Create("/new", b"data"), Delete("/old", 0)]
+    await tree.write("/checked", b"changed", 0)
+    await raises(NodeChanged, tree.transact([Check("/checked", 0), *steps]))
+    await raises(NodeAbsent, tree.transact([Check("/absent", 0), *steps]))
+    assert await tree.stat("/old") is not None
+    assert await tree.stat("/new") is None
+    await tree.transact([Check("/checked", 1), *steps])
+    assert await tree.stat("/old") is None
+    assert (await tree.read("/new"))[0] == b"data"

@@ -18,7 +18,7 @@ from bookkeeper.errors import (
 from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
-from bookkeeper.metadata.tree import NodeKind, Stat
+from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChanged, NodeKind, Stat
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId, Versioned
 from tests.support.metadata_contract import all_ids, ledger, service_info
 from tests.support.simulated_clock import SimulatedClock
@@ -271,3 +271,20 @@ def test_null_data_is_written_once_and_read_as_nothing(operation: str, fault: Fa
     data, _ = cast(tuple[bytes, Stat], bench.run(errand.read("/note")))
     assert data == b""
     assert bench.faults.counts[fault.value] == 1
+
+
+def test_a_transaction_happens_only_while_what_it_checks_is_unchanged() -> None:
+    bench = Bench()
+    for path in ("/checked", "/old"):
+        bench.shared.znodes.create(path, b"", NodeKind.PERSISTENT, session_id=0)
+    steps = [Check("/checked", 0), Create("/new", b"data"), Delete("/old", 0)]
+    bench.shared.damage("/checked", b"changed")
+    with pytest.raises(NodeChanged):
+        bench.run(bench.store.tree.transact(steps))
+    with pytest.raises(NodeAbsent):
+        bench.run(bench.store.tree.transact([Check("/absent", 0), *steps[1:]]))
+    assert bench.shared.exists("/old")
+    assert not bench.shared.exists("/new")
+    bench.run(bench.store.tree.transact([Check("/checked", 1), *steps[1:]]))
+    assert bench.shared.stored("/new") == b"data"
+    assert not bench.shared.exists("/old")
