@@ -1,7 +1,7 @@
 """The journal on ledgers: start, finalise, recover, select, tail, purge, discard, upgrade.
 
     start     maxtxid < first; nobody writes; new ledger; inprogress_FIRST; maxtxid = first; the pointer, by its version
-    finalise  close the ledger, whose end must be the one named; edits_FIRST_LAST; maxtxid; inprogress_FIRST; pointer
+    finalise  close the ledger, whose end must be the one named; maxtxid; edits_FIRST_LAST for inprogress_FIRST; pointer
     recover   the same for every segment in progress, after fencing its ledger
 
 A crash after any step leaves what the next recovery completes. Two starters: the one whose change of the pointer, or of
@@ -21,7 +21,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from bookkeeper.metadata.store import MetadataSettings
-from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, Tree
+from bookkeeper.metadata.tree import Check, NodeAbsent, NodeChanged, NodeExists, Tree
 from bookkeeper.model import DigestType
 from journalmgr.contract import EditsTail, SegmentReader, SegmentWriter, UpgradableJournal
 from journalmgr.edits.frame import check_readable, check_writable
@@ -48,7 +48,7 @@ from journalmgr.ledger.settings import LedgerJournalSettings, entry_size_max
 from journalmgr.ledger.tail import LedgerEditsTail
 from journalmgr.ledger.upgrade import BeforeUpgrade, parse_before_upgrade
 from journalmgr.ledger.writer import LedgerSegmentWriter
-from journalmgr.ledger.znodes import JournalZnodes, Listed, make_root
+from journalmgr.ledger.znodes import JournalZnodes, Listed, MaxTxId, make_root
 from journalmgr.model import NamespaceInfo, Segment, TxId
 from journalmgr.segment import (
     CurrentSegment,
@@ -70,8 +70,6 @@ T = TypeVar("T")
 
 _LEDGER_METADATA_VERSION = 2
 """Text, which BookKeeper 4.2.3 reads."""
-
-_TXID_MAX = TxId(2**63 - 1)
 
 
 class LedgerJournal:
@@ -248,16 +246,13 @@ class LedgerJournal:
         handle = await self._create_ledger(first_txid)
         try:
             segment = Segment(first_txid, None, layout_version, handle.ledger_id, inprogress_name(first_txid))
-            await self._list_new(segment)
+            await self._list_new(segment, seen, version)
             with told(f"starting segment {segment}"):
                 try:
                     await znodes.write_max_txid(first_txid, seen)
                     await znodes.write_current(CurrentSegment(znodes.path_of(segment.name), self._hostname), version)
                 except (NodeChanged, NodeAbsent) as error:
-                    raise WriterReplaced(
-                        f"{self.description}: another server became the writer while segment {segment} was started: "
-                        f"{error}; recover the journal and read it if it is this one's turn"
-                    ) from error
+                    raise self._replaced(segment, error) from error
         except BaseException:
             handle.abort()
             raise
@@ -269,6 +264,12 @@ class LedgerJournal:
             entry_size_max=self._entry_size_max,
         )
         return self._writer
+
+    def _replaced(self, segment: Segment, error: Exception) -> WriterReplaced:
+        return WriterReplaced(
+            f"{self.description}: another server became the writer while segment {segment} was started: {error}; "
+            "recover the journal and read it if it is this one's turn"
+        )
 
     @property
     def _entry_size_max(self) -> int:
@@ -286,13 +287,21 @@ class LedgerJournal:
                 metadata_version=_LEDGER_METADATA_VERSION,
             )
 
-    async def _list_new(self, segment: Segment) -> None:
-        """Record a segment in progress; if it is certain that it is not, its ledger goes."""
+    async def _list_new(self, segment: Segment, seen: MaxTxId, current_version: int) -> None:
+        """Record a segment in progress; if it is certain that it is not, its ledger goes.
+
+        Only if maxtxid and the pointer are still as they were seen: who slept meanwhile leaves nothing behind.
+        """
         assert segment.ledger_id is not None
+        conditions = [Check(self._znodes.current_path, current_version)]
+        if seen.version is not None:
+            conditions.append(self._znodes.unchanged(seen))
         try:
-            await self._znodes.add_segment(segment)
-        except (NodeExists, NodeAbsent) as error:
+            await self._znodes.add_segment(segment, *conditions)
+        except (NodeExists, NodeAbsent, NodeChanged) as error:
             await self._removal.delete_ledger(segment.ledger_id)
+            if isinstance(error, NodeChanged):
+                raise self._replaced(segment, error) from error
             if isinstance(error, NodeExists):
                 raise SegmentExists(
                     f"Error storing ledger metadata: {self._znodes.path_of(segment.name)} exists: another server "
@@ -512,13 +521,14 @@ class LedgerJournal:
                     f"of a segment, {segment.first_txid} for instance" + (", or recover first" * segment.in_progress)
                 )
         discarded = [each for each in listed if each.segment.first_txid >= first_txid]
+        await self._znodes.set_max_txid(lambda txid: txid)  # its new version stops who starts or recovers now
         for each in discarded:
             if each.segment.in_progress:
                 await end_for_good(self._client, each.segment, self.settings.password)
         # The last one first: what a crash leaves is a journal without a gap.
         for ledger_id in dict.fromkeys(each.segment.ledger_id for each in reversed(discarded)):
             await self._remove([each for each in discarded if each.segment.ledger_id == ledger_id])
-        await self._znodes.lower_max_txid(TxId(first_txid - 1), if_at_most=_TXID_MAX)
+        await self._znodes.set_max_txid(lambda txid: min(txid, first_txid - 1))
         for each in discarded:
             await self._znodes.clear_current(each.path)
         return [each.segment for each in discarded]

@@ -43,7 +43,7 @@ class Removal:
 
         Raises SegmentConflict where a record was changed meanwhile; the ledger is kept then.
         """
-        await self._write_note(ledger_id)
+        await self.write_note(ledger_id)
         for each in listed:
             try:
                 await self._znodes.remove_segment(each)
@@ -51,7 +51,7 @@ class Removal:
                 raise SegmentConflict(
                     f"{each.path} changed while it was to be deleted; it is kept: {error}; list the segments again"
                 ) from error
-        await self._finish(ledger_id)
+        await self.finish(ledger_id)
 
     async def sweep(self, noted: Sequence[int], listed: Sequence[Listed]) -> None:
         """Finish what a crash interrupted. noted: by `noted_ledgers`; listed: the whole list, read after that."""
@@ -59,7 +59,7 @@ class Removal:
         for ledger_id in noted:
             if ledger_id not in kept:
                 log.info("Deleting ledger {ledger_id}, which a crash left over", ledger_id=ledger_id)
-                await self._finish(ledger_id)
+                await self.finish(ledger_id)
 
     async def noted_ledgers(self) -> list[int]:
         """Ledgers that have a note."""
@@ -74,11 +74,13 @@ class Removal:
             except NoSuchLedger:
                 return
 
-    async def _finish(self, ledger_id: int) -> None:
+    async def finish(self, ledger_id: int) -> None:
+        """Delete a ledger that has a note and is not listed, and then the note."""
         await self.delete_ledger(ledger_id)
         await self._znodes.delete_if_present(self._note(ledger_id))
 
-    async def _write_note(self, ledger_id: int) -> None:
+    async def write_note(self, ledger_id: int) -> None:
+        """Before the ledger's record goes: whoever finds the note, and no record, deletes the ledger."""
         try:
             await self._znodes.ensure(self._znodes.deleting_path)
             await self._znodes.ensure(self._note(ledger_id))

@@ -2,11 +2,16 @@
 
     ROOT, ROOT/ledgers       "0"
     ROOT/version             written last by format: what has it is formatted
-    ROOT/maxtxid             compare-and-set; absent is 0
+    ROOT/maxtxid             compare-and-set; absent is 0. Its version is also the journal's: see below
     ROOT/CurrentInprogress   null data when nobody writes (Java reads b"" as damage); compare-and-set
     ROOT/ledgers/*           one per segment; created and removed, never changed
     ROOT/deleting/*          ours: ledgers whose segments are being deleted (`removal`); Hadoop does not look there
     ROOT/upgrade             ours: the state before an upgrade (`upgrade`)
+
+A name comes back: when an empty segment was removed, the next one has its first txid, and its record is again of
+version 0. Whoever slept meanwhile would take it for the old one. So nobody removes a record in progress without the
+condition that maxtxid is still as it was when the record was last seen, and everybody who does so gives maxtxid a new
+version first. Differs from Apache: its recovery removes whatever has the name.
 
 Every operation is an errand of its own: bounded in time, and sure of its outcome or JournalUnavailable.
 
@@ -23,7 +28,18 @@ from twisted.internet.defer import Deferred, DeferredList
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
-from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, Tree, WatchListener
+from bookkeeper.metadata.tree import (
+    Check,
+    Create,
+    Delete,
+    NodeAbsent,
+    NodeChanged,
+    NodeExists,
+    NodeNotEmpty,
+    Step,
+    Tree,
+    WatchListener,
+)
 from journalmgr.errors import JournalError, JournalUnavailable, SegmentUnreadable
 from journalmgr.ledger.outcome import told, translated
 from journalmgr.model import Segment, TxId
@@ -41,6 +57,8 @@ from journalmgr.segment import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from bookkeeper.ports import Clock
 
 ATTEMPTS_MAX = 16
@@ -140,10 +158,10 @@ class JournalZnodes:
             with told(f"creating {parent}"):
                 await self._errand(f"create {parent}").ensure_all(parent)
 
-    async def write(self, path: str, data: bytes | None, version: int) -> None:
-        """Replace the data that has `version`. Raises NodeChanged, NodeAbsent."""
+    async def write(self, path: str, data: bytes | None, version: int) -> int:
+        """Replace the data that has `version`; the new one. Raises NodeChanged, NodeAbsent."""
         try:
-            await self._errand(f"write {path}").write(path, data, version)
+            return (await self._errand(f"write {path}").write(path, data, version)).version
         except (NodeChanged, NodeAbsent):
             raise
         except BookKeeperError as error:
@@ -158,6 +176,19 @@ class JournalZnodes:
         except BookKeeperError as error:
             raise translated(f"deleting {path}", error) from error
 
+    async def transact(self, steps: Sequence[Step], is_done: Callable[[], Awaitable[bool]]) -> None:
+        """All steps or none; after a lost answer `is_done` tells which.
+
+        Raises NodeChanged, NodeAbsent (of a step's node, or of a new node's parent), NodeExists.
+        """
+        paths = ", ".join(step.path for step in steps)
+        try:
+            await self._errand(f"change {paths}").transact(steps, is_done)
+        except (NodeChanged, NodeAbsent, NodeExists):
+            raise
+        except BookKeeperError as error:
+            raise translated(f"changing {paths}", error) from error
+
     async def delete_if_present(self, path: str) -> None:
         """Remove a znode without children, whatever its version; by its version all the same."""
         for _ in range(ATTEMPTS_MAX):
@@ -171,7 +202,7 @@ class JournalZnodes:
             except NodeChanged:
                 continue
             return
-        raise self._contended(path)
+        raise self.contended(path)
 
     async def delete_tree(self, path: str) -> None:
         """Remove a znode and all below it."""
@@ -183,7 +214,7 @@ class JournalZnodes:
             except NodeNotEmpty:
                 continue
             return
-        raise self._contended(path)
+        raise self.contended(path)
 
     # --- the version
 
@@ -245,9 +276,49 @@ class JournalZnodes:
         except JournalError as error:
             return error
 
-    async def add_segment(self, segment: Segment) -> None:
-        """Record a segment under its name. Raises NodeExists, NodeAbsent (no list)."""
-        await self.create(self.path_of(segment.name), print_segment(segment))
+    async def add_segment(self, segment: Segment, *conditions: Check) -> None:
+        """Record a segment under its name, if nothing has changed that the conditions name.
+
+        Raises NodeExists, NodeChanged, NodeAbsent (no list, or nothing where a condition names something).
+        """
+        record = Create(self.path_of(segment.name), print_segment(segment))
+        await self.transact([*conditions, record], lambda: self._is_listed(segment))
+
+    async def _is_listed(self, segment: Segment) -> bool:
+        listed = await self.read_segment(segment.name)
+        return listed is not None and listed.segment == segment
+
+    async def is_there(self, listed: Listed) -> bool:
+        """Whether the record is the very one that was listed, and not another of its name."""
+        now = await self.read_segment(listed.segment.name)
+        return now is not None and (now.version, now.creation_id) == (listed.version, listed.creation_id)
+
+    async def replace_segment(self, listed: Listed, segment: Segment, seen: MaxTxId) -> None:
+        """Record a finalised segment in place of the one in progress, unless the greatest txid changed.
+
+        Raises NodeExists, NodeChanged, NodeAbsent.
+        """
+        await self.transact(
+            [
+                self.unchanged(seen),
+                Create(self.path_of(segment.name), print_segment(segment)),
+                Delete(listed.path, listed.version),
+            ],
+            lambda: self._is_listed(segment),
+        )
+
+    async def drop_segment(self, listed: Listed, seen: MaxTxId) -> None:
+        """Remove the record of a segment, unless the greatest txid changed. Raises NodeChanged, NodeAbsent."""
+
+        async def is_done() -> bool:
+            return not await self.is_there(listed)
+
+        await self.transact([self.unchanged(seen), Delete(listed.path, listed.version)], is_done)
+
+    def unchanged(self, seen: MaxTxId) -> Check:
+        """The greatest txid is still what was seen, which was there."""
+        assert seen.version is not None
+        return Check(self.max_path, seen.version)
 
     async def remove_segment(self, listed: Listed) -> bool:
         """Remove a record; False when it was gone. Raises NodeChanged for one that was made anew or changed."""
@@ -266,44 +337,39 @@ class JournalZnodes:
             return MaxTxId(TxId(0), None)
         return MaxTxId(parse_max_txid(found[0], self.max_path), found[1])
 
-    async def write_max_txid(self, txid: int, seen: MaxTxId) -> None:
-        """Replace it, as it was seen. Raises NodeChanged when it was changed since."""
+    async def write_max_txid(self, txid: int, seen: MaxTxId) -> MaxTxId:
+        """Replace it, as it was seen; as it is then. Raises NodeChanged when it was changed since."""
+        version = 0
         try:
             if seen.version is None:
                 await self.create(self.max_path, print_max_txid(txid))
             else:
-                await self.write(self.max_path, print_max_txid(txid), seen.version)
+                version = await self.write(self.max_path, print_max_txid(txid), seen.version)
+            return MaxTxId(TxId(txid), version)
         except (NodeExists, NodeAbsent) as error:
             raise NodeChanged(str(error)) from error
 
-    async def raise_max_txid(self, txid: int) -> None:
-        """Make it at least `txid`."""
+    async def raise_max_txid(self, txid: int) -> MaxTxId:
+        """Make it at least `txid`; as it is then."""
         for _ in range(ATTEMPTS_MAX):
             seen = await self.read_max_txid()
-            if seen.txid >= txid:
-                return
+            if seen.txid >= txid and seen.version is not None:
+                return seen
             try:
-                await self.write_max_txid(txid, seen)
+                return await self.write_max_txid(txid, seen)
             except NodeChanged:
                 continue
-            return
-        raise self._contended(self.max_path)
+        raise self.contended(self.max_path)
 
-    async def lower_max_txid(self, txid: int, *, if_at_most: int) -> None:
-        """Make it `txid` if it is above that and not above `if_at_most`; and give it a new version in any case.
-
-        Differs from Apache: the new version stops whoever started a segment, was overtaken by this recovery, and would
-        now note a txid that nobody ever uses; every later start would be refused because of it (I-81).
-        """
+    async def set_max_txid(self, choose: Callable[[TxId], int]) -> MaxTxId:
+        """Make it what `choose` says of what it is, which gives it a new version in any case; as it is then."""
         for _ in range(ATTEMPTS_MAX):
             seen = await self.read_max_txid()
-            wanted = txid if seen.version is None or txid < seen.txid <= if_at_most else seen.txid
             try:
-                await self.write_max_txid(wanted, seen)
+                return await self.write_max_txid(choose(seen.txid), seen)
             except NodeChanged:
                 continue
-            return
-        raise self._contended(self.max_path)
+        raise self.contended(self.max_path)
 
     # --- who writes
 
@@ -317,7 +383,7 @@ class JournalZnodes:
                 raise JournalError(f"{self.root} vanished meanwhile: the journal is being formatted") from error
             found = await self.read(self.current_path)
             if found is None:
-                raise self._contended(self.current_path)
+                raise self.contended(self.current_path)
         return parse_current(found[0], self.current_path), found[1]
 
     async def write_current(self, current: CurrentSegment | None, version: int) -> None:
@@ -337,9 +403,9 @@ class JournalZnodes:
             except NodeAbsent as error:
                 raise JournalError(f"{self.root} vanished meanwhile: the journal is being formatted") from error
             return
-        raise self._contended(self.current_path)
+        raise self.contended(self.current_path)
 
-    def _contended(self, path: str) -> JournalUnavailable:
+    def contended(self, path: str) -> JournalUnavailable:
         return JournalUnavailable(
             f"{path} was changed by others {ATTEMPTS_MAX} times while it was to be changed here; see who else uses the "
             "journal, and try again"

@@ -1,0 +1,250 @@
+"""A journal's process that dies, or sleeps and wakes up, at each of its changes of metadata (I-80..I-86).
+
+Method: the process's session is wrapped, so that its n-th change (of ledgers' metadata too) is its last one: it never
+leaves, or it takes effect and its answer is never heard; or it is held back until another server has taken over. For
+every n until the story is not cut short any more. Each server's transactions name it. Then another server recovers: it
+finds everything that any of them was told is durable, in order and once, and goes on.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from journalmgr.edits.frame import encode_record
+from journalmgr.edits.opcodes import OpCode
+from journalmgr.errors import JournalError
+from journalmgr.ledger.journal import LedgerJournal
+from journalmgr.model import OPAQUE, TxId
+from tests.simulation.journals import NAMESPACE, ROOT, journal_of, listed
+from tests.simulation.test_scenarios import run, started_world
+from tests.simulation.world import SimulatedClient, World
+
+STEPS_MAX = 80
+"""Changes that no story reaches: the loop over n ends before."""
+
+
+class Doom(enum.Enum):
+    """What becomes of the n-th change."""
+
+    BEFORE = "dies before it"
+    AFTER = "dies after it"
+    SLEEP = "sleeps before it"
+
+
+class Fate:
+    """The n-th change of a process's metadata."""
+
+    def __init__(self, client: SimulatedClient, number: int, doom: Doom) -> None:
+        self.struck = self._awake = False
+        self.over: Deferred[None] = Deferred()
+        self._client, self._left, self._doom = client, number, doom
+        self._held: list[Callable[[], object]] = []
+        tree = client.store.tree
+        for name in ("create", "write", "delete", "transact"):
+            setattr(tree, name, self._wrapped(getattr(tree, name)))
+
+    def _wrapped(self, original: Callable[..., Deferred[Any]]) -> Callable[..., Deferred[Any]]:
+        def call(*args: Any, **named: Any) -> Deferred[Any]:
+            self._left -= 1
+            if self._left > 0 or self._awake:
+                return original(*args, **named)
+            never: Deferred[Any] = Deferred()
+            if self._left == 0 and self._doom is Doom.AFTER:
+                original(*args, **named).addBoth(lambda _: self._strike())
+            elif self._doom is Doom.SLEEP:
+                self._held.append(lambda: original(*args, **named).addBoth(never.callback))
+            if self._left == 0 and self._doom is not Doom.AFTER:
+                self._strike()
+            return never
+
+        return call
+
+    def _strike(self) -> None:
+        self.struck = True
+        if self._doom is not Doom.SLEEP:
+            self._client.crash()
+        self.over.callback(None)
+
+    def wake_up(self) -> None:
+        """Let the changes go that are held back."""
+        self._awake = True
+        for call in self._held:
+            call()
+
+
+class Server:
+    """One metadata server: a journal, and what it was told is durable."""
+
+    def __init__(self, world: World, durable: dict[int, bytes]) -> None:
+        self.client = world.add_client()
+        self.journal = journal_of(self.client)
+        self._durable = durable
+
+    async def write(self, writer: Any, first: int, last: int) -> None:
+        """Write transactions in two flushes; what was acknowledged is noted."""
+        for txids in (range(first, last), range(last, last + 1)):
+            bodies = {txid: f"{self.client.name} {txid}".encode() for txid in txids}
+            writer.write([encode_record(OpCode.OPAQUE, txid, body) for txid, body in bodies.items()])
+            writer.set_ready_to_flush()
+            await writer.flush()
+            for txid, body in bodies.items():
+                assert self._durable.setdefault(txid, body) == body, f"two writers were told that {txid} is theirs"
+
+    async def segment(self, first: int, last: int) -> None:
+        """A finalised segment."""
+        writer = await self.journal.start_segment(TxId(first), OPAQUE)
+        await self.write(writer, first, last)
+        await writer.close()
+        await self.journal.finalize_segment(TxId(first), TxId(last))
+
+    async def take_over(self) -> Any:
+        """Recover, and write three transactions behind the end; the writer."""
+        await self.journal.recover_unfinalized()
+        segments = await self.journal.segments()
+        last = segments[-1].last_txid if segments else 0
+        if last is None:
+            raise JournalError("another server became the writer after recovery")  # as EditLog.open says
+        writer = await self.journal.start_segment(TxId(last + 1), OPAQUE)
+        await self.write(writer, last + 1, last + 3)
+        return writer
+
+
+async def content(journal: LedgerJournal, first: int) -> dict[int, bytes]:
+    """All transactions from there on; there must be no gap."""
+    found: dict[int, bytes] = {}
+    for reader in await journal.select_input_streams(TxId(first)):
+        while (batch := await reader.next()) is not None:
+            for record in batch.records:
+                assert record.txid == first + len(found)
+                found[record.txid] = record.body
+        await reader.close()
+    return found
+
+
+async def check(world: World, durable: dict[int, bytes], first: int = 1) -> None:
+    """Another server takes over: everything is there, nothing dangles, and it goes on."""
+    server = Server(world, durable)
+    await server.take_over()
+    [segment] = await server.journal.recover_unfinalized()
+    assert segment.last_txid is not None
+    segments = await server.journal.segments()
+    first = max(first, segments[0].first_txid)
+    found = await content(server.journal, first)
+    assert {txid: body for txid, body in durable.items() if txid >= first and found.get(txid) != body} == {}
+    assert list(found) == list(range(first, segment.last_txid + 1))
+    for each, following in pairwise(segments):
+        assert each.last_txid is not None
+        assert each.last_txid + 1 == following.first_txid
+    await server.journal.purge_older_than(TxId(1))
+    notes = world.metadata.znodes.leader.nodes.get(f"{ROOT}/deleting")
+    kept = {str(each.ledger_id) for each in segments}
+    assert notes is None or set(notes.children) <= kept, "a note of a ledger that is not listed any more"
+    assert not [name for name in listed(world) if name.startswith("inprogress_")]
+
+
+Story = Callable[[Server], Awaitable[object]]
+
+
+async def _turn(server: Server) -> None:
+    await server.journal.recover_unfinalized()
+    await server.segment(1, 5)
+    await server.segment(6, 9)
+    writer = await server.journal.start_segment(TxId(10), OPAQUE)
+    await server.write(writer, 10, 12)
+
+
+async def _take_over(server: Server) -> None:
+    await server.take_over()
+
+
+async def _purge(server: Server) -> None:
+    await server.journal.purge_older_than(TxId(10))
+
+
+async def _nothing(server: Server) -> None:
+    """Before the story: an empty journal."""
+
+
+async def _unfinished(server: Server) -> None:
+    """... a finalised segment and one whose writer died."""
+    await server.segment(1, 4)
+    writer = await server.journal.start_segment(TxId(5), OPAQUE)
+    await server.write(writer, 5, 9)
+
+
+async def _started(server: Server) -> None:
+    """... a finalised segment and one without a transaction."""
+    await server.segment(1, 4)
+    await server.journal.start_segment(TxId(5), OPAQUE)
+
+
+async def _finished(server: Server) -> None:
+    """... three finalised segments."""
+    for first in (1, 5, 10):
+        await server.segment(first, first + 4 - (first == 1))
+
+
+async def _write_if_still_the_writer(server: Server, writer: Any) -> None:
+    try:
+        await server.write(writer, writer.last_txid + 1, writer.last_txid + 2)
+    except JournalError:
+        return  # who slept took over in turn
+
+
+STORIES = {
+    "a server's turn": (_nothing, _turn),
+    "recovery": (_unfinished, _take_over),
+    "recovery of an empty segment": (_started, _take_over),
+    "purge": (_finished, _purge),
+}
+
+
+async def _play(world: World, before: Story, story: Story, number: int, doom: Doom) -> bool:
+    """One n; whether it struck."""
+    durable: dict[int, bytes] = {}
+    first = Server(world, durable)
+    await first.journal.format(NAMESPACE)
+    await before(first)
+    first.client.crash()
+    server = Server(world, durable)
+    fate = Fate(server.client, number, doom)
+
+    async def act() -> None:
+        try:
+            await story(server)
+        except JournalError:
+            if not fate.struck:
+                raise
+        if not fate.over.called:
+            fate.over.callback(None)
+
+    acting = world.spawn(act())
+    await fate.over
+    if fate.struck and doom is Doom.SLEEP:
+        other = Server(world, durable)
+        writer = await other.take_over()
+        fate.wake_up()
+        await acting
+        await _write_if_still_the_writer(other, writer)
+        other.client.crash()
+    server.client.crash()
+    await check(world, durable)
+    return fate.struck
+
+
+@pytest.mark.parametrize("doom", list(Doom), ids=lambda doom: doom.value)
+@pytest.mark.parametrize("name", STORIES)
+def test_a_process_that_stops_at_any_change_loses_nothing_and_blocks_nobody(name: str, doom: Doom) -> None:
+    before, story = STORIES[name]
+    for number in range(1, STEPS_MAX):
+        world = started_world(3)
+        if not run(world, _play(world, before, story, number, doom), seconds=300.0):
+            assert number > 5, "the story makes fewer changes than it should"
+            return
+    raise AssertionError("the story never ends")
