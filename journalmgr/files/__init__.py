@@ -18,8 +18,9 @@
     version.py      VERSION and seen_txid  pure
 
 What a crash leaves behind, and why nothing acknowledged is lost:
-- a flush is one write and one sync; only then is it acknowledged, and `.synced` rewritten (that needs no sync: it only
-  ever says less than the truth). So bytes below the mark are durable, and whatever is wrong with them is corruption;
+- a flush is one write and one sync; only then is it acknowledged, and `.synced` rewritten (and synced once a mebibyte
+  only: an older one says less than the truth). So bytes below the mark are durable, and what is wrong with them is
+  corruption;
 - bytes behind the mark may be there in part: recovery keeps whole records up to the first that is not, puts the rest
   aside and cuts it off. At most UNSYNCED_SIZE_MAX bytes were ever unsynced, so a whole record further behind a damaged
   one was synced, and the damage is corruption: recovery refuses, and nothing is cut off;

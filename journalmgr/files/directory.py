@@ -391,7 +391,7 @@ class JournalDirectory:
                 continue  # of an earlier recovery; it is never overwritten
             self._fs.sync_dir(self._current)
             log.warn(
-                "{path}: cut off {size} bytes behind txid {last} which are no whole transaction; kept in {target}",
+                "{path}: cut off {size} bytes of an unfinished write behind txid {last}; they are kept in {target}",
                 path=self._file(segment.name),
                 size=end - found.end,
                 last=found.last_txid,

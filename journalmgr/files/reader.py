@@ -53,6 +53,8 @@ class SegmentCursor:
             size = READ_SIZE if self.limit is None else min(READ_SIZE, self.limit - self._position)
             data = self._file.pread(size, self._position) if size > 0 else b""
             if not data:
+                if self.limit is not None:
+                    self._decoder.finish()  # it is the end of a record; a fault is told when all before it was read
                 return []
             self._position += len(data)
             records = self._decoder.feed(data)
@@ -136,6 +138,7 @@ class FileTail:
         self._directory, self._run, self._clock, self._period_s = directory, run, clock, period_s
         self._cursor: SegmentCursor | None = None
         self._gap_seen = False
+        self._unsure: TxId | None = None  # first txid of the segment in progress that was read last
         self.stopped = False
         self._waiting: Deferred[RecordBatch] | None = None
         self._timer: Timer | None = None
@@ -205,6 +208,7 @@ class FileTail:
             return None
         self._gap_seen = False
         segment = covering[-1]
+        self._unsure = segment.first_txid if segment.in_progress else None
         if cursor is not None and cursor.segment.first_txid == segment.first_txid:
             cursor.segment, cursor.limit = segment, None  # it may have been finalised; what was read of it stays so
         else:
@@ -248,10 +252,7 @@ class FileTail:
 
     def _check_taken_back(self, segments: list[Segment]) -> None:
         """Raise where transactions were delivered that recovery did not find: only without a mark (see the module)."""
-        cursor = self._cursor
-        if cursor is None or cursor.segment.last_txid is not None:
-            return
-        now = next((segment for segment in segments if segment.first_txid == cursor.segment.first_txid), None)
+        now = next((segment for segment in segments if segment.first_txid == self._unsure), None)
         if now is not None and now.last_txid is not None and now.last_txid + 1 < self.next_txid:
             raise GapInTransactions(
                 f"{now.name} ends at txid {now.last_txid}, but transactions up to {self.next_txid - 1} were read from "

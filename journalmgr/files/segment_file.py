@@ -24,6 +24,9 @@ from journalmgr.model import TxId
 UNSYNCED_SIZE_MAX = 4 * 1024 * 1024
 """Bytes that one sync covers at most, unless a single record is larger."""
 
+MARK_SYNC_SIZE = 1024 * 1024
+"""Bytes after which the mark itself is synced, so that it outlives a power cut but for these."""
+
 READ_SIZE = 1024 * 1024
 """Bytes of a file that are read at once."""
 
@@ -43,6 +46,7 @@ class AppendingFile:
         self._file, self._mark = file, mark
         self._preallocation_size = preallocation_size
         self._failed = False
+        self._mark_synced = 0
 
     @classmethod
     def create(
@@ -84,6 +88,9 @@ class AppendingFile:
             self._file.sync()
             self.end = end
             self._mark.pwrite(_encode_mark(end), 0)
+            if end - self._mark_synced >= MARK_SYNC_SIZE:
+                self._mark.sync()
+                self._mark_synced = end
         self._failed = False
 
     def close(self) -> None:
