@@ -1,0 +1,334 @@
+"""Checkpoints in a directory, and the namespace as a state machine over them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, TypeVar
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from bookkeeper.errors import BookKeeperError
+from journalmgr.contract import RecordBatch
+from journalmgr.edits.codec import encode
+from journalmgr.edits.frame import RecordDecoder
+from journalmgr.edits.ops import Delete, Mkdir, Op, StartLogSegment
+from journalmgr.errors import EditsCorrupt, NamespaceMismatch
+from journalmgr.model import HADOOP_2_7, NamespaceInfo, Segment, TxId
+from journalmgr.namenode.checkpointing import Checkpointing, CheckpointSettings
+from journalmgr.namenode.checkpoints import Checkpoint, DirectoryCheckpoints, image_name, txid_of_image
+from journalmgr.namenode.errors import ImageCorrupt, ReplayError
+from journalmgr.namenode.image_format import fingerprint
+from journalmgr.namenode.machine import CheckpointGivenUp, NamespaceMachine
+from journalmgr.replica import Role
+from tests.support.faulty_filesystem import FaultyFileSystem, PowerCut
+from tests.support.scripted_journal import ScriptedJournal
+from tests.support.simulated_clock import SimulatedClock, SimulatedProcess, SimulatedWorker
+
+T = TypeVar("T")
+
+INFO = NamespaceInfo(7, "CID-7", "BP-7")
+DIRECTORY = "/images"
+
+
+class Ground:
+    """One process on one disk, in simulated time."""
+
+    def __init__(self, fs: FaultyFileSystem | None = None) -> None:
+        self.clock = SimulatedClock()
+        self.fs = fs or FaultyFileSystem()
+        self.worker = SimulatedWorker("checkpoints", SimulatedProcess("server", self.clock), random.Random(1))
+        self.store = DirectoryCheckpoints(self.fs, self.worker, DIRECTORY)
+        self.machine = NamespaceMachine(self.store, INFO)
+
+    def run(self, deferred: Deferred[T]) -> T:
+        results: list[Any] = []
+        deferred.addBoth(results.append)
+        assert self.clock.run_until(lambda: bool(results), seconds=60)
+        if isinstance(results[0], Failure):
+            raise results[0].value  # type: ignore[misc]
+        result: T = results[0]
+        return result
+
+    def read(self, checkpoint: Checkpoint) -> bytes:
+        return self.run(Deferred.fromCoroutine(_joined(self.store.read(checkpoint))))
+
+
+async def _joined(pieces: AsyncIterator[bytes]) -> bytes:
+    return b"".join([piece async for piece in pieces])
+
+
+def batch(*ops: Op, first: int = 1, layout_version: int = HADOOP_2_7) -> RecordBatch:
+    for txid, op in enumerate(ops, first):
+        op.txid = txid
+    data = b"".join(encode(op, layout_version) for op in ops)
+    records = RecordDecoder(layout_version, source="test").feed(data)
+    return RecordBatch(Segment(TxId(first), None, layout_version, name="test"), records)
+
+
+def directories(*names: str, first: int = 1) -> RecordBatch:
+    ops: list[Op] = [StartLogSegment()] if first == 1 else []
+    ops += [Mkdir(path=f"/{name}") for name in names]
+    return batch(*ops, first=first)
+
+
+def names_of(machine: NamespaceMachine) -> list[str]:
+    return sorted(machine.namespace.root.children)
+
+
+def test_names_of_images_hold_their_txid_and_nothing_else_is_an_image() -> None:
+    assert txid_of_image(image_name(4711)) == 4711
+    for name in ("image_4711", "image_0000000000000004711.unfinished", "fsimage_0000000000000004711", ""):
+        assert txid_of_image(name) is None
+
+
+def test_what_is_written_is_listed_and_read_back() -> None:
+    ground = Ground()
+    assert ground.run(ground.store.all()) == []
+    pieces = [b"a" * 10, b"b" * 3_000_000, b"c"]
+    written = ground.run(ground.store.write(9, iter(pieces)))
+    ground.run(ground.store.write(3, iter([b"older"])))
+    assert [found.txid for found in ground.run(ground.store.all())] == [3, 9]
+    assert ground.read(written) == b"".join(pieces)
+    ground.run(ground.store.remove(written))
+    ground.run(ground.store.remove(written))
+    assert [found.txid for found in ground.run(ground.store.all())] == [3]
+
+
+def test_an_image_of_a_txid_that_is_there_already_stays() -> None:
+    ground = Ground()
+    first = ground.run(ground.store.write(9, iter([b"first"])))
+    again = ground.run(ground.store.write(9, iter([b"second"])))
+    assert again == first
+    assert ground.read(first) == b"first"
+
+
+@pytest.mark.parametrize("operation", range(1, 12))
+def test_power_that_goes_at_any_moment_leaves_no_half_image_in_the_list(operation: int) -> None:
+    ground = Ground()
+    ground.run(ground.store.write(3, iter([b"older"])))
+    ground.fs.cut_power_at(operation)
+    whole = [b"x" * 5000, b"y" * 5000]
+    done: list[Any] = []
+    ground.store.write(9, iter(whole)).addBoth(done.append)
+    try:
+        ground.clock.run_until(lambda: bool(done), seconds=60)
+    except PowerCut:
+        assert not done
+    ground.fs.crash(random.Random(operation))
+    after = Ground(ground.fs)
+    for found in after.run(after.store.all()):
+        assert after.read(found) == (b"older" if found.txid == 3 else b"".join(whole))
+    again = after.run(after.store.write(9, iter(whole)))
+    assert after.read(again) == b"".join(whole)
+
+
+def test_a_disk_that_fails_is_told_with_the_directory() -> None:
+    ground = Ground()
+    ground.fs.quota_bytes = 10
+    with pytest.raises(BookKeeperError, match=DIRECTORY):
+        ground.run(ground.store.write(9, iter([b"x" * 5000])))
+    assert ground.run(ground.store.all()) == []
+
+
+def test_the_machine_comes_back_from_its_checkpoint() -> None:
+    ground = Ground()
+    assert ground.run(ground.machine.load()) == 0
+    ground.machine.apply(directories("a", "b"))
+    ground.run(ground.machine.checkpoint())
+    ground.machine.apply(directories("c", first=4))
+    other = Ground(ground.fs)
+    assert other.run(other.machine.load()) == 3
+    assert names_of(other.machine) == ["a", "b"]
+    other.machine.apply(directories("c", first=4))
+    assert fingerprint(other.machine.namespace) == fingerprint(ground.machine.namespace)
+
+
+def test_loading_forgets_what_was_applied() -> None:
+    ground = Ground()
+    ground.machine.apply(directories("a"))
+    assert ground.run(ground.machine.load()) == 0
+    assert names_of(ground.machine) == []
+
+
+def test_an_image_of_another_namespace_is_refused() -> None:
+    """I-87."""
+    ground = Ground()
+    ground.machine.apply(directories("a"))
+    ground.run(ground.machine.checkpoint())
+    stranger = NamespaceMachine(ground.store, NamespaceInfo(8, "CID-8", "BP-8"))
+    with pytest.raises(NamespaceMismatch, match="namespace id 7"):
+        ground.run(stranger.load())
+
+
+def test_a_damaged_image_is_refused_with_where_it_is() -> None:
+    ground = Ground()
+    ground.machine.apply(directories("a"))
+    written = ground.run(ground.machine.checkpoint())
+    data = bytearray(ground.read(written))
+    data[len(data) // 2] ^= 1
+    ground.run(ground.store.remove(written))
+    ground.run(ground.store.write(written.txid, iter([bytes(data)])))
+    with pytest.raises(ImageCorrupt, match=f"{DIRECTORY}/image_"):
+        ground.run(ground.machine.load())
+
+
+def test_transactions_wait_for_the_checkpoint_under_way() -> None:
+    ground = Ground()
+    ground.machine.apply(directories("a"))
+    saving = ground.machine.checkpoint()
+    applying = ground.machine.apply(directories("b", first=3))
+    assert applying is not None
+    assert names_of(ground.machine) == ["a"]
+    ground.run(saving)
+    ground.run(applying)
+    assert names_of(ground.machine) == ["a", "b"]
+    other = Ground(ground.fs)
+    assert other.run(other.machine.load()) == 2
+
+
+def test_a_checkpoint_is_given_up_when_something_more_urgent_comes() -> None:
+    ground = Ground()
+    ground.machine.apply(directories("a"))
+    saving = ground.machine.checkpoint()
+    applying = ground.machine.apply(directories("b", first=3))
+    assert applying is not None
+    ground.machine.give_up_checkpoint()
+    with pytest.raises(CheckpointGivenUp):
+        ground.run(saving)
+    ground.run(applying)
+    assert names_of(ground.machine) == ["a", "b"]
+    assert ground.run(ground.store.all()) == []
+    assert ground.run(ground.machine.checkpoint()).txid == 3
+
+
+def test_what_does_not_fit_the_namespace_stops_the_machine_there() -> None:
+    ground = Ground()
+    with pytest.raises(ReplayError, match="txid 3"):
+        ground.machine.apply(batch(StartLogSegment(), Mkdir(path="/a"), Delete(path="/b")))
+    assert ground.machine.namespace.last_txid == 2
+
+
+def test_a_body_that_cannot_be_taken_apart_names_segment_and_offset() -> None:
+    ground = Ground()
+    found = directories("a")
+    broken = found.records[1]._replace(body=found.records[1].body[:-1])
+    with pytest.raises(EditsCorrupt, match="test at offset 17, txid 2"):
+        ground.machine.apply(found._replace(records=[found.records[0], broken]))
+
+
+# --- when
+
+
+class Watched:
+    """A server's checkpointing, its role given by the test."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.ground = Ground()
+        self.role = Role.STANDBY
+        self.journal = ScriptedJournal()
+        self.purged: list[int] = []
+        self.journal.purge_older_than = self._purge  # type: ignore[method-assign, assignment]
+        self.checkpointing = Checkpointing(
+            self.ground.machine,
+            self.journal,
+            self.ground.clock,
+            CheckpointSettings(check_period_s=1.0, **settings),
+            lambda: self.role,
+        )
+        self.checkpointing.start()
+
+    def _purge(self, txid: TxId) -> Deferred[list[Segment]]:
+        self.purged.append(txid)
+        done: Deferred[list[Segment]] = Deferred()
+        done.callback([])
+        return done
+
+    def wait(self, seconds: float) -> list[int]:
+        self.ground.clock.run_until(lambda: False, seconds=seconds)
+        return [found.txid for found in self.ground.run(self.ground.store.all())]
+
+
+def test_a_standby_takes_a_checkpoint_after_enough_transactions() -> None:
+    watched = Watched(transactions=3, period_s=1000.0)
+    watched.ground.machine.apply(directories("a"))
+    assert watched.wait(5) == []
+    watched.ground.machine.apply(directories("b", first=3))
+    assert watched.wait(5) == [3]
+    assert watched.wait(5) == [3]
+
+
+def test_a_standby_takes_a_checkpoint_after_a_while_if_there_is_news() -> None:
+    watched = Watched(transactions=1000, period_s=10.0)
+    assert watched.wait(20) == []
+    watched.ground.machine.apply(directories("a"))
+    assert watched.wait(12) == [2]
+    assert watched.wait(30) == [2]
+
+
+def test_only_so_many_are_kept() -> None:
+    watched = Watched(transactions=1, period_s=1000.0, retained=2)
+    for number in range(5):
+        watched.ground.machine.apply(directories(f"d{number}", first=watched.ground.machine.namespace.last_txid + 1))
+        listed = watched.wait(3)
+    assert listed == [5, 6]
+
+
+def test_the_active_takes_none_and_purges_what_the_oldest_one_kept_covers() -> None:
+    """I-86."""
+    watched = Watched(transactions=1, period_s=1000.0, extra_transactions=1)
+    for number in range(3):
+        watched.ground.machine.apply(directories(f"d{number}", first=watched.ground.machine.namespace.last_txid + 1))
+        watched.wait(3)
+    assert watched.purged == []
+    watched.role = Role.ACTIVE
+    watched.ground.machine.apply(directories("e", first=5))
+    assert watched.wait(1.5) == [3, 4]
+    assert set(watched.purged) == {3}
+
+
+def test_without_any_checkpoint_nothing_is_purged() -> None:
+    watched = Watched()
+    watched.role = Role.ACTIVE
+    watched.wait(5)
+    assert watched.purged == []
+
+
+def test_a_turn_does_not_wait_for_a_checkpoint() -> None:
+    watched = Watched(transactions=1)
+    watched.ground.machine.apply(directories("a"))
+    watched.ground.clock.run_until(lambda: watched.ground.machine.saving, seconds=5)
+    watched.role = Role.TAKING_OVER
+    watched.checkpointing.on_role(watched.role)
+    assert watched.wait(1) == []
+    assert not watched.ground.machine.saving
+
+
+def test_a_server_that_is_alone_takes_one_before_it_stands() -> None:
+    watched = Watched(transactions=2)
+    watched.ground.machine.apply(directories("a"))
+    watched.ground.run(Deferred.fromCoroutine(watched.checkpointing.before_standing()))
+    assert [found.txid for found in watched.ground.run(watched.ground.store.all())] == [2]
+
+
+def test_after_stop_nothing_is_looked_at() -> None:
+    watched = Watched(transactions=1)
+    watched.checkpointing.stop()
+    watched.ground.machine.apply(directories("a"))
+    assert watched.wait(10) == []
+
+
+def _endless() -> Iterator[bytes]:
+    while True:
+        yield b"x"
+
+
+def test_pieces_are_taken_one_by_one() -> None:
+    """An image larger than memory: nothing runs ahead of the disk."""
+    ground = Ground()
+    done: list[object] = []
+    ground.store.write(9, _endless()).addBoth(done.append)
+    ground.clock.run_until(lambda: False, seconds=0.5)
+    assert not done
