@@ -75,6 +75,7 @@ _LEDGER_METADATA_VERSION = 2
 class LedgerJournal:
     """A JournalManager, and an UpgradableJournal, on ledgers.
 
+    client, tree, metadata_settings: what it stands on, for whoever shares its session.
     root: the journal's znode, absolute. namespace: whose journal it must be; None for whoever only reads.
     hostname: "name/address" of this server, for whoever looks who writes. on_close: what `close` closes besides.
     """
@@ -93,7 +94,7 @@ class LedgerJournal:
         on_close: Callable[[], Deferred[None]] | None = None,
     ) -> None:
         self.settings = settings or LedgerJournalSettings()
-        self._client, self._tree = client, tree
+        self.client, self.tree, self.metadata_settings = client, tree, metadata_settings
         self._namespace, self._hostname = namespace, hostname
         self._on_close = on_close
         self._znodes = JournalZnodes(tree, clock, metadata_settings, root)
@@ -108,7 +109,7 @@ class LedgerJournal:
     @property
     def description(self) -> str:
         """Where it is, for messages."""
-        return f"journal {self._znodes.root} at {self._tree.description}"
+        return f"journal {self._znodes.root} at {self.tree.description}"
 
     @property
     def root(self) -> str:
@@ -273,12 +274,12 @@ class LedgerJournal:
 
     @property
     def _entry_size_max(self) -> int:
-        return entry_size_max(self._client.settings.frame_size_max)
+        return entry_size_max(self.client.settings.frame_size_max)
 
     async def _create_ledger(self, first_txid: int) -> WriteHandle:
         settings = self.settings
         with told(f"{self.description}: Error creating ledger for segment {first_txid}"):
-            return await self._client.create(
+            return await self.client.create(
                 ensemble=settings.ensemble,
                 write_quorum=settings.write_quorum,
                 ack_quorum=settings.acknowledgements,
@@ -348,7 +349,7 @@ class LedgerJournal:
         """Close the segment's ledger; its last txid."""
         writer = self._writer
         if writer is None:
-            return await end_for_good(self._client, segment, self.settings.password)
+            return await end_for_good(self.client, segment, self.settings.password)
         if writer.ledger_id != segment.ledger_id:
             raise SegmentConflict(
                 f"Active ledger has different ID to inprogress. {writer.ledger_id} found, {segment.ledger_id} "
@@ -436,7 +437,7 @@ class LedgerJournal:
         """A reader from a txid on; None where a segment in progress does not hold that yet."""
         check_readable(segment.layout_version, describe(segment))
         with told(f"Could not open ledger for {segment}"):
-            handle = await open_segment(self._client, segment, self.settings.password)
+            handle = await open_segment(self.client, segment, self.settings.password)
         try:
             if segment.last_txid is not None:
                 last = handle.last_add_confirmed
@@ -454,7 +455,7 @@ class LedgerJournal:
         """See JournalManager."""
         if self._closed:
             raise JournalClosed(f"{self.description} was closed")
-        tail = LedgerEditsTail(self._znodes, self._client, self.settings.password, from_txid, self._tails.remove)
+        tail = LedgerEditsTail(self._znodes, self.client, self.settings.password, from_txid, self._tails.remove)
         self._tails.append(tail)
         return tail
 
@@ -524,7 +525,7 @@ class LedgerJournal:
         await self._znodes.set_max_txid(lambda txid: txid)  # its new version stops who starts or recovers now
         for each in discarded:
             if each.segment.in_progress:
-                await end_for_good(self._client, each.segment, self.settings.password)
+                await end_for_good(self.client, each.segment, self.settings.password)
         # The last one first: what a crash leaves is a journal without a gap.
         for ledger_id in dict.fromkeys(each.segment.ledger_id for each in reversed(discarded)):
             await self._remove([each for each in discarded if each.segment.ledger_id == ledger_id])
