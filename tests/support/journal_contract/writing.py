@@ -288,9 +288,14 @@ async def finalising_with_another_end_is_refused(world: JournalWorld) -> None:
         await raises(SegmentConflict, journal.finalize_segment(TxId(1), TxId(wrong)))
     assert await bounds(journal) == [(1, None)]
     await journal.finalize_segment(TxId(1), TxId(5))
+    another = await world.open()
     for wrong in (4, 6):
         await raises(SegmentConflict, journal.finalize_segment(TxId(1), TxId(wrong)))
     assert await bounds(journal) == [(1, 5)]
+    await journal.close()
+    for wrong in (4, 6):
+        await raises(SegmentConflict, another.finalize_segment(TxId(1), TxId(wrong)))
+    assert await bounds(another) == [(1, 5)]
 
 
 @fact

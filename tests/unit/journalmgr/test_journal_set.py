@@ -243,6 +243,23 @@ def test_without_a_required_member_a_takeover_needs_an_overlap_with_the_old_writ
     world.run(story())
 
 
+def test_where_one_is_enough_to_write_a_takeover_needs_all(rng: random.Random) -> None:
+    """I-80."""
+    world = SetWorld(rng, "ooo", 1)
+
+    async def story() -> None:
+        journal = await ready(world)
+        await written(journal, 1, 10)
+        world.crash(journal)
+        successor = world.set()
+        world.fail(1, Op.OPEN, "VERSION")
+        await raises(JournalUnavailable, successor.recover_unfinalized())
+        await successor.recover_unfinalized()
+        assert await read_all(successor, 1) == span(1, 10)
+
+    world.run(story())
+
+
 def test_reading_goes_over_to_another_copy_in_the_middle(rng: random.Random) -> None:
     world = SetWorld(rng, "so")
 

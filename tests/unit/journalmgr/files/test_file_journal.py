@@ -334,6 +334,19 @@ def test_damage_below_the_mark_is_corruption(world: World) -> None:
     world.run(story())
 
 
+def test_a_mark_left_by_a_removed_segment_does_not_count_for_the_next(world: World) -> None:
+    async def story() -> None:
+        journal = await world.ready()
+        world.put(mark_name(1), bytes(12))
+        await flushed(await journal.start_segment(TxId(1), OPAQUE), 1, 2)
+        world.journals.crash(journal)
+        again = world.open()
+        await again.recover_unfinalized()
+        assert await read_all(again, 1) == [1, 2]
+
+    world.run(story())
+
+
 def test_a_mark_outlives_a_power_cut_but_for_the_last_mebibyte(world: World) -> None:
     """So damage far from the end is found out also when the power went."""
 
@@ -417,6 +430,10 @@ def test_a_failed_write_ends_the_stream(world: World, op: Op) -> None:
         assert writer.durable_txid == 10
         assert "txid 11" in str(error)
         await raises(StreamFailed, writer.close())
+        await journal.recover_unfinalized()
+        found = await read_all(journal, 1)
+        assert found == span(1, len(found)), "what was queued behind the failure is not in the file"
+        assert len(found) in (10, 11, 12)
 
     world.run(story())
 
