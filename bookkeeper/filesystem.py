@@ -24,6 +24,7 @@ import fcntl
 import itertools
 import os
 import platform
+import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -324,8 +325,12 @@ class RealFile:
             os.close(fd)
 
 
+# struct flock: type, whence, start, length (0: to the end), pid (0 for a lock of the open file).
+_WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+
 class RealLock:
-    """An flock on a lock file. The file stays: removing it would let two processes lock two files of one name."""
+    """Locks on a lock file. The file stays: removing it would let two processes lock two files of one name."""
 
     __slots__ = ("_fd",)
 
@@ -417,6 +422,9 @@ class RealFileSystem:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Java's programs take a record lock, which does not see an flock. One of the open file stays when another
+            # descriptor of the same file is closed, as that of a process does not.
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
         except OSError as error:
             os.close(fd)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
