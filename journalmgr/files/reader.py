@@ -38,17 +38,18 @@ class SegmentCursor:
         self._directory = directory
         self._file: File | None = None
         self._decoder: RecordDecoder | None = None
+        self._layout_version = segment.layout_version
         self._position = 0
+        self._end = 0  # behind the last record that was delivered
 
     def read(self) -> list[Record]:
         """The next records from `next_txid` on; none at the end. Raises EditsError, GapInTransactions, OSError."""
         if self._file is None:
             self._file = self._directory.open_segment(self.segment)
         if self._decoder is None:
-            layout_version, self._position = decode_header(self._file.pread(HEADER_SIZE_MAX, 0), self._file.path)
-            self._decoder = decoder_of(
-                layout_version, self._file.path, offset=self._position, expected_txid=self.segment.first_txid
-            )
+            head = self._file.pread(HEADER_SIZE_MAX, 0)
+            self._layout_version, self._position = decode_header(head, self._file.path)
+            self._decoder = self._decoder_from_here(self.segment.first_txid)
         while True:
             size = READ_SIZE if self.limit is None else min(READ_SIZE, self.limit - self._position)
             data = self._file.pread(size, self._position) if size > 0 else b""
@@ -63,7 +64,18 @@ class SegmentCursor:
             if records:
                 self._check_end(records[-1].txid)
                 self.next_txid = TxId(records[-1].txid + 1)
+                self._end = records[-1].offset + records[-1].size
                 return records
+
+    def go_back(self) -> None:
+        """Behind the last whole record: what is there was read too early, and may be written anew."""
+        if self._end:
+            self._position = self._end
+            self._decoder = self._decoder_from_here(self.next_txid)
+
+    def _decoder_from_here(self, expected_txid: TxId) -> RecordDecoder:
+        assert self._file is not None
+        return decoder_of(self._layout_version, self._file.path, offset=self._position, expected_txid=expected_txid)
 
     def _check_end(self, txid: int) -> None:
         last = self.segment.last_txid
@@ -234,8 +246,12 @@ class FileTail:
                 raise
             # Perhaps it is being written at this moment: begin anew next time, behind what was delivered.
             records = []
-        if not records and cursor.limit is None:
-            self._let_go()  # padding ends a decoder, and is overwritten later
+        if cursor.limit is None:
+            # Padding ends a decoder, and is overwritten later; perhaps the file itself is replaced by another.
+            if records:
+                cursor.go_back()
+            else:
+                self._let_go()
         return RecordBatch(cursor.segment, records) if records else None
 
     def _check_gap(self, segments: list[Segment]) -> None:

@@ -20,6 +20,7 @@ from journalmgr.errors import (
     JournalError,
     JournalUnavailable,
     SegmentConflict,
+    SegmentExists,
     SegmentUnreadable,
     StreamFailed,
     UnsupportedLayout,
@@ -169,6 +170,32 @@ def test_format_refuses_a_directory_within(world: World) -> None:
         error = await raises(HasData, journal.format(NAMESPACE, force=True))
         assert "precious" in str(error)
         assert (await journal.namespace()).is_same(NAMESPACE)
+
+    world.run(story())
+
+
+def test_format_refuses_while_a_segment_is_written(world: World) -> None:
+    async def story() -> None:
+        journal = await world.ready()
+        writer = await written(journal, 1, 5)
+        await raises(SegmentExists, journal.format(NAMESPACE, force=True))
+        await flushed(writer, 6, 7)
+        await writer.close()
+        await journal.format(NAMESPACE, force=True)
+        assert await bounds(journal) == []
+
+    world.run(story())
+
+
+def test_a_close_that_fails_is_told_and_lets_go_of_the_lock(world: World) -> None:
+    async def story() -> None:
+        journal = await world.ready()
+        await written(journal, 1, 5)
+        world.fs.fail_nth(Op.CLOSE, 1, errno.EIO, path="edits_inprogress")
+        await raises(JournalUnavailable, journal.close())
+        again = world.open()
+        await again.recover_unfinalized()
+        assert await read_all(again, 1) == span(1, 5)
 
     world.run(story())
 
@@ -525,6 +552,27 @@ def test_a_tail_of_a_file_without_a_mark_waits_for_whole_records(world: World) -
         world.put(finalised_name(7, 7), encode_header(OPAQUE) + b"".join(opaque(7, 7)))
         error = await raises(GapInTransactions, following)
         assert "took them back" in str(error)
+        await tail.stop()
+
+    world.run(story())
+
+
+def test_a_tail_of_a_file_without_a_mark_reads_on_where_padding_was(world: World) -> None:
+    """Hadoop's name node writes over its padding, cuts it off and renames the file between two looks of the tail."""
+
+    async def story() -> None:
+        await world.ready()
+        tail = world.open().tail(TxId(1))
+        name = f"{CURRENT}/{in_progress_name(1)}"
+        world.put(in_progress_name(1), encode_header(OPAQUE) + b"".join(opaque(1, 3)) + b"\xff" * 4096)
+        assert await tailed(tail, 3) == span(1, 3)
+        file = world.fs.open(name, OpenMode.UPDATE)
+        whole = encode_header(OPAQUE) + b"".join(opaque(1, 5))
+        file.pwrite(whole, 0)
+        file.truncate(len(whole))
+        file.close()
+        world.fs.rename(name, f"{CURRENT}/{finalised_name(1, 5)}")
+        assert await tailed(tail, 5) == span(4, 5)
         await tail.stop()
 
     world.run(story())
