@@ -124,3 +124,11 @@ def hadoop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HadoopTool]:
     """Genuine Hadoop: one Java process for the whole run, started at first need."""
     with HadoopTool(find_hadoop(), tmp_path_factory.mktemp("hadoop") / "hadoop.log") as tool:
         yield tool
+
+
+@pytest.fixture
+def name_directory(hadoop: HadoopTool, tmp_path: Path) -> Iterator[Path]:
+    """Formatted by Hadoop; a NameNode that runs on it is stopped at the end."""
+    hadoop.format(tmp_path / "name")
+    yield tmp_path / "name"
+    hadoop.stop()

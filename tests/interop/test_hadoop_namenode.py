@@ -6,10 +6,8 @@ them. What it serves tells what it made of them. No DataNode runs: blocks are kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import pytest
 
 from journalmgr.edits.fields import (
     Acl,
@@ -121,14 +119,6 @@ def put(directory: Path, ops: Sequence[AnyOp], first_txid: int, *, in_progress: 
     if in_progress:
         path.write_bytes(path.read_bytes() + padding())
     return last_txid
-
-
-@pytest.fixture
-def name_directory(hadoop: HadoopTool, tmp_path: Path) -> Iterator[Path]:
-    """Formatted by Hadoop; a NameNode that runs on it is stopped at the end."""
-    hadoop.format(tmp_path / "name")
-    yield tmp_path / "name"
-    hadoop.stop()
 
 
 def names_of(directory: Path) -> list[str]:
