@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred, fail
+from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, InvalidArgument
 from bookkeeper.filesystem import FileSystem
@@ -104,7 +105,10 @@ class FileJournal:
         return self._do("look into it", self._directory.has_data)
 
     def format(self, namespace: NamespaceInfo, *, force: bool = False) -> Deferred[None]:
-        """See JournalManager. A segment that this journal writes must be finalised or aborted before."""
+        """See JournalManager. Fails with SegmentExists while this journal writes a segment."""
+        writer = self._writer
+        if writer is not None and not writer.closed:
+            return fail(SegmentExists(f"{self.description}: segment {writer.first_txid} is being written"))
         return self._do("format it", lambda: self._directory.format(namespace, force=force))
 
     def namespace(self) -> Deferred[NamespaceInfo]:
@@ -225,13 +229,17 @@ class FileJournal:
         return waiting
 
     async def _close(self) -> None:
-        for tail in self._tails:
-            await tail.stop()
-        if self._writer is not None:
-            await self._writer.abort()
-        await self._run("release its lock", self._directory.release)
-        self._stopped = True
-        await self._worker.stop()
+        try:
+            for tail in self._tails:
+                await tail.stop()
+            if self._writer is not None:
+                await self._writer.abort()
+        finally:
+            try:
+                await self._run("release its lock", self._directory.release)
+            finally:
+                self._stopped = True
+                await self._worker.stop()
 
 
 def _is_told(error: BookKeeperError) -> bool:
@@ -239,6 +247,8 @@ def _is_told(error: BookKeeperError) -> bool:
     return isinstance(error, JournalError | InvalidArgument)
 
 
-def _pass_on(result: object, waiting: Deferred[None]) -> object:
-    waiting.callback(None)
-    return result
+def _pass_on(result: object, waiting: Deferred[None]) -> None:
+    if isinstance(result, Failure):
+        waiting.errback(result)
+    else:
+        waiting.callback(None)
