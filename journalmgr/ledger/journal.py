@@ -24,7 +24,7 @@ from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import Check, NodeAbsent, NodeChanged, NodeExists, Tree
 from bookkeeper.model import DigestType
 from journalmgr.contract import EditsTail, SegmentReader, SegmentWriter, UpgradableJournal
-from journalmgr.edits.frame import check_readable, check_writable
+from journalmgr.edits.frame import check_writable
 from journalmgr.errors import (
     HasData,
     JournalClosed,
@@ -39,14 +39,14 @@ from journalmgr.errors import (
     TxIdSeen,
     WriterReplaced,
 )
-from journalmgr.ledger.end import confirmed_end, describe, end_for_good, open_segment
+from journalmgr.ledger.end import end_for_good
 from journalmgr.ledger.outcome import told
-from journalmgr.ledger.reader import LedgerSegmentReader
 from journalmgr.ledger.recovery import Recovery
 from journalmgr.ledger.removal import Removal
+from journalmgr.ledger.selection import Selection
 from journalmgr.ledger.settings import LedgerJournalSettings, entry_size_max
 from journalmgr.ledger.tail import LedgerEditsTail
-from journalmgr.ledger.upgrade import BeforeUpgrade, parse_before_upgrade
+from journalmgr.ledger.upgrade import Upgrades
 from journalmgr.ledger.writer import LedgerSegmentWriter
 from journalmgr.ledger.znodes import JournalZnodes, Listed, MaxTxId, make_root
 from journalmgr.model import NamespaceInfo, Segment, TxId
@@ -55,7 +55,6 @@ from journalmgr.segment import (
     finalised_name,
     finalised_prefix,
     inprogress_name,
-    parse_version,
     print_version,
 )
 
@@ -100,6 +99,8 @@ class LedgerJournal:
         self._znodes = JournalZnodes(tree, clock, metadata_settings, root)
         self._removal = Removal(self._znodes, client)
         self._recovery = Recovery(self._znodes, client, self._removal, self.settings.password)
+        self._selection = Selection(self._znodes, client, self.settings.password, self.description)
+        self._upgrades = Upgrades(self._znodes, self.description)
         self._lock = DeferredLock()
         self._environment_checked = False
         self._writer: LedgerSegmentWriter | None = None
@@ -394,16 +395,7 @@ class LedgerJournal:
 
     def segments(self) -> Deferred[list[Segment]]:
         """See JournalManager."""
-        return self._look(self._segments)
-
-    async def _segments(self) -> list[Segment]:
-        await self._znodes.sync()
-        listed = await self._znodes.segments()
-        if listed is None:
-            raise NotFormatted(f"{self.description} has no list of segments; format it first")
-        segments = [each.segment for each in listed]
-        finalised = {(one.first_txid, one.ledger_id) for one in segments if not one.in_progress}
-        return [one for one in segments if not one.in_progress or (one.first_txid, one.ledger_id) not in finalised]
+        return self._look(self._selection.segments)
 
     def select_input_streams(self, from_txid: TxId, *, in_progress_ok: bool = False) -> Deferred[list[SegmentReader]]:
         """See JournalManager.
@@ -411,45 +403,7 @@ class LedgerJournal:
         Differs from Apache: a segment in progress that holds nothing yet ends the list, and does not make the finalised
         ones unreadable; a reader begins exactly at `from_txid`; and one of a segment in progress knows its last txid.
         """
-        return self._look(lambda: self._select(from_txid, in_progress_ok=in_progress_ok))
-
-    async def _select(self, from_txid: TxId, *, in_progress_ok: bool) -> list[SegmentReader]:
-        readers: list[SegmentReader] = []
-        wanted = from_txid
-        try:
-            for segment in await self._segments():
-                if segment.last_txid is not None and segment.last_txid < wanted:
-                    continue
-                if segment.first_txid > wanted or (segment.in_progress and not in_progress_ok):
-                    break
-                reader = await self._open_reader(segment, wanted)
-                if reader is None:
-                    break
-                readers.append(reader)
-                wanted = TxId(reader.last_txid + 1)
-        except BaseException:
-            for opened in readers:
-                await opened.close()
-            raise
-        return readers
-
-    async def _open_reader(self, segment: Segment, from_txid: TxId) -> LedgerSegmentReader | None:
-        """A reader from a txid on; None where a segment in progress does not hold that yet."""
-        check_readable(segment.layout_version, describe(segment))
-        with told(f"Could not open ledger for {segment}"):
-            handle = await open_segment(self.client, segment, self.settings.password)
-        try:
-            if segment.last_txid is not None:
-                last = handle.last_add_confirmed
-                return LedgerSegmentReader(handle, segment, from_txid, segment.last_txid, last)
-            end = await confirmed_end(handle, segment)
-            if end is not None and end.txid >= from_txid:
-                return LedgerSegmentReader(handle, segment, from_txid, end.txid, end.entry_id)
-        except BaseException:
-            await handle.close()
-            raise
-        await handle.close()
-        return None
+        return self._look(lambda: self._selection.select(from_txid, in_progress_ok=in_progress_ok))
 
     def tail(self, from_txid: TxId) -> EditsTail:
         """See JournalManager."""
@@ -542,25 +496,12 @@ class LedgerJournal:
 
     async def _pre_upgrade(self) -> None:
         await self._check_environment()
-        segments = await self._segments()
-        unfinished = next((segment for segment in segments if segment.in_progress), None)
-        if unfinished is not None:
-            raise SegmentExists(
-                f"{self.description}: segment {unfinished} is in progress; finalise or recover it first"
-            )
-        seen = await self._znodes.read_max_txid()
-        state = BeforeUpgrade(seen.txid, await self._stored_namespace())
-        try:
-            await self._znodes.create(self._znodes.upgrade_path, state.format())
-        except NodeExists as error:
-            if await self._before_upgrade() != state:
-                raise JournalError(
-                    f"{self.description} has an upgrade that was neither finalised nor rolled back; do that first"
-                ) from error
-
-    async def _before_upgrade(self) -> BeforeUpgrade | None:
-        found = await self._znodes.read(self._znodes.upgrade_path)
-        return None if found is None else parse_before_upgrade(found[0], self._znodes.upgrade_path)
+        for segment in await self._selection.segments():
+            if segment.in_progress:
+                raise SegmentExists(
+                    f"{self.description}: segment {segment} is in progress; finalise or recover it first"
+                )
+        await self._upgrades.remember(await self._stored_namespace())
 
     def upgrade(self, namespace: NamespaceInfo) -> Deferred[None]:
         """See UpgradableJournal."""
@@ -568,23 +509,10 @@ class LedgerJournal:
 
     async def _upgrade(self, namespace: NamespaceInfo) -> None:
         await self._check_environment()
-        state = await self._before_upgrade()
-        if state is None:
-            raise JournalError(f"{self.description} does not remember its state; begin with pre_upgrade")
+        state = await self._upgrades.remembered()
         if not namespace.is_same(state.namespace):
             raise NamespaceMismatch(f"{self.description} belongs to {state.namespace}, not to {namespace}")
-        await self._write_version(namespace)
-
-    async def _write_version(self, namespace: NamespaceInfo) -> None:
-        path = self._znodes.version_path
-        found = await self._znodes.read(path)
-        if found is None:
-            raise NotFormatted(f"{self.description}: Environment not initialized. Have you forgotten to format?")
-        if parse_version(found[0], path).namespace != namespace:
-            try:
-                await self._znodes.write(path, print_version(namespace), found[1])
-            except (NodeChanged, NodeAbsent) as error:
-                raise WriterReplaced(f"{self.description}: another server changes {path} too: {error}") from error
+        await self._upgrades.write_version(namespace)
 
     def finalize_upgrade(self) -> Deferred[None]:
         """See UpgradableJournal."""
@@ -592,7 +520,7 @@ class LedgerJournal:
 
     async def _finalize_upgrade(self) -> None:
         await self._check_environment()
-        await self._znodes.delete_if_present(self._znodes.upgrade_path)
+        await self._upgrades.forget()
 
     def can_roll_back(self) -> Deferred[bool]:
         """See UpgradableJournal."""
@@ -604,12 +532,10 @@ class LedgerJournal:
 
     async def _roll_back(self) -> None:
         await self._check_environment()
-        state = await self._before_upgrade()
-        if state is None:
-            raise JournalError(f"{self.description} has no upgrade to go back from: no state is remembered")
+        state = await self._upgrades.remembered()
         await self._discard(TxId(state.last_txid + 1))
-        await self._write_version(state.namespace)
-        await self._znodes.delete_if_present(self._znodes.upgrade_path)
+        await self._upgrades.write_version(state.namespace)
+        await self._upgrades.forget()
 
     # --- the end
 

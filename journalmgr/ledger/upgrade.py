@@ -1,4 +1,4 @@
-"""The state before an upgrade of the metadata server, kept beside the journal until there is no way back. Pure.
+"""The state before an upgrade of the metadata server, kept beside the journal until there is no way back.
 
 ROOT/upgrade: a line `lastTxId: N`, then the payload of ROOT/version as it was.
 
@@ -9,10 +9,15 @@ rolled back in place (journal-manager.md 3.11).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from journalmgr.errors import SegmentUnreadable
+from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists
+from journalmgr.errors import JournalError, NotFormatted, SegmentUnreadable, WriterReplaced
 from journalmgr.model import NamespaceInfo, TxId
 from journalmgr.segment import parse_version, print_version
+
+if TYPE_CHECKING:
+    from journalmgr.ledger.znodes import JournalZnodes
 
 _FIRST_LINE = b"lastTxId: "
 
@@ -39,3 +44,48 @@ def parse_before_upgrade(data: bytes, path: str) -> BeforeUpgrade:
     if namespace is None:
         raise SegmentUnreadable(f"{path}: names no namespace")
     return BeforeUpgrade(TxId(int(number)), namespace)
+
+
+class Upgrades:
+    """The state that one journal remembers, and its version."""
+
+    def __init__(self, znodes: JournalZnodes, description: str) -> None:
+        self._znodes, self._description = znodes, description
+
+    async def remember(self, namespace: NamespaceInfo) -> None:
+        """Keep the present state; repeating it is fine as long as nothing has changed."""
+        seen = await self._znodes.read_max_txid()
+        state = BeforeUpgrade(seen.txid, namespace)
+        try:
+            await self._znodes.create(self._znodes.upgrade_path, state.format())
+        except NodeExists as error:
+            if await self.remembered() != state:
+                raise JournalError(
+                    f"{self._description} has an upgrade that was neither finalised nor rolled back; do that first"
+                ) from error
+        except NodeAbsent as error:
+            raise NotFormatted(f"{self._description} vanished meanwhile: it is being formatted") from error
+
+    async def remembered(self) -> BeforeUpgrade:
+        """The state that is kept."""
+        found = await self._znodes.read(self._znodes.upgrade_path)
+        if found is None:
+            raise JournalError(f"{self._description} remembers no state before an upgrade; begin with pre_upgrade")
+        return parse_before_upgrade(found[0], self._znodes.upgrade_path)
+
+    async def forget(self) -> None:
+        """There is no way back any more. Harmless when repeated."""
+        await self._znodes.delete_if_present(self._znodes.upgrade_path)
+
+    async def write_version(self, namespace: NamespaceInfo) -> None:
+        """Bind the journal to this layout version and ctime."""
+        path = self._znodes.version_path
+        found = await self._znodes.read(path)
+        if found is None:
+            raise NotFormatted(f"{self._description}: Environment not initialized. Have you forgotten to format?")
+        if parse_version(found[0], path).namespace == namespace:
+            return
+        try:
+            await self._znodes.write(path, print_version(namespace), found[1])
+        except (NodeChanged, NodeAbsent) as error:
+            raise WriterReplaced(f"{self._description}: another server changes {path} too: {error}") from error

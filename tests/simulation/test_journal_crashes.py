@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -103,6 +104,11 @@ class Server:
         await writer.close()
         await self.journal.finalize_segment(TxId(first), TxId(last))
 
+    def forget(self, first: int) -> None:
+        """What is durable from there on may go."""
+        for txid in [txid for txid in self._durable if txid >= first]:
+            del self._durable[txid]
+
     async def take_over(self) -> Any:
         """Recover, and write three transactions behind the end; the writer."""
         await self.journal.recover_unfinalized()
@@ -167,6 +173,26 @@ async def _purge(server: Server) -> None:
     await server.journal.purge_older_than(TxId(10))
 
 
+async def _finalise(server: Server) -> None:
+    await server.journal.finalize_segment(TxId(5), TxId(9))
+
+
+async def _discard(server: Server) -> None:
+    server.forget(5)
+    await server.journal.discard_from(TxId(5))
+
+
+async def _roll_back(server: Server) -> None:
+    server.forget(5)
+    if await server.journal.can_roll_back():
+        await server.journal.roll_back()
+
+
+async def _format(server: Server) -> None:
+    server.forget(1)
+    await server.journal.format(NAMESPACE, force=True)
+
+
 async def _nothing(server: Server) -> None:
     """Before the story: an empty journal."""
 
@@ -197,12 +223,30 @@ async def _write_if_still_the_writer(server: Server, writer: Any) -> None:
         return  # who slept took over in turn
 
 
+async def _upgraded(server: Server) -> None:
+    """... four transactions, an upgrade, and more of them, the last ones unfinished."""
+    await server.segment(1, 4)
+    await server.journal.pre_upgrade()
+    await server.journal.upgrade(replace(NAMESPACE, ctime=5, layout_version=-64))
+    await server.segment(5, 9)
+    writer = await server.journal.start_segment(TxId(10), OPAQUE)
+    await server.write(writer, 10, 12)
+
+
 STORIES = {
     "a server's turn": (_nothing, _turn),
     "recovery": (_unfinished, _take_over),
     "recovery of an empty segment": (_started, _take_over),
     "purge": (_finished, _purge),
+    "finalisation by another": (_unfinished, _finalise),
 }
+DESTROYING = {
+    "discard": (_finished, _discard),
+    "discard of what is unfinished": (_unfinished, _discard),
+    "going back from an upgrade": (_upgraded, _roll_back),
+    "format": (_unfinished, _format),
+}
+"""An operator does these while no server writes: there is no taking over meanwhile."""
 
 
 async def _play(world: World, before: Story, story: Story, number: int, doom: Doom) -> bool:
@@ -248,3 +292,38 @@ def test_a_process_that_stops_at_any_change_loses_nothing_and_blocks_nobody(name
             assert number > 5, "the story makes fewer changes than it should"
             return
     raise AssertionError("the story never ends")
+
+
+@pytest.mark.parametrize("doom", [Doom.BEFORE, Doom.AFTER], ids=lambda doom: doom.value)
+@pytest.mark.parametrize("name", DESTROYING)
+def test_a_process_that_dies_while_it_deletes_leaves_what_is_to_stay(name: str, doom: Doom) -> None:
+    before, story = DESTROYING[name]
+    for number in range(1, STEPS_MAX):
+        world = started_world(3)
+        if not run(world, _destroy(world, before, story, number, doom), seconds=300.0):
+            assert number > 5, "the story makes fewer changes than it should"
+            return
+    raise AssertionError("the story never ends")
+
+
+async def _destroy(world: World, before: Story, story: Story, number: int, doom: Doom) -> bool:
+    """One n; whether it struck. What was cut short is repeated by another process, and completes."""
+    durable: dict[int, bytes] = {}
+    first = Server(world, durable)
+    await first.journal.format(NAMESPACE)
+    await before(first)
+    first.client.crash()
+    server = Server(world, durable)
+    fate = Fate(server.client, number, doom)
+    acting = world.spawn(story(server))
+    acting.addCallback(lambda _: None if fate.over.called else fate.over.callback(None))
+    await fate.over
+    if fate.struck:
+        await story(Server(world, durable))
+    server.client.crash()
+    await check(world, durable)
+    ledgers = [found async for batch in world.add_client().ledgers.ids() for found in batch]
+    segments = await journal_of(world.add_client()).segments()
+    leaked = set(ledgers) - {segment.ledger_id for segment in segments}
+    assert not leaked, f"ledgers that nobody will delete: {leaked}"
+    return fate.struck
