@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from journalmgr.edits.fields import (
     Acl,
@@ -61,6 +62,8 @@ from journalmgr.edits.ops import (
     UpdateMasterKey,
 )
 from journalmgr.model import TxId
+from journalmgr.namenode import namespace as inodes
+from journalmgr.namenode.apply import apply_all
 from tests.support.hadoop import HadoopTool
 from tests.support.hadoop.edits import assert_read_alike, our_reading, write_edits
 
@@ -125,7 +128,8 @@ def names_of(directory: Path) -> list[str]:
     return sorted(path.name for path in (directory / "current").glob("edits_*"))
 
 
-def test_a_namenode_serves_what_our_segment_says(hadoop: HadoopTool, name_directory: Path) -> None:
+def busy_script() -> Script:
+    """Files, directories and links; what is done to them. No snapshots."""
     script = Script()
     script.mkdir("/d")
     script.mkdir(f"/d/{ODD}")
@@ -143,6 +147,11 @@ def test_a_namenode_serves_what_our_segment_says(hadoop: HadoopTool, name_direct
         AclEntry(1, 0, 5, None),
         AclEntry(2, 0, 7, None),
         AclEntry(3, 0, 0, None),
+        AclEntry(0, 1, 7, None),
+        AclEntry(0, 1, 4, "bob"),
+        AclEntry(1, 1, 5, None),
+        AclEntry(2, 1, 5, None),
+        AclEntry(3, 1, 0, None),
     )
     script.do(
         RenameOld("/d/one", f"/d/{ODD}/two", T + 1, RPC),
@@ -163,15 +172,22 @@ def test_a_namenode_serves_what_our_segment_says(hadoop: HadoopTool, name_direct
         SetAcl(Acl(f"/d/{ODD}", acl)),
         SetXAttr(XAttrs("/d/cut", (XAttr(0, "kind", b"\x00\xff"), XAttr(0, "other", None)))),
         RemoveXAttr(XAttrs("/d/cut", (XAttr(0, "other", None),))),
-        AllowSnapshot("/d"),
-        CreateSnapshot("/d", "s1", rpc=RPC),
-        RenameSnapshot("/d", "s1", ODD, rpc=RPC),
-        Delete("/d/cut", T + 6, RPC),
         UpdateMasterKey(DelegationKey(1, 1 << 42, b"key")),
         GetDelegationToken(TokenIdentifier(0, "alice", "renewer", "", T, 1 << 42, 1, 1), 1 << 42),
         AddCachePool(CachePool("pool", "alice", "staff", 0o755, 1 << 30, 1 << 40)),
         ModifyCachePool(CachePool("pool", limit=1 << 31)),
         AddCacheDirective(CacheDirective(1, "/d", 1, "pool", 1 << 42)),
+    )
+    return script
+
+
+def test_a_namenode_serves_what_our_segment_says(hadoop: HadoopTool, name_directory: Path) -> None:
+    script = busy_script()
+    script.do(
+        AllowSnapshot("/d"),
+        CreateSnapshot("/d", "s1", rpc=RPC),
+        RenameSnapshot("/d", "s1", ODD, rpc=RPC),
+        Delete("/d/cut", T + 6, RPC),
     )
     last_txid = put(name_directory, script.ended(), 1)
 
@@ -181,7 +197,7 @@ def test_a_namenode_serves_what_our_segment_says(hadoop: HadoopTool, name_direct
     assert sorted(tree) == sorted(["/", "/d", "/d/old", "/d/open", "/d/part-1", f"/d/{ODD}", f"/d/{ODD}/two", "/link"])
     assert (tree["/d"]["quota"], tree["/d"]["space_quota"]) == (1000, 1 << 40)
     assert tree[f"/d/{ODD}"]["mtime"] == T + 1
-    assert tree[f"/d/{ODD}"]["acl"] == ["user:bob:rw-", "group::r-x"]
+    assert tree[f"/d/{ODD}"]["acl"][:2] == ["user:bob:rw-", "group::r-x"]
     assert tree[f"/d/{ODD}/two"] == {
         "kind": "file",
         "owner": "bob",
@@ -258,3 +274,67 @@ def test_a_namenode_recovers_a_segment_that_our_writer_left_in_progress(
     assert sorted(hadoop.tree()) == ["/", "/left", "/left/file"]
     recovered = name_directory / "current" / str(EditsFileName(TxId(1), TxId(last_txid)))
     assert our_reading(recovered.read_bytes()).ops == script.ops
+
+
+def test_our_namespace_is_what_a_namenode_serves_after_the_same_transactions(
+    hadoop: HadoopTool, name_directory: Path
+) -> None:
+    """Those of ours, and those that it logs for a client; it loads all of them again."""
+    put(name_directory, busy_script().ended(), 1)
+    hadoop.start(name_directory)
+    hadoop.fs("mkdir", f"/c/{ODD}/deep")
+    hadoop.fs("mkdir", f"/d/{ODD}/inherits")
+    hadoop.fs("create", "/c/file")
+    hadoop.fs("create", "/c/file-2")
+    hadoop.fs("rename", "/c/file", f"/c/{ODD}")
+    hadoop.fs("replace", "/c/file-2", f"/c/{ODD}/file")
+    hadoop.fs("chmod", f"/c/{ODD}", "1751")
+    hadoop.fs("chown", f"/c/{ODD}", "carol", "some")
+    hadoop.fs("xattr", f"/c/{ODD}", "user.kind", "value")
+    hadoop.fs("delete", f"/d/{ODD}/two")
+    hadoop.stop()
+    namespace = inodes.Namespace()
+    for name in names_of(name_directory):
+        apply_all(our_reading((name_directory / "current" / name).read_bytes()).ops, namespace)
+
+    assert hadoop.start(name_directory) == namespace.last_txid
+    theirs = hadoop.tree()
+    assert len(theirs) > 12
+    assert {inodes.path_of(inode): shown(inode) for inode in inodes.subtree(namespace.root)} == {
+        path: {name: value for name, value in told.items() if name in SHOWN} for path, told in theirs.items()
+    }
+
+
+def acl_text(entry: AclEntry) -> str:
+    """As Hadoop prints it."""
+    bits = "".join(letter if entry.permission & bit else "-" for letter, bit in (("r", 4), ("w", 2), ("x", 1)))
+    kind = ("user", "group", "mask", "other")[entry.type]
+    return f"{'default:' if entry.scope else ''}{kind}:{entry.name or ''}:{bits}"
+
+
+SHOWN = {
+    *("kind", "owner", "group", "mode", "mtime", "atime", "length"),
+    *("blocks", "replication", "block_size", "target", "xattrs", "acl"),
+}
+
+
+def shown(inode: inodes.Inode) -> dict[str, Any]:
+    """As HadoopTool's `tree` tells it."""
+    told: dict[str, Any] = {"owner": inode.permission.user, "group": inode.permission.group}
+    told["mode"] = inode.permission.mode
+    if isinstance(inode, inodes.Symlink):
+        return told | {"kind": "link", "target": inode.target}
+    told["mtime"] = inode.mtime
+    told["acl"] = [acl_text(entry) for entry in inode.acl]
+    told["xattrs"] = {f"user.{item.name}": (item.value or b"").hex() for item in inode.xattrs}
+    if isinstance(inode, inodes.Directory):
+        return told | {"kind": "directory"}
+    assert isinstance(inode, inodes.File)
+    return told | {
+        "kind": "file",
+        "length": inode.length,
+        "blocks": len(inode.blocks),
+        "replication": inode.replication,
+        "block_size": inode.block_size,
+        "atime": inode.atime,
+    }
