@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 
 from journalmgr.edits.frame import encode_record
 from journalmgr.edits.opcodes import OpCode
-from journalmgr.errors import JournalError
+from journalmgr.errors import JournalClosed, JournalError
 from journalmgr.ledger.journal import LedgerJournal
 from journalmgr.model import OPAQUE, TxId
 from tests.simulation.journals import NAMESPACE, ROOT, journal_of, listed
@@ -133,17 +133,46 @@ async def content(journal: LedgerJournal, first: int) -> dict[int, bytes]:
     return found
 
 
-async def check(world: World, durable: dict[int, bytes], first: int = 1) -> None:
+class Follower:
+    """A standby that follows the journal from its beginning, whatever happens to its writers (I-85)."""
+
+    def __init__(self, world: World) -> None:
+        self.found: dict[int, bytes] = {}
+        self._tail = journal_of(world.add_client(), namespace=None).tail(TxId(1))
+        world.spawn(self._follow())
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                batch = await self._tail.next()
+            except JournalClosed:
+                return
+            for record in batch.records:
+                assert record.txid == len(self.found) + 1, "a txid is missing, or comes twice"
+                self.found[record.txid] = record.body
+
+    async def stop(self) -> None:
+        """No more of it."""
+        await self._tail.stop()
+
+
+async def check(world: World, durable: dict[int, bytes], follower: Follower | None = None) -> None:
     """Another server takes over: everything is there, nothing dangles, and it goes on."""
     server = Server(world, durable)
     await server.take_over()
     [segment] = await server.journal.recover_unfinalized()
     assert segment.last_txid is not None
     segments = await server.journal.segments()
-    first = max(first, segments[0].first_txid)
+    first = segments[0].first_txid
     found = await content(server.journal, first)
     assert {txid: body for txid, body in durable.items() if txid >= first and found.get(txid) != body} == {}
     assert list(found) == list(range(first, segment.last_txid + 1))
+    if follower is not None:
+        for _ in range(100):
+            if len(follower.found) < len(found):
+                await world.pause(0.5)
+        await follower.stop()
+        assert follower.found == found
     for each, following in pairwise(segments):
         assert each.last_txid is not None
         assert each.last_txid + 1 == following.first_txid
@@ -254,6 +283,7 @@ async def _play(world: World, before: Story, story: Story, number: int, doom: Do
     durable: dict[int, bytes] = {}
     first = Server(world, durable)
     await first.journal.format(NAMESPACE)
+    follower = None if story is _purge else Follower(world)
     await before(first)
     first.client.crash()
     server = Server(world, durable)
@@ -278,7 +308,7 @@ async def _play(world: World, before: Story, story: Story, number: int, doom: Do
         await _write_if_still_the_writer(other, writer)
         other.client.crash()
     server.client.crash()
-    await check(world, durable)
+    await check(world, durable, follower)
     return fate.struck
 
 
