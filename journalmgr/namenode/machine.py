@@ -107,7 +107,7 @@ class NamespaceMachine:
         They were checked against this very state. One that does not apply all the same is a fault of ours: the log is
         given up, for it says what this server is not.
         """
-        txid = TxId(self.namespace.last_txid)
+        txid = self.keep_up(edit_log)
         for op in ops:
             txid = edit_log.log_op(op)
             try:
@@ -115,6 +115,15 @@ class NamespaceMachine:
             except BaseException:
                 edit_log.abort()
                 raise
+        return txid
+
+    def keep_up(self, edit_log: EditLog) -> TxId:
+        """Count the START and END of segments, which the active's log writes itself; the last txid.
+
+        They change nothing else, and all else that was logged has been applied.
+        """
+        txid = TxId(edit_log.next_txid - 1)
+        self.namespace.last_txid = txid
         return txid
 
     # --- saving

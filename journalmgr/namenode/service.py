@@ -102,6 +102,7 @@ class NameService:
     async def status(self) -> ServerStatus:
         """How this server is; any role."""
         replica = self.replica
+        self._keep_up()
         active = self.address if replica.role is Role.ACTIVE else await self._active_address()
         return ServerStatus(
             server_id=self.server_id,
@@ -119,12 +120,17 @@ class NameService:
 
     def fingerprint(self) -> tuple[int, str]:
         """Txid and fingerprint of the state: equal on all servers that have applied as much."""
+        self._keep_up()
         return self.machine.namespace.last_txid, fingerprint(self.machine.namespace)
 
     async def roll(self) -> TxId:
         """End the segment and begin the next; its first txid. Fails with NotActive."""
         self._check_active("")
         return await self.replica.log.roll()
+
+    def _keep_up(self) -> None:
+        if self.replica.role is Role.ACTIVE:
+            self.machine.keep_up(self.replica.log)
 
     def _check_active(self, active: str) -> None:
         if self.replica.role is not Role.ACTIVE:

@@ -1,0 +1,259 @@
+"""Sockets of the HTTP interface: requests in, answers out, and what nobody may take too much of.
+
+    line and headers   HEADER_BYTES_MAX, so a target is at most about that long
+    body               the most that a file carries: more is not kept, and not read far beyond it
+    time               a request that is not there whole after `request_s` ends its connection, and so does whoever does
+                       not take what he asked for
+    connections        CONNECTIONS_MAX
+
+A pipelined request waits for the one before it. Bound to loopback unless told otherwise: nobody is asked who he is.
+Thread: reactor.
+"""
+# mypy: allow-untyped-calls
+# (twisted.web has few types)
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.http import HTTPChannel, HTTPFactory, Request
+
+from journalmgr.namenode.errors import ContentTooLarge
+from journalmgr.namenode.http_answers import error_answer
+from journalmgr.namenode.http_api import HttpApi
+from journalmgr.namenode.http_messages import Answer, BadRequest, HttpRequest
+from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
+
+log = Logger()
+
+BODY_BYTES_MAX: Final = CONTENT_BYTES_MAX
+DISCARDED_BYTES_MAX: Final = 1024 * 1024
+"""Of a body that is too large: so much is read and thrown away, for most clients read no answer before they have sent
+theirs. Beyond it the answer comes at once, and the connection ends."""
+
+HEADER_BYTES_MAX: Final = 64 * 1024
+CONNECTIONS_MAX: Final = 2000
+IDLE_S: Final = 60.0
+REQUEST_S: Final = 30.0
+"""From the first byte of a request to its last, and for each piece of an answer to be taken."""
+
+
+class _Request(Request):
+    """One request, and the answer to it."""
+
+    channel: _Channel
+    received = 0
+
+    def gotLength(self, length: int | None) -> None:
+        self.has_body = length is None or length > 0
+        if length is not None and length > DISCARDED_BYTES_MAX:
+            self.channel.refuse(_too_large(), b"Content Too Large")
+        super().gotLength(0)  # in memory: what is kept of it is bounded here
+
+    def handleContentChunk(self, data: bytes) -> None:
+        self.received += len(data)
+        if self.received <= BODY_BYTES_MAX:
+            super().handleContentChunk(data)
+        elif self.received > DISCARDED_BYTES_MAX:
+            self.channel.refuse(_too_large(), b"Content Too Large")
+
+    def process(self) -> None:
+        if self.received > BODY_BYTES_MAX:
+            self.answered(_too_large())
+            return
+        headers = {
+            name.decode("latin-1").lower(): values[-1].decode("latin-1")
+            for name, values in self.requestHeaders.getAllRawHeaders()
+        }
+        assert self.content is not None
+        body = self.content.read() if self.has_body else None
+        request = HttpRequest(self.method.decode("latin-1"), self.uri.decode("latin-1"), headers, body)
+        self.api.answer(request).addCallback(self.answered)
+
+    @property
+    def api(self) -> HttpApi:
+        """Who answers."""
+        return self.channel.site.api
+
+    def answered(self, answer: Answer) -> None:
+        """Send an answer."""
+        if self._disconnected:
+            return  # whoever asked has gone; what was changed is changed
+        self.setResponseCode(answer.status)
+        self.setHeader("content-type", answer.content_type)
+        for name, value in answer.headers.items():
+            self.setHeader(name, value)
+        if answer.pieces is None:
+            self.setHeader("content-length", str(len(answer.body)))
+            self.write(answer.body)
+            self.finish()
+        else:
+            self.write(answer.body)
+            _Pieces(self, answer.pieces).start()
+
+
+class _Pieces:
+    """Sends the pieces of an answer, each once there is room for it: a push producer. Others get their turn between."""
+
+    def __init__(self, request: _Request, pieces: AsyncIterator[bytes]) -> None:
+        self._request, self._pieces = request, pieces
+        self._channel = request.channel  # the request forgets it once the connection is lost
+        self._making = self._paused = self._ended = False
+        self._next: Any = None
+        self._overdue: Any = None
+
+    def start(self) -> None:
+        """Send the first one soon."""
+        self._request.notifyFinish().addErrback(lambda _: self.stopProducing())
+        self._request.registerProducer(self, True)
+        self._go_on()
+
+    def resumeProducing(self) -> None:
+        """There is room again."""
+        self._paused = False
+        _cancel(self._overdue)
+        self._go_on()
+
+    def pauseProducing(self) -> None:
+        """Whoever asked has to take something first, and not too slowly."""
+        self._paused = True
+        _cancel(self._overdue)
+        self._overdue = self._channel.callLater(REQUEST_S, self._channel.forceAbortClient)
+
+    def stopProducing(self) -> None:
+        """Nobody takes it any more."""
+        self._ended = True
+        _cancel(self._overdue)
+        _cancel(self._next)
+
+    def _go_on(self) -> None:
+        if not (self._making or self._paused or self._ended):
+            self._making = True
+            self._next = self._channel.callLater(0, self._make)
+
+    def _make(self) -> None:
+        Deferred.fromCoroutine(self._send()).addErrback(self._broken)
+
+    async def _send(self) -> None:
+        piece = await anext(self._pieces, None)
+        if self._ended:
+            return
+        if piece is None:
+            self.stopProducing()
+            self._request.unregisterProducer()
+            self._request.finish()
+            return
+        self._request.write(piece)
+        self._making = False
+        self._go_on()
+
+    def _broken(self, failure: Failure) -> None:
+        # It is too late for another status; an end that is missing tells the client that this is not all.
+        log.warn("An answer was cut short: {error}", error=failure.value)
+        if not self._ended:
+            self.stopProducing()
+            self._channel.transport.abortConnection()
+
+
+class _Channel(HTTPChannel):
+    """One connection."""
+
+    requestFactory = _Request
+    site: HttpSite
+    transport: Any
+    totalHeadersSize = HEADER_BYTES_MAX
+    MAX_LENGTH = HEADER_BYTES_MAX
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._due: Any = None
+        self._refused = False
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._refused:
+            return
+        if not self._handlingRequest and (self._due is None or not self._due.active()):
+            self._due = self.callLater(REQUEST_S, self.timeoutConnection)
+        super().dataReceived(data)
+
+    def allContentReceived(self) -> None:
+        _cancel(self._due)
+        super().allContentReceived()
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        self.refuse(
+            error_answer(BadRequest(f"a line of the request has more than {HEADER_BYTES_MAX} bytes", 414)), b"Too Long"
+        )
+
+    def refuse(self, answer: Answer, reason: bytes) -> None:
+        """Answer before the request is whole, and end the connection. Harmless when repeated."""
+        if self._refused:
+            return
+        self._refused = True
+        _cancel(self._due)
+        self.transport.write(
+            b"HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
+            % (answer.status, reason, answer.content_type.encode(), len(answer.body), answer.body)
+        )
+        self.loseConnection()
+
+    def _send100Continue(self) -> None:
+        if not self._refused:
+            super()._send100Continue()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        _cancel(self._due)
+        self.site.connections -= 1
+        super().connectionLost(reason)
+
+
+class HttpSite(HTTPFactory):
+    """The connections of one port. connections: how many there are."""
+
+    protocol: Any = _Channel  # HTTP/1.1 alone
+
+    def __init__(self, reactor: Any, api: HttpApi, connections_max: int = CONNECTIONS_MAX) -> None:
+        super().__init__(timeout=IDLE_S, reactor=reactor)
+        self.api = api
+        self.connections = 0
+        self._connections_max = connections_max
+
+    noisy = False
+
+    def buildProtocol(self, addr: Any) -> Any:
+        if self.connections >= self._connections_max:
+            log.warn("A connection is refused: there are {count}, as many as may be", count=self.connections)
+            return None
+        channel: Any = super().buildProtocol(addr)
+        channel.site = self
+        self.connections += 1
+        return channel
+
+    def log(self, request: Request) -> None:
+        """Nothing for each request: /metrics counts them."""
+
+
+def listen_http(reactor: Any, host: str, port: int, api: HttpApi) -> Any:
+    """Serve on host:port and return the listening port (`.stopListening()`). Raises CannotListenError.
+
+    host: a loopback address, unless who else reaches the port may do everything.
+    """
+    return reactor.listenTCP(port, HttpSite(reactor, api), interface=host)
+
+
+def _too_large() -> Answer:
+    return error_answer(
+        ContentTooLarge(
+            f"a body of more than {BODY_BYTES_MAX} bytes: a file carries no more here", limit=BODY_BYTES_MAX
+        )
+    )
+
+
+def _cancel(timer: Any) -> None:
+    if timer is not None and timer.active():
+        timer.cancel()
