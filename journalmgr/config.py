@@ -15,9 +15,10 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from bookkeeper.config import ClientSettings, ConfText, Loaded, keys_of, load_client
 from bookkeeper.config.keys import DAY_S, INT32_MAX, KIB, MIB, Kind, integer, key, seconds, secret_bytes, text
@@ -287,6 +288,23 @@ class JournalSettings:
             )
 
     # --- what parts of the program take
+
+    def options(self, scheme: str) -> dict[str, Any]:
+        """What `plugins.open_journal` takes for a journal of this scheme; nothing for one that is not ours.
+
+        Raises ConfigurationError as `ledger_client` does.
+        """
+        if scheme == "bookkeeper":
+            journal = self.ledger_journal()
+            return {
+                **{each.name: getattr(journal, each.name) for each in fields(journal)},
+                "client_settings": self.ledger_client(),
+                "ledgers_root": self.ledgers_root,
+            }
+        if scheme == "file":
+            journal_of_files = self.file_journal()
+            return {each.name: getattr(journal_of_files, each.name) for each in fields(journal_of_files)}
+        return {}
 
     def ledger_journal(self) -> LedgerJournalSettings:
         """For a journal on ledgers."""

@@ -1,0 +1,258 @@
+"""The ledgers of a journal, looked at from outside: their state, their content, and those that no segment names.
+
+Nothing is recovered, closed or deleted here: a ledger that is not closed is read as far as its writer confirmed (I-43).
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred, gatherResults
+
+from bookkeeper.client.connecting import connect_to
+from bookkeeper.errors import BookKeeperError, NoSuchLedger
+from bookkeeper.model import DigestType, LedgerState
+from journalmgr.contract import SegmentReader
+from journalmgr.edits.frame import RecordDecoder
+from journalmgr.edits.opcodes import OpCode
+from journalmgr.errors import EditsError
+from journalmgr.ledger.end import confirmed_end
+from journalmgr.ledger.outcome import told
+from journalmgr.ledger.reader import LedgerSegmentReader
+from journalmgr.model import HADOOP_2_7, Segment, TxId
+from journalmgr.uri import parse_uri
+from journalmgr.verify import Finding, Problem
+
+if TYPE_CHECKING:
+    from bookkeeper.client.client import LedgerClient
+    from bookkeeper.model import LedgerMetadata
+    from journalmgr.config import JournalSettings
+
+SCHEME = "bookkeeper"
+
+LOOKS_AT_ONCE = 16
+"""Ledgers that are looked at at the same time."""
+
+ENTRIES_AT_ONCE = 64
+
+_START_WITHOUT_LENGTH_SIZE = 13
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A ledger that looks like a segment and is named by none. first_txid: of its first transaction."""
+
+    ledger_id: int
+    first_txid: TxId
+    closed: bool
+    ctime_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """All ledgers of a cluster. unread: those of which it could not be told what they are, and why."""
+
+    ledgers: int
+    orphans: list[Orphan]
+    unread: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One entry as it is stored; error: why it cannot be read, payload is empty then."""
+
+    entry_id: int
+    payload: bytes
+    error: BookKeeperError | None = None
+
+
+class LedgerAudit:
+    """Looks at ledgers of one cluster; a SegmentAccess. Owns the client.
+
+    password: of the journal's ledgers.
+    """
+
+    def __init__(self, client: LedgerClient, password: bytes) -> None:
+        self._client, self._password = client, password
+
+    def close(self) -> Deferred[None]:
+        """Let go of the cluster."""
+        return self._client.close()
+
+    # --- segments
+
+    async def check(self, segment: Segment) -> list[Finding]:
+        """See SegmentAccess."""
+        assert segment.ledger_id is not None
+        with told(f"ledger {segment.ledger_id}"):
+            metadata = await self._client.metadata(segment.ledger_id)
+        if segment.in_progress or metadata.state is LedgerState.CLOSED:
+            return []
+        return [
+            Finding(
+                Problem.LEDGER_OPEN,
+                f"segment {segment} is finalised, but its ledger {segment.ledger_id} is {metadata.state.name}: its "
+                "writer was never stopped for good; `bookkeeper ledger read --recover -c 0` with its id closes it",
+                segment,
+                segment.ledger_id,
+            )
+        ]
+
+    async def open(self, segment: Segment) -> SegmentReader | None:
+        """See SegmentAccess."""
+        assert segment.ledger_id is not None
+        with told(f"Could not open ledger for {segment}"):
+            handle = await self._client.open_without_recovery(segment.ledger_id, self._password)
+        try:
+            last_txid = segment.last_txid
+            if last_txid is None or not handle.closed:
+                end = await confirmed_end(handle, segment)
+                if end is None:
+                    await handle.close()
+                    return None
+                last_txid = end.txid
+            return LedgerSegmentReader(handle, segment, segment.first_txid, last_txid, handle.last_add_confirmed)
+        except BaseException:
+            await handle.close()
+            raise
+
+    async def blocks(self, segment: Segment) -> AsyncIterator[list[Block]]:
+        """All confirmed entries of a segment as they are stored; one that cannot be read does not end it."""
+        assert segment.ledger_id is not None
+        with told(f"Could not open ledger for {segment}"):
+            handle = await self._client.open_without_recovery(segment.ledger_id, self._password)
+        try:
+            last = handle.last_add_confirmed
+            for first in range(0, last + 1, ENTRIES_AT_ONCE):
+                beyond = min(last + 1, first + ENTRIES_AT_ONCE)
+                try:
+                    entries = await handle.read(first, beyond - 1)
+                except BookKeeperError:
+                    yield [await self._block(handle, entry_id) for entry_id in range(first, beyond)]
+                else:
+                    yield [Block(entry.entry_id, bytes(entry.payload)) for entry in entries]
+        finally:
+            await handle.close()
+
+    async def _block(self, handle: Any, entry_id: int) -> Block:
+        try:
+            [entry] = await handle.read(entry_id, entry_id)
+        except BookKeeperError as error:
+            return Block(entry_id, b"", error)
+        return Block(entry_id, bytes(entry.payload))
+
+    # --- ledgers that no segment names
+
+    async def census(
+        self, named: Callable[[], Awaitable[set[int]]], *, on_progress: Callable[[int], object] | None = None
+    ) -> Census:
+        """Look at all ledgers of the cluster for edit logs that are in no list.
+
+        named: the ledgers that are, read when it is called: before, so that few are looked at, and afterwards, so that
+        one that was made meanwhile is none. A ledger that was deleted meanwhile is none either.
+        """
+        known = await named()
+        count = 0
+        found: dict[int, Orphan] = {}
+        unread: dict[int, str] = {}
+        async for batch in self._client.ids():
+            candidates = [ledger_id for ledger_id in batch if ledger_id not in known]
+            for start in range(0, len(candidates), LOOKS_AT_ONCE):
+                looking = candidates[start : start + LOOKS_AT_ONCE]
+                results = await gatherResults([Deferred.fromCoroutine(self._look(each)) for each in looking])
+                for ledger_id, result in zip(looking, results, strict=True):
+                    if isinstance(result, Orphan):
+                        found[ledger_id] = result
+                    elif result is not None:
+                        unread[ledger_id] = result
+            count += len(batch)
+            if on_progress is not None:
+                on_progress(count)
+        if found:
+            known = await named()
+        orphans = [orphan for orphan in found.values() if orphan.ledger_id not in known]
+        return Census(count, [orphan for orphan in orphans if await self._is_there(orphan.ledger_id)], unread)
+
+    async def _is_there(self, ledger_id: int) -> bool:
+        try:
+            await self._client.metadata(ledger_id)
+        except NoSuchLedger:
+            return False
+        return True
+
+    async def _look(self, ledger_id: int) -> Orphan | str | None:
+        """An orphan; None for what is no edit log or is gone; a text where that cannot be told."""
+        try:
+            metadata = await self._client.metadata(ledger_id)
+            if metadata.digest_type is not DigestType.MAC or metadata.password != self._password:
+                return None
+            return await self._orphan(ledger_id, metadata)
+        except NoSuchLedger:
+            return None
+        except BookKeeperError as error:
+            return str(error)
+
+    async def _orphan(self, ledger_id: int, metadata: LedgerMetadata) -> Orphan | None:
+        handle = await self._client.open_without_recovery(ledger_id, self._password)
+        try:
+            if handle.last_add_confirmed < 0:
+                return None
+            [entry] = await handle.read(0, 0)
+        finally:
+            await handle.close()
+        first_txid = _start_of_segment(bytes(entry.payload))
+        if first_txid is None:
+            return None
+        return Orphan(ledger_id, first_txid, metadata.state is LedgerState.CLOSED, metadata.ctime_ms)
+
+
+def orphan_findings(orphans: Sequence[Orphan], others_named: bool) -> list[Finding]:
+    """Orphans as findings. others_named: whether the journals besides this one were taken into account."""
+    elsewhere = "" if others_named else " It may belong to another journal of this cluster (--other-journal)."
+    return [
+        Finding(
+            Problem.ORPHAN,
+            f"ledger {orphan.ledger_id} holds an edit log from txid {orphan.first_txid} on, and no segment names it: "
+            f"what a crash or a failed deletion left, or a segment whose record was lost.{elsewhere} Nothing was "
+            f"deleted; `bookkeeper ledger show {orphan.ledger_id}` has more",
+            ledger_id=orphan.ledger_id,
+        )
+        for orphan in orphans
+    ]
+
+
+def _start_of_segment(payload: bytes) -> TxId | None:
+    """The txid of the START_LOG_SEGMENT that a segment's first entry begins with, in either frame."""
+    if payload[:1] != bytes([OpCode.START_LOG_SEGMENT]):
+        return None
+    with_length = RecordDecoder(HADOOP_2_7, source="", consecutive=False)
+    without = RecordDecoder(-55, source="", consecutive=False, measure=lambda _opcode, _data, position: position)
+    for decoder, data in ((with_length, payload), (without, payload[:_START_WITHOUT_LENGTH_SIZE])):
+        try:
+            records = decoder.feed(data)
+        except EditsError:
+            continue
+        if records:
+            return records[0].txid
+    return None
+
+
+def is_on_ledgers(uri: str) -> bool:
+    """Whether a journal's segments are ledgers."""
+    return parse_uri(uri).scheme == SCHEME
+
+
+def connect_audit(uri: str, reactor: Any, settings: JournalSettings) -> Deferred[LedgerAudit]:
+    """An audit of the cluster that the journal at `uri` is in."""
+    return Deferred.fromCoroutine(_connect_audit(uri, reactor, settings))
+
+
+async def _connect_audit(uri: str, reactor: Any, settings: JournalSettings) -> LedgerAudit:
+    parsed = parse_uri(uri)
+    store = f"zk://{';'.join(parsed.servers)}{settings.ledgers_root}"
+    with told(f"Error connecting to the ledgers of {uri}"):
+        client = await connect_to(store, reactor, settings.ledger_client())
+    return LedgerAudit(client, settings.digest_password)
