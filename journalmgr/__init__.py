@@ -1,5 +1,13 @@
-"""The edit log of a metadata server, one ledger per segment: reserved, and empty so far.
+"""The edit log of a metadata server: transactions that survive it, and are taken over by the next one.
 
-The name is taken so that the distribution's layout and its console program are settled. This release holds
-no journal manager: importing the package gives nothing, and the `journalmgr` command says so and exits 1.
+    model contract errors     what a journal is, for whoever uses or implements one
+    edits/                    transactions as bytes, XML and JSON
+    ledger/  files/           journals: one ledger per segment; edits files in a directory
+    journal_set plugins uri   several journals as one; a journal by its URI
+    edit_log replica          writing, taking over, standing by, for any metadata server
+    namenode/                 a name node's namespace on top of that
+    verify copying salvage    is it whole? the same elsewhere; what can still be read
+    config  cli/              Hadoop's keys; the `journalmgr` command
+
+Segments, ledgers and files are those of Hadoop 2's HDFS: either continues what the other wrote.
 """

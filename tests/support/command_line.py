@@ -1,4 +1,4 @@
-"""The `bookkeeper` program in tests: in this process where that shows as much, else as a process of its own."""
+"""The console programs in tests: in this process where that shows as much, else as a process of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,17 +50,22 @@ class Piped(io.StringIO):
 
 
 class CommandLine:
-    """Runs commands in this process."""
+    """Runs commands of one program, `bookkeeper` unless another one's `main` is given, in this process."""
 
-    def __init__(self, capture: pytest.CaptureFixture[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._capture, self._monkeypatch = capture, monkeypatch
+    def __init__(
+        self,
+        capture: pytest.CaptureFixture[Any],
+        monkeypatch: pytest.MonkeyPatch,
+        main: Callable[[Sequence[str]], int] = main,
+    ) -> None:
+        self._capture, self._monkeypatch, self._main = capture, monkeypatch, main
 
     def __call__(self, *words: object, stdin: bytes = b"", code: int | None = 0) -> Outcome:
         """Run, and check the exit code unless `code` is None."""
         self._capture.readouterr()
         with Piped(stdin) as piped, self._monkeypatch.context() as patched:
             patched.setattr(sys, "stdin", piped)
-            got = main([str(word) for word in words])
+            got = self._main([str(word) for word in words])
         out, err = self._capture.readouterr()
         if code is not None:
             assert got == code, f"{words} ended with {got}:\n{err}"

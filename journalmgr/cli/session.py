@@ -1,0 +1,192 @@
+"""The journals of a command: which one is meant, with which settings, and calling it from the main thread.
+
+with session(args) as commands:
+    journal = commands.open(commands.uri(args.journal))
+    segments = commands.call(journal.segments)
+
+The reactor is a private one in another thread, so that Ctrl-C interrupts whatever is waited for, and several commands
+may run in one process one after the other. Everything that was opened is closed in the end, the last one first.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bookkeeper.cli.connection import parse_settings
+from bookkeeper.cli.lazy import add_json_again, add_verbose
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, counted, note
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+    from journalmgr.config import JournalSettings
+    from journalmgr.contract import JournalManager
+    from journalmgr.ledger_audit import LedgerAudit
+    from journalmgr.model import NamespaceInfo
+
+T = TypeVar("T")
+
+
+def add_journal_argument(parser: argparse.ArgumentParser) -> None:
+    """JOURNAL, which may be left out."""
+    parser.add_argument(
+        "journal",
+        nargs="?",
+        metavar="JOURNAL",
+        help="bookkeeper://ZOOKEEPER;ZOOKEEPER/ZNODE or file:///DIRECTORY "
+        "(default: the setting dfs.namenode.shared.edits.dir)",
+    )
+
+
+def add_settings_arguments(parser: argparse.ArgumentParser, *, json_text: str = "JSON instead of text") -> None:
+    """--conf, -D, --json, -v."""
+    group = parser.add_argument_group("settings")
+    group.add_argument(
+        "--conf",
+        type=Path,
+        metavar="FILE",
+        help="conf file, or a Hadoop configuration (*.xml) (default: none, the environment and the defaults)",
+    )
+    group.add_argument(
+        "-D", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
+    )
+    parser.set_defaults(json=False)
+    add_json_again(parser, "-J", text=json_text)
+    add_verbose(parser)
+
+
+class Session:
+    """What one command has open."""
+
+    def __init__(self, settings: JournalSettings) -> None:
+        from bookkeeper.client.reactor_thread import ReactorThread
+
+        self.settings = settings
+        self._crossing = ReactorThread()
+        self._closing: list[Callable[[], Deferred[Any]]] = []
+
+    @property
+    def reactor(self) -> Any:
+        """Its reactor."""
+        return self._crossing.reactor
+
+    def uri(self, named: str | None) -> str:
+        """The journal that is meant. Raises CommandFailed where none is."""
+        from journalmgr.config import SHARED_EDITS, variable_of
+
+        uri = named or self.settings.shared_edits_dir
+        if not uri:
+            raise CommandFailed(
+                f"no journal is named: give its URI, or set {SHARED_EDITS} (-D, {variable_of(SHARED_EDITS)} in the "
+                "environment, or --conf)",
+                EXIT_USAGE,
+            )
+        return uri
+
+    def call(self, what: Callable[[], Deferred[T]]) -> T:
+        """Wait for what this starts on the reactor's thread."""
+        return self._crossing.run(what)
+
+    def on_reactor(self, what: Callable[[], T]) -> T:
+        """Call this on the reactor's thread."""
+        return self._crossing.call(what)
+
+    def run(self, what: Callable[[], Awaitable[T]]) -> T:
+        """Wait for a coroutine."""
+        from twisted.internet.defer import Deferred
+
+        async def await_it() -> T:
+            return await what()
+
+        return self._crossing.run(lambda: Deferred.fromCoroutine(await_it()))
+
+    def each(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """An iteration that waits for the next one each time."""
+        end: list[T] = []
+
+        async def following() -> list[T]:
+            async for item in items:
+                return [item]
+            return end
+
+        while (found := self.run(following)) is not end:
+            yield found[0]
+
+    def open(self, uri: str, namespace: NamespaceInfo | None = None) -> JournalManager:
+        """Open a journal; to be changed only with a namespace."""
+        from journalmgr.plugins import open_journal
+        from journalmgr.uri import parse_uri
+
+        options = self.settings.options(parse_uri(uri).scheme)
+        journal = self.call(lambda: open_journal(uri, self.reactor, namespace, options))
+        self._closing.append(journal.close)
+        return journal
+
+    def open_to_change(self, uri: str) -> JournalManager:
+        """Open it as one of the namespace that it says it belongs to. Raises NotFormatted."""
+        return self.open(uri, self.call(self.open(uri).namespace))
+
+    def open_audit(self, uri: str) -> LedgerAudit | None:
+        """The ledgers of a journal; None for one that has none."""
+        from journalmgr.ledger_audit import connect_audit, is_on_ledgers
+
+        if not is_on_ledgers(uri):
+            return None
+        audit = self.call(lambda: connect_audit(uri, self.reactor, self.settings))
+        self._closing.append(audit.close)
+        return audit
+
+    def close(self) -> None:
+        """Close all that was opened, and end the reactor."""
+        try:
+            while self._closing:
+                self.call(self._closing.pop())
+        finally:
+            self._crossing.stop()
+
+
+@contextmanager
+def session(args: argparse.Namespace) -> Iterator[Session]:
+    """Load the settings, and open what the command asks for. Raises ConfigurationError listing every fault."""
+    from journalmgr.config import FOREIGN, load_journal
+
+    if "verbose" in args:
+        from bookkeeper.logs import show_metadata_session
+
+        show_metadata_session()
+    loaded = load_journal(args.conf, parse_settings(args.defines))
+    foreign = sum(ignored.reason == FOREIGN for ignored in loaded.ignored)
+    if foreign:
+        note(f"{args.conf}: {counted(foreign, 'key')} of others have no effect here")
+    commands = Session(loaded.settings)
+    try:
+        yield commands
+    finally:
+        commands.close()
+
+
+def segment_json(segment: Any) -> dict[str, object]:
+    """A segment as plain values."""
+    return {
+        "first_txid": segment.first_txid,
+        "last_txid": segment.last_txid,
+        "in_progress": segment.in_progress,
+        "layout_version": segment.layout_version,
+        "ledger_id": segment.ledger_id,
+        "name": segment.name,
+    }
+
+
+def namespace_json(namespace: NamespaceInfo) -> dict[str, object]:
+    """A namespace as plain values."""
+    return {
+        "namespace_id": namespace.namespace_id,
+        "cluster_id": namespace.cluster_id,
+        "block_pool_id": namespace.block_pool_id,
+        "ctime": namespace.ctime,
+        "layout_version": namespace.layout_version,
+    }

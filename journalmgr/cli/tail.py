@@ -1,0 +1,142 @@
+"""Follow a journal: its transactions, and those that come, over the ends of segments. Nobody who writes is disturbed.
+
+examples:
+  journalmgr tail file:///var/lib/edits                                         everything, then what comes
+  journalmgr tail 'bookkeeper://zk1:2181;zk2:2181/hdfsjournal' -o end           only what comes
+  journalmgr tail -o 5000 -c 10 --format hex
+  journalmgr tail -e                                                            everything, and no waiting
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from bookkeeper.cli.lazy import at_least
+from bookkeeper.cli.ledger.listener import watching_listener
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed
+from journalmgr.cli.session import add_journal_argument, add_settings_arguments, session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from journalmgr.cli.session import Session
+    from journalmgr.contract import JournalManager, Record
+    from journalmgr.model import TxId
+
+FORMATS = ("json", "hex")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `journalmgr tail`."""
+    add_journal_argument(parser)
+    parser.add_argument(
+        "-o",
+        dest="offset",
+        default="beginning",
+        metavar="WHERE",
+        help="beginning, end or a txid (default: %(default)s)",
+    )
+    parser.add_argument("-c", dest="count", type=at_least(0), metavar="N", help="stop after N (default: never)")
+    parser.add_argument("-e", dest="exit_at_end", action="store_true", help="stop at the end of what is confirmed")
+    parser.add_argument("--format", choices=FORMATS, default="json", help="how (default: %(default)s, one per line)")
+    add_settings_arguments(parser, json_text="the same as --format json")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print until told to stop."""
+    if args.json and args.format != "json":
+        raise CommandFailed(f"--json and --format {args.format}: choose one of them", EXIT_USAGE)
+    if args.offset not in ("beginning", "end") and not args.offset.isdecimal():
+        raise CommandFailed(f"-o {args.offset!r}: use beginning, end or a txid", EXIT_USAGE)
+    with session(args) as commands:
+        journal = commands.open(commands.uri(args.journal))
+        first = _first(commands, journal, args.offset)
+        printing = _Printing(args.format, args.count)
+        if printing.done:
+            return EXIT_OK
+        if args.exit_at_end:
+            _print_what_is_there(commands, journal, first, printing)
+        else:
+            _follow(commands, journal, first, printing)
+    return EXIT_OK
+
+
+class _Printing:
+    """To standard output, at once, until there were enough."""
+
+    def __init__(self, form: str, count: int | None) -> None:
+        from journalmgr.cli.records import printer_of
+
+        self._printer, self._left = printer_of(form), count
+
+    @property
+    def done(self) -> bool:
+        """Nothing more is wanted."""
+        return self._left == 0
+
+    def __call__(self, records: Sequence[Record], layout_version: int, source: str) -> None:
+        wanted = records if self._left is None else records[: self._left]
+        if self._left is not None:
+            self._left -= len(wanted)
+        sys.stdout.buffer.write(self._printer.records(wanted, layout_version, source))
+        sys.stdout.buffer.flush()
+
+
+def _first(commands: Session, journal: JournalManager, offset: str) -> TxId:
+    """The txid to begin with; the first transaction there is or will be, the one behind the last, or a txid."""
+    from journalmgr.model import FIRST_TXID, TxId
+
+    if offset not in ("beginning", "end"):
+        return TxId(int(offset))
+    segments = commands.call(journal.segments)
+    if not segments:
+        return FIRST_TXID
+    if offset == "beginning":
+        return segments[0].first_txid
+    last = segments[-1]
+    if last.last_txid is not None:
+        return TxId(last.last_txid + 1)
+    return commands.run(lambda: _confirmed_end(journal, last.first_txid))
+
+
+async def _confirmed_end(journal: JournalManager, first: TxId) -> TxId:
+    """The txid behind the last one that is confirmed of the segment in progress that begins there."""
+    from journalmgr.edit_log import replay
+    from journalmgr.model import TxId
+
+    end = first
+    async for batch in replay(journal, first, in_progress_ok=True):
+        end = TxId(batch.records[-1].txid + 1)
+    return end
+
+
+def _print_what_is_there(commands: Session, journal: JournalManager, first: TxId, printing: _Printing) -> None:
+    from journalmgr.reading import read_journal
+
+    for batch in commands.each(read_journal(journal, first, None)):
+        printing(batch.records, batch.layout_version, batch.source)
+        if printing.done:
+            return
+
+
+def _follow(commands: Session, journal: JournalManager, first: TxId, printing: _Printing) -> None:
+    """Raises BrokenPipeError when nobody reads the output any more, though the next transaction may never come."""
+    from journalmgr.errors import JournalClosed
+
+    tail = commands.on_reactor(lambda: journal.tail(first))
+
+    def stop() -> None:
+        commands.call(tail.stop)
+
+    with watching_listener(sys.stdout.fileno(), stop) as listener:
+        try:
+            while not printing.done:
+                batch = commands.call(tail.next)
+                printing(batch.records, batch.segment.layout_version, str(batch.segment))
+        except JournalClosed as error:  # what the waiting ends with when the tail is stopped
+            if not listener.gone:
+                raise
+            raise BrokenPipeError from error
+    stop()
