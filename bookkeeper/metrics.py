@@ -22,7 +22,7 @@ import enum
 import math
 import resource
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +63,13 @@ def _gauge(name: str, help_text: str) -> MetricSpec:
 def _summary(name: str, help_text: str) -> MetricSpec:
     return MetricSpec(name, Kind.SUMMARY, help_text)
 
+
+PROCESS_METRICS = (
+    _counter("process_cpu_seconds_total", "Seconds of processor time, user and system."),
+    _gauge("process_resident_memory_bytes", "Bytes of memory resident."),
+    _gauge("process_open_fds", "Open file descriptors."),
+)
+"""As everywhere in Prometheus' world; part of every table."""
 
 _TABLE = (
     # --- requests, from their arrival to their answer
@@ -110,10 +117,7 @@ _TABLE = (
     _counter("bookie_COLD_READS", "Entries read by the read worker rather than at once (not in Apache)."),
     # --- metadata service (not in Apache)
     _counter("bookie_METADATA_SESSIONS_LOST", "ZooKeeper sessions lost; each means a new registration."),
-    # --- process, as everywhere in Prometheus' world
-    _counter("process_cpu_seconds_total", "Seconds of processor time, user and system."),
-    _gauge("process_resident_memory_bytes", "Bytes of memory resident."),
-    _gauge("process_open_fds", "Open file descriptors."),
+    *PROCESS_METRICS,
 )
 
 METRICS = {spec.name: spec for spec in _TABLE}
@@ -187,9 +191,13 @@ class Summary:
 
 
 class Metrics:
-    """The cells of one process (or of one simulated bookie). Its size is bounded by METRICS and the cells asked for."""
+    """The cells of one process (or of one simulated bookie). Its size is bounded by its table and the cells asked for.
 
-    def __init__(self) -> None:
+    table: what is declared, for programs that have a table of their own.
+    """
+
+    def __init__(self, table: Sequence[MetricSpec] = _TABLE) -> None:
+        self._declared = {spec.name: spec for spec in table}
         self._counters: dict[str, list[Counter]] = {}
         self._gauges: dict[str, list[Gauge]] = {}
         self._summaries: dict[str, list[Summary]] = {}
@@ -197,24 +205,24 @@ class Metrics:
     def counter(self, name: str, read: Callable[[], float] | None = None) -> Counter:
         """Return a new cell of a declared counter. Raises KeyError for another name or kind. read: as for `gauge`."""
         cell = Counter(read)
-        self._counters.setdefault(_declared(name, Kind.COUNTER), []).append(cell)
+        self._counters.setdefault(self._name(name, Kind.COUNTER), []).append(cell)
         return cell
 
     def gauge(self, name: str, read: Callable[[], float] | None = None) -> Gauge:
         """Return a new cell of a declared gauge. read: called when it is shown, instead of `set`."""
         cell = Gauge(read)
-        self._gauges.setdefault(_declared(name, Kind.GAUGE), []).append(cell)
+        self._gauges.setdefault(self._name(name, Kind.GAUGE), []).append(cell)
         return cell
 
     def summary(self, name: str) -> Summary:
         """Return a new cell of a declared summary."""
         cell = Summary()
-        self._summaries.setdefault(_declared(name, Kind.SUMMARY), []).append(cell)
+        self._summaries.setdefault(self._name(name, Kind.SUMMARY), []).append(cell)
         return cell
 
     def value(self, name: str) -> float:
         """Return the current sum of a counter or gauge, or the count of a summary; 0 where nobody counts."""
-        spec = METRICS[name]
+        spec = self._declared[name]
         if spec.kind is Kind.COUNTER:
             return sum(cell.current() for cell in self._counters.get(name, ()))
         if spec.kind is Kind.GAUGE:
@@ -225,7 +233,7 @@ class Metrics:
         """Return all metrics that have cells, and the process's own, in Prometheus' text format (CONTENT_TYPE)."""
         process = _process_values()
         lines: list[str] = []
-        for spec in _TABLE:
+        for spec in self._declared.values():
             if spec.name in process:
                 lines += [*_head(spec), f"{spec.name} {_number(process[spec.name])}"]
             elif spec.name in self._summaries:
@@ -234,12 +242,11 @@ class Metrics:
                 lines += [*_head(spec), f"{spec.name} {_number(self.value(spec.name))}"]
         return ("\n".join(lines) + "\n").encode()
 
-
-def _declared(name: str, kind: Kind) -> str:
-    spec = METRICS.get(name)
-    if spec is None or spec.kind is not kind:
-        raise KeyError(f"no {kind.value} {name!r} is declared in bookkeeper.metrics")
-    return name
+    def _name(self, name: str, kind: Kind) -> str:
+        spec = self._declared.get(name)
+        if spec is None or spec.kind is not kind:
+            raise KeyError(f"no {kind.value} {name!r} is declared")
+        return name
 
 
 def _head(spec: MetricSpec) -> tuple[str, str]:
