@@ -6,8 +6,9 @@ import base64
 import binascii
 import re
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, InvalidArgument
 from journalmgr.edits.fields import XAttr
+from journalmgr.errors import NotSupported, TransactionTooLarge
 from journalmgr.namenode.errors import (
     ContentTooLarge,
     FileNotFound,
@@ -50,6 +51,12 @@ def error_answer(error: BookKeeperError) -> Answer:
         status, name = 403, error.hadoop_name
         if error.active:
             headers["X-Active-Server"] = error.active
+    elif isinstance(error, NotSupported):
+        status, name = 400, "java.lang.UnsupportedOperationException"
+    elif isinstance(error, InvalidArgument):
+        status, name = 400, BadRequest.hadoop_name
+    elif isinstance(error, TransactionTooLarge):
+        status, name = 413, RequestRefused.hadoop_name
     else:
         status, name = 503, RETRIABLE
         headers["Retry-After"] = str(RETRY_AFTER_S)

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
-from journalmgr.errors import StreamFailed
+from journalmgr.errors import NotSupported, StreamFailed
 from journalmgr.model import TxId
 from journalmgr.namenode.http_api import HttpApi
 from journalmgr.namenode.http_messages import Answer, HttpRequest
@@ -549,6 +549,15 @@ def test_a_checkpoint_is_saved_by_who_was_told_how() -> None:
     front = Front(checkpoint=lambda: succeed(SimpleNamespace(name="image_7", txid=7)))
     assert json.loads(front.send("POST", "/api/v1/checkpoint").body) == {"name": "image_7", "txid": 7}
     assert front.send("GET", "/api/v1/checkpoint").status == 405
+
+
+def test_what_a_server_cannot_do_is_not_worth_a_repetition() -> None:
+    front = Front(checkpoint=lambda: fail(NotSupported("ask a standby")))
+    found = error_of(front.send("POST", "/api/v1/checkpoint"))
+    assert found == (400, "UnsupportedOperationException", "ask a standby")
+    front.group.journal.answers_at_once = False
+    front.start("POST", "/api/v1/roll")
+    assert error_of(front.send("POST", "/api/v1/roll"))[:2] == (400, "IllegalArgumentException")
 
 
 def test_metrics_are_shown() -> None:

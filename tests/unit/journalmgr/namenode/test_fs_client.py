@@ -1,0 +1,315 @@
+"""The blocking client over servers in memory: who is asked, how often, and what comes back."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from twisted.internet.defer import succeed
+
+from bookkeeper.errors import InvalidArgument
+from journalmgr.errors import JournalUnavailable
+from journalmgr.namenode import fs_client
+from journalmgr.namenode.errors import RequestRefused
+from journalmgr.namenode.fs_client import (
+    FileAlreadyExistsException,
+    FileNotFoundException,
+    FileSystemClient,
+    NoActiveServer,
+    RemoteException,
+    StandbyException,
+    UnresolvedPathException,
+)
+from journalmgr.namenode.http_api import HttpApi
+from journalmgr.namenode.http_messages import Answer, HttpRequest
+from tests.support.name_service import Group
+from tests.support.simulated_clock import SimulatedClock
+
+A, B = "a:1", "b:2"
+
+
+class Servers:
+    """A group behind connections that exist only here; `trouble` decides what becomes of a request or an answer."""
+
+    def __init__(self, **options: Any) -> None:
+        self.clock = SimulatedClock()
+        self.group = Group(A, B, clock=self.clock)
+        self.apis = {}
+        for service in self.group.services:
+            api = HttpApi(
+                lambda: 1000,
+                self.clock.seconds,
+                checkpoint=lambda: succeed(SimpleNamespace(name="image", txid=3)),
+            )
+            api.serve(service)
+            self.apis[service.address] = api
+        self.asked: list[str] = []
+        self.ids: list[str] = []
+        self.lost: set[str] = set()
+        self.lose_answers = 0
+        self.on_sleep: Callable[[], object] = lambda: None
+        self.slept: list[float] = []
+        self.files = FileSystemClient(
+            [A, B],
+            **{
+                "user": "jo",
+                "client_id": b"c" * 16,
+                "clock": self.clock.seconds,
+                "sleep": self._sleep,
+                "connect": self._connect,
+                **options,
+            },
+        )
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.on_sleep()
+        self.clock.run_until(lambda: False, seconds=seconds)
+
+    def _connect(self, host: str, port: int, timeout: float) -> Any:
+        return _Connection(self, f"{host}:{port}")
+
+
+class _Connection:
+    """The part of http.client.HTTPConnection that is used."""
+
+    def __init__(self, servers: Servers, address: str) -> None:
+        self._servers, self._address = servers, address
+        self._answer: Answer | None = None
+
+    def request(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> None:
+        servers = self._servers
+        servers.asked.append(self._address)
+        if self._address in servers.lost or self._address not in servers.apis:
+            raise ConnectionRefusedError("refused")
+        if "X-Request-Id" in headers:
+            servers.ids.append(headers["X-Request-Id"])
+        lower = {name.lower(): value for name, value in headers.items()}
+        answers: list[Answer] = []
+        servers.apis[self._address].answer(HttpRequest(method, target, lower, body)).addCallback(answers.append)
+        self._answer = answers[0]
+
+    def getresponse(self) -> Any:
+        servers, answer = self._servers, self._answer
+        assert answer is not None
+        if servers.lose_answers:
+            servers.lose_answers -= 1
+            raise http.client.RemoteDisconnected("gone")
+        return SimpleNamespace(
+            status=answer.status,
+            length=len(answer.body),
+            read=lambda: answer.body,
+            isclosed=lambda: True,
+            getheader=answer.headers.get,
+        )
+
+    def close(self) -> None:
+        self._answer = None
+
+
+def test_every_operation_has_a_method() -> None:
+    servers = Servers()
+    files = servers.files
+    files.mkdirs("/d/ä b", 0o700)
+    assert files.status("/d/ä b")["permission"] == "700"
+    files.create("/d/f", b"hello", mode=0o600, replication=2, block_size=1 << 20)
+    files.append("/d/f", b"!")
+    assert (files.read("/d/f"), files.read("/d/f", 1, 2)) == (b"hello!", b"el")
+    files.create("/d/f", b"over", overwrite=True)
+    files.symlink("/d/l", "/d/f")
+    assert [entry["pathSuffix"] for entry in files.list_status("/d")] == ["f", "l", "ä b"]
+    files.rename("/d/f", "/d/g")
+    files.create("/d/f")
+    files.rename("/d/f", "/d/g", overwrite=True)
+    files.set_permission("/d/g", 0o640)
+    files.set_owner("/d/g", "ann", "staff")
+    files.set_times("/d/g", 5, 6)
+    files.set_replication("/d/g", 4)
+    status = files.status("/d/g")
+    shown = [status[name] for name in ("permission", "owner", "group", "modificationTime", "accessTime", "replication")]
+    assert shown == ["640", "ann", "staff", 5, 6, 4]
+    files.set_quota("/d", names=100, space=200)
+    assert files.content_summary("/d")["quota"] == 100
+    files.set_xattr("/d/g", "user.a", b"\x00\xff", flag="CREATE")
+    files.set_xattr("/d/g", "user.b")
+    assert files.xattrs("/d/g", "user.a") == {"user.a": b"\x00\xff"}
+    files.remove_xattr("/d/g", "user.b")
+    assert "user.b" not in files.xattrs("/d/g")
+    files.set_acl("/d", "user::rwx,group::r-x,other::---")
+    files.modify_acl("/d", "user:carla:rw-,default:user:carla:r--")
+    assert "user:carla:rw-" in files.acl_status("/d")["entries"]
+    files.remove_acl_entries("/d", "user:carla:")
+    files.remove_default_acl("/d")
+    files.remove_acl("/d")
+    assert files.acl_status("/d")["entries"] == []
+    with pytest.raises(fs_client.HadoopIllegalArgumentException):
+        files.concat("/d/g", ["/d/g"])
+    assert files.delete("/d", recursive=True)
+    assert not files.delete("/d")
+    assert not files.exists("/d")
+    assert files.exists("/")
+
+
+def test_a_list_longer_than_a_page_is_whole() -> None:
+    servers = Servers()
+    servers.group.journal.answers_at_once = False
+    for number in range(1001):
+        servers.apis[A].answer(HttpRequest("PUT", f"/webhdfs/v1/{number:05}?op=MKDIRS"))
+        if number == 999:  # as many as one server carries out at a time
+            servers.group.journal.writer.flushes[0].answer()
+            servers.group.journal.writer.flushes[0].answer()
+    servers.group.journal.answers_at_once = True
+    servers.group.journal.writer.flushes[0].answer()
+    names = [entry["pathSuffix"] for entry in servers.files.list_status("/")]
+    assert names == [f"{number:05}" for number in range(1001)]
+
+
+def test_errors_have_the_names_of_hadoop() -> None:
+    files = Servers().files
+    with pytest.raises(FileNotFoundException, match="/none does not exist") as caught:
+        files.read("/none")
+    assert (caught.value.status, caught.value.java_class_name) == (404, "java.io.FileNotFoundException")
+    files.create("/f")
+    with pytest.raises(FileAlreadyExistsException):
+        files.create("/f")
+    files.symlink("/l", "/f")
+    with pytest.raises(UnresolvedPathException, match="/f"):
+        files.read("/l")
+    with pytest.raises(RemoteException, match="no attribute"):
+        files.remove_xattr("/f", "user.a")
+
+
+def test_every_refusal_of_the_name_node_has_its_exception() -> None:
+    def kinds(kind: type[RequestRefused]) -> set[str]:
+        return {kind.hadoop_name}.union(*(kinds(each) for each in kind.__subclasses__()))
+
+    names = {name.rpartition(".")[2] for name in kinds(RequestRefused)}
+    # A plain IOException is what RemoteException itself stands for.
+    assert [name for name in names if not hasattr(fs_client, name)] == ["IOException"]
+
+
+def test_an_answer_that_is_no_error_of_hadoop_is_shown_as_it_is() -> None:
+    servers = Servers()
+    servers.apis[A].answer = lambda request: succeed(Answer(502, b"<html>bad gateway"))  # type: ignore[method-assign]
+    with pytest.raises(RemoteException, match=r"HTTP 502.*bad gateway"):
+        servers.files.read("/f")
+    servers.apis[A].answer = lambda request: succeed(Answer(200, b"[]"))  # type: ignore[method-assign]
+    with pytest.raises(RemoteException, match="no object"):
+        servers.files.status("/f")
+
+
+def test_the_active_is_found_by_what_a_standby_says() -> None:
+    servers = Servers()
+    servers.group.elect(1)
+    servers.files.mkdirs("/x")
+    assert servers.asked == [A, B]
+    assert servers.files.active == B
+    servers.files.mkdirs("/y")
+    assert servers.asked == [A, B, B], "it is remembered"
+    assert servers.slept == []
+
+
+def test_a_server_that_is_gone_is_passed_over() -> None:
+    servers = Servers()
+    servers.lost.add(A)
+    servers.group.elect(1)
+    servers.files.mkdirs("/x")
+    assert servers.asked == [A, B]
+
+
+def test_it_waits_while_nobody_is_active() -> None:
+    servers = Servers()
+    servers.group.elect(None)
+    servers.on_sleep = lambda: servers.group.elect(1) if len(servers.slept) == 3 else None
+    servers.files.mkdirs("/x")
+    assert len(servers.slept) == 3
+    assert servers.slept == sorted(servers.slept), "longer each time"
+    assert servers.group.namespace.find("/x") is not None
+
+
+def test_it_gives_up_in_time_and_says_why() -> None:
+    servers = Servers(wait_s=5.0)
+    servers.group.elect(None)
+    with pytest.raises(NoActiveServer, match=r"a:1, b:2 .* 5 s; .*(loading|standby)") as caught:
+        servers.files.mkdirs("/x")
+    assert isinstance(caught.value.__cause__, StandbyException)
+    assert 5.0 <= servers.clock.seconds() < 7.0
+    servers.lost |= {A, B}
+    with pytest.raises(NoActiveServer, match="refused"):
+        servers.files.mkdirs("/x")
+
+
+def test_a_refusal_is_not_tried_again() -> None:
+    servers = Servers()
+    with pytest.raises(FileNotFoundException):
+        servers.files.read("/none")
+    assert servers.asked == [A]
+
+
+def test_a_change_whose_answer_was_lost_happens_once() -> None:
+    servers = Servers()
+    servers.files.create("/f", b"a")
+    servers.asked.clear()
+    servers.ids.clear()
+    servers.lose_answers = 1
+    servers.files.append("/f", b"b")
+    assert servers.asked == [A, A], "a connection that had been used may just have been idle too long"
+    assert servers.ids == [f"{b'c'.hex() * 16}:2"] * 2
+    assert servers.files.read("/f") == b"ab"
+
+
+def test_a_change_whose_answer_was_lost_happens_once_across_a_failover() -> None:
+    servers = Servers()
+    servers.files.create("/f", b"a")
+    servers.files.close()
+    servers.lose_answers = 2
+    servers.on_sleep = lambda: servers.group.elect(1)
+    assert servers.files.delete("/f"), "it was there when it was deleted"
+    assert servers.group.namespace.find("/f") is None
+    assert servers.files.active == B
+
+
+def test_each_change_has_its_own_number_and_looks_have_none() -> None:
+    servers = Servers()
+    servers.files.mkdirs("/x")
+    servers.files.status("/x")
+    servers.files.mkdirs("/y")
+    assert [text.partition(":")[2] for text in servers.ids] == ["1", "2"]
+
+
+def test_a_hint_that_leads_nowhere_does_not_stop_the_search() -> None:
+    servers = Servers()
+    servers.group.elect(1)
+    servers.group.services[1].address = "gone:3"
+    servers.files.mkdirs("/x")
+    assert servers.asked == [A, "gone:3", B]
+
+
+def test_single_servers_are_asked_for_their_state() -> None:
+    servers = Servers()
+    files = servers.files
+    assert files.server_status(B)["role"] == "standby"
+    first = files.roll()
+    assert files.fingerprint(A) == files.fingerprint(B) == servers.group.active.fingerprint()
+    assert files.fingerprint(A)[0] == first
+    assert files.checkpoint(B) == {"name": "image", "txid": 3}
+    servers.lost.add(B)
+    with pytest.raises(JournalUnavailable, match="b:2: refused"):
+        files.server_status(B)
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:0", "host:65536", "host:x"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="HOST:PORT"):
+        FileSystemClient([text])
+
+
+def test_a_client_needs_servers_and_an_id() -> None:
+    with pytest.raises(InvalidArgument, match="no server"):
+        FileSystemClient([])
+    with pytest.raises(InvalidArgument, match="16 bytes"):
+        FileSystemClient([A], client_id=b"x")
+    assert fs_client.parse_address("[::1]:80") == ("::1", 80)
