@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 
 from journalmgr.edits.frame import encode_record
 from journalmgr.edits.opcodes import OpCode
-from journalmgr.errors import JournalClosed, JournalError
+from journalmgr.errors import JournalClosed, JournalError, WriterReplaced
 from journalmgr.ledger.journal import LedgerJournal
 from journalmgr.model import OPAQUE, TxId
 from tests.simulation.journals import NAMESPACE, ROOT, journal_of, listed
@@ -357,3 +357,104 @@ async def _destroy(world: World, before: Story, story: Story, number: int, doom:
     leaked = set(ledgers) - {segment.ledger_id for segment in segments}
     assert not leaked, f"ledgers that nobody will delete: {leaked}"
     return fate.struck
+
+
+def hold(client: SimulatedClient, operation: str, path: str) -> Callable[[], None]:
+    """Hold back the next change of this kind whose (first or last) path is this; call the result to let it go."""
+    tree = client.store.tree
+    original = getattr(tree, operation)
+    held: list[Callable[[], object]] = []
+
+    def call(*args: Any, **named: Any) -> Deferred[Any]:
+        paths = [step.path for step in args[0]] if operation == "transact" else [args[0]]
+        if held or path not in paths:
+            done: Deferred[Any] = original(*args, **named)
+            return done
+        asleep: Deferred[Any] = Deferred()
+        held.append(lambda: original(*args, **named).addBoth(asleep.callback))
+        return asleep
+
+    def let_go() -> None:
+        [go] = held
+        go()
+
+    setattr(tree, operation, call)
+    return let_go
+
+
+async def _fails_with(expected: type[JournalError], working: Deferred[Any]) -> None:
+    try:
+        await working
+    except expected:
+        return
+    raise AssertionError(f"{expected.__name__} was expected")
+
+
+def test_who_slept_before_his_segment_was_listed_leaves_nothing_behind() -> None:
+    """Its name is free again, for the segment that another server wrote meanwhile is finalised."""
+    world = started_world(3)
+    durable: dict[int, bytes] = {}
+    sleeper, other = Server(world, durable), Server(world, durable)
+
+    async def story() -> None:
+        await sleeper.journal.format(NAMESPACE)
+        wake_up = hold(sleeper.client, "transact", f"{ROOT}/ledgers/inprogress_1")
+        starting = sleeper.journal.start_segment(TxId(1), OPAQUE)
+        await world.pause(1.0)
+        await other.segment(1, 5)
+        wake_up()
+        await _fails_with(WriterReplaced, starting)
+        assert listed(world) == ["edits_000000000000000001_000000000000000005"]
+        ledgers = [found async for batch in other.client.ledgers.ids() for found in batch]
+        assert len(ledgers) == 1
+        await check(world, durable)
+
+    run(world, story())
+
+
+def test_who_was_recovered_while_he_started_does_not_use_up_the_txid() -> None:
+    """Else nobody could ever start there: the txid would be noted as seen, and there would be nothing to recover."""
+    world = started_world(3)
+    durable: dict[int, bytes] = {}
+    sleeper, other = Server(world, durable), Server(world, durable)
+
+    async def story() -> None:
+        await sleeper.journal.format(NAMESPACE)
+        await sleeper.segment(1, 5)
+        wake_up = hold(sleeper.client, "write", f"{ROOT}/maxtxid")
+        starting = sleeper.journal.start_segment(TxId(6), OPAQUE)
+        await world.pause(1.0)
+        assert listed(world)[1:] == ["inprogress_6"]
+        await other.journal.recover_unfinalized()
+        wake_up()
+        await _fails_with(WriterReplaced, starting)
+        await other.segment(6, 9)
+        await check(world, durable)
+
+    run(world, story())
+
+
+def test_who_slept_in_a_recovery_while_its_segment_was_discarded_and_begun_anew_changes_nothing() -> None:
+    world = started_world(3)
+    durable: dict[int, bytes] = {}
+    dead, sleeper, other = (Server(world, durable) for _ in range(3))
+
+    async def story() -> None:
+        await dead.journal.format(NAMESPACE)
+        writer = await dead.journal.start_segment(TxId(1), OPAQUE)
+        await dead.write(writer, 1, 5)
+        dead.client.crash()
+        wake_up = hold(sleeper.client, "transact", f"{ROOT}/ledgers/inprogress_1")
+        recovering = sleeper.journal.recover_unfinalized()
+        await world.pause(1.0)
+        other.forget(1)
+        await other.journal.discard_from(TxId(1))
+        writer = await other.journal.start_segment(TxId(1), OPAQUE)
+        await other.write(writer, 1, 3)
+        wake_up()
+        assert await recovering == []
+        await other.write(writer, 4, 6)
+        assert listed(world) == ["inprogress_1"]
+        await check(world, durable)
+
+    run(world, story())
