@@ -1,0 +1,259 @@
+"""One name node, put together: journal, election, checkpoints, state, HTTP interface. The composition root.
+
+    journal in ledgers       the journal's own ZooKeeper session carries the election; checkpoints are ledgers beside it
+    any other journal        the server is alone, and its checkpoints are files
+
+Everything is handed its reactor. A server that cannot go on (a gap in the journal, an operation it does not know) tells
+`on_failed` and ends; whoever supervises it starts it again once an operator has seen to that.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
+
+from bookkeeper.errors import BookKeeperError, ConfigurationError
+from bookkeeper.filesystem import RealFileSystem
+from bookkeeper.metadata.election import Election
+from bookkeeper.runtime import ThreadWorker
+from journalmgr.contract import JournalManager
+from journalmgr.errors import NotSupported
+from journalmgr.ledger.journal import LedgerJournal
+from journalmgr.model import HADOOP_2_7
+from journalmgr.namenode.checkpointing import Checkpointing, CheckpointSettings
+from journalmgr.namenode.checkpoints import CheckpointStore, DirectoryCheckpoints
+from journalmgr.namenode.http_api import HttpApi
+from journalmgr.namenode.http_server import listen_http
+from journalmgr.namenode.ledger_checkpoints import LedgerCheckpoints
+from journalmgr.namenode.machine import NamespaceMachine
+from journalmgr.namenode.service import NameService, election_data
+from journalmgr.plugins import open_journal
+from journalmgr.replica import Candidate, Replica, ReplicaSettings, Role
+
+log = Logger()
+
+LOCK_NAME = "ActiveStandbyElectorLock"
+"""As Hadoop's failover controllers call it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameNodeSettings:
+    """journal: its URI. server_id: of this server, unique in its group. http_host, http_port: 0 takes any free port.
+
+    election_parent: znode below which the journal's group elects. images: directory of the checkpoints of a journal
+    that is not in ledgers. journal_options: for whoever opens the journal.
+    """
+
+    journal: str
+    server_id: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
+    http_host: str = "127.0.0.1"
+    http_port: int = 0
+    election_parent: str = "/hadoop-ha"
+    images: str = ""
+    replica: ReplicaSettings = field(default_factory=ReplicaSettings)
+    checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
+    journal_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Alone:
+    """The candidate of a server that has no rivals: elected as soon as it stands."""
+
+    def __init__(self, on_elected: Callable[[int], object], on_lost: Callable[[], object]) -> None:
+        self._on_elected, self._on_lost = on_elected, on_lost
+        self._turns = 0
+        self._stands = False
+
+    def join(self) -> None:
+        """See Candidate."""
+        if not self._stands:
+            self._stands = True
+            self._turns += 1
+            self._on_elected(self._turns)
+
+    def leave(self) -> Deferred[None]:
+        """See Candidate."""
+        if self._stands:
+            self._stands = False
+            self._on_lost()
+        return succeed(None)
+
+
+class NameNode:
+    """Start it, stop it. on_role, on_failed: as of Replica."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        settings: NameNodeSettings,
+        *,
+        on_role: Callable[[Role], object] = lambda role: None,
+        on_failed: Callable[[BaseException], object] = lambda error: None,
+    ) -> None:
+        self._reactor, self.settings = reactor, settings
+        self._on_role, self._on_failed = on_role, on_failed
+        self._journal: JournalManager | None = None
+        self._worker: ThreadWorker | None = None
+        self._checkpointing: Checkpointing | None = None
+        self._port: Any = None
+        self.service: NameService | None = None
+        self.address = ""
+
+    def start(self) -> Deferred[None]:
+        """Open the journal, serve HTTP, load, stand for the role; fires once HTTP is served and loading has begun.
+
+        Fails with ConfigurationError, JournalError, and as opening the journal does; nothing is left open then.
+        """
+        return Deferred.fromCoroutine(self._start())
+
+    async def _start(self) -> None:
+        try:
+            await self._build()
+        except BaseException:
+            await self._close()
+            raise
+
+    async def _build(self) -> None:
+        settings = self.settings
+        # Whose journal it is says the journal itself: an image of another namespace is refused, and a journal that is
+        # formatted anew while this server runs too.
+        journal = await open_journal(settings.journal, self._reactor, None, settings.journal_options)
+        try:
+            info = await journal.namespace()
+        finally:
+            await journal.close()
+        journal = self._journal = await open_journal(settings.journal, self._reactor, info, settings.journal_options)
+        checkpoints = self._checkpoint_store(journal)
+        machine = NamespaceMachine(checkpoints, info)
+        api = self._listen()
+        elections: list[Election] = []
+
+        def stand(
+            on_elected: Callable[[int], object],
+            on_lost: Callable[[], object],
+            on_failed: Callable[[BaseException], object],
+        ) -> Candidate:
+            if not isinstance(journal, LedgerJournal):
+                return Alone(on_elected, on_lost)
+            elections.append(
+                Election(
+                    journal.tree,
+                    self._reactor,
+                    journal.metadata_settings,
+                    f"{settings.election_parent}{journal.root}/{LOCK_NAME}",
+                    election_data(settings.server_id, self.address),
+                    on_elected=on_elected,
+                    on_lost=on_lost,
+                    on_failed=on_failed,
+                )
+            )
+            return elections[0]
+
+        checkpointing = self._checkpointing = Checkpointing(
+            machine, journal, self._reactor, settings.checkpoints, lambda: replica.role
+        )
+        replica = Replica(
+            journal,
+            machine,
+            stand,
+            self._reactor,
+            layout_version=HADOOP_2_7,
+            settings=settings.replica,
+            on_loaded=checkpointing.before_standing,
+            on_role=self._role_changed,
+            on_failed=self._on_failed,
+        )
+        self.service = NameService(
+            settings.server_id, self.address, replica, machine, elections[0] if elections else None
+        )
+        api.serve(self.service)
+        checkpointing.start()
+        replica.start()
+
+    def _checkpoint_store(self, journal: JournalManager) -> CheckpointStore:
+        settings = self.settings
+        if isinstance(journal, LedgerJournal) and not settings.images:
+            return LedgerCheckpoints(
+                journal.client,
+                journal.tree,
+                self._reactor,
+                journal.metadata_settings,
+                journal.root,
+                ensemble=journal.settings.ensemble,
+                write_quorum=journal.settings.write_quorum,
+                ack_quorum=journal.settings.acknowledgements,
+            )
+        if not settings.images:
+            raise ConfigurationError(
+                f"the journal {settings.journal} is not in ledgers: say with --images in which directory checkpoints "
+                "are to be kept"
+            )
+        self._worker = ThreadWorker(self._reactor, "checkpoints")
+        return DirectoryCheckpoints(RealFileSystem(), self._worker, os.path.abspath(settings.images))
+
+    def _role_changed(self, role: Role) -> None:
+        log.info("Server {server} is {role}", server=self.settings.server_id, role=role.value)
+        if self._checkpointing is not None:
+            self._checkpointing.on_role(role)
+        self._on_role(role)
+
+    def _listen(self) -> HttpApi:
+        """Serve HTTP: until there is somebody to answer, it says that the server is starting."""
+        settings = self.settings
+        api = HttpApi(now_ms, self._reactor.seconds, checkpoint=self._save)
+        try:
+            self._port = listen_http(self._reactor, settings.http_host, settings.http_port, api)
+        except CannotListenError as error:
+            raise ConfigurationError(
+                f"cannot serve HTTP on {settings.http_host}:{settings.http_port}: {error.socketError}; choose another "
+                "port, or 0 for any that is free"
+            ) from error
+        self.address = f"{settings.http_host}:{self._port.getHost().port}"
+        return api
+
+    def _save(self) -> Deferred[Any]:
+        """Save an image now, because somebody asks."""
+        service = self.service
+        if service is None or service.replica.role is not Role.STANDBY:
+            what = "starting" if service is None else service.replica.role.value
+            return fail(
+                NotSupported(
+                    f"server {self.settings.server_id} is {what}; ask a standby for a checkpoint (a server that is "
+                    "alone saves one when it starts)"
+                )
+            )
+        return service.machine.checkpoint()
+
+    def stop(self) -> Deferred[None]:
+        """End in order: the active closes its segment and hands the role on. Never fails."""
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        if self._port is not None:
+            port, self._port = self._port, None
+            await port.stopListening()
+        if self._checkpointing is not None:
+            self._checkpointing.stop()
+        if self.service is not None:
+            await self.service.replica.stop()
+        if self._journal is not None:
+            journal, self._journal = self._journal, None
+            try:
+                await journal.close()
+            except BookKeeperError as error:
+                log.warn("Closing the journal: {error}", error=error)
+        if self._worker is not None:
+            worker, self._worker = self._worker, None
+            await worker.stop()
+
+
+def now_ms() -> int:
+    """Wall clock in milliseconds, for the times that operations carry."""
+    return int(time.time() * 1000)
