@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import http.client
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.internet.defer import gatherResults
 
 from bookkeeper.client.reactor_thread import ReactorThread
+from journalmgr.cli.fs import EXAMPLES
+from journalmgr.cli.main import main
 from journalmgr.namenode.fs_client import (
     FileAlreadyExistsException,
     FileSystemClient,
@@ -21,6 +25,7 @@ from journalmgr.namenode.http_api import HttpApi
 from journalmgr.namenode.http_server import BODY_BYTES_MAX, DISCARDED_BYTES_MAX, listen_http
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
 from journalmgr.namenode.operations import Caller
+from tests.support.command_line import CommandLine, Outcome
 from tests.support.name_service import Group
 
 pytestmark = pytest.mark.timeout(60)
@@ -178,3 +183,133 @@ def test_of_many_who_create_a_file_one_does(servers: Servers) -> None:
     for worker in workers:
         worker.join(30.0)
     assert sorted(outcomes) == ["created"] + ["exists"] * 7
+
+
+# --- the command
+
+
+@pytest.fixture
+def fs(servers: Servers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    monkeypatch.setenv("JM_SERVER", ",".join(servers.addresses))
+    monkeypatch.setenv("USER", "jo")
+    command = CommandLine(capsys, monkeypatch, main)
+    return lambda *words, **options: command("fs", *words, **options)
+
+
+def shown(outcome: Outcome) -> Any:
+    return json.loads(outcome.out)
+
+
+def test_the_command_makes_lists_and_removes(fs: Callable[..., Outcome], tmp_path: Path) -> None:
+    fs("mkdir", "/a")
+    assert "already" in fs("mkdir", "/a", code=1).err
+    assert "/x does not exist" in fs("mkdir", "/x/y", code=1).err
+    fs("mkdir", "-p", "/a", "/a/b/c", "--mode", "700")
+    (tmp_path / "file").write_bytes(b"from a file\n")
+    fs("put", tmp_path / "file", "/a/f")
+    fs("put", "-", "/a/g", stdin=b"from a pipe\n")
+    assert "/a/g exists" in fs("put", "-", "/a/g", stdin=b"x", code=1).err
+    fs("put", "-a", "-", "/a/g", stdin=b"more\n")
+    fs("put", "-a", "-", "/a/new", stdin=b"made\n")
+    fs("put", "-f", "-", "/a/new", stdin=b"replaced\n")
+    assert fs("cat", "/a/f", "/a/g", "/a/new").out == "from a file\nfrom a pipe\nmore\nreplaced\n"
+    halves = fs("cat", "/a/f", "/a/none", "/a/new", code=1)
+    assert (halves.out, "/a/none does not exist" in halves.err) == ("from a file\nreplaced\n", True)
+    fs("ln", "-s", "/a/f", "/a/link")
+    assert [each["path"] for each in shown(fs("ls", "-R", "/", "--json"))] == [
+        *("/a", "/a/b", "/a/b/c", "/a/f", "/a/g", "/a/link", "/a/new"),
+    ]
+    lines = fs("ls", "/a").lines
+    assert lines[1].split()[:5] == ["drwx------", "-", "jo", "supergroup", "0"]
+    assert lines[4].split()[0] == "lrwxrwxrwx"
+    assert lines[4].endswith("/a/link -> /a/f")
+    assert [each["path"] for each in shown(fs("--json", "ls", "-d", "/a"))] == ["/a"]
+    assert "would be deleted: 3 directories, 4 files" in fs("rm", "-r", "--dry-run", "/a").err
+    assert "--force" in fs("rm", "-r", "/a", code=2).err
+    assert "not empty" in fs("rm", "/a", code=1).err
+    fs("rm", "-r", "-f", "/a")
+    assert "/a does not exist" in fs("rm", "/a", code=1).err
+    fs("rm", "-f", "/a")
+    assert shown(fs("ls", "--json")) == []
+
+
+def test_the_command_moves(fs: Callable[..., Outcome]) -> None:
+    fs("mkdir", "/d")
+    fs("put", "-", "/f", stdin=b"f")
+    fs("mv", "/f", "/d")
+    fs("mv", "/d/f", "/g")
+    fs("put", "-", "/h", stdin=b"h")
+    assert "/h exists" in fs("mv", "/g", "/h", code=1).err
+    fs("mv", "-f", "/g", "/h")
+    assert fs("cat", "/h").out == "f"
+
+
+def test_the_command_sets_and_shows_attributes(fs: Callable[..., Outcome]) -> None:
+    fs("touch", "/f")
+    fs("touch", "/f")
+    fs("chmod", "640", "/f")
+    fs("chown", "ann:staff", "/f")
+    fs("chown", ":wheel", "/f")
+    fs("setrep", "5", "/f")
+    status = shown(fs("stat", "/f", "--json"))[0]
+    found = [status[name] for name in ("path", "permission", "owner", "group", "replication", "length")]
+    assert found == ["/f", "640", "ann", "wheel", 5, 0]
+    assert any(line.split() == ["owner", "ann"] for line in fs("stat", "/f").lines)
+    fs("setfattr", "-n", "user.text", "--value", "a word", "/f")
+    fs("setfattr", "-n", "user.bytes", "--value", "0x00FF", "/f")
+    fs("setfattr", "-n", "user.none", "/f")
+    fs("setfattr", "-x", "user.none", "/f")
+    assert fs("getfattr", "-d", "/f").lines == [
+        "# file: /f",
+        "user.bytes=0x00ff",
+        'user.content=""',
+        'user.text="a word"',
+    ]
+    assert shown(fs("getfattr", "-n", "user.text", "/f", "--json"))[0]["xattrs"] == {"user.text": '"a word"'}
+    fs("setfacl", "-m", "user:carla:rw-", "/f")
+    assert fs("getfacl", "/f").lines == [
+        *("# file: /f", "# owner: ann", "# group: wheel", "# mode: 660", "user:carla:rw-", "group::r--"),
+    ]
+    fs("setfacl", "-x", "user:carla", "/f")
+    fs("setfacl", "-b", "/f")
+    assert shown(fs("getfacl", "/f", "--json"))[0]["entries"] == []
+    assert "only directories" in fs("setfacl", "-m", "default:user:carla:r--", "/f", code=1).err
+    assert "aclspec='nonsense'" in fs("setfacl", "-m", "nonsense", "/f", code=1).err
+    fs("setfacl", "--set", "user::rwx,group::r-x,other::---", "/f")
+    fs("setfacl", "-k", "/f")
+    assert shown(fs("stat", "/f", "--json"))[0]["permission"] == "750"
+
+
+def test_the_command_shows_and_limits_trees(fs: Callable[..., Outcome]) -> None:
+    fs("mkdir", "-p", "/t/u")
+    fs("put", "-", "/t/u/f", stdin=b"12345")
+    fs("put", "-", "/t/g", stdin=b"1")
+    assert [line.split() for line in fs("du", "/t").lines[1:]] == [["1", "/t/g"], ["5", "/t/u"]]
+    assert fs("count", "/t").lines[1].split() == ["2", "2", "6", "/t"]
+    fs("quota", "--names", "4", "--space", "1000", "/t")
+    assert fs("quota", "/t").lines[1].split() == ["4", "4", "0", "1000", "/t"]
+    assert "quota of /t" in fs("touch", "/t/more", code=1).err
+    fs("quota", "--names", "none", "/t")
+    fs("touch", "/t/more")
+
+
+def test_the_command_shows_the_servers(fs: Callable[..., Outcome], servers: Servers) -> None:
+    fs("mkdir", "/a")
+    rows = shown(fs("status", "--json"))
+    assert [(row["server"], row["role"]) for row in rows] == list(
+        zip(servers.addresses, ("active", "standby"), strict=True)
+    )
+    assert len({line.split()[-1] for line in fs("fingerprint").lines[1:]}) == 1
+    servers.elect(None)
+    assert "active" not in fs("status", code=1).out
+    assert fs("--wait", "0", "ls", code=1).err.startswith("journalmgr: none of 127.0.0.1:")
+    assert "unreachable" in fs("status", "--server", "127.0.0.1:1", code=1).out
+
+
+def test_the_command_says_what_is_wrong_with_its_words(fs: Callable[..., Outcome]) -> None:
+    assert "HOST:PORT" in fs("ls", "--server", "nonsense", code=2).err
+    assert "octal" in fs("chmod", "9", "/", code=2).err
+    assert "invalid choice" in fs("remove", "/", code=2).err
+    assert "at most 16377 bytes" in fs("put", "-", "/f", stdin=b"x" * 20000, code=1).err
+    for action in EXAMPLES:
+        assert f"journalmgr fs {action}" in fs(action, "--help").out

@@ -1,0 +1,250 @@
+"""Files and directories of a name node: looked at and changed through its servers' HTTP interface.
+
+The active server is found among those given, also while another one takes over; a change that has to be sent again
+happens once all the same. Content is at most some 16 KB for each file: this name node keeps it itself.
+
+examples:
+  export JM_SERVER=127.0.0.1:9870,127.0.0.1:9871
+  journalmgr fs mkdir -p /logs/today
+  echo hello | journalmgr fs put - /logs/today/greeting
+  journalmgr fs ls -R /logs
+  journalmgr fs mv /logs/today /logs/yesterday
+  journalmgr fs status                               which server is active
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+
+from bookkeeper.cli.lazy import add_json_again, add_verbose, at_least
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+
+SERVER_DEFAULT = "127.0.0.1:9870"
+SERVER_VARIABLE = "JM_SERVER"
+WAIT_DEFAULT_S = 30
+
+EXAMPLES = {
+    "mkdir": """\
+  journalmgr fs mkdir /logs
+  journalmgr fs mkdir -p /a/b/c                      with all above it; no matter if it exists
+""",
+    "put": """\
+  journalmgr fs put today.conf /conf/today           a file
+  date | journalmgr fs put -f - /stamp               standard input; replaces what is there
+  date | journalmgr fs put -a - /stamp               appended to what is there
+""",
+    "cat": "  journalmgr fs cat /conf/today /stamp\n",
+    "ls": """\
+  journalmgr fs ls /                                 by name
+  journalmgr fs ls -R /logs --json                   the whole tree, as one JSON document
+  journalmgr fs ls -d /logs                          the directory itself
+""",
+    "mv": """\
+  journalmgr fs mv /a /b                             into /b, if that is a directory
+  journalmgr fs mv -f /new /current                  replaces a file of that name
+""",
+    "rm": """\
+  journalmgr fs rm /logs/old
+  journalmgr fs rm -r /logs --dry-run                what would go
+  journalmgr fs rm -r -f /logs                       without a question
+""",
+    "stat": "  journalmgr fs stat /logs --json\n",
+    "chmod": "  journalmgr fs chmod 750 /logs\n",
+    "chown": """\
+  journalmgr fs chown ann /logs
+  journalmgr fs chown ann:staff /logs
+  journalmgr fs chown :staff /logs                   the group alone
+""",
+    "touch": "  journalmgr fs touch /done                          made if it is missing; else its times are now\n",
+    "ln": "  journalmgr fs ln -s /logs/today /current\n",
+    "setrep": "  journalmgr fs setrep 2 /conf/today\n",
+    "setfattr": """\
+  journalmgr fs setfattr -n user.origin --value import /conf/today
+  journalmgr fs setfattr -n user.key --value 0x00ff /conf/today
+  journalmgr fs setfattr -x user.origin /conf/today  takes it away
+""",
+    "getfattr": """\
+  journalmgr fs getfattr -n user.origin /conf/today
+  journalmgr fs getfattr -d /conf/today              all of them
+""",
+    "setfacl": """\
+  journalmgr fs setfacl -m user:carla:rw-,default:user:carla:r-x /logs
+  journalmgr fs setfacl -x user:carla /logs
+  journalmgr fs setfacl --set user::rwx,group::r-x,other::--- /logs
+  journalmgr fs setfacl -b /logs                     only the mode is left
+""",
+    "getfacl": "  journalmgr fs getfacl /logs\n",
+    "quota": """\
+  journalmgr fs quota /logs                          limits, and what is used
+  journalmgr fs quota --names 1000 --space 1000000 /logs
+  journalmgr fs quota --names none /logs             takes the limit away
+""",
+    "du": "  journalmgr fs du /logs                             bytes of each entry\n",
+    "count": "  journalmgr fs count /logs                          directories, files, bytes\n",
+    "status": "  journalmgr fs status --json\n",
+    "fingerprint": "  journalmgr fs fingerprint                          do all servers have the same state?\n",
+}
+"""What the help of an action shows at its end."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The sub-commands of `journalmgr fs`."""
+    _add_servers(parser, again=False)
+    parser.add_argument("--json", "-J", action="store_true", help="JSON instead of text; after the action too")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _names(actions)
+    _content(actions)
+    _attributes(actions)
+    _trees(actions)
+    _action(actions, "status", "role and txids of each server; exit code 1 where none is active")
+    _action(actions, "fingerprint", "state of each server as one number; exit code 1 where two differ at the same txid")
+
+
+def _names(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    mkdir = _action(actions, "mkdir", "make directories")
+    mkdir.add_argument("-p", dest="parents", action="store_true", help="with all above; one that exists will do")
+    mkdir.add_argument("--mode", type=_mode, metavar="OCTAL", default=0o755, help="its mode (default: 755)")
+    _paths(mkdir)
+    ls = _action(actions, "ls", "list directories")
+    ls.add_argument("-R", dest="recursive", action="store_true", help="with all below")
+    ls.add_argument("-d", dest="itself", action="store_true", help="the directory itself, not what is in it")
+    _paths(ls, default="/")
+    mv = _action(actions, "mv", "give another name")
+    mv.add_argument(
+        "-f", dest="force", action="store_true", help="replace what has that name: a file, or an empty directory"
+    )
+    mv.add_argument("path", metavar="PATH")
+    mv.add_argument("destination", metavar="DESTINATION")
+    rm = _action(actions, "rm", "delete")
+    rm.add_argument("-r", dest="recursive", action="store_true", help="with all below")
+    rm.add_argument("-f", "--force", action="store_true", help="do not ask, and say nothing of what is not there")
+    rm.add_argument("--dry-run", action="store_true", help="say what would be deleted")
+    _paths(rm)
+    ln = _action(actions, "ln", "make a symbolic link")
+    ln.add_argument("-s", dest="symbolic", action="store_true", required=True, help="there is no other kind")
+    ln.add_argument("target", metavar="TARGET")
+    ln.add_argument("path", metavar="LINK")
+
+
+def _content(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    put = _action(actions, "put", "write a file")
+    how = put.add_mutually_exclusive_group()
+    how.add_argument("-f", "--force", action="store_true", help="replace what is there")
+    how.add_argument("-a", "--append", action="store_true", help="append to what is there")
+    put.add_argument("source", metavar="FILE", help="- for standard input")
+    put.add_argument("path", metavar="PATH")
+    _paths(_action(actions, "cat", "print files"))
+    _paths(_action(actions, "touch", "make an empty file, or set the times of what is there to now"))
+
+
+def _attributes(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _paths(_action(actions, "stat", "everything about an inode"))
+    chmod = _action(actions, "chmod", "set the mode")
+    chmod.add_argument("mode", type=_mode, metavar="OCTAL")
+    _paths(chmod)
+    chown = _action(actions, "chown", "set the owner, the group, or both")
+    chown.add_argument("owner", metavar="[OWNER][:GROUP]")
+    _paths(chown)
+    setrep = _action(actions, "setrep", "set the number of copies")
+    setrep.add_argument("replication", type=at_least(1), metavar="COPIES")
+    _paths(setrep)
+    setfattr = _action(actions, "setfattr", "set or remove an extended attribute")
+    which = setfattr.add_mutually_exclusive_group(required=True)
+    which.add_argument("-n", dest="name", metavar="NAME", help="with its namespace: user.NAME, trusted.NAME ...")
+    which.add_argument("-x", dest="removed", metavar="NAME", help="remove this one")
+    setfattr.add_argument(
+        "--value", metavar="VALUE", help="text, 0x and hexadecimal digits, or 0s and base64 (default: none)"
+    )
+    _paths(setfattr)
+    getfattr = _action(actions, "getfattr", "show extended attributes")
+    which = getfattr.add_mutually_exclusive_group(required=True)
+    which.add_argument("-n", dest="name", metavar="NAME")
+    which.add_argument("-d", dest="dump", action="store_true", help="all of them")
+    _paths(getfattr)
+    setfacl = _action(actions, "setfacl", "change an access control list")
+    which = setfacl.add_mutually_exclusive_group(required=True)
+    which.add_argument("-m", dest="modified", metavar="ENTRIES", help="replace or add these")
+    which.add_argument("-x", dest="removed", metavar="ENTRIES", help="remove these; without permissions")
+    which.add_argument("--set", dest="whole", metavar="ENTRIES", help="the whole list")
+    which.add_argument("-b", dest="bare", action="store_true", help="only the mode is left")
+    which.add_argument("-k", dest="no_default", action="store_true", help="remove the default list")
+    _paths(setfacl)
+    _paths(_action(actions, "getfacl", "show access control lists"))
+
+
+def _trees(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    quota = _action(actions, "quota", "show or set the limits of a directory tree")
+    quota.add_argument("--names", type=_limit, metavar="N", help="inodes; none: no limit")
+    quota.add_argument("--space", type=_limit, metavar="BYTES", help="of all copies; none: no limit")
+    _paths(quota)
+    _paths(_action(actions, "du", "bytes of each entry of a directory"))
+    _paths(_action(actions, "count", "directories, files and bytes of a tree"))
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=summary, description=summary, epilog=f"examples:\n{EXAMPLES[name]}")
+    _add_servers(parser, again=True)
+    add_json_again(parser, "-J")
+    return parser
+
+
+def _add_servers(parser: argparse.ArgumentParser, *, again: bool) -> None:
+    group = parser.add_argument_group("servers")
+    group.add_argument(
+        "--server",
+        metavar="HOST:PORT[,HOST:PORT]",
+        default=argparse.SUPPRESS if again else None,
+        help=f"(default: {SERVER_VARIABLE} from the environment, else {SERVER_DEFAULT})",
+    )
+    group.add_argument(
+        "--user",
+        default=argparse.SUPPRESS if again else None,
+        help="who asks (default: USER from the environment, else nobody)",
+    )
+    group.add_argument(
+        "--wait",
+        type=at_least(0),
+        metavar="SECONDS",
+        default=argparse.SUPPRESS if again else WAIT_DEFAULT_S,
+        help=f"how long to look for an active server (default: {WAIT_DEFAULT_S})",
+    )
+    add_verbose(parser)
+
+
+def _paths(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    if default is None:
+        parser.add_argument("paths", nargs="+", metavar="PATH")
+    else:
+        parser.add_argument("paths", nargs="*", metavar="PATH", default=[default], help=f"(default: {default})")
+
+
+def _mode(text: str) -> int:
+    try:
+        mode = int(text, 8)
+    except ValueError:
+        mode = -1
+    if not 0 <= mode <= 0o1777:
+        raise argparse.ArgumentTypeError(f"{text!r} is no mode: an octal number from 0 to 1777")
+    return mode
+
+
+def _limit(text: str) -> int:
+    return -1 if text == "none" else at_least(0)(text)
+
+
+def servers_of(args: argparse.Namespace) -> list[str]:
+    """The addresses of a command line. Raises CommandFailed."""
+    text = args.server or os.environ.get(SERVER_VARIABLE) or SERVER_DEFAULT
+    servers = [server.strip() for server in text.split(",") if server.strip()]
+    if not servers:
+        raise CommandFailed(f"{text!r} names no server: write HOST:PORT[,HOST:PORT]", EXIT_USAGE)
+    return servers
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the action out."""
+    return int(importlib.import_module("journalmgr.cli.fs_actions").run(args))
