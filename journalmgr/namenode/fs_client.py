@@ -230,16 +230,20 @@ class FileSystemClient:
             headers["X-Request-Id"] = f"{self.client_id.hex()}:{next(self._calls)}"
         deadline_s = self._clock() + self._wait_s
         delay_s = RETRY_DELAY_S
+        silent: dict[str, float] = {}  # server -> when it may be asked again
         while True:
             trouble: Exception | None = None
-            for server in self._candidates():
-                if self._clock() >= deadline_s and trouble is not None:
+            for server in self._candidates(silent):
+                begun_s = self._clock()
+                if begun_s >= deadline_s and trouble is not None:
                     break
                 try:
                     status, hint, answer = self._attempt(server, method, target, body, headers)
                 except (OSError, http.client.HTTPException) as error:
                     trouble = JournalUnavailable(f"{server}: {str(error) or type(error).__name__}")
                     trouble.__cause__ = error
+                    now_s = self._clock()
+                    silent[server] = now_s + 2 * (now_s - begun_s)
                     continue
                 if status < 300:
                     self._active = server
@@ -259,14 +263,24 @@ class FileSystemClient:
             self._sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_DELAY_MAX_S)
 
-    def _candidates(self) -> Iterator[str]:
-        """Servers to ask in one round: who was said to be active, as long as that is news, then the others."""
+    def _candidates(self, silent: Mapping[str, float]) -> Iterator[str]:
+        """Servers to ask in one round: who was said to be active, as long as that is news, then the others.
+
+        silent: one that let us wait is left alone for twice as long, whatever a standby says of it, unless no other is
+        left: it may be frozen, and its successor active long before others stop to name it.
+        """
         asked: set[str] = set()
+
+        def may_be_asked(server: str) -> bool:
+            return server not in asked and silent.get(server, 0.0) <= self._clock()
+
         while True:
-            if self._active not in asked:
+            if may_be_asked(self._active):
                 server = self._active
             else:
-                others = [server for server in self.servers if server not in asked]
+                others = [server for server in self.servers if may_be_asked(server)]
+                if not others and not asked:
+                    others = [min(self.servers, key=lambda server: silent.get(server, 0.0))]
                 if not others:
                     return
                 server = others[0]

@@ -49,6 +49,7 @@ class Servers:
         self.asked: list[str] = []
         self.ids: list[str] = []
         self.lost: set[str] = set()
+        self.frozen: set[str] = set()
         self.lose_answers = 0
         self.on_sleep: Callable[[], object] = lambda: None
         self.slept: list[float] = []
@@ -70,14 +71,14 @@ class Servers:
         self.clock.run_until(lambda: False, seconds=seconds)
 
     def _connect(self, host: str, port: int, timeout: float) -> Any:
-        return _Connection(self, f"{host}:{port}")
+        return _Connection(self, f"{host}:{port}", timeout)
 
 
 class _Connection:
     """The part of http.client.HTTPConnection that is used."""
 
-    def __init__(self, servers: Servers, address: str) -> None:
-        self._servers, self._address = servers, address
+    def __init__(self, servers: Servers, address: str, timeout_s: float) -> None:
+        self._servers, self._address, self._timeout_s = servers, address, timeout_s
         self._answer: Answer | None = None
 
     def request(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> None:
@@ -85,6 +86,9 @@ class _Connection:
         servers.asked.append(self._address)
         if self._address in servers.lost or self._address not in servers.apis:
             raise ConnectionRefusedError("refused")
+        if self._address in servers.frozen:
+            servers.clock.run_until(lambda: False, seconds=self._timeout_s)
+            raise TimeoutError("timed out")
         if "X-Request-Id" in headers:
             servers.ids.append(headers["X-Request-Id"])
         lower = {name.lower(): value for name, value in headers.items()}
@@ -286,6 +290,25 @@ def test_a_hint_that_leads_nowhere_does_not_stop_the_search() -> None:
     servers.group.services[1].address = "gone:3"
     servers.files.mkdirs("/x")
     assert servers.asked == [A, "gone:3", B]
+
+
+def test_a_frozen_server_is_waited_for_once_though_others_still_name_it() -> None:
+    """It holds the role until its session expires; the client is with its successor a moment after that."""
+    servers = Servers(timeout_s=10.0)
+    servers.frozen.add(A)
+    servers.on_sleep = lambda: servers.group.elect(1) if servers.clock.seconds() > 12.0 else None
+    servers.files.mkdirs("/x")
+    assert servers.asked.count(A) == 1
+    assert servers.clock.seconds() < 15.0
+
+
+def test_a_frozen_server_is_asked_again_where_there_is_no_other() -> None:
+    servers = Servers(timeout_s=1.0)
+    servers.lost.add(B)
+    servers.frozen.add(A)
+    servers.on_sleep = lambda: servers.frozen.clear() if servers.clock.seconds() > 5.0 else None
+    servers.files.mkdirs("/x")
+    assert servers.files.active == A
 
 
 def test_single_servers_are_asked_for_their_state() -> None:
