@@ -15,6 +15,11 @@ Files:
     operations     requests of clients to operations                  errors     what can be refused, and why
     checks         paths, limits and quotas of requests               image_format  a namespace as bytes and back
 
+    http_server    connections of the HTTP interface, bounds          http_api   paths, errors at the edge
+    http_operations  the operations of WebHDFS                        http_messages  request, parameters, answer
+    http_answers   errors, summaries, attributes as WebHDFS has them  http_acl   access control lists as text
+    fs_client      a blocking client of several servers
+
 Invariants:
 - equal transactions leave equal namespaces, and equal namespaces equal images and fingerprints;
 - a transaction is applied wholly or not at all; none is passed over.
