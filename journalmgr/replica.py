@@ -21,16 +21,17 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError
-from journalmgr.contract import EditsTail, JournalManager, RecordBatch
+from journalmgr.contract import EditsTail, JournalManager, Record, RecordBatch
 from journalmgr.edit_log import EditLog, replay
+from journalmgr.edits.opcodes import OpCode
 from journalmgr.errors import EditsError, GapInTransactions, JournalClosed, NamespaceMismatch, NotFormatted
-from journalmgr.model import OPAQUE, TxId
+from journalmgr.model import OPAQUE, Segment, TxId
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Timer
@@ -52,13 +53,13 @@ class Role(enum.Enum):
 class StateMachine(Protocol):
     """What a metadata server keeps: the sum of its transactions."""
 
-    def load(self) -> Deferred[int]:
-        """Forget everything, load the newest checkpoint; fires with the last txid it covers, 0 where there is none."""
+    def load(self) -> int | Deferred[int]:
+        """Forget everything, load the newest checkpoint; the last txid it covers, 0 where there is none."""
 
     def apply(self, batch: RecordBatch) -> Deferred[None] | None:
         """Apply transactions, the next ones in order; None when that is done, else it fires then.
 
-        START_LOG_SEGMENT and END_LOG_SEGMENT are among them.
+        START_LOG_SEGMENT and END_LOG_SEGMENT are among what others logged, and not of what `Replica.append` hands over.
         """
 
 
@@ -93,10 +94,6 @@ FATAL = (GapInTransactions, EditsError, NamespaceMismatch, NotFormatted)
 """What trying again does not mend: an operator has to see it."""
 
 
-async def _nothing() -> None:
-    """Nothing is to be done between loading and standing."""
-
-
 class Replica:
     """One server of a group. Owns neither the journal nor what the machine loads from.
 
@@ -113,7 +110,7 @@ class Replica:
         *,
         layout_version: int = OPAQUE,
         settings: ReplicaSettings = ReplicaSettings(),
-        on_loaded: Callable[[], Awaitable[object]] = _nothing,
+        on_loaded: Callable[[], Awaitable[object]] | None = None,
         on_role: Callable[[Role], object] = lambda role: None,
         on_failed: Callable[[BaseException], object] = lambda error: None,
     ) -> None:
@@ -145,6 +142,32 @@ class Replica:
         if self._log is None or self.role is not Role.ACTIVE:
             raise JournalClosed(f"this server is not the active one, it is {self.role.value}")
         return self._log
+
+    def append(self, payload: bytes) -> Deferred[TxId]:
+        """Log an opaque transaction on the active replica; fires with its txid once it is durable and applied.
+
+        Transactions are applied in the order of their txids, so the state never shows what could still be lost. Fails
+        with JournalClosed where this is not the active one, and as the log does; the outcome is then open.
+        """
+        try:
+            edit_log = self.log
+            txid = edit_log.log(OpCode.OPAQUE, payload)
+        except BookKeeperError as error:
+            return fail(error)
+        return edit_log.sync(txid).addCallback(self._applied, edit_log, payload)
+
+    def _applied(self, txid: TxId, edit_log: EditLog, payload: bytes) -> Any:
+        segment = Segment(txid, None, self._layout_version, name=self.journal.description)
+        try:
+            applying = self.machine.apply(
+                RecordBatch(segment, [Record(txid, OpCode.OPAQUE, payload, -1, len(payload))])
+            )
+        except BaseException:
+            edit_log.abort()  # the state is not what the journal says any more
+            raise
+        self.applied_txid = max(self.applied_txid, txid)
+        self.logged()
+        return txid if applying is None else applying.addCallback(lambda _: txid)
 
     def start(self) -> None:
         """Load, then stand for the role."""
@@ -205,12 +228,14 @@ class Replica:
 
     async def _load(self) -> None:
         """Checkpoint, then all that is finalised: whoever stands for the role is nearly up to date."""
-        self.applied_txid = TxId(await self.machine.load())
+        covered = self.machine.load()
+        self.applied_txid = TxId(covered if isinstance(covered, int) else await covered)
         async for batch in replay(self.journal, TxId(self.applied_txid + 1)):
             await self._apply(batch)
             if self._stopping:
                 return
-        await self._on_loaded()
+        if self._on_loaded is not None:
+            await self._on_loaded()
 
     async def _stand_by(self) -> None:
         """Follow the journal until the turn comes."""

@@ -38,7 +38,7 @@ def run() -> None:
         f"SIGKILL (median), {found['failover_s_most']} s at most"
     )
     print(
-        f"Checked: {found['acknowledged']:,} acknowledged files: {found['missing']} missing, {found['doubled']} created "
-        "twice; both servers ended in the same state"
+        f"Checked: {found['acknowledged']:,} acknowledged files: {found['missing']} missing, {found['doubled']} created"
+        " twice; both servers ended in the same state"
     )
     print("Stopped: everything.")

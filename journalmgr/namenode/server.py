@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
-from bookkeeper.errors import BookKeeperError, ConfigurationError
+from bookkeeper.errors import ConfigurationError
 from bookkeeper.filesystem import RealFileSystem
-from bookkeeper.metadata.election import Election
 from bookkeeper.runtime import ThreadWorker
 from journalmgr.contract import JournalManager
 from journalmgr.errors import NotSupported
+from journalmgr.group import ELECTION_PARENT, Member, open_own_journal
 from journalmgr.ledger.journal import LedgerJournal
 from journalmgr.model import HADOOP_2_7
 from journalmgr.namenode.checkpointing import Checkpointing, CheckpointSettings
@@ -34,14 +34,10 @@ from journalmgr.namenode.http_api import HttpApi
 from journalmgr.namenode.http_server import listen_http
 from journalmgr.namenode.ledger_checkpoints import LedgerCheckpoints
 from journalmgr.namenode.machine import NamespaceMachine
-from journalmgr.namenode.service import NameService, election_data
-from journalmgr.plugins import open_journal
-from journalmgr.replica import Candidate, Replica, ReplicaSettings, Role
+from journalmgr.namenode.service import NameService
+from journalmgr.replica import ReplicaSettings, Role
 
 log = Logger()
-
-LOCK_NAME = "ActiveStandbyElectorLock"
-"""As Hadoop's failover controllers call it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,34 +52,11 @@ class NameNodeSettings:
     server_id: str = field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
     http_host: str = "127.0.0.1"
     http_port: int = 0
-    election_parent: str = "/hadoop-ha"
+    election_parent: str = ELECTION_PARENT
     images: str = ""
     replica: ReplicaSettings = field(default_factory=ReplicaSettings)
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
     journal_options: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Alone:
-    """The candidate of a server that has no rivals: elected as soon as it stands."""
-
-    def __init__(self, on_elected: Callable[[int], object], on_lost: Callable[[], object]) -> None:
-        self._on_elected, self._on_lost = on_elected, on_lost
-        self._turns = 0
-        self._stands = False
-
-    def join(self) -> None:
-        """See Candidate."""
-        if not self._stands:
-            self._stands = True
-            self._turns += 1
-            self._on_elected(self._turns)
-
-    def leave(self) -> Deferred[None]:
-        """See Candidate."""
-        if self._stands:
-            self._stands = False
-            self._on_lost()
-        return succeed(None)
 
 
 class NameNode:
@@ -100,6 +73,7 @@ class NameNode:
         self._reactor, self.settings = reactor, settings
         self._on_role, self._on_failed = on_role, on_failed
         self._journal: JournalManager | None = None
+        self._member: Member | None = None
         self._worker: ThreadWorker | None = None
         self._checkpointing: Checkpointing | None = None
         self._port: Any = None
@@ -122,60 +96,29 @@ class NameNode:
 
     async def _build(self) -> None:
         settings = self.settings
-        # Whose journal it is says the journal itself: an image of another namespace is refused, and a journal that is
-        # formatted anew while this server runs too.
-        journal = await open_journal(settings.journal, self._reactor, None, settings.journal_options)
-        try:
-            info = await journal.namespace()
-        finally:
-            await journal.close()
-        journal = self._journal = await open_journal(settings.journal, self._reactor, info, settings.journal_options)
-        checkpoints = self._checkpoint_store(journal)
-        machine = NamespaceMachine(checkpoints, info)
+        journal, info = await open_own_journal(self._reactor, settings.journal, settings.journal_options)
+        self._journal = journal
+        machine = NamespaceMachine(self._checkpoint_store(journal), info)
         api = self._listen()
-        elections: list[Election] = []
-
-        def stand(
-            on_elected: Callable[[int], object],
-            on_lost: Callable[[], object],
-            on_failed: Callable[[BaseException], object],
-        ) -> Candidate:
-            if not isinstance(journal, LedgerJournal):
-                return Alone(on_elected, on_lost)
-            elections.append(
-                Election(
-                    journal.tree,
-                    self._reactor,
-                    journal.metadata_settings,
-                    f"{settings.election_parent}{journal.root}/{LOCK_NAME}",
-                    election_data(settings.server_id, self.address),
-                    on_elected=on_elected,
-                    on_lost=on_lost,
-                    on_failed=on_failed,
-                )
-            )
-            return elections[0]
-
         checkpointing = self._checkpointing = Checkpointing(
-            machine, journal, self._reactor, settings.checkpoints, lambda: replica.role
+            machine, journal, self._reactor, settings.checkpoints, lambda: member.role
         )
-        replica = Replica(
+        member = self._member = Member(
+            self._reactor,
             journal,
             machine,
-            stand,
-            self._reactor,
+            address=self.address,
             layout_version=HADOOP_2_7,
+            election_parent=settings.election_parent,
             settings=settings.replica,
             on_loaded=checkpointing.before_standing,
             on_role=self._role_changed,
             on_failed=self._on_failed,
         )
-        self.service = NameService(
-            settings.server_id, self.address, replica, machine, elections[0] if elections else None
-        )
+        self.service = NameService(settings.server_id, self.address, member.replica, machine, member.election)
         api.serve(self.service)
         checkpointing.start()
-        replica.start()
+        member.start()
 
     def _checkpoint_store(self, journal: JournalManager) -> CheckpointStore:
         settings = self.settings
@@ -241,14 +184,10 @@ class NameNode:
             await port.stopListening()
         if self._checkpointing is not None:
             self._checkpointing.stop()
-        if self.service is not None:
-            await self.service.replica.stop()
-        if self._journal is not None:
-            journal, self._journal = self._journal, None
-            try:
-                await journal.close()
-            except BookKeeperError as error:
-                log.warn("Closing the journal: {error}", error=error)
+        if self._member is not None:
+            await self._member.leave()
+        elif self._journal is not None:
+            await self._journal.close()
         if self._worker is not None:
             worker, self._worker = self._worker, None
             await worker.stop()

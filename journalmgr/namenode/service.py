@@ -9,7 +9,6 @@ Thread: reactor.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +17,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import BookKeeperError
 from journalmgr.errors import JournalError
+from journalmgr.group import address_in
 from journalmgr.model import TxId
 from journalmgr.namenode.image_format import fingerprint
 from journalmgr.namenode.machine import NamespaceMachine
@@ -141,12 +141,7 @@ class NameService:
             return ""
         try:
             holder = await self._election.holder()
-            address = json.loads(holder.data).get("address", "") if holder is not None else ""
-        except (BookKeeperError, ValueError, AttributeError):
+        except BookKeeperError:
             return ""  # only a hint; whoever asked hears that this server is not the one
-        return address if isinstance(address, str) and address != self.address else ""
-
-
-def election_data(server_id: str, address: str) -> bytes:
-    """What a server's election node says."""
-    return json.dumps({"server": server_id, "address": address}).encode()
+        address = "" if holder is None else address_in(holder.data)
+        return address if address != self.address else ""

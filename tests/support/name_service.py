@@ -14,10 +14,11 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 
 from journalmgr.contract import SegmentWriter
+from journalmgr.group import election_data
 from journalmgr.model import HADOOP_2_7, NamespaceInfo, TxId
 from journalmgr.namenode.machine import NamespaceMachine
 from journalmgr.namenode.namespace import Namespace
-from journalmgr.namenode.service import NameService, election_data
+from journalmgr.namenode.service import NameService
 from journalmgr.replica import Replica
 from tests.support.scripted_journal import ScriptedJournal
 
@@ -82,7 +83,7 @@ class Group:
         if self._active is None:
             return None
         service = self.services[self._active]
-        return SimpleNamespace(data=election_data(service.server_id, service.address))
+        return SimpleNamespace(data=election_data(service.address))
 
     def elect(self, index: int | None) -> None:
         """It is another server's turn, or nobody's."""

@@ -1,0 +1,257 @@
+"""Servers that stand in for each other: one journal, one state, one of them active. What a metadata server calls.
+
+    member = await join_group(reactor, "bookkeeper://zk1:2181/names", machine)
+    await member.active()              it is this server's turn, and everything acknowledged before is in the state
+    await member.append(b"...")        durable, and applied
+    await member.leave()
+
+On a journal in ledgers the journal's own ZooKeeper session carries the election; a server on any other journal is
+alone, and active as soon as it has read it. The journal must have been formatted (`journalmgr format`): that never
+happens by itself (I-87). Thread: reactor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.logger import Logger
+
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.election import Election
+from journalmgr.contract import JournalManager, RecordBatch
+from journalmgr.edits.opcodes import OpCode
+from journalmgr.errors import JournalClosed
+from journalmgr.ledger.journal import LedgerJournal
+from journalmgr.model import OPAQUE, NamespaceInfo, TxId
+from journalmgr.plugins import open_journal
+from journalmgr.replica import Candidate, Replica, ReplicaSettings, Role, StateMachine
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Clock
+
+log = Logger()
+
+_ENDS = (Role.FAILED, Role.STOPPED)
+
+ELECTION_PARENT = "/hadoop-ha"
+LOCK_NAME = "ActiveStandbyElectorLock"
+"""Where, and as what, Hadoop's failover controllers elect."""
+
+
+class Alone:
+    """The candidate of a server that has no rivals: elected as soon as it stands."""
+
+    def __init__(self, on_elected: Callable[[int], object], on_lost: Callable[[], object]) -> None:
+        self._on_elected, self._on_lost = on_elected, on_lost
+        self._turns = 0
+        self._stands = False
+
+    def join(self) -> None:
+        """See Candidate."""
+        if not self._stands:
+            self._stands = True
+            self._turns += 1
+            self._on_elected(self._turns)
+
+    def leave(self) -> Deferred[None]:
+        """See Candidate."""
+        if self._stands:
+            self._stands = False
+            self._on_lost()
+        return succeed(None)
+
+
+class Member:
+    """One server of a group: its journal, its election, its replica. `start` begins, `leave` ends it.
+
+    An async context manager that leaves. machine: the state, see StateMachine. address: where this server is, for
+    whoever asks who is active. settings, on_loaded, on_role, on_failed: as of Replica. Owns the journal.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        journal: JournalManager,
+        machine: StateMachine,
+        *,
+        address: str = "",
+        layout_version: int = OPAQUE,
+        election_parent: str = ELECTION_PARENT,
+        settings: ReplicaSettings | None = None,
+        on_loaded: Callable[[], Awaitable[object]] | None = None,
+        on_role: Callable[[Role], object] = lambda role: None,
+        on_failed: Callable[[BaseException], object] = lambda error: None,
+    ) -> None:
+        self.journal = journal
+        self.address = address
+        self.election: Election | None = None
+        self._on_role = on_role
+        self._waiting: list[Deferred[None]] = []
+
+        def stand(
+            on_elected: Callable[[int], object],
+            on_lost: Callable[[], object],
+            on_end: Callable[[BaseException], object],
+        ) -> Candidate:
+            if not isinstance(journal, LedgerJournal):
+                return Alone(on_elected, on_lost)
+            self.election = Election(
+                journal.tree,
+                clock,
+                journal.metadata_settings,
+                f"{election_parent}{journal.root}/{LOCK_NAME}",
+                election_data(address),
+                on_elected=on_elected,
+                on_lost=on_lost,
+                on_failed=on_end,
+            )
+            return self.election
+
+        self.replica = Replica(
+            journal,
+            machine,
+            stand,
+            clock,
+            layout_version=layout_version,
+            settings=settings or ReplicaSettings(),
+            on_loaded=on_loaded,
+            on_role=self._role_changed,
+            on_failed=on_failed,
+        )
+
+    @property
+    def role(self) -> Role:
+        """What it is doing."""
+        return self.replica.role
+
+    def start(self) -> None:
+        """Load, and stand for the role."""
+        self.replica.start()
+
+    def active(self) -> Deferred[None]:
+        """Fires when it is this server's turn, at once if it is. Fails once the member has left or failed."""
+        if self.role is Role.ACTIVE:
+            return succeed(None)
+        if self.role in _ENDS:
+            return fail(self._why_not())
+        waiting: Deferred[None] = Deferred(self._waiting.remove)
+        self._waiting.append(waiting)
+        return waiting
+
+    def append(self, payload: bytes) -> Deferred[TxId]:
+        """Log a transaction; fires with its txid once it is durable and applied. See `Replica.append`."""
+        return self.replica.append(payload)
+
+    def active_address(self) -> Deferred[str]:
+        """Where the active server says that it is; empty where nobody is active, or it does not say."""
+        return Deferred.fromCoroutine(self._active_address())
+
+    async def _active_address(self) -> str:
+        if self.election is None:
+            return self.address if self.role is Role.ACTIVE else ""
+        holder = await self.election.holder()
+        return "" if holder is None else address_in(holder.data)
+
+    def leave(self) -> Deferred[None]:
+        """End in order: the active closes its segment and hands the role on. Never fails; harmless when repeated."""
+        return Deferred.fromCoroutine(self._leave())
+
+    async def _leave(self) -> None:
+        await self.replica.stop()
+        self._tell(self.role)
+        try:
+            await self.journal.close()
+        except BookKeeperError as error:
+            log.warn("Closing {journal}: {error}", journal=self.journal.description, error=error)
+
+    def _role_changed(self, role: Role) -> None:
+        self._on_role(role)
+        self._tell(role)
+
+    def _tell(self, role: Role) -> None:
+        """Whoever waits for the turn hears of it, or that it will not come."""
+        if role is not Role.ACTIVE and role not in _ENDS:
+            return
+        waiting, self._waiting = self._waiting, []
+        for deferred in waiting:
+            if role is Role.ACTIVE:
+                deferred.callback(None)
+            else:
+                deferred.errback(self._why_not())
+
+    def _why_not(self) -> BaseException:
+        return self.replica.error or JournalClosed(f"this member of {self.journal.description} has left its group")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave()
+
+
+def election_data(address: str) -> bytes:
+    """What a server's election node says."""
+    return json.dumps({"address": address}).encode()
+
+
+def address_in(data: bytes) -> str:
+    """Where the server of an election node says that it is; empty where it does not say.
+
+    It may be another's candidate, a failover controller of Hadoop's for example.
+    """
+    try:
+        address = json.loads(data)["address"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return address if isinstance(address, str) else ""
+
+
+def open_own_journal(
+    reactor: Any, uri: str, options: Mapping[str, Any] | None = None
+) -> Deferred[tuple[JournalManager, NamespaceInfo]]:
+    """Open a journal as one of the namespace that it says it belongs to: to write it, and not to another's by mistake.
+
+    Should it be formatted anew meanwhile, for another namespace, it is refused from then on. Fails with NotFormatted,
+    InvalidArgument, JournalError; nothing is left open then.
+    """
+    return Deferred.fromCoroutine(_open_own(reactor, uri, options))
+
+
+async def _open_own(reactor: Any, uri: str, options: Mapping[str, Any] | None) -> tuple[JournalManager, NamespaceInfo]:
+    journal = await open_journal(uri, reactor, None, options)
+    try:
+        namespace = await journal.namespace()
+    finally:
+        await journal.close()
+    return await open_journal(uri, reactor, namespace, options), namespace
+
+
+def join_group(
+    reactor: Any, uri: str, machine: StateMachine, *, options: Mapping[str, Any] | None = None, **named: Any
+) -> Deferred[Member]:
+    """Open a journal and stand for its group; fires once loading has begun.
+
+    options: for whoever opens the journal (`journalmgr.plugins`). The other arguments are those of Member. Fails with
+    NotFormatted, InvalidArgument, JournalError; nothing is left open then.
+    """
+    return Deferred.fromCoroutine(_join(reactor, uri, machine, options, named))
+
+
+async def _join(
+    reactor: Any, uri: str, machine: StateMachine, options: Mapping[str, Any] | None, named: Mapping[str, Any]
+) -> Member:
+    journal, _ = await open_own_journal(reactor, uri, options)
+    member = Member(reactor, journal, machine, **named)
+    member.start()
+    return member
+
+
+def payloads(batch: RecordBatch) -> Iterator[bytes]:
+    """The opaque transactions of a batch, without the marks of segments between them."""
+    return (record.body for record in batch.records if record.opcode == OpCode.OPAQUE)
