@@ -161,7 +161,7 @@ def session(args: argparse.Namespace) -> Iterator[Session]:
     loaded = load_journal(args.conf, parse_settings(args.defines))
     foreign = sum(ignored.reason == FOREIGN for ignored in loaded.ignored)
     if foreign:
-        note(f"{args.conf}: {counted(foreign, 'key')} of others have no effect here")
+        note(f"{args.conf}: passed over {counted(foreign, 'key')} of others")
     commands = Session(loaded.settings)
     try:
         yield commands

@@ -1,0 +1,71 @@
+"""The command tree of `journalmgr`: help for everything, names for a new namespace, what is loaded when."""
+
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE
+from journalmgr.cli.main import COMMANDS, main
+from journalmgr.namespace_ids import new_namespace
+
+OWN = ("format", "segments", "dump", "tail", "verify", "recover", "purge", "copy")
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in OWN)], ids=" ".join)
+def test_help_has_examples_and_the_default_of_every_option(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--help"]) == EXIT_OK
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: {' '.join(['journalmgr', *words])} ")
+    assert re.search(rf"examples:\n  .*{' '.join(['journalmgr', *words])}", text)
+    body = text[re.search(r"(?m)^(positional arguments|options):", text).start() :]  # type: ignore[union-attr]
+    for option in re.findall(r"(?m)^  -[^\n]*(?:\n {4,}[^\n]*)*", body):
+        if re.match(r"  (-[\w-]+,? )*-[\w-]+ ([A-Z{]|K)", option):
+            assert re.search(r"default|repeatable|required", option), option
+    if words:
+        assert "--json" in text
+
+
+def test_every_command_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == EXIT_OK
+    listed = dict(re.findall(r"(?m)^    (\w+) +(\S.*)$", capsys.readouterr().out))
+    assert {name: summary for name, (_, summary) in COMMANDS.items()}.items() <= listed.items()
+    assert set(OWN) <= COMMANDS.keys()
+
+
+def test_wrong_usage_ends_with_2_and_the_usage_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dump", "--fromm", "1"]) == EXIT_USAGE
+    err = capsys.readouterr().err
+    assert err.startswith("usage: journalmgr dump ")
+    assert "--fromm; did you mean --from?" in err
+
+
+def test_help_loads_neither_reactor_nor_commands() -> None:
+    program = (
+        "import sys; from journalmgr.cli.main import main; main(['--help']); "
+        "sys.exit(any(name.startswith(('twisted', 'google', 'journalmgr.cli.dump')) for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+# --- names of a namespace
+
+
+def test_names_that_are_not_given_are_made_up_as_hadoop_does() -> None:
+    made = new_namespace(random.Random(1), address="10.0.0.7", now_ms=1421135800377)
+    assert re.fullmatch(r"CID-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", made.cluster_id)
+    assert re.fullmatch(r"BP-\d{1,10}-10\.0\.0\.7-1421135800377", made.block_pool_id)
+    assert 0 < made.namespace_id < 2**31
+    assert not made.is_same(new_namespace(random.Random(2), address="10.0.0.7", now_ms=1421135800377))
+
+
+def test_names_that_are_given_stand() -> None:
+    made = new_namespace(
+        random.Random(1), address="h", now_ms=1, cluster_id="CID-1", namespace_id=42, block_pool_id="BP-1"
+    )
+    assert (made.cluster_id, made.namespace_id, made.block_pool_id) == ("CID-1", 42, "BP-1")
