@@ -19,8 +19,10 @@ Bound: `pending_bytes_max` of records that are not durable yet. Thread: reactor.
 from __future__ import annotations
 
 import enum
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
@@ -57,6 +59,16 @@ class LogState(enum.Enum):
     CLOSED = "closed"
 
 
+class FlushObserver(Protocol):
+    """Whoever counts flushes; told once for each, never for a transaction. `journalmgr.metrics` has one."""
+
+    def on_flush(self, transactions: int, size: int, seconds: float) -> None:
+        """So many transactions, of so many bytes, became durable with one flush."""
+
+    def on_flush_failed(self, seconds: float) -> None:
+        """A flush failed, and with it the log."""
+
+
 class EditLog:
     """One metadata server's log over a journal. Does not own the journal.
 
@@ -71,6 +83,8 @@ class EditLog:
         *,
         pending_bytes_max: int = PENDING_BYTES_MAX,
         on_failed: Callable[[BookKeeperError], object] | None = None,
+        observer: FlushObserver | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         check_writable(layout_version)
         self.journal = journal
@@ -79,6 +93,9 @@ class EditLog:
         self.error: BookKeeperError | None = None
         self.flushes = 0
         self._on_failed = on_failed
+        self._observer, self._clock = observer, clock
+        self._flush_begun_s = 0.0
+        self._flushing_count = 0
         self._pending_bytes_max = pending_bytes_max
         # durable <= flushing <= next - 1; `_records` are the last ones before `_next_txid`.
         self._next_txid = FIRST_TXID
@@ -262,7 +279,9 @@ class EditLog:
         else:
             records, self._records = self._records, []
         self._flushing = True
-        self._flushing_bytes = sum(map(len, records))
+        self._flushing_bytes, self._flushing_count = sum(map(len, records)), len(records)
+        if self._observer is not None:
+            self._flush_begun_s = self._clock()
         self.flushes += 1
         try:
             if records:
@@ -277,6 +296,8 @@ class EditLog:
     def _flushed(self, durable: TxId) -> None:
         if self.state is not LogState.WRITING:
             return
+        if self._observer is not None:
+            self._observer.on_flush(self._flushing_count, self._flushing_bytes, self._clock() - self._flush_begun_s)
         self._durable_txid = durable
         self._pending_bytes -= self._flushing_bytes
         self._flushing_bytes = 0
@@ -304,6 +325,8 @@ class EditLog:
     def _fail(self, error: BookKeeperError) -> None:
         if self.state in (LogState.FAILED, LogState.CLOSED):
             return
+        if self._observer is not None and self._flushing and not isinstance(error, JournalClosed):
+            self._observer.on_flush_failed(self._clock() - self._flush_begun_s)
         self.state, self.error = LogState.FAILED, error
         self._records.clear()
         waiters, self._waiters = self._waiters, deque()

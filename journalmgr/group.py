@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.election import Election
 from journalmgr.contract import JournalManager, RecordBatch
+from journalmgr.edit_log import FlushObserver
 from journalmgr.edits.opcodes import OpCode
 from journalmgr.errors import JournalClosed
 from journalmgr.ledger.journal import LedgerJournal
@@ -69,7 +70,7 @@ class Member:
     """One server of a group: its journal, its election, its replica. `start` begins, `leave` ends it.
 
     An async context manager that leaves. machine: the state, see StateMachine. address: where this server is, for
-    whoever asks who is active. settings, on_loaded, on_role, on_failed: as of Replica. Owns the journal.
+    whoever asks who is active. settings, on_loaded, on_role, on_failed, observer: as of Replica. Owns the journal.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Member:
         on_loaded: Callable[[], Awaitable[object]] | None = None,
         on_role: Callable[[Role], object] = lambda role: None,
         on_failed: Callable[[BaseException], object] = lambda error: None,
+        observer: FlushObserver | None = None,
     ) -> None:
         self.journal = journal
         self.address = address
@@ -121,6 +123,7 @@ class Member:
             on_loaded=on_loaded,
             on_role=self._role_changed,
             on_failed=on_failed,
+            observer=observer,
         )
 
     @property

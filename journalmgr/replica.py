@@ -28,7 +28,7 @@ from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError
 from journalmgr.contract import EditsTail, JournalManager, Record, RecordBatch
-from journalmgr.edit_log import EditLog, replay
+from journalmgr.edit_log import EditLog, FlushObserver, replay
 from journalmgr.edits.opcodes import OpCode
 from journalmgr.errors import EditsError, GapInTransactions, JournalClosed, NamespaceMismatch, NotFormatted
 from journalmgr.model import OPAQUE, Segment, TxId
@@ -98,7 +98,7 @@ class Replica:
     """One server of a group. Owns neither the journal nor what the machine loads from.
 
     on_loaded: awaited before the replica stands for the role. on_role: told every change of role. on_failed: told once,
-    when the replica has ended because of what trying again does not mend.
+    when the replica has ended because of what trying again does not mend. observer: counts flushes.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class Replica:
         on_loaded: Callable[[], Awaitable[object]] | None = None,
         on_role: Callable[[Role], object] = lambda role: None,
         on_failed: Callable[[BaseException], object] = lambda error: None,
+        observer: FlushObserver | None = None,
     ) -> None:
         self.journal = journal
         self.machine = machine
@@ -124,6 +125,7 @@ class Replica:
         self._layout_version = layout_version
         self._settings = settings
         self._on_loaded = on_loaded
+        self._observer = observer
         self._on_role = on_role
         self._on_failed = on_failed
         self._candidate = stand(self._elected, self._lost, self._fail)
@@ -260,7 +262,9 @@ class Replica:
         """Take over, and be active until the turn ends or the log fails."""
         self._become(Role.TAKING_OVER)
         begun_s = self._clock.seconds()
-        edit_log = self._log = EditLog(self.journal, self._layout_version, on_failed=lambda error: self._wake())
+        edit_log = self._log = EditLog(
+            self.journal, self._layout_version, on_failed=lambda error: self._wake(), observer=self._observer
+        )
         await edit_log.recover()
         async for batch in edit_log.replay(self.applied_txid + 1):
             await self._apply(batch)

@@ -27,6 +27,7 @@ from journalmgr.contract import JournalManager
 from journalmgr.errors import NotSupported
 from journalmgr.group import ELECTION_PARENT, Member, open_own_journal
 from journalmgr.ledger.journal import LedgerJournal
+from journalmgr.metrics import NameNodeMetrics
 from journalmgr.model import HADOOP_2_7
 from journalmgr.namenode.checkpointing import Checkpointing, CheckpointSettings
 from journalmgr.namenode.checkpoints import CheckpointStore, DirectoryCheckpoints
@@ -77,6 +78,7 @@ class NameNode:
         self._worker: ThreadWorker | None = None
         self._checkpointing: Checkpointing | None = None
         self._port: Any = None
+        self._metrics = NameNodeMetrics()
         self.service: NameService | None = None
         self.address = ""
 
@@ -114,8 +116,10 @@ class NameNode:
             on_loaded=checkpointing.before_standing,
             on_role=self._role_changed,
             on_failed=self._on_failed,
+            observer=self._metrics,
         )
         self.service = NameService(settings.server_id, self.address, member.replica, machine, member.election)
+        self._metrics.watch(self.service)
         api.serve(self.service)
         checkpointing.start()
         member.start()
@@ -150,7 +154,13 @@ class NameNode:
     def _listen(self) -> HttpApi:
         """Serve HTTP: until there is somebody to answer, it says that the server is starting."""
         settings = self.settings
-        api = HttpApi(now_ms, self._reactor.seconds, checkpoint=self._save)
+        api = HttpApi(
+            now_ms,
+            self._reactor.seconds,
+            checkpoint=self._save,
+            metrics_text=self._metrics.text,
+            counts=self._metrics,
+        )
         try:
             self._port = listen_http(self._reactor, settings.http_host, settings.http_port, api)
         except CannotListenError as error:

@@ -369,3 +369,38 @@ def test_replay_stops_with_an_error_at_a_gap() -> None:
     with pytest.raises(GapInTransactions, match="expected txid 4"):
         collected(replay(journal, TxId(4)))
     assert [record.txid for record in collected(replay(journal, TxId(7)))] == [7, 8]
+
+
+class Counted:
+    """An observer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.flushes: list[tuple[int, int, float]] = []
+        self.failed: list[float] = []
+
+    def on_flush(self, transactions: int, size: int, seconds: float) -> None:
+        self.flushes.append((transactions, size, seconds))
+
+    def on_flush_failed(self, seconds: float) -> None:
+        self.failed.append(seconds)
+
+
+def test_flushes_are_counted_once_each_with_how_many_shared_them_and_how_long_they_took() -> None:
+    journal, counted, now_s = ScriptedJournal(), Counted(), [0.0]
+    log = opened(journal, observer=counted, clock=lambda: now_s[0])
+    log.append(b"abc")
+    now_s[0] = 0.5
+    outcomes(log.append(b"d"), log.append(b"e"))
+    journal.writer.flushes[0].answer()
+    now_s[0] = 2.0
+    journal.writer.flushes[0].fail(WriterReplaced("another"))
+    assert counted.flushes == [(1, FRAME_SIZE, 0.0), (1, FRAME_SIZE + 3, 0.5)]
+    assert counted.failed == [1.5]
+
+
+def test_a_log_that_is_given_up_has_no_failed_flush() -> None:
+    journal, counted = ScriptedJournal(), Counted()
+    log = opened(journal, observer=counted)
+    outcomes(log.append(b"abc"))
+    log.abort()
+    assert counted.failed == []
