@@ -1,0 +1,79 @@
+"""Joining a group from a plain asyncio program.
+
+    async with await join_group("bookkeeper://127.0.0.1:2181/names", machine) as member:
+        await member.active()
+        await member.append(b"...")
+
+A thin layer over `journalmgr.group`: its Deferreds as futures of the running loop, to which all calls belong.
+Exceptions pass unchanged; cancelling a future cancels the waiting (an append under way may still happen).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.client.loop_reactor import LoopReactor
+from journalmgr.group import Member
+from journalmgr.group import join_group as join_group_on_reactor
+from journalmgr.model import TxId
+from journalmgr.replica import Role, StateMachine
+
+T = TypeVar("T")
+
+
+def _future(deferred: Deferred[T]) -> asyncio.Future[T]:
+    return deferred.asFuture(asyncio.get_running_loop())
+
+
+class AsyncMember:
+    """See `journalmgr.group.Member`, which is `member`."""
+
+    def __init__(self, member: Member, reactor: LoopReactor) -> None:
+        self.member, self._reactor = member, reactor
+
+    @property
+    def role(self) -> Role:
+        """What it is doing."""
+        return self.member.role
+
+    async def active(self) -> None:
+        """Wait until it is this server's turn. Raises once the member has left or failed."""
+        await _future(self.member.active())
+
+    async def append(self, payload: bytes) -> TxId:
+        """Log a transaction; its txid once it is durable and applied."""
+        return await _future(self.member.append(payload))
+
+    async def active_address(self) -> str:
+        """Where the active server says that it is."""
+        return await _future(self.member.active_address())
+
+    async def leave(self) -> None:
+        """End in order: the active closes its segment and hands the role on."""
+        try:
+            await _future(self.member.leave())
+        finally:
+            self._reactor.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave()
+
+
+async def join_group(uri: str, machine: StateMachine, **named: Any) -> AsyncMember:
+    """Open a journal and stand for its group. The arguments are those of `journalmgr.group.join_group`."""
+    reactor = LoopReactor(asyncio.get_running_loop())
+    try:
+        member = await _future(join_group_on_reactor(reactor, uri, machine, **named))
+    except BaseException:
+        reactor.release()
+        raise
+    return AsyncMember(member, reactor)
