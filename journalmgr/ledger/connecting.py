@@ -19,7 +19,7 @@ from bookkeeper.metadata.uri import DEFAULT_ROOT
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from journalmgr.ledger.journal import LedgerJournal
 from journalmgr.ledger.outcome import told
-from journalmgr.ledger.settings import LedgerJournalSettings
+from journalmgr.ledger.settings import LedgerJournalSettings, default_client_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ async def _connect(
 ) -> LedgerJournal:
     check_root(root)
     settings = settings or LedgerJournalSettings()
-    client_settings = client_settings or ClientSettings()
+    client_settings = client_settings or default_client_settings()
     store_settings = metadata_settings(client_settings)
     found: list[ZooKeeperStore] = []
 

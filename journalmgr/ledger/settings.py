@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument
 
 ENTRY_SIZE_MAX = 0xFFFFF - 256
@@ -48,6 +49,21 @@ class LedgerJournalSettings:
     def acknowledgements(self) -> int:
         """The ack quorum."""
         return self.write_quorum if self.ack_quorum is None else self.ack_quorum
+
+
+def default_client_settings() -> ClientSettings:
+    """Of the ledger client where nothing else is said: Hadoop's timeouts for its journal (journal-manager.md 1.3).
+
+    The session with ZooKeeper is how long a dead writer stays the elected one; a follower is about the LAC's interval
+    behind a writer that pauses.
+    """
+    return ClientSettings(
+        zk_session_timeout_s=3.0,
+        speculative_read_delay_s=2.0,
+        read_timeout_s=5.0,
+        add_timeout_s=5.0,
+        explicit_lac_interval_s=0.1,
+    )
 
 
 def entry_size_max(frame_size_max: int) -> int:
