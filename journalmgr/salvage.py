@@ -30,9 +30,10 @@ class Skipped:
     error: EditsError
 
     def __str__(self) -> str:
-        return (
-            f"{self.source}: skipped bytes {self.offset}..{self.end - 1} ({self.end - self.offset}): {self.error.why}"
-        )
+        if self.offset == self.end:
+            return f"{self.source}: skipped all of it: {self.error.why}"
+        size = self.end - self.offset
+        return f"{self.source}: skipped bytes {self.offset}..{self.end - 1} ({size}): {self.error.why}"
 
 
 def salvage(
