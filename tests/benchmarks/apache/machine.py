@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from bookkeeper.cli.output import counted
 from bookkeeper.cli.perf.calibrate import interpreter_build
 from tests.benchmarks.apache.plan import BATCH_REPLICATION, REPLICATION, Plan
-from tests.benchmarks.apache.processes import DISK_SETTINGS, JVM_OPTIONS, ROOT, Genuine, mount_of
+from tests.benchmarks.apache.processes import DISK_SETTINGS, JVM_OPTIONS, ROOT, mount_of
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
 
-def machine_facts(genuine: Genuine, directory: Path) -> dict[str, str]:
-    """directory: exists, on the disk that both sides write to."""
+PACKAGES = ("bookkeeper",)
+"""The programs of ours that are measured."""
+
+
+def machine_facts(java: Path | None, directory: Path, packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """directory: exists, on the disk that both sides write to. java: None where none is used."""
     device, kind = mount_of(directory)
     return {
         "cpu": _cpu_model(),
@@ -25,8 +30,8 @@ def machine_facts(genuine: Genuine, directory: Path) -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "disk": f"{device} ({kind})",
         "python": interpreter_build(),
-        "java": _java_version(genuine.java),
-        "revision": revision(),
+        "java": _java_version(java) if java is not None else "not used",
+        "revision": revision(packages),
     }
 
 
@@ -48,15 +53,15 @@ def settings(plan: Plan) -> dict[str, str]:
     }
 
 
-def revision() -> str:
+def revision(packages: Sequence[str] = PACKAGES) -> str:
     """The commit, and whether the programs measured differ from it."""
     commit = _git("rev-parse", "--short=12", "HEAD") or "unknown"
-    return f"{commit} with changes" if _git("status", "--porcelain", "--", "bookkeeper") else commit
+    return f"{commit} with changes" if _git("status", "--porcelain", "--", *packages) else commit
 
 
-def code_id() -> str:
+def code_id(packages: Sequence[str] = PACKAGES) -> str:
     """Equal for equal programs: what is measured, apart from uncommitted changes."""
-    return _git("rev-parse", "HEAD:bookkeeper") or "unknown"
+    return _git("rev-parse", *(f"HEAD:{package}" for package in packages)).replace("\n", " ") or "unknown"
 
 
 def _git(*words: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +21,8 @@ from tests.benchmarks.apache.quiet import (
     parse_flushes,
     read_cpu_times,
 )
+
+WRITE_BACK_TIMEOUT_S = 60.0
 
 
 class NothingCompleted(Exception):
@@ -58,8 +62,24 @@ def figures(
     operations = answer["operations"]
     if not operations:
         raise NothingCompleted("nothing was completed in the time that counts: take more SECONDS")
-    start, end = taken["start"], taken["end"]
     latencies = Latencies.merged(answer["latencies"])
+    return {
+        "operations": operations,
+        "per_s": operations / answer["seconds"],
+        "p50_ms": latencies.percentile(50) * 1e3,
+        "p95_ms": latencies.percentile(95) * 1e3,
+        "p99_ms": latencies.percentile(99) * 1e3,
+        "p999_ms": latencies.percentile(99.9) * 1e3,
+        "max_ms": latencies.max_s * 1e3,
+        **shares(taken, operations, root=root, client=client, bookies=bookies, cores=cores),
+    }
+
+
+def shares(
+    taken: Mapping[str, Snapshot], operations: int, *, root: int, client: int, bookies: Sequence[int], cores: int
+) -> dict[str, Any]:
+    """Who had how much of the machine and the disk between the two marks. root, bookies: as `figures`."""
+    start, end = taken["start"], taken["end"]
     others = others_share(start.cpu, end.cpu, root, cores)
     bystanders = descendants(end.cpu.processes, root) - {client, *bookies}
     elapsed = end.cpu.seconds - start.cpu.seconds
@@ -72,13 +92,6 @@ def figures(
         "quiet": others <= OTHERS_SHARE_MAX,
         "others": round(others, 4),
         "bystanders": round(cpu_s(sorted(bystanders)) / (elapsed * cores), 4),
-        "operations": operations,
-        "per_s": operations / answer["seconds"],
-        "p50_ms": latencies.percentile(50) * 1e3,
-        "p95_ms": latencies.percentile(95) * 1e3,
-        "p99_ms": latencies.percentile(99) * 1e3,
-        "p999_ms": latencies.percentile(99.9) * 1e3,
-        "max_ms": latencies.max_s * 1e3,
         "client_cpu_us": cpu_s([client]) * 1e6 / operations,
         "bookie_cpu_us": cpu_s(bookies) * 1e6 / operations,
         "flushes": flushes,
@@ -98,3 +111,11 @@ def disk_stat_of(path: Path) -> Path | None:
     device = path.stat().st_dev
     stat = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
     return stat if stat.exists() else None
+
+
+def write_back(directory: Path) -> float:
+    """What earlier measurements left dirty is written now, not under the next one; seconds it took."""
+    began = time.perf_counter()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(["sync", "-f", str(directory)], check=True, timeout=WRITE_BACK_TIMEOUT_S)
+    return time.perf_counter() - began

@@ -12,6 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from tests.benchmarks.apache.records import AnyWorkload
+
+Item = TypeVar("Item")
 
 SIZES = (128, 1024, 10240)
 OUTSTANDING = (1, 100, 1000, 5000)
@@ -149,7 +154,7 @@ class Plan:
         return warm_ups([cell for cell in self.cells if cell.size == size])
 
 
-def rotated(sides: Sequence[Side], by: int) -> tuple[Side, ...]:
+def rotated(sides: Sequence[Item], by: int) -> tuple[Item, ...]:
     """The same in an order that begins elsewhere; every other turn around, backwards."""
     turn, start = divmod(by, len(sides))
     order = (*sides[start:], *sides[:start])
@@ -172,8 +177,12 @@ class NothingChosen(ValueError):
 
 
 def chosen_cells(patterns: str) -> tuple[Cell, ...]:
-    """The cells whose names match one of the comma-separated globs; all for "". Raises NothingChosen."""
-    cells = default_cells()
+    """See chosen_from."""
+    return chosen_from(default_cells(), patterns)
+
+
+def chosen_from(cells: tuple[AnyWorkload, ...], patterns: str) -> tuple[AnyWorkload, ...]:
+    """Those whose names match one of the comma-separated globs; all for "". Raises NothingChosen."""
     if not patterns.strip():
         return cells
     wanted: set[str] = set()

@@ -67,10 +67,13 @@ def descendants(processes: Mapping[int, ProcessTimes], root: int) -> set[int]:
     return found
 
 
-def others_share(before: CpuTimes, after: CpuTimes, root: int, cores: int) -> float:
-    """How much of the machine went to neither `root`, its descendants nor the kernel's threads: 0.0 to 1.0."""
+def others_share(before: CpuTimes, after: CpuTimes, root: int, cores: int, *, reaped_s: float = 0.0) -> float:
+    """How much of the machine went to neither `root`, its descendants nor the kernel's threads: 0.0 to 1.0.
+
+    reaped_s: CPU time of descendants that began and ended in between, which have left the table of processes.
+    """
     ours = descendants(after.processes, root) | descendants(after.processes, KERNEL_THREADS_PARENT)
-    own_ticks = 0
+    own_ticks = round(reaped_s * TICKS_PER_S)
     for pid in ours & after.processes.keys():
         began = before.processes.get(pid)
         own_ticks += after.processes[pid].ticks - (began.ticks if began else 0)

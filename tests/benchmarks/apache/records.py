@@ -10,14 +10,48 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
-
-from tests.benchmarks.apache.plan import Round
+from typing import Any, Protocol, TypeVar
 
 ATTEMPTS_MAX = 3
 """Attempts at a round that is not quiet, or fails."""
 
 Record = dict[str, Any]
+
+
+class Named(Protocol):
+    """A side."""
+
+    @property
+    def name(self) -> str:
+        """Of a line's `side`."""
+
+
+class Workload(Named, Protocol):
+    """A cell."""
+
+    @property
+    def sides(self) -> Sequence[Named]:
+        """Who is measured."""
+
+
+class Round(Protocol):
+    """All sides of a cell, once."""
+
+    @property
+    def cell(self) -> Workload:
+        """What is measured."""
+
+    @property
+    def repetition(self) -> int:
+        """From 0."""
+
+    @property
+    def sides(self) -> Sequence[Named]:
+        """In which order."""
+
+
+AnyWorkload = TypeVar("AnyWorkload", bound=Workload)
+AnyRound = TypeVar("AnyRound", bound=Round)
 
 
 class Records:
@@ -78,6 +112,11 @@ def next_attempt(records: Iterable[Record], each: Round) -> int | None:
         is_complete(lines, sides) or any(line["kind"] == "failed" for line in lines) for lines in known.values()
     )
     return max(known, default=-1) + 1 if tried < ATTEMPTS_MAX else None
+
+
+def rounds_left(records: Sequence[Record], rounds: Iterable[AnyRound]) -> list[AnyRound]:
+    """Those of which another attempt is due."""
+    return [each for each in rounds if next_attempt(records, each) is not None]
 
 
 def best_attempt(records: Iterable[Record], cell: str, repetition: int, sides: Sequence[str]) -> list[Record]:

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Generic
 
 from tests.benchmarks.apache import targets
 from tests.benchmarks.apache.plan import Cell, default_cells
-from tests.benchmarks.apache.records import Record, attempts, best_attempt, is_quiet
+from tests.benchmarks.apache.records import AnyWorkload, Record, attempts, best_attempt, is_quiet
 from tests.benchmarks.apache.targets import Goal
 
 MISSING = "–"
 
 
 @dataclass(frozen=True, slots=True)
-class CellResult:
+class CellResult(Generic[AnyWorkload]):
     """What is known of a cell. rounds: side name -> its line, for each round that is reported."""
 
-    cell: Cell
+    cell: AnyWorkload
     rounds: tuple[dict[str, Record], ...]
     quiet: bool
     quiet_rounds: int
@@ -53,14 +53,19 @@ class CellResult:
         return goal.verdict(ratio) if goal is not None and ratio is not None and self.quiet else MISSING
 
 
-def results(records: Sequence[Record]) -> list[CellResult]:
+def results(records: Sequence[Record]) -> list[CellResult[Cell]]:
     """All cells that were measured, in the order of the plan."""
+    return results_of(default_cells(), records)
+
+
+def results_of(cells: Iterable[AnyWorkload], records: Sequence[Record]) -> list[CellResult[AnyWorkload]]:
+    """Those of these cells that were measured."""
     known: dict[str, set[int]] = {}
     for record in records:
         if record["kind"] in ("measured", "failed"):
             known.setdefault(record["cell"], set()).add(record["repetition"])
     found = []
-    for cell in default_cells():
+    for cell in cells:
         if cell.name not in known:
             continue
         sides = [side.name for side in cell.sides]
@@ -108,7 +113,8 @@ def number(value: float | None, digits: int = 0) -> str:
     return MISSING if value is None else f"{value:,.{digits}f}"
 
 
-def _ratio_text(result: CellResult, name: str, over: str = "ours", under: str = "apache") -> str:
+def ratio_text(result: CellResult[Any], name: str, over: str = "ours", under: str = "apache") -> str:
+    """The median, the least and the most; in brackets where no round was quiet."""
     ratios = result.ratios(name, over, under)
     if not ratios:
         return MISSING
@@ -118,18 +124,20 @@ def _ratio_text(result: CellResult, name: str, over: str = "ours", under: str = 
     return text if result.quiet else f"[{text}]"
 
 
-def _goal_text(goal: Goal | None) -> str:
+def goal_text(goal: Goal | None) -> str:
+    """Target and floor."""
     if goal is None:
         return MISSING
     bound = ">=" if goal.higher_is_better else "<="
     return f"{bound}{goal.target:g}" + (f", {goal.floor:g}" if goal.floor is not None else "")
 
 
-def _quiet_text(result: CellResult) -> str:
+def quiet_text(result: CellResult[Any]) -> str:
+    """How many rounds count."""
     return f"{result.quiet_rounds}/{result.all_rounds}" + ("" if result.quiet else " NOISY")
 
 
-def rate_rows(found: Iterable[CellResult]) -> list[list[str]]:
+def rate_rows(found: Iterable[CellResult[Cell]]) -> list[list[str]]:
     """adds/s or reads/s."""
     rows = []
     for result in found:
@@ -138,22 +146,22 @@ def rate_rows(found: Iterable[CellResult]) -> list[list[str]]:
             result.cell.name,
             number(result.figure("ours", "per_s")),
             number(result.figure("apache", "per_s")),
-            _ratio_text(result, "per_s"),
-            _goal_text(goal),
+            ratio_text(result, "per_s"),
+            goal_text(goal),
             result.verdict(goal, result.ratio("per_s")),
         ]
         if result.cell.kind == "write":
             row += [
                 number(result.figure("tuned", "per_s")),
-                _ratio_text(result, "per_s", "ours", "tuned"),
-                _goal_text(tuned),
+                ratio_text(result, "per_s", "ours", "tuned"),
+                goal_text(tuned),
                 result.verdict(tuned, result.ratio("per_s", "ours", "tuned")),
             ]
-        rows.append([*row, _quiet_text(result)])
+        rows.append([*row, quiet_text(result)])
     return rows
 
 
-def latency_rows(found: Iterable[CellResult]) -> list[list[str]]:
+def latency_rows(found: Iterable[CellResult[Cell]]) -> list[list[str]]:
     """p50 and p99, in ms."""
     rows = []
     for result in found:
@@ -166,16 +174,16 @@ def latency_rows(found: Iterable[CellResult]) -> list[list[str]]:
                     " / ".join(number(result.figure(side, name), 2) for name in ("p50_ms", "p99_ms"))
                     for side in ("ours", "apache", "tuned")
                 ),
-                _ratio_text(result, "p50_ms"),
-                _ratio_text(result, "p99_ms"),
-                f"{name[:3]} {_goal_text(goal)}",
+                ratio_text(result, "p50_ms"),
+                ratio_text(result, "p99_ms"),
+                f"{name[:3]} {goal_text(goal)}",
                 result.verdict(goal, result.ratio(name)),
             ]
         )
     return rows
 
 
-def cpu_rows(found: Iterable[CellResult]) -> list[list[str]]:
+def cpu_rows(found: Iterable[CellResult[Cell]]) -> list[list[str]]:
     """CPU us per operation, and flushes of the disk."""
     rows = []
     for result in found:
@@ -183,7 +191,7 @@ def cpu_rows(found: Iterable[CellResult]) -> list[list[str]]:
         for name, goal in (("client_cpu_us", targets.CLIENT_CPU), ("bookie_cpu_us", targets.BOOKIE_CPU)):
             held = goal if result.cell.kind == "write" else None
             row += [number(result.figure(side, name), 1) for side in ("ours", "apache")]
-            row += [_ratio_text(result, name), _goal_text(held), result.verdict(held, result.ratio(name))]
+            row += [ratio_text(result, name), goal_text(held), result.verdict(held, result.ratio(name))]
         for side in ("ours", "apache"):
             per_flush = [
                 lines[side]["operations"] / lines[side]["flushes"]
@@ -195,7 +203,7 @@ def cpu_rows(found: Iterable[CellResult]) -> list[list[str]]:
     return rows
 
 
-def crossed_rows(found: Iterable[CellResult]) -> list[list[str]]:
+def crossed_rows(found: Iterable[CellResult[Cell]]) -> list[list[str]]:
     """Our client on their bookies, theirs on ours; both against Apache's own pair."""
     rows = []
     for result in found:
@@ -212,15 +220,15 @@ def crossed_rows(found: Iterable[CellResult]) -> list[list[str]]:
                     latencies,
                     number(result.figure(side, "client_cpu_us"), 1),
                     number(result.figure(side, "bookie_cpu_us"), 1),
-                    _ratio_text(result, "per_s", side),
-                    _goal_text(held),
+                    ratio_text(result, "per_s", side),
+                    goal_text(held),
                     result.verdict(held, result.ratio("per_s", side)),
                 ]
             )
     return rows
 
 
-def start_rows(found: Iterable[CellResult]) -> list[list[str]]:
+def start_rows(found: Iterable[CellResult[Cell]]) -> list[list[str]]:
     """Seconds from the start of a process."""
     meaning = {"bookie": "to its registration", "client": "to its first acknowledged add, ledger closed"}
     return [
@@ -228,10 +236,10 @@ def start_rows(found: Iterable[CellResult]) -> list[list[str]]:
             f"{result.cell.name}, {meaning[result.cell.shape]}",
             number(result.figure("ours", "took_s"), 2),
             number(result.figure("apache", "took_s"), 2),
-            _ratio_text(result, "took_s"),
-            _goal_text(targets.START),
+            ratio_text(result, "took_s"),
+            goal_text(targets.START),
             result.verdict(targets.START, result.ratio("took_s")),
-            _quiet_text(result),
+            quiet_text(result),
         ]
         for result in found
     ]
@@ -279,7 +287,7 @@ def memory_verdicts(records: Sequence[Record]) -> list[str]:
     if idle["ours"] and idle["apache"]:
         ratio = median(idle["ours"]) / median(idle["apache"])
         goal = targets.IDLE_MEMORY
-        lines.append(f"idle bookie, ours/Apache: {ratio:.2f} (target {_goal_text(goal)}): {goal.verdict(ratio)}")
+        lines.append(f"idle bookie, ours/Apache: {ratio:.2f} (target {goal_text(goal)}): {goal.verdict(ratio)}")
     if loaded:
         within = max(loaded) <= targets.LOADED_MEMORY_BYTES
         enough = entries_max >= targets.LOADED_MEMORY_ENTRIES
@@ -289,6 +297,26 @@ def memory_verdicts(records: Sequence[Record]) -> list[str]:
             f"the cluster (target <= {targets.LOADED_MEMORY_BYTES / 1e6:.0f} MB after 10 M): {worth}"
         )
     return lines
+
+
+def figure_text(line: Record) -> str:
+    """What was measured."""
+    return f"{line['took_s']:.2f} s" if "took_s" in line else f"{line['per_s']:,.0f}/s"
+
+
+def outcome(lines: Sequence[Record], figure: Callable[[Record], str] = figure_text) -> str:
+    """An attempt in one line."""
+    parts = []
+    for line in lines:
+        if line["kind"] == "failed":
+            told: list[str] = line["error"].splitlines()
+            parts.append(f"{line['side']} FAILED: {' ... '.join(dict.fromkeys([told[0], told[-1]]))}")
+        else:
+            parts.append(f"{line['side']} {figure(line)}")
+    others = max((line["others"] for line in lines if "others" in line), default=0.0)
+    quiet = "quiet" if all(line.get("quiet") for line in lines) else "DOES NOT COUNT"
+    name, repetition = lines[0]["cell"], lines[0]["repetition"] + 1
+    return f"{name} #{repetition}: {', '.join(parts)}; other work up to {others:.0%}, {quiet}"
 
 
 _RATES = ("cell", "ours/s", "Apache/s", "ratio", "target, floor", "verdict")
@@ -304,11 +332,11 @@ STARTS = ("seconds", "ours", "Apache", "ratio", "target", "verdict", "quiet")
 def render(records: Sequence[Record]) -> str:
     """The whole report."""
     found = results(records)
-    by_kind: dict[str, list[CellResult]] = {"write": [], "read": [], "start": []}
+    by_kind: dict[str, list[CellResult[Cell]]] = {"write": [], "read": [], "start": []}
     for result in found:
         by_kind[result.cell.kind].append(result)
     loads = by_kind["write"] + by_kind["read"]
-    lines = _heading([record for record in records if record["kind"] == "run"])
+    lines = heading([record for record in records if record["kind"] == "run"])
     sections: list[tuple[str, Sequence[str], Callable[[], list[list[str]]]]] = [
         ("Adds per second", WRITES, lambda: rate_rows(by_kind["write"])),
         ("Entries read per second", READS, lambda: rate_rows(by_kind["read"])),
@@ -325,13 +353,18 @@ def render(records: Sequence[Record]) -> str:
     for title, header, rows in sections:
         lines += table(title, header, rows())
     lines += memory_verdicts(records)
-    failures = [f"{result.cell.name}: {failure}" for result in found for failure in dict.fromkeys(result.failures)]
-    if failures:
-        lines += ["", "Failed attempts", *failures]
+    lines += failed_attempts(found)
     return "\n".join(lines) + "\n"
 
 
-def _heading(runs: Sequence[dict[str, Any]]) -> list[str]:
+def failed_attempts(found: Sequence[CellResult[Any]]) -> list[str]:
+    """Each failure once; nothing where there is none."""
+    failures = [f"{result.cell.name}: {failure}" for result in found for failure in dict.fromkeys(result.failures)]
+    return ["", "Failed attempts", *failures] if failures else []
+
+
+def heading(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """Machine and settings. runs: the lines of that kind."""
     lines = []
     for number_, run in enumerate(runs, 1):
         name = f"run {number_} of {len(runs)}: " if len(runs) > 1 else ""

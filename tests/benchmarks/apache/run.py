@@ -10,7 +10,6 @@ import contextlib
 import datetime
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,14 @@ from typing import Any, Self
 
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from tests.benchmarks.apache.drivers import Driver, DriverFailed
-from tests.benchmarks.apache.measure import Marks, NothingCompleted, command_words, disk_stat_of, figures
+from tests.benchmarks.apache.measure import (
+    Marks,
+    NothingCompleted,
+    command_words,
+    disk_stat_of,
+    figures,
+    write_back,
+)
 from tests.benchmarks.apache.plan import (
     READ_ENTRIES,
     REPLICATION,
@@ -42,7 +48,6 @@ from tests.benchmarks.apache.processes import (
 from tests.benchmarks.apache.quiet import OTHERS_SHARE_MAX, others_share, read_cpu_times, resident_bytes
 from tests.benchmarks.apache.records import Record, Records, next_attempt
 
-WRITE_BACK_TIMEOUT_S = 60.0
 CORES = os.cpu_count() or 1
 WHOSE = {"ours": "our", "apache": "Apache's", "tuned": "Apache's tuned"}
 
@@ -128,7 +133,7 @@ class Bench:
 
     def _measure(self, cell: Cell, side: Side) -> Record:
         cluster, driver = self._clusters[side.cluster], self._drivers[side.client]
-        settled_s = self._write_back()
+        settled_s = write_back(self._directory)
         marks = Marks(self._disk_stat)
         ledger_id = self._read_ledgers.get((side.cluster, cell.size, cell.replication))
         seconds = self._plan.seconds
@@ -252,13 +257,6 @@ class Bench:
                     raise
                 # The cell itself will fail the same way, and tell; the others need not.
                 self._records.add({"kind": "cold", "side": warm_up.side.name, "error": str(error)})
-
-    def _write_back(self) -> float:
-        """What earlier measurements left dirty is written now, not under the next one; seconds it took."""
-        began = time.perf_counter()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(["sync", "-f", str(self._directory)], check=True, timeout=WRITE_BACK_TIMEOUT_S)
-        return time.perf_counter() - began
 
     def _memory(self) -> Record:
         resident = {f"client {kind}": resident_bytes(driver.pid) for kind, driver in self._drivers.items()}

@@ -72,3 +72,10 @@ def test_cpu_of_processes_that_are_gone_is_none() -> None:
 def test_flushes_are_the_sixteenth_counter_where_there_is_one() -> None:
     assert parse_flushes(" ".join(map(str, range(1, 18)))) == 16
     assert parse_flushes(" ".join(map(str, range(1, 12)))) is None
+
+
+def test_children_that_came_and_went_are_our_own_work() -> None:
+    before = times(0, 0, {ROOT: (1, 0)})
+    after = times(1, TICKS_PER_S, {ROOT: (1, 0)})
+    assert others_share(before, after, ROOT, cores=1) == 1.0
+    assert others_share(before, after, ROOT, cores=1, reaped_s=0.75) == 0.25
