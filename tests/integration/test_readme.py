@@ -77,6 +77,7 @@ class Newcomer:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.port, self.bookie_port = free_port(), free_port()
+        self.http_ports = {"9870": str(free_port()), "9871": str(free_port())}
         for path in ROOT.iterdir():
             if path.name != ".venv":
                 (directory / path.name).symlink_to(path)
@@ -92,6 +93,7 @@ class Newcomer:
     def adapted(self, text: str) -> str:
         """The block with ports that are free on this machine."""
         text = text.replace("127.0.0.1:2181", f"127.0.0.1:{self.port}")
+        text = re.sub(r"127\.0\.0\.1:(987[01])", lambda found: f"127.0.0.1:{self.http_ports[found[1]]}", text)
         text = re.sub(r"(?m)^bookiePort=\d+$", f"bookiePort={self.bookie_port}", text)
         return re.sub(r"(bookkeeper localbookie \d+)", rf"\1 --zookeeper-port {self.port} --port 0", text)
 
