@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         raise CommandFailed(f"{args.source} is source and target", EXIT_USAGE)
     with session(args) as commands:
         source = commands.open(args.source)
-        target = _open_target(commands, args.target, commands.call(source.namespace))
+        target = _open_target(commands, args.target, commands.namespace_of(source))
         in_progress = commands.run(lambda: unfinished(target))
         if in_progress:
             confirm(
@@ -77,10 +77,15 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _open_target(commands: Session, uri: str, namespace: NamespaceInfo) -> JournalManager:
-    """The target, formatted if it has to be. Raises NamespaceMismatch."""
+def _open_target(commands: Session, uri: str, namespace: NamespaceInfo | None) -> JournalManager:
+    """The target, formatted if it has to be. Raises NamespaceMismatch.
+
+    namespace: the source's; None for one that does not say: then the target must have been formatted.
+    """
     from journalmgr.errors import NamespaceMismatch, NotFormatted
 
+    if namespace is None:
+        return commands.open_to_change(uri)
     target = commands.open(uri, namespace)
     try:
         found = commands.call(target.namespace)

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the list."""
     with session(args) as commands:
         journal = commands.open(commands.uri(args.journal))
-        namespace = commands.call(journal.namespace)
+        namespace = commands.namespace_of(journal)
         segments = commands.call(journal.segments)
     if args.json:
         print_json(
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         )
         return EXIT_OK
     print_segments(segments)
-    note(f"{counted(len(segments), 'segment')}; {namespace}")
+    note(f"{counted(len(segments), 'segment')}; {namespace or 'no namespace'}")
     return EXIT_OK
 
 

@@ -130,6 +130,19 @@ class Session:
         """Open it as one of the namespace that it says it belongs to. Raises NotFormatted."""
         return self.open(uri, self.call(self.open(uri).namespace))
 
+    def namespace_of(self, journal: JournalManager) -> NamespaceInfo | None:
+        """Whose a journal is; None for one that is so old that it does not say, which may be read all the same.
+
+        Raises NotFormatted.
+        """
+        from journalmgr.errors import NamespaceMismatch
+
+        try:
+            return self.call(journal.namespace)
+        except NamespaceMismatch as error:
+            note(str(error))
+            return None
+
     def open_audit(self, uri: str) -> LedgerAudit | None:
         """The ledgers of a journal; None for one that has none."""
         from journalmgr.ledger_audit import connect_audit, is_on_ledgers
@@ -181,8 +194,10 @@ def segment_json(segment: Any) -> dict[str, object]:
     }
 
 
-def namespace_json(namespace: NamespaceInfo) -> dict[str, object]:
+def namespace_json(namespace: NamespaceInfo | None) -> dict[str, object] | None:
     """A namespace as plain values."""
+    if namespace is None:
+        return None
     return {
         "namespace_id": namespace.namespace_id,
         "cluster_id": namespace.cluster_id,

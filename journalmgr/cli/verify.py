@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     with session(args) as commands:
         uri = commands.uri(args.journal)
         journal = commands.open(uri)
-        namespace = commands.call(journal.namespace)
+        namespace = commands.namespace_of(journal)
         audit = commands.open_audit(uri)
         progress = Progress("transactions read")
         try:
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         )
         for ledger_id, why in census.unread.items():
             note(f"  ledger {ledger_id}: {why}")
-    note(f"{_summary(report)}; {namespace}")
+    note(f"{_summary(report)}; {namespace or 'no namespace'}")
     return EXIT_FAILURE if report.findings or (census is not None and census.unread) else EXIT_OK
 
 

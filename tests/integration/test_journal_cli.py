@@ -439,6 +439,7 @@ def test_tail_from_the_end_prints_only_what_comes(uri: str) -> None:
     """One transaction after the other until the first is printed: the tail may take a while to begin."""
     fill(uri, 1)
     with writing(uri, 11) as log, tail_process(uri, "-o", "end", "-c", "3") as tail:
+        assert tail.stdout is not None
         while not select.select([tail.stdout], [], [], 0.2)[0]:
             log.append(1)
         log.append(3)
@@ -557,6 +558,26 @@ def test_journals_of_two_namespaces_are_not_mixed(run: CommandLine, in_files: st
     there = new_uri("files")
     run("format", there, "--cluster-id", "CID-2")
     assert "copy into a journal of its own" in run("copy", in_files, there, code=EXIT_FAILURE).err
+
+
+def test_a_journal_that_is_too_old_to_name_a_namespace_is_read_and_not_changed(
+    run: CommandLine, on_ledgers: str, in_files: str, zookeeper: Any
+) -> None:
+    fill(on_ledgers, 1)
+    client = KazooClient(zookeeper.address)
+    client.start()
+    try:
+        client.set("/" + on_ledgers.rpartition("/")[2] + "/version", b"-1")
+    finally:
+        client.stop()
+        client.close()
+    assert json.loads(run("segments", on_ledgers, "--json").out)["namespace"] is None
+    assert run("verify", on_ledgers, "--no-orphans").err.endswith("0 findings; no namespace\n")
+    assert txids(run("dump", on_ledgers)) == span(1, 10)
+    run("copy", on_ledgers, in_files)
+    assert run("dump", in_files).out == run("dump", on_ledgers).out
+    for words in (("recover", on_ledgers, "--force"), ("purge", on_ledgers, "--older-than", 99, "--force")):
+        assert "it can only be read" in run(*words, code=EXIT_FAILURE).err
 
 
 # --- which journal, with which settings
