@@ -53,6 +53,14 @@ def test_help_loads_neither_reactor_nor_commands() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_a_file_of_edits_is_not_sent_to_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["dump", "edits", "--format", "edits"]) == EXIT_USAGE
+    assert "no text for a terminal" in capsys.readouterr().err
+
+
 # --- names of a namespace
 
 
