@@ -36,10 +36,12 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  *   append LEDGER COUNT                more such entries to a ledger that was begun, one by one; the last entry id
  *   fill   LEDGER COUNT SEED SIZE_MAX  more entries made from a seed (tests/support/apache/content.py), many on their
  *                                      way at once; the last entry id
+ *   put    LEDGER HEX ...              more entries, of these bytes, one by one; the last entry id
  *   close  LEDGER                      closes a ledger that was begun; its last entry id and its length
  *   abandon LEDGER                     forgets the handle of a ledger that was begun, as if its writer had died
  *   read   LEDGERS LEDGER              opens with recovery; the text of every entry, one a line
  *   hashes LEDGERS LEDGER              opens with recovery; size and SHA-256 of every entry, one a line
+ *   dump   LEDGERS LEDGER              opens with recovery; the bytes of every entry as hexadecimal digits, one a line
  *   peek   LEDGERS LEDGER              as hashes, but opens without recovery: the entries confirmed now
  *   tail   LEDGERS LEDGER              opens without recovery; the last confirmed entry id
  *   watch  LEDGERS LEDGER              the same, but the handle stays; the last confirmed entry id
@@ -142,6 +144,13 @@ public class LedgerTool {
             case "fill":
                 out.println(fill(handle(words[1]), words));
                 break;
+            case "put":
+                LedgerHandle given = handle(words[1]);
+                for (String hex : Arrays.copyOfRange(words, 2, words.length)) {
+                    given.addEntry(HexFormat.of().parseHex(hex));
+                }
+                out.println(given.getLastAddPushed());
+                break;
             case "close":
                 LedgerHandle ended = handle(words[1]);
                 ended.close();
@@ -156,6 +165,9 @@ public class LedgerTool {
                 break;
             case "hashes":
                 readAll(open(words), entry -> out.println(fingerprint(entry)));
+                break;
+            case "dump":
+                readAll(open(words), entry -> out.println(HexFormat.of().formatHex(entry)));
                 break;
             case "peek":
                 readAll(openNoRecovery(words), entry -> out.println(fingerprint(entry)));
