@@ -60,6 +60,14 @@ class HadoopTool(Driver):
         (path,) = self.run("cluster", directory)
         return Path(path)
 
+    def merge_text(self, message: str, text: bytes) -> bytes:
+        """What the text of a journal's znode says, as binary protobuf. Raises CommandFailed."""
+        return bytes.fromhex(self.run("merge", message, text.hex())[0])
+
+    def print_text(self, message: str, wire: bytes) -> bytes:
+        """The text that Hadoop's journal manager writes for a message that is given as binary protobuf."""
+        return bytes.fromhex(self.run("print", message, wire.hex())[0])
+
     def format(self, directory: Path) -> None:
         """Make a name directory."""
         self.run("format", directory)

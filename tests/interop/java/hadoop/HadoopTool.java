@@ -7,6 +7,7 @@ import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
@@ -26,6 +27,8 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
  *   samples FILE SEED ROUNDS      an edits file by Hadoop's writer: each operation that it can write, ROUNDS times, with
  *                                 values that the seed makes
  *   cluster DIRECTORY             the operations of Hadoop's own test of the viewer on its MiniDFSCluster; the edits file
+ *   merge MESSAGE HEX             what a znode's text says, as binary protobuf; both as hexadecimal digits (TextPayloads)
+ *   print MESSAGE HEX             a znode's text for a message given as binary protobuf
  *   format DIRECTORY              a name directory
  *   start DIRECTORY               a NameNode on it; its port and the last txid that it loaded
  *   tree PATH                     what the NameNode serves there and below, a line of JSON for each path
@@ -36,6 +39,7 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
  * Every answer ends with a line "= ok" or "= 1 MESSAGE".
  */
 public class HadoopTool {
+    private static final HexFormat HEX = HexFormat.of();
     private static NameNodeInProcess nameNode;
 
     public static void main(String[] arguments) throws Exception {
@@ -63,6 +67,8 @@ public class HadoopTool {
             case "read" -> read(new File(words[1]), out);
             case "samples" -> OpSamples.write(new File(words[1]), Long.parseLong(words[2]), Integer.parseInt(words[3]));
             case "cluster" -> out.println(cluster(words[1]));
+            case "merge" -> out.println(HEX.formatHex(TextPayloads.merge(words[1], parseHex(words))));
+            case "print" -> out.println(HEX.formatHex(TextPayloads.print(words[1], parseHex(words))));
             case "format" -> NameNodeInProcess.format(words[1]);
             case "start" -> {
                 stop();
@@ -74,6 +80,11 @@ public class HadoopTool {
             case "stop" -> stop();
             default -> throw new IllegalArgumentException("no such command: " + words[0]);
         }
+    }
+
+    /** The third word; there is none where there are no bytes. */
+    private static byte[] parseHex(String[] words) {
+        return HEX.parseHex(words.length > 2 ? words[2] : "");
     }
 
     private static void stop() throws Exception {
