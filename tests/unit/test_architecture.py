@@ -135,6 +135,8 @@ PURE = (
     "journalmgr.edits",
     "journalmgr.segment",
     "journalmgr.uri",
+    "journalmgr.salvage",
+    "journalmgr.hadoop_xml",
     "journalmgr.files.names",
     "journalmgr.files.version",
     "journalmgr.namenode.acl",
