@@ -30,7 +30,14 @@ from bookkeeper.errors import BookKeeperError
 from journalmgr.contract import EditsTail, JournalManager, Record, RecordBatch
 from journalmgr.edit_log import EditLog, FlushObserver, replay
 from journalmgr.edits.opcodes import OpCode
-from journalmgr.errors import EditsError, GapInTransactions, JournalClosed, NamespaceMismatch, NotFormatted
+from journalmgr.errors import (
+    EditsError,
+    GapInTransactions,
+    JournalClosed,
+    JournalError,
+    NamespaceMismatch,
+    NotFormatted,
+)
 from journalmgr.model import OPAQUE, Segment, TxId
 
 if TYPE_CHECKING:
@@ -90,7 +97,11 @@ class ReplicaSettings:
     retry_delay_max_s: float = 10.0
 
 
-FATAL = (GapInTransactions, EditsError, NamespaceMismatch, NotFormatted)
+class NotApplicable(JournalError):
+    """The machine refuses a transaction of the journal; its error is the cause."""
+
+
+FATAL = (GapInTransactions, EditsError, NamespaceMismatch, NotFormatted, NotApplicable)
 """What trying again does not mend: an operator has to see it."""
 
 
@@ -311,9 +322,12 @@ class Replica:
                 expected=self.applied_txid + 1,
                 found=first,
             )
-        applying = self.machine.apply(batch)
-        if applying is not None:
-            await applying
+        try:
+            applying = self.machine.apply(batch)
+            if applying is not None:
+                await applying
+        except BookKeeperError as error:
+            raise NotApplicable(str(error)) from error
         self.applied_txid = batch.records[-1].txid
 
     # --- events

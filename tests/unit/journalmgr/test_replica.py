@@ -11,7 +11,14 @@ from twisted.internet.defer import Deferred, succeed
 from bookkeeper.errors import MetadataUnavailable
 from journalmgr.contract import RecordBatch
 from journalmgr.edits.opcodes import OpCode
-from journalmgr.errors import EditsCorrupt, GapInTransactions, JournalClosed, JournalUnavailable, WriterReplaced
+from journalmgr.errors import (
+    EditsCorrupt,
+    GapInTransactions,
+    JournalClosed,
+    JournalError,
+    JournalUnavailable,
+    WriterReplaced,
+)
 from journalmgr.model import OPAQUE, Segment, TxId
 from journalmgr.replica import Replica, ReplicaSettings, Role
 from tests.support.scripted_journal import ScriptedJournal
@@ -197,6 +204,52 @@ def test_what_trying_again_does_not_mend_ends_the_replica_and_is_told(error: Exc
     assert b.failures == [error]
     assert not b.ballot.stands
     assert a.replica.role is Role.ACTIVE
+
+
+def test_a_transaction_that_the_machine_refuses_ends_the_replica_and_is_told_with_its_reason() -> None:
+    a, b = pair()
+
+    def refuse(batch: RecordBatch) -> None:
+        raise JournalError(f"what is txid {batch.records[0].txid}?")
+
+    b.machine.apply = refuse  # type: ignore[method-assign]
+    a.ballot.elect(1)
+    assert b.replica.role is Role.FAILED
+    assert [str(error) for error in b.failures] == ["what is txid 1?"]
+    assert not b.ballot.stands
+
+
+def test_append_tells_the_machine_once_it_is_durable_and_in_order() -> None:
+    a, _ = pair()
+    a.ballot.elect(1)
+    a.journal.answers_at_once = False
+    told: list[list[Any]] = [[], []]
+    for number, payload in enumerate((b"one", b"two")):
+        a.replica.append(payload).addBoth(told[number].append)
+    assert a.machine.payloads == []
+    a.journal.writer.flushes[0].answer()
+    assert a.machine.payloads == [b"one"]
+    a.journal.writer.flushes[0].answer()
+    assert a.machine.payloads == [b"one", b"two"]
+    assert told == [[2], [3]]
+
+
+def test_append_on_a_standby_is_refused() -> None:
+    a, _ = pair()
+    results: list[Any] = []
+    a.replica.append(b"x").addBoth(results.append)
+    assert isinstance(results[0].value, JournalClosed)
+
+
+def test_a_machine_that_cannot_apply_what_was_logged_gives_the_log_up() -> None:
+    """The state is not what the journal says any more."""
+    a, _ = pair()
+    a.ballot.elect(1)
+    a.machine.apply = lambda batch: 1 // 0  # type: ignore[method-assign, assignment, return-value]
+    results: list[Any] = []
+    a.replica.append(b"x").addBoth(results.append)
+    assert isinstance(results[0].value, ZeroDivisionError)
+    assert a.replica.role is not Role.ACTIVE
 
 
 def test_an_election_that_ends_ends_the_replica() -> None:
