@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -110,6 +110,7 @@ class EditLog:
         self._ending: list[bytes] = []
         self._closing = False
         self._rolled: list[Deferred[None]] = []  # who waits for the roll to be over
+        self._closers: list[Deferred[None]] = []  # who waits for the end
         self._waiters: deque[tuple[TxId, Deferred[TxId]]] = deque()  # by txid, ascending
         self._ready: list[Deferred[None]] = []
 
@@ -144,6 +145,7 @@ class EditLog:
     async def _recover(self) -> list[Segment]:
         self._check_state(LogState.NEW, LogState.RECOVERED)
         finalised = await self.journal.recover_unfinalized()
+        self._check_state(LogState.NEW, LogState.RECOVERED)  # it may have been given up meanwhile
         self.state = LogState.RECOVERED
         return finalised
 
@@ -181,13 +183,17 @@ class EditLog:
         self._next_txid, self._durable_txid = next_txid, TxId(next_txid - 1)
         await self._start_segment()
         self.state = LogState.WRITING
-        await self.sync(self.log(OpCode.START_LOG_SEGMENT, b""))
+        await self.sync(self._mark(OpCode.START_LOG_SEGMENT))
         return self._next_txid
 
     async def _start_segment(self) -> None:
         # During a roll transactions have been logged already; the segment begins with the first that is not durable.
         first = TxId(self._durable_txid + 1)
+        self._check_state(LogState.RECOVERED, LogState.WRITING)
         writer = await self.journal.start_segment(first, self.layout_version)
+        if self.state in (LogState.FAILED, LogState.CLOSED):  # given up meanwhile; nobody else knows of this stream
+            await writer.abort()
+            raise self._why_not()
         self._writer, self._record_size_max = writer, writer.record_size_max
 
     # --- writing
@@ -200,27 +206,62 @@ class EditLog:
         if self.state is not LogState.WRITING or self._closing:
             raise self._why_not()
         if self._pending_bytes > self._pending_bytes_max:
-            raise LogFull(
-                f"{self.journal.description}: {self._pending_bytes} bytes of transactions wait to be durable, and at "
-                f"most {self._pending_bytes_max} may; await ready()"
-            )
+            raise self._full()
         txid = self._next_txid
         record = encode_record(opcode, txid, body)
         size = len(record)
         if size > self._record_size_max:
-            raise TransactionTooLarge(
-                f"a transaction of {size} bytes; {self.journal.description} takes at most {self._record_size_max}: "
-                "split it"
-            )
+            raise self._too_large(size)
         self._next_txid = TxId(txid + 1)
         self._records.append(record)
         self._pending_bytes += size
+        return txid
+
+    def _full(self) -> LogFull:
+        return LogFull(
+            f"{self.journal.description}: {self._pending_bytes} bytes of transactions wait to be durable, and at "
+            f"most {self._pending_bytes_max} may; await ready()"
+        )
+
+    def _too_large(self, size: int) -> TransactionTooLarge:
+        return TransactionTooLarge(
+            f"a transaction of {size} bytes; {self.journal.description} takes at most {self._record_size_max}: split it"
+        )
+
+    def _mark(self, opcode: int) -> TxId:
+        """Log the begin or the end of a segment. A full log takes it too: without it nothing would make room."""
+        txid = self._next_txid
+        record = encode_record(opcode, txid, b"")
+        self._next_txid = TxId(txid + 1)
+        self._records.append(record)
+        self._pending_bytes += len(record)
         return txid
 
     def log_op(self, op: Op) -> TxId:
         """The same for an operation of HDFS's edit log; sets its txid."""
         op.txid = self.log(op.opcode, encode_body(op, self.layout_version))
         return TxId(op.txid)
+
+    def log_ops(self, ops: Sequence[Op]) -> TxId:
+        """The same for the operations of one request, all of them or none; the last txid."""
+        if self.state is not LogState.WRITING or self._closing:
+            raise self._why_not()
+        if self._pending_bytes > self._pending_bytes_max:
+            raise self._full()
+        first = self._next_txid
+        records = [
+            encode_record(op.opcode, first + index, encode_body(op, self.layout_version))
+            for index, op in enumerate(ops)
+        ]
+        size = max(map(len, records), default=0)
+        if size > self._record_size_max:
+            raise self._too_large(size)
+        for index, op in enumerate(ops):
+            op.txid = first + index
+        self._next_txid = TxId(first + len(records))
+        self._records += records
+        self._pending_bytes += sum(map(len, records))
+        return TxId(self._next_txid - 1)
 
     def sync(self, txid: int | None = None) -> Deferred[TxId]:
         """Fires with the txid once it is durable; without one, with the last logged."""
@@ -322,6 +363,12 @@ class EditLog:
         self._fail(broken)
         return broken
 
+    def _fail_with(self, error: BaseException) -> None:
+        """As `_fail`; what is no error of a journal is a fault, and the log does not go on after it either."""
+        if not isinstance(error, BookKeeperError):
+            error = StreamFailed(f"{self.journal.description}: {error!r}")
+        self._fail(error)
+
     def _fail(self, error: BookKeeperError) -> None:
         if self.state in (LogState.FAILED, LogState.CLOSED):
             return
@@ -349,14 +396,16 @@ class EditLog:
         return Deferred.fromCoroutine(self._roll())
 
     async def _roll(self) -> TxId:
+        if self.state is not LogState.WRITING or self._closing:
+            raise self._why_not()
         last = self._end_segment()
-        first = self.log(OpCode.START_LOG_SEGMENT, b"")
+        first = self._mark(OpCode.START_LOG_SEGMENT)
         await self.sync(last)
         try:
             await self._finalise(last)
             await self._start_segment()
-        except BookKeeperError as error:
-            self._fail(error)
+        except BaseException as error:
+            self._fail_with(error)
             raise
         self._rolling = False
         rolled, self._rolled = self._rolled, []
@@ -366,11 +415,23 @@ class EditLog:
         return first
 
     def close(self) -> Deferred[None]:
-        """End the segment in order; nothing is taken from now on. Harmless when repeated, or after a failure."""
-        return Deferred.fromCoroutine(self._close())
+        """End the segment in order; nothing is taken from now on. Harmless when repeated, or after a failure.
+
+        Whoever calls it while it is under way hears of the same end.
+        """
+        done: Deferred[None] = Deferred()
+        self._closers.append(done)
+        if len(self._closers) == 1:
+            Deferred.fromCoroutine(self._close()).addBoth(self._closed)
+        return done
+
+    def _closed(self, result: Failure | None) -> None:
+        closers, self._closers = self._closers, []
+        for done in closers:
+            done.callback(result)  # a Failure makes it fail
 
     async def _close(self) -> None:
-        if self.state is not LogState.WRITING or self._closing:
+        if self.state is not LogState.WRITING:
             if self.state is not LogState.FAILED:
                 self.state = LogState.CLOSED
             return
@@ -383,8 +444,8 @@ class EditLog:
         await self.sync(last)
         try:
             await self._finalise(last)
-        except BookKeeperError as error:
-            self._fail(error)
+        except BaseException as error:
+            self._fail_with(error)
             raise
         self.state = LogState.CLOSED
 
@@ -398,7 +459,7 @@ class EditLog:
         """Log the end; what is logged from now on waits for the next segment."""
         if self._rolling:
             raise InvalidArgument(f"a segment of {self.journal.description} is being ended already; await that")
-        last = self.log(OpCode.END_LOG_SEGMENT, b"")
+        last = self._mark(OpCode.END_LOG_SEGMENT)
         self._ending, self._records = self._records, []
         self._rolling = True
         return last

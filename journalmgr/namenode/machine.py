@@ -102,19 +102,21 @@ class NamespaceMachine:
             apply(decode(record, layout_version, source), namespace)
 
     def execute(self, edit_log: EditLog, ops: Sequence[Op]) -> TxId:
-        """Log operations of one request and apply them; the last txid. The request is done once that is durable.
+        """Log operations of one request, all or none, and apply them; the last txid. It is done once that is durable.
 
         They were checked against this very state. One that does not apply all the same is a fault of ours: the log is
         given up, for it says what this server is not.
         """
-        txid = self.keep_up(edit_log)
-        for op in ops:
-            txid = edit_log.log_op(op)
-            try:
+        last = self.keep_up(edit_log)
+        if not ops:
+            return last
+        txid = edit_log.log_ops(ops)
+        try:
+            for op in ops:
                 apply(op, self.namespace)
-            except BaseException:
-                edit_log.abort()
-                raise
+        except BaseException:
+            edit_log.abort()
+            raise
         return txid
 
     def keep_up(self, edit_log: EditLog) -> TxId:
