@@ -37,6 +37,7 @@ from journalmgr.errors import (
     JournalError,
     NamespaceMismatch,
     NotFormatted,
+    WriterReplaced,
 )
 from journalmgr.model import OPAQUE, Segment, TxId
 
@@ -108,8 +109,9 @@ FATAL = (GapInTransactions, EditsError, NamespaceMismatch, NotFormatted, NotAppl
 class Replica:
     """One server of a group. Owns neither the journal nor what the machine loads from.
 
-    on_loaded: awaited before the replica stands for the role. on_role: told every change of role. on_failed: told once,
-    when the replica has ended because of what trying again does not mend. observer: counts flushes.
+    on_loaded: awaited before the replica stands for the role. on_role: told every change of role. on_turn: told
+    that its turn has come, while a batch may still be applied: what holds that up is to be given up. on_failed: told
+    once, when the replica has ended because of what trying again does not mend. observer: counts flushes.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Replica:
         settings: ReplicaSettings = ReplicaSettings(),
         on_loaded: Callable[[], Awaitable[object]] | None = None,
         on_role: Callable[[Role], object] = lambda role: None,
+        on_turn: Callable[[], object] = lambda: None,
         on_failed: Callable[[BaseException], object] = lambda error: None,
         observer: FlushObserver | None = None,
     ) -> None:
@@ -138,6 +141,7 @@ class Replica:
         self._on_loaded = on_loaded
         self._observer = observer
         self._on_role = on_role
+        self._on_turn = on_turn
         self._on_failed = on_failed
         self._candidate = stand(self._elected, self._lost, self._fail)
         self._turn: int | None = None
@@ -147,7 +151,8 @@ class Replica:
         self._pausing: Deferred[None] | None = None
         self._roll_timer: Timer | None = None
         self._running: Deferred[None] | None = None
-        self._stopping = False
+        self._stopping = self._stopped = False
+        self._stoppers: list[Deferred[None]] = []
 
     @property
     def log(self) -> EditLog:
@@ -190,22 +195,31 @@ class Replica:
 
     def stop(self) -> Deferred[None]:
         """End in order: the active closes its segment and hands the role on. Harmless when repeated."""
-        return Deferred.fromCoroutine(self._stop())
+        done: Deferred[None] = Deferred()
+        if self._stopped:
+            done.callback(None)
+            return done
+        self._stoppers.append(done)
+        if not self._stopping:
+            Deferred.fromCoroutine(self._stop()).addBoth(self._tell_stoppers)
+        return done
+
+    def _tell_stoppers(self, result: Any) -> None:
+        self._stopped = True
+        stoppers, self._stoppers = self._stoppers, []
+        for done in stoppers:
+            done.callback(result)  # a Failure makes it fail
 
     async def _stop(self) -> None:
-        if self._stopping:
-            return
         self._stopping = True
         if self._log is not None and self.role is Role.ACTIVE:
+            self._become(Role.LOADING)  # it takes nothing any more, and callers are to look for the next one
             try:
                 await self._log.close()
             except BookKeeperError as error:
                 log.warn("The segment could not be ended in order: {error}", error=error)
         self._wake()
-        try:
-            await self._candidate.leave()
-        except BookKeeperError as error:
-            log.warn("The role could not be handed on, it ends with the session: {error}", error=error)
+        await self._leave()
         if self._running is not None:
             await _finished(self._running)
         if self.role is not Role.FAILED:
@@ -215,10 +229,12 @@ class Replica:
 
     async def _run(self) -> None:
         delay_s = self._settings.retry_delay_s
-        while not self._stopping and self.role is not Role.FAILED:
+        while not self._ends():
             try:
                 self._become(Role.LOADING)
                 await self._load()
+                if self._ends():
+                    break  # who has left already must not stand again
                 self._candidate.join()
                 self._become(Role.STANDBY)
                 await self._stand_by()
@@ -234,10 +250,19 @@ class Replica:
                     self.error = error
                     self._become(Role.LOADING)
                     await self._drop_log()
-                    await self._candidate.leave()
+                    await self._leave()
                     await self._pause(delay_s)
                     delay_s = min(2 * delay_s, self._settings.retry_delay_max_s)
+            if not self._stopping:
+                self._become(Role.LOADING)  # giving up the segment takes time, and another may be active meanwhile
             await self._drop_log()
+
+    async def _leave(self) -> None:
+        """Give the role up, for now or for good."""
+        try:
+            await self._candidate.leave()
+        except BookKeeperError as error:
+            log.warn("The role could not be handed on, it ends with the session: {error}", error=error)
 
     async def _load(self) -> None:
         """Checkpoint, then all that is finalised: whoever stands for the role is nearly up to date."""
@@ -245,7 +270,7 @@ class Replica:
         self.applied_txid = TxId(covered if isinstance(covered, int) else await covered)
         async for batch in replay(self.journal, TxId(self.applied_txid + 1)):
             await self._apply(batch)
-            if self._stopping:
+            if self._ends():
                 return
         if self._on_loaded is not None:
             await self._on_loaded()
@@ -267,7 +292,10 @@ class Replica:
             tail.stop()
 
     def _waits(self) -> bool:
-        return self._turn is None and not self._stopping
+        return self._turn is None and not self._ends()
+
+    def _ends(self) -> bool:
+        return self._stopping or self.role is Role.FAILED
 
     async def _serve(self, turn: int) -> None:
         """Take over, and be active until the turn ends or the log fails."""
@@ -281,7 +309,15 @@ class Replica:
             await self._apply(batch)
         if not self._has(turn):
             return
-        await edit_log.open(self.applied_txid + 1)
+        try:
+            await edit_log.open(self.applied_txid + 1)
+        except GapInTransactions as error:
+            if error.expected <= self.applied_txid + 1:
+                raise
+            raise WriterReplaced(
+                f"{self.journal.description}: it has grown up to txid {error.expected - 1} since this server read it "
+                f"up to {self.applied_txid}: another server became the writer meanwhile"
+            ) from error
         self.applied_txid = TxId(edit_log.next_txid - 1)
         if not self._has(turn):
             return
@@ -300,7 +336,7 @@ class Replica:
             raise edit_log.error
 
     def _has(self, turn: int) -> bool:
-        return self._turn == turn and not self._stopping
+        return self._turn == turn and not self._ends()
 
     async def _drop_log(self) -> None:
         edit_log, self._log = self._log, None
@@ -334,6 +370,7 @@ class Replica:
 
     def _elected(self, turn: int) -> None:
         self._turn = turn
+        self._on_turn()
         if self._tail is not None:
             self._tail.stop()
 
@@ -346,7 +383,7 @@ class Replica:
         for waiting in (self._turn_over, self._pausing):
             if waiting is not None and not waiting.called:
                 waiting.callback(None)
-        if self._tail is not None and self._stopping:
+        if self._tail is not None and self._ends():
             self._tail.stop()
 
     def _fail(self, error: BaseException) -> None:

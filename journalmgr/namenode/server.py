@@ -115,6 +115,7 @@ class NameNode:
             settings=settings.replica,
             on_loaded=checkpointing.before_standing,
             on_role=self._role_changed,
+            on_turn=machine.give_up_checkpoint,
             on_failed=self._on_failed,
             observer=self._metrics,
         )
