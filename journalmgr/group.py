@@ -70,7 +70,7 @@ class Member:
     """One server of a group: its journal, its election, its replica. `start` begins, `leave` ends it.
 
     An async context manager that leaves. machine: the state, see StateMachine. address: where this server is, for
-    whoever asks who is active. settings, on_loaded, on_role, on_failed, observer: as of Replica. Owns the journal.
+    whoever asks who is active. settings, on_loaded, on_role, on_turn, on_failed, observer: as of Replica. Owns the journal.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Member:
         settings: ReplicaSettings | None = None,
         on_loaded: Callable[[], Awaitable[object]] | None = None,
         on_role: Callable[[Role], object] = lambda role: None,
+        on_turn: Callable[[], object] = lambda: None,
         on_failed: Callable[[BaseException], object] = lambda error: None,
         observer: FlushObserver | None = None,
     ) -> None:
@@ -122,6 +123,7 @@ class Member:
             settings=settings or ReplicaSettings(),
             on_loaded=on_loaded,
             on_role=self._role_changed,
+            on_turn=on_turn,
             on_failed=on_failed,
             observer=observer,
         )
