@@ -15,7 +15,7 @@ ENSURE := sh .ci/python.sh "$(PYTHON)" .ci/venv.py
 PROTOS  = $(shell find bookkeeper journalmgr hedwig -name '*.proto' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim integration interop bench bench-apache bench-apache-plan bench-apache-report proto proto-check conf clean venv-demo venv-dev
+.PHONY: help demo test check unit sim integration interop bench bench-apache bench-apache-plan bench-apache-report bench-journals bench-journals-plan bench-journals-report proto proto-check conf clean venv-demo venv-dev
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -61,6 +61,15 @@ bench-apache-plan: venv-dev  ## what that would run, how long, how much disk it 
 
 bench-apache-report: venv-dev  ## the tables of such a run again (ID=, the newest when absent)
 	$(BIN)/python -m tests.benchmarks.apache.main report $(if $(ID),'$(ID)')
+
+bench-journals: venv-dev  ## our journals against Hadoop's, in alternation (CELLS= REPS= SECONDS= ID= resumes; ARGS=)
+	$(BIN)/python -m tests.benchmarks.journals.main run $(CHOSEN)
+
+bench-journals-plan: venv-dev  ## what that would run, how long, how much disk it needs
+	$(BIN)/python -m tests.benchmarks.journals.main plan $(CHOSEN)
+
+bench-journals-report: venv-dev  ## the tables of such a run again (ID=, the newest when absent)
+	$(BIN)/python -m tests.benchmarks.journals.main report $(if $(ID),'$(ID)')
 
 proto: venv-dev  ## regenerate the *_pb2.py modules
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)

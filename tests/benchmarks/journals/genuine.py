@@ -14,14 +14,14 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bookkeeper.embedded.process import dying_with_parent, free_port
+from tests.benchmarks.journals.clients import Answer, Failed, ask
 from tests.support.hadoop.fetched import PACKAGE, Hadoop, find_hadoop
 from tests.support.process_output import await_output, tail
 
@@ -34,10 +34,6 @@ JOURNALS = ("files", "quorum")
 JVM_OPTIONS = ("-Xmx1g", "-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=4")
 
 _SERVES = re.compile(rb"IPC Server listener on \d+: starting")
-
-
-class Failed(Exception):
-    """A genuine program did not start, or ended with an error; the message has the end of its log."""
 
 
 class JournalNode:
@@ -60,8 +56,18 @@ class JournalNode:
         )
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                dying_with_parent(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory
+                dying_with_parent(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=directory,
+                start_new_session=True,  # so that Ctrl-C reaches the one that measures
             )
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
 
     def wait_ready(self) -> None:
         """Raises Failed."""
@@ -96,29 +102,26 @@ def quorum_uri(nodes: Sequence[JournalNode], journal: str) -> str:
 
 
 def measure(
-    hadoop: Hadoop, uri: str, directory: Path, *, callers: int, warming_s: float, seconds: float
-) -> dict[str, Any]:
-    """One measurement in a new process, of a new journal; what JournalBench prints. Raises Failed."""
+    hadoop: Hadoop,
+    uri: str,
+    directory: Path,
+    *,
+    callers: int,
+    warming_s: float,
+    seconds: float,
+    on_mark: Callable[[str], None] = lambda name: None,
+) -> Answer:
+    """One measurement in a new process, of a new journal; what JournalBench prints. Raises Failed.
+
+    on_mark: is called at once with "start", behind the warming-up, and "end".
+    """
     directory.mkdir(parents=True)
     arguments = (uri, directory / "storage", callers, warming_s, seconds)
     command = hadoop.command(f"{PACKAGE}.JournalBench", *arguments, options=JVM_OPTIONS)
-    log_path = directory / "bench.log"
-    with log_path.open("wb") as log:
-        done = subprocess.run(
-            dying_with_parent(command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            timeout=warming_s + seconds + END_TIMEOUT_S,
-            check=False,
-        )
-    if done.returncode != 0 or not done.stdout:
-        raise Failed(f"JournalBench ended with code {done.returncode}\n{tail(log_path)}")
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    return ask(command, directory / "bench.log", timeout_s=warming_s + seconds + END_TIMEOUT_S, on_mark=on_mark)
 
 
-def run(hadoop: Hadoop, directory: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def run(hadoop: Hadoop, directory: Path, options: argparse.Namespace) -> Iterator[Answer]:
     """Every journal with every number of callers."""
     how = {"warming_s": options.warming, "seconds": options.seconds}
     if "files" in options.journals:
@@ -144,8 +147,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"no journal is called {', '.join(sorted(unknown))}")
     try:
         with tempfile.TemporaryDirectory(prefix="journals-") as directory:
-            for told in run(find_hadoop(), Path(directory), options):
-                print(json.dumps(told), flush=True)
+            for answer in run(find_hadoop(), Path(directory), options):
+                print(json.dumps(answer.told), flush=True)
     except (Failed, pytest.skip.Exception) as error:
         print(f"journals.genuine: {error}", file=sys.stderr)
         return 1

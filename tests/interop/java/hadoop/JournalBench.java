@@ -12,6 +12,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.fs.permission.PermissionStatus;
@@ -25,7 +26,8 @@ import org.apache.hadoop.hdfs.server.protocol.NamespaceInfo;
  *
  * URI names the journal (file:///... or qjournal://...) and is formatted; DIRECTORY is for the storage beside it. Each
  * caller logs one record of RECORD_SIZE bytes after the other and waits for each: an operation is logEdit and logSync.
- * Prints one line of JSON: times are those of operations that began behind the warming-up, in milliseconds.
+ * Prints lines of JSON: {"mark": "start"} behind the warming-up, {"mark": "end"}, and the figures: times are those of
+ * operations that began between the marks, in milliseconds; flushes are those of the edit log between them.
  */
 public class JournalBench {
     private static final int RECORD_SIZE = 95;
@@ -40,6 +42,8 @@ public class JournalBench {
         URI journal = URI.create(arguments[0]);
         FSEditLog log = open(journal, new File(arguments[1]));
         int callers = Integer.parseInt(arguments[2]);
+        String startMark = OpFields.JSON.writeValueAsString(Map.of("mark", "start"));  // while nothing is timed yet
+        String endMark = OpFields.JSON.writeValueAsString(Map.of("mark", "end"));
         long begin = System.nanoTime() + (long) (Double.parseDouble(arguments[3]) * 1e9);
         long end = begin + (long) (Double.parseDouble(arguments[4]) * 1e9);
 
@@ -49,6 +53,8 @@ public class JournalBench {
             running.add(new Caller(log, begin, end, ready));
             running.get(number).start();
         }
+        long flushes = -flushesAt(log, begin, startMark, out);
+        flushes += flushesAt(log, end, endMark, out);
         for (Caller caller : running) {
             caller.join();
         }
@@ -58,8 +64,17 @@ public class JournalBench {
         told.put("callers", callers);
         told.put("record_bytes", RECORD_SIZE);
         told.putAll(summary(running, end - begin));
+        told.put("flushes", flushes);
         out.println(OpFields.JSON.writeValueAsString(told));
         System.exit(0);  // the journal's channels have threads that go on
+    }
+
+    /** Waits for that time, tells it with a line, and returns how often the log was flushed by then. */
+    private static long flushesAt(FSEditLog log, long nanoTime, String line, PrintStream out) throws Exception {
+        TimeUnit.NANOSECONDS.sleep(nanoTime - System.nanoTime());
+        long flushes = log.getJournals().get(0).getCurrentStream().getNumSync();
+        out.println(line);
+        return flushes;
     }
 
     private static Map<String, Object> summary(List<Caller> callers, long nanoseconds) {
