@@ -70,7 +70,8 @@ class Member:
     """One server of a group: its journal, its election, its replica. `start` begins, `leave` ends it.
 
     An async context manager that leaves. machine: the state, see StateMachine. address: where this server is, for
-    whoever asks who is active. settings, on_loaded, on_role, on_turn, on_failed, observer: as of Replica. Owns the journal.
+    whoever asks who is active. settings, on_loaded, on_role, on_turn, on_failed, observer: as of Replica. Owns the
+    journal.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ reactor.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,10 @@ class Election:
         self._on_lost = on_lost
         self._on_failed = on_failed
         self._standing: Deferred[None] | None = None
+        self._stands = False
+        self._candidacy = 0  # counts joins and leaves: what an earlier one began must not go on
+        self._telling = False  # from within `_stand`, which cannot be cancelled then
+        self._may_hold = False  # a node of ours may be there
         self._turn: int | None = None
         self._news: Deferred[None] | None = None
         self._state_watch: Watch | None = None
@@ -83,10 +88,16 @@ class Election:
 
     def join(self) -> None:
         """Stand for the role from now on. Harmless when repeated."""
-        if self._standing is None:
-            self._state_watch = self._tree.watch_state(self._on_state)
-            self._standing = Deferred.fromCoroutine(self._stand())
-            self._standing.addErrback(self._ended)
+        if self._stands:
+            return
+        self._stands = self._may_hold = True
+        self._candidacy += 1
+        candidacy = self._candidacy
+        self._state_watch = self._tree.watch_state(self._on_state)
+        standing = Deferred.fromCoroutine(self._stand(candidacy))
+        standing.addErrback(self._ended, candidacy)
+        if candidacy == self._candidacy:
+            self._standing = standing
 
     def leave(self) -> Deferred[None]:
         """Stand no more, and give the role up if it was held; fires once the node is gone. Harmless when repeated.
@@ -105,7 +116,7 @@ class Election:
 
     # --- standing
 
-    async def _stand(self) -> None:
+    async def _stand(self, candidacy: int) -> None:
         delay_s = self._settings.retry_delay_s
         while True:
             try:
@@ -113,14 +124,14 @@ class Election:
                     if self._tree.state is StoreState.CLOSED:
                         return
                     continue
-                await self._one_turn()
+                await self._one_turn(candidacy)
                 delay_s = self._settings.retry_delay_s
             except MetadataUnavailable as error:
                 log.info("Standing for {path}: {error}", path=self.path, error=error)
                 await pause(self._clock, delay_s)
                 delay_s = min(2 * delay_s, self._settings.retry_delay_max_s)
 
-    async def _one_turn(self) -> None:
+    async def _one_turn(self, candidacy: int) -> None:
         """Wait for the turn and see it through; or see another's end."""
         errand = self._errand("stand")
         session_id = self._tree.session_id
@@ -132,15 +143,16 @@ class Election:
                 await self._try_create(errand)
                 return
             if stat.owner == session_id == self._tree.session_id:
-                self._begin(stat)
+                self._tell(candidacy, lambda: self._begin(stat))
             else:
-                self._end()
+                self._tell(candidacy, self._end)
             await news
             if self._tree.state is StoreState.CONNECTED:
-                await self._check(session_id)
+                await self._check(session_id, candidacy)
         finally:
-            self._tree.forget(self.path, self._on_event)
-            self._news = None
+            if candidacy == self._candidacy or not self._stands:
+                self._tree.forget(self.path, self._on_event)
+                self._news = None
 
     async def _try_create(self, errand: Errand) -> None:
         """Make the node, unless somebody is faster: the next look watches his."""
@@ -153,11 +165,21 @@ class Election:
         except NodeExists:
             return
 
-    async def _check(self, session_id: int) -> None:
+    async def _check(self, session_id: int, candidacy: int) -> None:
         """After news: is the turn still ours? Its end is told before anything else is tried."""
         stat = await self._errand("look again").stat(self.path)
         if stat is None or stat.owner != session_id or session_id != self._tree.session_id:
-            self._end()
+            self._tell(candidacy, self._end)
+
+    def _tell(self, candidacy: int, tell: Callable[[], None]) -> None:
+        """Say how the turn is. Whoever hears it may leave: this candidacy is then over."""
+        before, self._telling = self._telling, True
+        try:
+            tell()
+        finally:
+            self._telling = before
+        if candidacy != self._candidacy:
+            raise CancelledError
 
     def _wait_for_news(self) -> Deferred[None]:
         news: Deferred[None] = Deferred()
@@ -192,32 +214,42 @@ class Election:
 
     # --- the end
 
-    def _ended(self, failure: Failure) -> None:
+    def _ended(self, failure: Failure, candidacy: int) -> None:
+        if candidacy != self._candidacy:
+            return  # `leave` has seen to the rest
         error = failure.value
         if error is None or isinstance(error, CancelledError) or self._tree.state is StoreState.CLOSED:
             self._end()  # with the session, or by `leave`
         else:
             log.failure("Standing for {path} ended", failure=failure, path=self.path)
-            self._standing = None
+            self._standing, self._stands = None, False
+            if self._state_watch is not None:
+                self._state_watch.cancel()
+                self._state_watch = None
             self._end()
-            self._on_failed(error)
+            self._on_failed(error)  # whoever hears it leaves, which removes a node that is there all the same
 
     async def _leave(self) -> None:
-        standing, self._standing = self._standing, None
-        if standing is None:
+        if not self._may_hold:
             return
-        standing.cancel()
+        standing, self._standing = self._standing, None
+        self._stands = False
+        self._candidacy += 1
+        candidacy = self._candidacy
         if self._state_watch is not None:
             self._state_watch.cancel()
             self._state_watch = None
+        if standing is not None and not self._telling:
+            standing.cancel()
         self._end()
         errand = self._errand("leave")
+        await errand.sync()  # what was on its way when the connection changed may not be on this server yet
         stat = await errand.stat(self.path)
         if stat is not None and stat.owner == self._tree.session_id != 0:
-            try:
+            with suppress(NodeAbsent, NodeChanged):
                 await errand.delete(self.path, stat.version, stat.creation_id)
-            except (NodeAbsent, NodeChanged):
-                return
+        if candidacy == self._candidacy:
+            self._may_hold = False  # else it stands again, or a later call sees to it
 
     def _errand(self, what: str) -> Errand:
         return Errand(self._tree, self._clock, self._settings, f"{what} ({self.path})")

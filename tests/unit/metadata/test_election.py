@@ -9,11 +9,11 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import AccessDenied
+from bookkeeper.errors import AccessDenied, MetadataUnavailable
 from bookkeeper.metadata.election import Election, Holder
-from bookkeeper.metadata.memory_session import MemoryFaults, MemorySession, SharedZnodes
+from bookkeeper.metadata.memory_session import Fault, MemoryFaults, MemorySession, SharedZnodes
 from bookkeeper.metadata.store import MetadataSettings
-from bookkeeper.metadata.tree import NodeKind
+from bookkeeper.metadata.tree import NodeKind, TreeEvent
 from tests.support.simulated_clock import SimulatedClock
 
 PATH = "/journal/ha/lock"
@@ -200,3 +200,89 @@ def test_under_all_faults_someone_is_elected_in_the_end_and_turns_alternate(seed
         assert candidate.told == [("elected", "lost")[number % 2] for number in range(len(candidate.told))]
         assert candidate.election.elected == (candidate.told[-1:] == ["elected"])
         assert not candidate.errors
+
+
+def test_leaving_again_removes_the_node_that_could_not_be_removed() -> None:
+    """Or nobody would be elected for as long as the session lives."""
+    town = Town()
+    a, b = town.candidate("a"), town.candidate("b")
+    stat = a.session.stat
+
+    def unreachable(*args: object, **named: object) -> Deferred[Any]:
+        raise MetadataUnavailable("not now")
+
+    a.session.stat = unreachable  # type: ignore[method-assign]
+    with pytest.raises(MetadataUnavailable):
+        town.now(a.election.leave())
+    a.session.stat = stat  # type: ignore[method-assign]
+    town.run(1.0)
+    assert town.elected() == []
+    town.now(a.election.leave())
+    town.run(0.2)
+    assert town.elected() == [b]
+
+
+@pytest.mark.parametrize("event", ["elected", "lost"])
+def test_who_leaves_while_it_is_told_of_its_turn_stands_no_more(event: str) -> None:
+    town = Town()
+    a = Candidate("a", town.servers, town.clock, None)
+    left: list[object] = []
+    if event == "elected":
+        a.election._on_elected = lambda turn: a.election.leave().addBoth(left.append)  # noqa: SLF001 - from within
+    else:
+        a.election._on_lost = lambda: None if left else a.election.leave().addBoth(left.append)  # noqa: SLF001
+    a.election.join()
+    town.run(0.5)
+    if event == "lost":
+        found = town.now(a.session.stat(PATH))
+        town.now(a.session.delete(PATH, found.version))
+    town.run(5.0)
+    assert left[:1] == [None]
+    assert a.errors == []
+    assert not a.election.elected
+    assert town.now(a.session.stat(PATH)) is None
+    a.election._on_elected = lambda turn: None  # noqa: SLF001
+    a.election._on_lost = lambda: None  # noqa: SLF001
+    a.election.join()
+    town.run(0.5)
+    assert a.election.elected
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_who_leaves_at_any_time_leaves_no_node_behind(seed: int) -> None:
+    """Also while the node is being made, its answer is lost, and the server that is asked lags."""
+    rng = random.Random(seed)
+    faults = MemoryFaults(lag_max_s=0.3, reconnect_max_s=0.1)
+    town = Town(seed, faults)
+    a = Candidate("a", town.servers, town.clock, faults)
+    faults.force(Fault.REPLY_LOST, "create", "lock")
+    a.election.join()
+    town.run(rng.random() * 0.4)
+    if rng.random() < 0.5:
+        a.session.cut_connection(rng.random() * 0.1)
+    town.now(a.election.leave())
+    town.run(1.0)
+    other = MemorySession(town.servers, town.clock, random.Random(9), None, SETTINGS)
+    town.run(0.1)
+    assert a.session.session_id != 0
+    assert town.now(other.stat(PATH)) is None
+
+
+def test_a_candidate_that_fails_while_it_holds_the_role_gives_it_up_when_it_leaves() -> None:
+    town = Town()
+    a, b = town.candidate("a"), town.candidate("b")
+    stat = a.session.stat
+
+    def refuse(*args: object, **named: object) -> Deferred[Any]:
+        a.session.stat = stat  # type: ignore[method-assign]
+        raise AccessDenied("no")
+
+    a.session.stat = refuse  # type: ignore[method-assign]
+    a.election._on_event(TreeEvent.CHANGED)  # noqa: SLF001 - it looks again
+    town.run(0.2)
+    assert a.told == ["elected", "lost"]
+    assert [type(error) for error in a.errors] == [AccessDenied]
+    assert b.told == []
+    town.now(a.election.leave())
+    town.run(0.2)
+    assert b.told == ["elected"]
