@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from bookkeeper.errors import BookKeeperError
 from journalmgr.cli.measure import WARM_UP_SHARE, measure_sync
 from journalmgr.cli.perf import RECORD_SIZE
 from journalmgr.cli.session import session
@@ -59,4 +60,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except BookKeeperError as failure:  # its message says all; the one who measures reports it
+        sys.exit(str(failure))
