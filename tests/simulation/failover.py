@@ -349,8 +349,8 @@ class FailoverRun:
         if again:
             raise Violation(f"I-81: {again[0]!r} is in the journal twice")
         for server in self.servers:
-            # A standby that was stopped may lag. An active that could not end its segment in order was stopped before it
-            # loaded anew: what it logged last may be in its state alone.
+            # A standby that was stopped may lag. An active that could not end its segment in order was stopped before
+            # it loaded anew: what it logged last may be in its state alone.
             state = server.state
             if any(found.get(txid) != payload for txid, payload in state.payloads.items() if txid not in state.open):
                 raise Violation(f"I-85: server {server.number} has applied what the journal does not have")
