@@ -12,13 +12,14 @@ formats the journal.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.errors import BookKeeperError, NoSuchLedger
+from bookkeeper.errors import NoSuchLedger
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent, NodeExists, Tree
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
 OWNER_KEY = "journalmgr.image"
 """Custom metadata of an image's ledger: the znode of the journal that it belongs to."""
 
+CREATED_KEY = "journalmgr.image.created"
+"""And when it was begun, milliseconds: whether a ledger's own metadata says so is up to the client's settings."""
+
 
 class LedgerCheckpoints:
-    """Images of the journal at `root`, in ledgers of the client's cluster."""
+    """Images of the journal at `root`, in ledgers of the client's cluster. now_ms: wall clock."""
 
     def __init__(
         self,
@@ -47,9 +51,11 @@ class LedgerCheckpoints:
         ensemble: int = 3,
         write_quorum: int = 2,
         ack_quorum: int = 2,
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._client, self._tree, self._clock, self._settings = client, tree, clock, settings
         self._root = root
+        self._now_ms = now_ms
         self._directory = f"{root}/images"
         self._quorums = (ensemble, write_quorum, ack_quorum)
 
@@ -123,7 +129,7 @@ class LedgerCheckpoints:
             ack_quorum=ack_quorum,
             digest=DigestType.CRC32C,
             password=b"",
-            custom={OWNER_KEY: self._root.encode()},
+            custom={OWNER_KEY: self._root.encode(), CREATED_KEY: b"%d" % self._now_ms()},
             metadata_version=3,
         )
         count = size = 0
@@ -132,7 +138,8 @@ class LedgerCheckpoints:
                 await handle.append(piece)
                 count, size = count + 1, size + len(piece)
             await handle.close()
-        except BookKeeperError:
+        except Exception:  # whatever it was, what is half an image is nobody's
+            handle.abort()
             await self._drop(handle.ledger_id)
             raise
         data = json.dumps({"ledgerId": handle.ledger_id, "entries": count, "bytes": size}).encode()
@@ -185,7 +192,8 @@ class LedgerCheckpoints:
                 except NoSuchLedger:
                     continue
                 ours = metadata.custom.get(OWNER_KEY) == self._root.encode()
-                if ours and metadata.ctime_ms is not None and metadata.ctime_ms < older_than_ms:
+                created = metadata.custom.get(CREATED_KEY, b"")
+                if ours and created.isdigit() and int(created) < older_than_ms:
                     await self._drop(ledger_id)
                     removed.append(ledger_id)
         return removed
