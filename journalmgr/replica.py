@@ -237,11 +237,20 @@ class Replica:
                     break  # who has left already must not stand again
                 self._candidate.join()
                 self._become(Role.STANDBY)
-                await self._stand_by()
-                delay_s = self._settings.retry_delay_s
+                loaded_txid, turns = self.applied_txid, self.turns
+                try:
+                    await self._stand_by()
+                finally:
+                    if self.applied_txid > loaded_txid:
+                        delay_s = self._settings.retry_delay_s
                 turn = self._turn
                 if turn is not None and self._has(turn):
-                    await self._serve(turn)
+                    try:
+                        await self._serve(turn)
+                    finally:
+                        # A turn that comes is no sign that the trouble is over; one that was taken is.
+                        if self.turns > turns:
+                            delay_s = self._settings.retry_delay_s
             except FATAL as error:
                 self._fail(error)
             except BookKeeperError as error:

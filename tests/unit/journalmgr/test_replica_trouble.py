@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -221,3 +222,31 @@ def test_a_takeover_that_was_overtaken_loads_anew_instead_of_ending_the_replica(
     server.ballot.elect(2)
     assert server.role() is Role.ACTIVE
     assert server.replica.applied_txid == 3
+
+
+def test_who_is_elected_again_and_again_and_cannot_take_over_tries_less_and_less_often() -> None:
+    """Each attempt loads the state anew, and takes the turn from servers that may be able to."""
+    server = Server(ScriptedJournal(answers_at_once=True))
+    server.journal.recover_error = JournalUnavailable("no bookies")
+    attempts: list[float] = []
+    join = server.ballot.join
+
+    def elected_at_once() -> None:
+        join()
+        attempts.append(server.clock.seconds())
+        server.clock.callLater(0, server.ballot.elect, len(attempts))
+
+    server.ballot.join = elected_at_once  # type: ignore[method-assign]
+    server.ballot.elect(100)
+    server.clock.run_until(lambda: False, seconds=60)
+    pauses = [round(later - sooner, 3) for sooner, later in pairwise(attempts)]
+    assert pauses == sorted(pauses)
+    assert len(attempts) < 20
+    server.journal.recover_error = None
+    server.clock.run_until(lambda: server.role() is Role.ACTIVE, seconds=20)
+    assert server.role() is Role.ACTIVE
+    server.journal.recover_error = JournalUnavailable("no bookies")
+    taken = len(attempts)
+    server.ballot.lose()
+    server.clock.run_until(lambda: len(attempts) > taken + 1, seconds=5)
+    assert len(attempts) > taken + 1
