@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
+from uuid import uuid4
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -115,15 +116,21 @@ class DirectoryCheckpoints:
     async def _write(self, txid: int, pieces: Iterator[bytes]) -> Checkpoint:
         name = image_name(txid)
         path = f"{self._directory}/{name}"
-        unfinished = path + _UNFINISHED
+        # Its own: a server that is on this directory too, by mistake, must not write what this one lists.
+        unfinished = f"{path}.{uuid4().hex}{_UNFINISHED}"
 
         def begin() -> bool:
             self._fs.make_dirs(self._directory)
             if self._fs.exists(path):
                 return False
-            if self._fs.exists(unfinished):  # of a process that died, or another that writes it too: one of them wins
-                self._fs.unlink(unfinished)
+            for other in self._fs.listdir(self._directory):
+                if other.endswith(_UNFINISHED):  # of a process that died; of two that live, one fails and tries again
+                    self._fs.unlink(f"{self._directory}/{other}")
             return True
+
+        def give_up() -> None:
+            if self._fs.exists(unfinished):
+                self._fs.unlink(unfinished)
 
         if not await self._do(begin):
             return Checkpoint(txid, name)
@@ -134,8 +141,11 @@ class DirectoryCheckpoints:
                 await self._do(partial(file.pwrite, piece, size))
                 size += len(piece)
             await self._do(file.sync)
-        finally:
+        except BaseException:
             self._close(file)
+            self._do(give_up).addErrback(lambda failure: log.warn("{error}", error=failure.value))
+            raise
+        self._close(file)
 
         def end() -> None:
             self._fs.rename(unfinished, path)

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.filesystem import OpenMode
 from journalmgr.contract import RecordBatch
 from journalmgr.edits.codec import encode
 from journalmgr.edits.frame import RecordDecoder
@@ -103,6 +104,51 @@ def test_an_image_of_a_txid_that_is_there_already_stays() -> None:
     again = ground.run(ground.store.write(9, iter([b"second"])))
     assert again == first
     assert ground.read(first) == b"first"
+
+
+def test_what_was_given_up_or_cut_short_does_not_fill_the_disk() -> None:
+    """Each image has another name, so nobody would ever write over the rest of one."""
+    ground = Ground()
+
+    def given_up() -> Iterator[bytes]:
+        yield b"first"
+        raise CheckpointGivenUp("more urgent")
+
+    with pytest.raises(CheckpointGivenUp):
+        ground.run(ground.store.write(3, given_up()))
+    assert ground.run(ground.store.all()) == []
+    assert ground.fs.listdir(DIRECTORY) == []
+    ground.store.write(5, iter([b"first"] * 1000))
+    assert ground.clock.run_until(lambda: bool(ground.fs.listdir(DIRECTORY)), seconds=60)
+    ground.clock.run_until(lambda: False, seconds=0.0)
+    again = Ground(ground.fs)  # the process that wrote it is dead
+    again.run(again.store.write(9, iter([b"whole"])))
+    assert again.fs.listdir(DIRECTORY) == [image_name(9)]
+
+
+def test_two_processes_that_save_the_same_state_never_list_half_an_image() -> None:
+    """Two servers on one directory by mistake: what is listed is what the journal is purged for."""
+    ground = Ground()
+    other = DirectoryCheckpoints(ground.fs, ground.worker, DIRECTORY)
+    second: list[Deferred[Checkpoint]] = []
+
+    def pieces() -> Iterator[bytes]:
+        yield b"one"
+        second.append(other.write(9, iter([b"one", b"two", b"three"])))
+        yield b"two"
+        yield b"three"
+
+    first = ground.store.write(9, pieces())
+    outcomes: list[object] = []
+    first.addBoth(outcomes.append)
+    assert ground.clock.run_until(lambda: bool(outcomes), seconds=60)
+    # Looked at without letting the other one go on: it may never do so.
+    if ground.fs.exists(path := f"{DIRECTORY}/{image_name(9)}"):
+        assert ground.fs.open(path, OpenMode.READ).pread(100, 0) == b"onetwothree"
+    second[0].addBoth(outcomes.append)
+    assert ground.clock.run_until(lambda: len(outcomes) == 2, seconds=60)
+    [checkpoint] = ground.run(ground.store.all())
+    assert ground.read(checkpoint) == b"onetwothree"
 
 
 @pytest.mark.parametrize("operation", range(1, 12))
