@@ -21,7 +21,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 log = Logger()
 
+T = TypeVar("T")
+
 
 class Role(enum.Enum):
     """What a replica is doing."""
@@ -61,10 +63,10 @@ class Role(enum.Enum):
 class StateMachine(Protocol):
     """What a metadata server keeps: the sum of its transactions."""
 
-    def load(self) -> int | Deferred[int]:
+    def load(self) -> int | Awaitable[int]:
         """Forget everything, load the newest checkpoint; the last txid it covers, 0 where there is none."""
 
-    def apply(self, batch: RecordBatch) -> Deferred[None] | None:
+    def apply(self, batch: RecordBatch) -> Awaitable[None] | None:
         """Apply transactions, the next ones in order; None when that is done, else it fires then.
 
         START_LOG_SEGMENT and END_LOG_SEGMENT are among what others logged, and not of what `Replica.append` hands over.
@@ -104,6 +106,11 @@ class NotApplicable(JournalError):
 
 FATAL = (GapInTransactions, EditsError, NamespaceMismatch, NotFormatted, NotApplicable)
 """What trying again does not mend: an operator has to see it."""
+
+
+async def _done(result: T | Awaitable[T]) -> T:
+    """What a machine's method returned, whether at once, as a Deferred, or as a coroutine that awaits Deferreds."""
+    return await result if isinstance(result, Awaitable) else result
 
 
 class Replica:
@@ -185,7 +192,14 @@ class Replica:
             raise
         self.applied_txid = max(self.applied_txid, txid)
         self.logged()
-        return txid if applying is None else applying.addCallback(lambda _: txid)
+        if applying is None:
+            return txid
+
+        async def applied() -> TxId:
+            await applying
+            return txid
+
+        return Deferred.fromCoroutine(applied())
 
     def start(self) -> None:
         """Load, then stand for the role."""
@@ -275,8 +289,7 @@ class Replica:
 
     async def _load(self) -> None:
         """Checkpoint, then all that is finalised: whoever stands for the role is nearly up to date."""
-        covered = self.machine.load()
-        self.applied_txid = TxId(covered if isinstance(covered, int) else await covered)
+        self.applied_txid = TxId(await _done(self.machine.load()))
         async for batch in replay(self.journal, TxId(self.applied_txid + 1)):
             await self._apply(batch)
             if self._ends():
@@ -367,13 +380,22 @@ class Replica:
                 expected=self.applied_txid + 1,
                 found=first,
             )
+        last = batch.records[-1].txid
+        if (batch.segment.layout_version == OPAQUE) != (self._layout_version == OPAQUE):
+            raise NotApplicable(
+                f"{self.journal.description}: segment {batch.segment} has transactions of layout version "
+                f"{batch.segment.layout_version}, and this server is one for {self._layout_version}: it is another "
+                "server's journal; check the URI"
+            )
         try:
-            applying = self.machine.apply(batch)
-            if applying is not None:
-                await applying
+            await _done(self.machine.apply(batch))
         except BookKeeperError as error:
             raise NotApplicable(str(error)) from error
-        self.applied_txid = batch.records[-1].txid
+        except Exception as error:
+            raise NotApplicable(
+                f"{self.journal.description}: the state machine failed at the transactions {first}..{last}: {error!r}"
+            ) from error
+        self.applied_txid = last
 
     # --- events
 

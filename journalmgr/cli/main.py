@@ -14,7 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tail": ("journalmgr.cli.tail", "follow a journal"),
     "verify": ("journalmgr.cli.verify", "read everything, and tell what is wrong"),
     "recover": ("journalmgr.cli.recover", "stop whoever writes, and finalise what was left open"),
-    "purge": ("journalmgr.cli.purge", "delete segments that a checkpoint covers"),
+    "purge": ("journalmgr.cli.purge", "delete segments below a txid, which a checkpoint must cover"),
     "fs": ("journalmgr.cli.fs", "look at and change the files of a name node"),
     "namenode": ("journalmgr.cli.namenode", "run one server of a name node on a journal"),
     "perf": ("journalmgr.cli.perf", "measure a journal, and how long a failover takes"),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
+from bookkeeper.errors import NoSuchLedger
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import Check, NodeAbsent, NodeChanged, NodeExists, Tree
 from bookkeeper.model import DigestType
@@ -41,6 +42,7 @@ from journalmgr.errors import (
 )
 from journalmgr.ledger.end import end_for_good
 from journalmgr.ledger.outcome import told
+from journalmgr.ledger.place import check_place
 from journalmgr.ledger.recovery import Recovery
 from journalmgr.ledger.removal import Removal
 from journalmgr.ledger.selection import Selection
@@ -177,6 +179,7 @@ class LedgerJournal:
     async def _format(self, namespace: NamespaceInfo, *, force: bool) -> None:
         znodes = self._znodes
         await znodes.sync()
+        await check_place(znodes, self.settings.available_path.rpartition("/")[0])
         if await znodes.exists(znodes.root):
             if not force:
                 raise HasData(
@@ -192,7 +195,11 @@ class LedgerJournal:
             ) from error
 
     async def _destroy(self) -> None:
-        """Delete all segments and znodes. The version first: what is half deleted is not formatted."""
+        """Delete all segments and znodes. The version first: what is half deleted is not formatted.
+
+        Whoever writes is fenced before (I-80). Differs from Apache, where a writer goes on acknowledging into a ledger
+        that no longer exists.
+        """
         znodes = self._znodes
         self._forget_writer()
         await znodes.delete_if_present(znodes.version_path)
@@ -205,6 +212,9 @@ class LedgerJournal:
                 path=znodes.path_of(name),
                 error=error,
             )
+        for each in listed:
+            if each.segment.in_progress:
+                await self._fence(each.segment)
         for ledger_id in dict.fromkeys([each.segment.ledger_id for each in listed] + list(noted)):
             assert ledger_id is not None
             try:
@@ -212,6 +222,16 @@ class LedgerJournal:
             except JournalError as error:
                 raise _alike(error, f"Error cleaning up ledgers during format: {error}") from error
         await znodes.delete_tree(znodes.root)
+
+    async def _fence(self, segment: Segment) -> None:
+        """Stop the writer of a segment that is about to be deleted; without a ledger there is nothing to write to."""
+        assert segment.ledger_id is not None
+        with told(f"Error stopping the writer of {segment} during format"):
+            try:
+                handle = await self.client.open(segment.ledger_id, self.settings.password)
+            except NoSuchLedger:
+                return
+            await handle.close()
 
     # --- the writer's turn
 
