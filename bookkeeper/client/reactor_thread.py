@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import ConnectionLost as TransportLost
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import ClientClosed
@@ -29,6 +30,10 @@ class ReactorThread:
 
     def __init__(self) -> None:
         self.reactor = _new_reactor()
+        self._gate = threading.Lock()  # of the way to the reactor, which is closed with it
+        self._released = False
+        self._hand_over: Callable[..., object] = self.reactor.callFromThread
+        self.reactor.callFromThread = self._call_from_thread
         self._pid = os.getpid()
         self._stopped = False
         self._lock = threading.Lock()  # of the two below
@@ -39,11 +44,20 @@ class ReactorThread:
 
     def _run(self) -> None:
         self.reactor.run(installSignalHandlers=False)
+        with self._gate:
+            self._released = True
+            _release(self.reactor)
         with self._lock:
             self._ended = True
             waiting = list(self._waiting)
         for outcome in waiting:  # those whose turn never came too
             outcome.set_exception(ClientClosed("the client was closed"))
+
+    def _call_from_thread(self, *arguments: Any, **named: Any) -> None:
+        """The reactor's callFromThread; nothing once that has ended, whose waker may be another's descriptor by now."""
+        with self._gate:
+            if not self._released:
+                self._hand_over(*arguments, **named)
 
     def call(self, what: Callable[[], T]) -> T:
         """Run `what` on the reactor thread; return what it returns."""
@@ -110,6 +124,21 @@ class ReactorThread:
         self._stopped = True
         self.reactor.callFromThread(self.reactor.stop)
         self._thread.join(JOIN_TIMEOUT_S)
+
+
+def _release(reactor: Any) -> None:
+    """Close what a reactor that has ended still holds open: its waker, connections that were left, its poll object.
+
+    Twisted keeps them for a reactor that lives as long as the process; a program may make many clients.
+    """
+    wakers = list(reactor._internalReaders)  # noqa: SLF001 - nothing public gives them back
+    reactor._internalReaders.clear()  # noqa: SLF001
+    for selectable in [*reactor.removeAll(), *wakers]:
+        failure: Any = Failure(TransportLost("the client was closed"))  # type: ignore[no-untyped-call]
+        selectable.connectionLost(failure)
+    poller = getattr(reactor, "_poller", None)
+    if poller is not None:
+        poller.close()
 
 
 def _new_reactor() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType
@@ -89,3 +90,12 @@ def test_a_signal_handler_that_raises_cancels_what_is_waited_for() -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
         thread.stop()
+
+
+def test_a_reactor_that_has_ended_leaves_no_descriptor_behind() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        crossing = ReactorThread()
+        assert crossing.call(lambda: 7) == 7
+        crossing.stop()
+    assert len(os.listdir("/proc/self/fd")) <= before
