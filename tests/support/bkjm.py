@@ -159,7 +159,7 @@ class Bkjm:
 
     def add(self, *entries: bytes) -> int:
         """Write entries to the segment, each acknowledged before the next; the last one's id. Raises ApacheError."""
-        (last,) = self._client.run("put", self._ledger, *(entry.hex() for entry in entries))
+        (last,) = self._client.run("putbytes", self._ledger, *(entry.hex() for entry in entries))
         return int(last)
 
     def finalise(self, first_txid: int, last_txid: int) -> None:

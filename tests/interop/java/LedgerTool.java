@@ -36,7 +36,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  *   append LEDGER COUNT                more such entries to a ledger that was begun, one by one; the last entry id
  *   fill   LEDGER COUNT SEED SIZE_MAX  more entries made from a seed (tests/support/apache/content.py), many on their
  *                                      way at once; the last entry id
- *   put    LEDGER HEX ...              more entries, of these bytes, one by one; the last entry id
+ *   putbytes LEDGER HEX ...              more entries, of these bytes, one by one; the last entry id
  *   close  LEDGER                      closes a ledger that was begun; its last entry id and its length
  *   abandon LEDGER                     forgets the handle of a ledger that was begun, as if its writer had died
  *   read   LEDGERS LEDGER              opens with recovery; the text of every entry, one a line
@@ -144,7 +144,7 @@ public class LedgerTool {
             case "fill":
                 out.println(fill(handle(words[1]), words));
                 break;
-            case "put":
+            case "putbytes":
                 LedgerHandle given = handle(words[1]);
                 for (String hex : Arrays.copyOfRange(words, 2, words.length)) {
                     given.addEntry(HexFormat.of().parseHex(hex));
