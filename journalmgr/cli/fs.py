@@ -3,6 +3,8 @@
 The active server is found among those given, also while another one takes over; a change that has to be sent again
 happens once all the same. Content is at most some 16 KB for each file: this name node keeps it itself.
 
+Words are those of `hdfs dfs`: a path that does not begin with a slash is below /user/NAME, the directory of who asks.
+
 examples:
   export JM_SERVER=127.0.0.1:9870,127.0.0.1:9871
   journalmgr fs mkdir -p /logs/today
@@ -17,13 +19,20 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import pwd
 
 from bookkeeper.cli.lazy import add_json_again, add_verbose, at_least
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 
 SERVER_DEFAULT = "127.0.0.1:9870"
 SERVER_VARIABLE = "JM_SERVER"
+USER_VARIABLE = "HADOOP_USER_NAME"
 WAIT_DEFAULT_S = 30
+
+VERBOSE = "show where an error came from"
+
+ENCODINGS = ("text", "hex", "base64")
+"""In which `getfattr` shows values; those of `hdfs dfs -getfattr -e`."""
 
 EXAMPLES = {
     "mkdir": """\
@@ -61,13 +70,16 @@ EXAMPLES = {
     "ln": "  journalmgr fs ln -s /logs/today /current\n",
     "setrep": "  journalmgr fs setrep 2 /conf/today\n",
     "setfattr": """\
-  journalmgr fs setfattr -n user.origin --value import /conf/today
-  journalmgr fs setfattr -n user.key --value 0x00ff /conf/today
-  journalmgr fs setfattr -x user.origin /conf/today  takes it away
+  journalmgr fs setfattr -n user.origin -v import /conf/today
+  journalmgr fs setfattr -n user.code -v '"0x00ff"' /conf/today      text, whatever it looks like
+  journalmgr fs setfattr -n user.key -v 0x00ff /conf/today           two bytes
+  journalmgr fs setfattr -n user.key -v 0sAP8= /conf/today           the same two
+  journalmgr fs setfattr -x user.origin /conf/today                  takes it away
 """,
     "getfattr": """\
   journalmgr fs getfattr -n user.origin /conf/today
   journalmgr fs getfattr -d /conf/today              all of them
+  journalmgr fs getfattr -R -d -e hex /conf          of all below too, in hexadecimal digits
 """,
     "setfacl": """\
   journalmgr fs setfacl -m user:carla:rw-,default:user:carla:r-x /logs
@@ -92,6 +104,7 @@ EXAMPLES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The sub-commands of `journalmgr fs`."""
     _add_servers(parser, again=False)
+    add_verbose(parser)
     parser.add_argument("--json", "-J", action="store_true", help="JSON instead of text; after the action too")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _names(actions)
@@ -150,18 +163,29 @@ def _attributes(actions: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     setrep = _action(actions, "setrep", "set the number of copies")
     setrep.add_argument("replication", type=at_least(1), metavar="COPIES")
     _paths(setrep)
-    setfattr = _action(actions, "setfattr", "set or remove an extended attribute")
+    setfattr = _action(actions, "setfattr", "set or remove an extended attribute", v_is_taken=True)
     which = setfattr.add_mutually_exclusive_group(required=True)
     which.add_argument("-n", dest="name", metavar="NAME", help="with its namespace: user.NAME, trusted.NAME ...")
     which.add_argument("-x", dest="removed", metavar="NAME", help="remove this one")
     setfattr.add_argument(
-        "--value", metavar="VALUE", help="text, 0x and hexadecimal digits, or 0s and base64 (default: none)"
+        "-v",
+        "--value",
+        metavar="VALUE",
+        help='text, "text" in quotes of its own, 0x and hexadecimal digits, or 0s and base64 (default: none)',
     )
     _paths(setfattr)
     getfattr = _action(actions, "getfattr", "show extended attributes")
     which = getfattr.add_mutually_exclusive_group(required=True)
     which.add_argument("-n", dest="name", metavar="NAME")
     which.add_argument("-d", dest="dump", action="store_true", help="all of them")
+    getfattr.add_argument("-R", dest="recursive", action="store_true", help="of all below too")
+    getfattr.add_argument(
+        "-e",
+        dest="encoding",
+        type=str.lower,
+        choices=ENCODINGS,
+        help="of all values (default: text where it is some, else hex)",
+    )
     _paths(getfattr)
     setfacl = _action(actions, "setfacl", "change an access control list")
     which = setfacl.add_mutually_exclusive_group(required=True)
@@ -184,10 +208,15 @@ def _trees(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 
 def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, *, v_is_taken: bool = False
 ) -> argparse.ArgumentParser:
+    """v_is_taken: -v means something else there, and only --verbose is left."""
     parser = actions.add_parser(name, help=summary, description=summary, epilog=f"examples:\n{EXAMPLES[name]}")
     _add_servers(parser, again=True)
+    if v_is_taken:
+        parser.add_argument("--verbose", action="store_true", default=argparse.SUPPRESS, help=VERBOSE)
+    else:
+        add_verbose(parser)
     add_json_again(parser, "-J")
     return parser
 
@@ -203,7 +232,7 @@ def _add_servers(parser: argparse.ArgumentParser, *, again: bool) -> None:
     group.add_argument(
         "--user",
         default=argparse.SUPPRESS if again else None,
-        help="who asks (default: USER from the environment, else nobody)",
+        help=f"who asks (default: {USER_VARIABLE} from the environment, else the name of the login)",
     )
     group.add_argument(
         "--wait",
@@ -212,7 +241,6 @@ def _add_servers(parser: argparse.ArgumentParser, *, again: bool) -> None:
         default=argparse.SUPPRESS if again else WAIT_DEFAULT_S,
         help=f"how long to look for an active server (default: {WAIT_DEFAULT_S})",
     )
-    add_verbose(parser)
 
 
 def _paths(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -243,6 +271,35 @@ def servers_of(args: argparse.Namespace) -> list[str]:
     if not servers:
         raise CommandFailed(f"{text!r} names no server: write HOST:PORT[,HOST:PORT]", EXIT_USAGE)
     return servers
+
+
+def user_of(args: argparse.Namespace) -> str:
+    """Who asks, as Hadoop's clients have it. Raises CommandFailed for a process whose user has no name.
+
+    Differs from the server, which takes whoever does not say for dr.who.
+    """
+    named = args.user or os.environ.get(USER_VARIABLE)
+    if named:
+        return str(named)
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        raise CommandFailed(
+            f"the user of this process, {os.geteuid()}, has no name: say --user NAME, or set {USER_VARIABLE}",
+            EXIT_USAGE,
+        ) from None
+
+
+def absolute(path: str, user: str) -> str:
+    """A path as it was typed, from the root on: as Hadoop's clients do, below /user/NAME. Raises CommandFailed."""
+    if path.startswith("/"):
+        return path
+    if not path:
+        raise CommandFailed("a path is empty: write /PATH, or . for the directory of the user", EXIT_USAGE)
+    if "://" in path:
+        raise CommandFailed(f"{path}: write the path alone, as /PATH; --server says whose it is", EXIT_USAGE)
+    below = [name for name in path.split("/") if name not in ("", ".")]
+    return "/".join(["/user", user, *below])
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +20,9 @@ from bookkeeper.cli.output import (
     print_table,
 )
 from bookkeeper.errors import BookKeeperError, InvalidArgument
-from journalmgr.cli.fs import servers_of
+from journalmgr.cli.fs import absolute, servers_of, user_of
 from journalmgr.namenode.fs_client import FileAlreadyExistsException, FileNotFoundException, FileSystemClient, Json
-from journalmgr.namenode.http_answers import decoded
+from journalmgr.namenode.http_answers import decoded, encoded
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
 
 Entry = tuple[str, Json]
@@ -32,13 +31,24 @@ Entry = tuple[str, Json]
 
 def run(args: argparse.Namespace) -> int:
     """Carry one action out; its exit code."""
-    user = args.user or os.environ.get("USER", "")
+    user = user_of(args)
     try:
         client = FileSystemClient(servers_of(args), user=user, wait_s=float(args.wait))
     except InvalidArgument as error:
         raise CommandFailed(str(error), EXIT_USAGE) from error
+    if "paths" in args:
+        args.paths = [absolute(path, user) for path in args.paths]
+    for name in ("path", "destination"):  # not the target of a link, which is kept as it was typed
+        if name in args:
+            setattr(args, name, absolute(getattr(args, name), user))
     with client as files:
-        return _ACTIONS[args.action](files, args)
+        try:
+            return _ACTIONS[args.action](files, args)
+        except BookKeeperError as error:
+            if "verbose" in args:
+                raise
+            # The program shows where an error came from for any word -v, which is a value's in `setfattr`.
+            raise CommandFailed(str(error)) from error
 
 
 def _each(paths: Sequence[str], act: Callable[[str], object]) -> int:
@@ -265,35 +275,50 @@ def _setfattr(files: FileSystemClient, args: argparse.Namespace) -> int:
     try:
         value = None if args.value is None else decoded(args.value)
     except ValueError as error:
-        raise CommandFailed(f"--value {args.value!r}: {error}") from error
+        raise CommandFailed(f"-v {args.value!r}: {error}", EXIT_USAGE) from error
     return _each(args.paths, lambda path: files.set_xattr(path, args.name, value))
 
 
 def _getfattr(files: FileSystemClient, args: argparse.Namespace) -> int:
     names = () if args.dump else (args.name,)
+    found: list[Json] = []
 
-    def look(path: str) -> Json:
-        found = files.xattrs(path, *names)
-        return {"xattrs": {name: _value_text(value) for name, value in sorted(found.items())}}
+    def look(path: str) -> None:
+        attributes = files.xattrs(path, *names)
+        texts = {name: _value_text(value, args.encoding) for name, value in sorted(attributes.items())}
+        found.append({"path": path, "xattrs": texts})
 
-    def show(found: list[Json]) -> None:
-        for each in found:
-            print(f"# file: {each['path']}")
-            for name, value in each["xattrs"].items():
-                print(name if value is None else f"{name}={value}")
+    def look_below(path: str) -> None:
+        look(path)
+        if args.recursive and files.status(path)["type"] == "DIRECTORY":
+            for below, _ in _tree(files, path, recursive=True):
+                look(below)
 
-    return _shown(args.paths, look, args, show)
+    code = _each(args.paths, look_below)
+    if args.json:
+        print_json(found)
+        return code
+    for each in found:
+        print(f"# file: {each['path']}")
+        for name, value in each["xattrs"].items():
+            print(name if value is None else f"{name}={value}")
+    return code
 
 
-def _value_text(value: bytes | None) -> str | None:
-    """As `setfattr` reads it: quoted where it is text on one line, else hexadecimal."""
-    if value is None:
+def _value_text(value: bytes | None, encoding: str | None) -> str | None:
+    """A value as `hdfs dfs -getfattr` shows it, and `setfattr` reads it; None for one that is empty.
+
+    Differs from Hadoop where no encoding is asked for: what is no text on one line is shown in hexadecimal digits, and
+    not with its bytes replaced.
+    """
+    if not value:
         return None
-    try:
-        text = value.decode()
-    except UnicodeDecodeError:
-        text = "\n"
-    return f'"{text}"' if text.isprintable() else f"0x{value.hex()}"
+    if encoding is None:
+        try:
+            encoding = "text" if value.decode().isprintable() else "hex"
+        except UnicodeDecodeError:
+            encoding = "hex"
+    return encoded(value, encoding)
 
 
 def _setfacl(files: FileSystemClient, args: argparse.Namespace) -> int:

@@ -211,8 +211,10 @@ class FileSystemClient:
     ) -> bytes:
         """One operation of WebHDFS by its names; the body of the answer. Parameters that are None are left out.
 
-        Raises RemoteException, NoActiveServer.
+        Raises RemoteException, NoActiveServer, and InvalidArgument for a path that does not begin with a slash.
         """
+        if not path.startswith("/"):
+            raise InvalidArgument(f"{path!r} is no path here: one begins with a slash")
         query: list[tuple[str, object]] = [("op", op)]
         if self._user:
             query.append(("user.name", self._user))

@@ -191,7 +191,7 @@ def test_of_many_who_create_a_file_one_does(servers: Servers) -> None:
 @pytest.fixture
 def fs(servers: Servers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     monkeypatch.setenv("JM_SERVER", ",".join(servers.addresses))
-    monkeypatch.setenv("USER", "jo")
+    monkeypatch.setenv("HADOOP_USER_NAME", "jo")
     command = CommandLine(capsys, monkeypatch, main)
     return lambda *words, **options: command("fs", *words, **options)
 
@@ -255,14 +255,14 @@ def test_the_command_sets_and_shows_attributes(fs: Callable[..., Outcome]) -> No
     found = [status[name] for name in ("path", "permission", "owner", "group", "replication", "length")]
     assert found == ["/f", "640", "ann", "wheel", 5, 0]
     assert any(line.split() == ["owner", "ann"] for line in fs("stat", "/f").lines)
-    fs("setfattr", "-n", "user.text", "--value", "a word", "/f")
+    fs("setfattr", "-n", "user.text", "-v", "a word", "/f")
     fs("setfattr", "-n", "user.bytes", "--value", "0x00FF", "/f")
     fs("setfattr", "-n", "user.none", "/f")
     fs("setfattr", "-x", "user.none", "/f")
     assert fs("getfattr", "-d", "/f").lines == [
         "# file: /f",
         "user.bytes=0x00ff",
-        'user.content=""',
+        "user.content",
         'user.text="a word"',
     ]
     assert shown(fs("getfattr", "-n", "user.text", "/f", "--json"))[0]["xattrs"] == {"user.text": '"a word"'}
@@ -278,6 +278,53 @@ def test_the_command_sets_and_shows_attributes(fs: Callable[..., Outcome]) -> No
     fs("setfacl", "--set", "user::rwx,group::r-x,other::---", "/f")
     fs("setfacl", "-k", "/f")
     assert shown(fs("stat", "/f", "--json"))[0]["permission"] == "750"
+
+
+def test_values_of_attributes_are_written_and_shown_as_hdfs_does(fs: Callable[..., Outcome]) -> None:
+    fs("mkdir", "/d")
+    fs("touch", "/d/f")
+    values = {
+        "user.bare": "word",
+        "user.quoted": '"0x41"',
+        "user.hex": "0X4142",
+        "user.base64": "0SQUI=",
+        "user.no": '""',
+    }
+    for name, value in values.items():
+        fs("setfattr", "-n", name, "-v", value, "/d")
+    shown_as = {
+        (): ['user.bare="word"', 'user.base64="AB"', 'user.hex="AB"', "user.no", 'user.quoted="0x41"'],
+        ("-e", "hex"): [
+            *("user.bare=0x776f7264", "user.base64=0x4142", "user.hex=0x4142", "user.no", "user.quoted=0x30783431"),
+        ],
+        ("-e", "BASE64"): [
+            *("user.bare=0sd29yZA==", "user.base64=0sQUI=", "user.hex=0sQUI=", "user.no", "user.quoted=0sMHg0MQ=="),
+        ],
+    }
+    for options, lines in shown_as.items():
+        assert fs("getfattr", "-d", *options, "/d").lines == ["# file: /d", *lines]
+    fs("setfattr", "-n", "user.hex", "-v", "0xff", "/d")
+    assert fs("getfattr", "-n", "user.hex", "/d").lines[1] == "user.hex=0xff"
+    assert fs("getfattr", "-n", "user.hex", "-e", "text", "/d").lines[1] == 'user.hex="\ufffd"'
+    assert [line for line in fs("getfattr", "-R", "-d", "/d").lines if line[0] == "#"] == ["# file: /d", "# file: /d/f"]
+    for value in ("0xf", "0s=", "0sA"):
+        assert f"-v {value!r}" in fs("setfattr", "-n", "user.bad", "-v", value, "/d", code=2).err
+    failed = fs("setfattr", "-n", "user.a", "-v", "x", "/none", code=1).err
+    assert "/none does not exist" in failed
+    assert len(failed.splitlines()) == 1
+    assert "Traceback" in fs("setfattr", "--verbose", "-n", "user.a", "/none", code=1).err
+
+
+def test_paths_without_a_slash_are_below_the_directory_of_the_user(fs: Callable[..., Outcome]) -> None:
+    fs("mkdir", "-p", "logs", "/user/ann/logs")
+    fs("put", "-", "logs/a", stdin=b"a")
+    fs("mv", "logs/a", "b")
+    assert [each["path"] for each in shown(fs("ls", "-R", ".", "--json"))] == ["/user/jo/b", "/user/jo/logs"]
+    assert shown(fs("stat", "./b", "--json"))[0]["owner"] == "jo"
+    assert fs("--user", "ann", "ls", "logs").out == ""
+    assert [each["path"] for each in shown(fs("--user", "ann", "ls", ".", "--json"))] == ["/user/ann/logs"]
+    assert "write the path alone" in fs("ls", "hdfs://a:1/b", code=2).err
+    assert "a path is empty" in fs("ls", "", code=2).err
 
 
 def test_the_command_shows_and_limits_trees(fs: Callable[..., Outcome]) -> None:

@@ -186,6 +186,13 @@ def test_errors_have_the_names_of_hadoop() -> None:
         files.remove_xattr("/f", "user.a")
 
 
+def test_a_path_that_does_not_begin_with_a_slash_is_not_sent() -> None:
+    servers = Servers()
+    with pytest.raises(InvalidArgument, match="'logs' is no path here"):
+        servers.files.status("logs")
+    assert servers.asked == []
+
+
 def test_every_refusal_of_the_name_node_has_its_exception() -> None:
     def kinds(kind: type[RequestRefused]) -> set[str]:
         return {kind.hadoop_name}.union(*(kinds(each) for each in kind.__subclasses__()))

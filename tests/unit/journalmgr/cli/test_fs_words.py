@@ -1,0 +1,38 @@
+"""Who asks, and what a path means, in the words of `journalmgr fs`: as Hadoop's clients have it."""
+
+import os
+import pwd
+from argparse import Namespace
+
+import pytest
+
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from journalmgr.cli.fs import absolute, user_of
+
+
+def test_the_login_asks_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HADOOP_USER_NAME", raising=False)
+    monkeypatch.setenv("USER", "somebody-else")  # what a shell says is not what the process runs as
+    assert user_of(Namespace(user=None)) == pwd.getpwuid(os.geteuid()).pw_name
+    monkeypatch.setenv("HADOOP_USER_NAME", "ann")
+    assert user_of(Namespace(user=None)) == "ann"
+    assert user_of(Namespace(user="jo")) == "jo"
+
+
+def test_a_login_without_a_name_has_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> object:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HADOOP_USER_NAME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(CommandFailed, match="say --user NAME, or set HADOOP_USER_NAME") as caught:
+        user_of(Namespace(user=None))
+    assert caught.value.exit_code == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("/a", "/a"), ("a", "/user/jo/a"), (".", "/user/jo"), ("./a//b/", "/user/jo/a/b"), ("/", "/")],
+)
+def test_a_path_is_below_the_directory_of_the_user_unless_it_begins_with_a_slash(typed: str, meant: str) -> None:
+    assert absolute(typed, "jo") == meant
