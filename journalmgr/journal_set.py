@@ -38,7 +38,7 @@ from journalmgr.errors import (
     TransactionTooLarge,
     WriterReplaced,
 )
-from journalmgr.merged_reading import Copy, MergedTail, merged_readers, merged_segments
+from journalmgr.merged_reading import Copy, MergedLog, MergedTail, merged_readers
 from journalmgr.model import NamespaceInfo, Segment, TxId
 
 log = Logger()
@@ -219,7 +219,7 @@ class JournalSet:
             "recovery", self._seats, lambda seat: seat.journal.recover_unfinalized(), needed=needed
         )
         self._writer = None
-        return merged_segments([Copy(seat.journal, segment) for seat, segments in found for segment in segments])
+        return MergedLog([Copy(seat.journal, segment) for seat, segments in found for segment in segments]).segments()
 
     def start_segment(self, first_txid: TxId, layout_version: int) -> Deferred[SegmentWriter]:
         """See JournalManager. Members that were given up get another chance."""
@@ -293,7 +293,15 @@ class JournalSet:
         return Deferred.fromCoroutine(self._segments())
 
     async def _segments(self) -> list[Segment]:
-        return merged_segments(await self._copies())
+        return MergedLog(await self._copies()).segments()
+
+    def last_txid_seen(self) -> Deferred[TxId]:
+        """See JournalManager: the greatest that one of them has seen."""
+        return Deferred.fromCoroutine(self._last_txid_seen())
+
+    async def _last_txid_seen(self) -> TxId:
+        found = await self._ask("read the last txid", lambda seat: seat.journal.last_txid_seen())
+        return max(txid for _, txid in found)
 
     def select_input_streams(self, from_txid: TxId, *, in_progress_ok: bool = False) -> Deferred[list[SegmentReader]]:
         """See JournalManager. A reader goes over to another member's copy where one fails."""
@@ -353,7 +361,7 @@ class JournalSet:
                     fatal = fatal or error
         if fatal is not None or len(errors) == len(self._seats):
             raise fatal or errors[0]
-        return merged_segments(gone)
+        return MergedLog(gone).segments()
 
     def close(self) -> Deferred[None]:
         """See JournalManager. Closes all; fails as the first of them that fails."""

@@ -1,12 +1,17 @@
 """Reading several copies of one edit log as if there were one: which copy is read where, and going over to another.
 
-Which copy is best at a txid: a finalised one before one in progress; of those the one that began last, for its writer
-knew where the log had ended; of those the longest. A copy is read no further than to where another finalised segment
-begins: what it has beyond was never acknowledged, another writer went on without it.
+Who begins a segment knows where the log ended. So a copy is read no further than to where any later segment begins,
+finalised or, being the last of all, in progress: what it has beyond was never acknowledged, another writer went on
+without it. Such a tail comes back nowhere, neither behind the later segment nor where the copies of that one fail.
+
+Of what is left the best copy at a txid is a finalised one, of those the longest, and of those one that ends there by
+itself before one that is cut there. Going over is to copies as good as the best only: a shorter one cannot bring the
+segment to its end, and may be another writer's.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -25,15 +30,16 @@ log = Logger()
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One journal's copy of a segment."""
+    """One journal's copy of a segment. is_cut: it goes on behind the segment's end, and that is not read."""
 
     journal: JournalManager
     segment: Segment
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Transactions first..last from any of these copies, the best one first; last is None in progress."""
+    """Transactions first..last from any of these copies, which are as good; last is None in progress."""
 
     segment: Segment
     first: TxId
@@ -41,49 +47,63 @@ class Stretch:
     copies: tuple[Copy, ...]
 
 
-def stretch_at(copies: Sequence[Copy], txid: int, *, in_progress_ok: bool) -> Stretch | None:
-    """What is to be read from this txid on; None where no copy has it."""
-    covering = [copy for copy in copies if copy.segment.covers(txid)]
-    finalised = [(copy.segment.last_txid, copy) for copy in covering if copy.segment.last_txid is not None]
-    if finalised:
-        finalised.sort(key=lambda found: (-found[1].segment.first_txid, -found[0]))
-        last, best = finalised[0]
-        later = [copy.segment.first_txid for copy in copies if not copy.segment.in_progress]
-        last = min([last, *(TxId(first - 1) for first in later if first > txid)])
-        segment = best.segment if last == best.segment.last_txid else replace(best.segment, last_txid=last)
-        return Stretch(segment, TxId(txid), last, tuple(copy for _, copy in finalised))
-    if in_progress_ok and covering:
-        covering.sort(key=lambda copy: -copy.segment.first_txid)
-        return Stretch(covering[0].segment, TxId(txid), None, tuple(covering))
-    return None
+class MergedLog:
+    """The copies by where they begin, cut where a later segment begins."""
+
+    def __init__(self, copies: Sequence[Copy]) -> None:
+        newest = max((copy.segment.first_txid for copy in copies), default=TxId(0))
+        self._starts = sorted({copy.segment.first_txid for copy in copies if not copy.segment.in_progress} | {newest})
+        self._copies: dict[TxId, list[Copy]] = {start: [] for start in self._starts}  # no two starts cover one txid
+        for copy in copies:
+            segment = copy.segment
+            if segment.in_progress and segment.first_txid != newest:
+                continue  # others have begun to write since
+            later = bisect_right(self._starts, segment.first_txid)
+            if segment.last_txid is not None and later < len(self._starts) and segment.last_txid >= self._starts[later]:
+                copy = Copy(copy.journal, replace(segment, last_txid=TxId(self._starts[later] - 1)), is_cut=True)
+            self._copies[segment.first_txid].append(copy)
+
+    def stretch_at(self, txid: int, *, in_progress_ok: bool) -> Stretch | None:
+        """What is to be read from this txid on; None where no copy has it."""
+        start = bisect_right(self._starts, txid) - 1
+        if start < 0:
+            return None
+        covering = [copy for copy in self._copies[self._starts[start]] if copy.segment.covers(txid)]
+        finalised = [copy for copy in covering if not copy.segment.in_progress]
+        candidates = finalised or (covering if in_progress_ok else [])
+        if not candidates:
+            return None
+        best = min(candidates, key=_rank)
+        segment = best.segment
+        equals = tuple(copy for copy in candidates if _rank(copy) == _rank(best))
+        return Stretch(segment, TxId(txid), segment.last_txid, equals)
+
+    def segments(self) -> list[Segment]:
+        """The segments as they are read, gaps included."""
+        merged: list[Segment] = []
+        for start in self._starts:
+            txid: int = start
+            while (stretch := self.stretch_at(txid, in_progress_ok=True)) is not None:
+                merged.append(replace(stretch.segment, first_txid=stretch.first))
+                if stretch.last is None:
+                    break
+                txid = stretch.last + 1
+                if txid in self._copies:
+                    break
+        return merged
 
 
-def merged_segments(copies: Sequence[Copy]) -> list[Segment]:
-    """The segments as they are read, gaps included."""
-    merged: list[Segment] = []
-    starts = sorted({copy.segment.first_txid for copy in copies})
-    txid = starts[0] if starts else TxId(0)
-    while starts:
-        stretch = stretch_at(copies, txid, in_progress_ok=True)
-        if stretch is not None:
-            merged.append(replace(stretch.segment, first_txid=max(txid, stretch.segment.first_txid)))
-            if stretch.last is None:
-                break
-            txid = TxId(stretch.last + 1)
-            if any(copy.segment.covers(txid) for copy in copies):
-                continue
-        later = [start for start in starts if start > txid]
-        if not later:
-            break
-        txid = later[0]
-    return merged
+def _rank(copy: Copy) -> tuple[int, bool]:
+    """Of copies of the same state that begin together, the best one least."""
+    return -(copy.segment.last_txid or 0), copy.is_cut
 
 
 def merged_readers(copies: Sequence[Copy], from_txid: TxId, *, in_progress_ok: bool) -> list[SegmentReader]:
     """Readers to the end or to the first gap. Nothing is opened before it is read."""
+    merged = MergedLog(copies)
     stretches: list[Stretch] = []
     txid: int = from_txid
-    while (stretch := stretch_at(copies, txid, in_progress_ok=in_progress_ok)) is not None:
+    while (stretch := merged.stretch_at(txid, in_progress_ok=in_progress_ok)) is not None:
         stretches.append(stretch)
         if stretch.last is None:
             break
@@ -104,23 +124,36 @@ class _Streams:
         """The journal's stream that begins at this txid."""
         waiting = self._open.get(id(journal), [])
         if not waiting or waiting[0][0] != txid:
-            await _close_all(waiting)
-            self._open[id(journal)] = []
+            await _close_all(self._open.pop(id(journal), []))
             selected = await journal.select_input_streams(txid, in_progress_ok=self._in_progress_ok)
             starts = [max(txid, reader.segment.first_txid) for reader in selected]
-            waiting = self._open[id(journal)] = list(zip(starts, selected, strict=True))
+            waiting = list(zip(starts, selected, strict=True))
+            if self._reader_count == 0:  # closed meanwhile
+                await _close_all(waiting)
+                return None
+            await _close_all(self._open.pop(id(journal), []))  # of another reader, which asked at the same time
+            self._open[id(journal)] = waiting
         return waiting.pop(0)[1] if waiting and waiting[0][0] == txid else None
 
     async def reader_closed(self) -> None:
         self._reader_count -= 1
         if self._reader_count == 0:
-            for waiting in self._open.values():
+            left, self._open = self._open, {}
+            for waiting in left.values():
                 await _close_all(waiting)
 
 
 async def _close_all(waiting: list[tuple[TxId, SegmentReader]]) -> None:
     while waiting:
-        await waiting.pop()[1].close()
+        await _close(waiting.pop()[1])
+
+
+async def _close(reader: SegmentReader) -> None:
+    """Let go of a stream. That it cannot be closed is told in the log: what was read of it is none the worse."""
+    try:
+        await reader.close()
+    except BookKeeperError as error:
+        log.warn("cannot close the stream of segment {segment}: {error}", segment=str(reader.segment), error=str(error))
 
 
 class MergedReader:
@@ -142,7 +175,7 @@ class MergedReader:
     async def _next(self) -> RecordBatch | None:
         while self._last is None or self._next_txid <= self._last:
             if self._closed:
-                raise JournalClosed(f"the reader of {self.segment} was closed")
+                raise self._closed_error()
             if not self._copies:
                 if self._error is not None:
                     raise self._error
@@ -150,6 +183,8 @@ class MergedReader:
             try:
                 batch = await self._read()
             except BookKeeperError as error:
+                if self._closed:
+                    raise self._closed_error() from error
                 await self._give_up(error)
                 continue
             if batch is not None:
@@ -162,7 +197,12 @@ class MergedReader:
     async def _read(self) -> RecordBatch | None:
         """The next records of the first copy; None at the end of one in progress."""
         if self._reader is None:
-            self._reader = await self._streams.take(self._copies[0].journal, self._next_txid)
+            reader = await self._streams.take(self._copies[0].journal, self._next_txid)
+            if self._closed:
+                if reader is not None:
+                    await _close(reader)
+                raise self._closed_error()
+            self._reader = reader
         batch = None if self._reader is None else await self._reader.next()
         if batch is None:
             if self._last is None:
@@ -201,7 +241,10 @@ class MergedReader:
     async def _let_go(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            await reader.close()
+            await _close(reader)
+
+    def _closed_error(self) -> JournalClosed:
+        return JournalClosed(f"the reader of {self.segment} was closed")
 
     def close(self) -> Deferred[None]:
         """See SegmentReader."""

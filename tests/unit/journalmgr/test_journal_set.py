@@ -4,6 +4,7 @@ import errno
 import random
 from collections.abc import Coroutine
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -22,11 +23,12 @@ from journalmgr.errors import (
 )
 from journalmgr.files.journal import FileJournal
 from journalmgr.journal_set import JournalSet, Member
-from journalmgr.model import OPAQUE, NamespaceInfo, TxId
+from journalmgr.merged_reading import Copy, MergedLog
+from journalmgr.model import OPAQUE, NamespaceInfo, Segment, TxId
 from tests.support.faulty_filesystem import FaultyFileSystem, Op
 from tests.support.file_journals import CURRENT, FileJournals
 from tests.support.journal_contract import NAMESPACE, Fact, facts, opaque, raises, read_all, written
-from tests.support.journal_contract.world import bounds, flushed, refused, span, tailed
+from tests.support.journal_contract.world import bounds, finalised_segment, flushed, refused, span, tailed
 from tests.support.simulated_clock import SimulatedClock
 
 TIME_LIMIT_S = 3600.0
@@ -334,6 +336,91 @@ def test_what_only_a_member_left_behind_has_is_not_read(rng: random.Random) -> N
         assert [batch and batch.records[-1].txid for batch in batches] == [10, 20]
 
     world.run(story())
+
+
+def test_the_tail_of_a_member_left_behind_does_not_come_back_behind_a_later_segment(rng: random.Random) -> None:
+    """It has 1..15; two others went on at 11 and ended at 12, and at 13. Nor is it read where those copies fail."""
+    world = SetWorld(rng, "ooo", 2)
+
+    async def story() -> None:
+        journal = await ready(world)
+        await journal.close()
+        for index, ends in ((0, [15]), (1, [10, 12]), (2, [10, 12])):
+            member, first = world.alone(index), 1
+            for last in ends:
+                await finalised_segment(member, first, last)
+                first = last + 1
+        merged = world.set()
+        assert await bounds(merged) == [(1, 10), (11, 12)]
+        assert await read_all(merged, 1) == span(1, 12)
+        assert await read_all(merged, 13) == []
+        for index in (1, 2):
+            world.disks[index].poke(f"{CURRENT}/{(await merged.segments())[1].name}", 5, b"\xff\xfe\xfd")
+        readers = await merged.select_input_streams(TxId(11))
+        assert len(readers) == 1
+        await raises(EditsCorrupt, readers[0].next())
+        await readers[0].close()
+
+    world.run(story())
+
+
+def test_the_tail_of_a_member_left_behind_is_not_read_while_the_others_write_on(rng: random.Random) -> None:
+    world = SetWorld(rng, "oo", 1)
+
+    async def story() -> None:
+        journal = await ready(world)
+        await journal.close()
+        behind, ahead = world.alone(0), world.alone(1)
+        await finalised_segment(behind, 1, 12)
+        await finalised_segment(ahead, 1, 10)
+        await written(ahead, 11, 20)
+        standby = world.set()
+        assert await read_all(standby, 1) == span(1, 10)
+        (first, second) = await standby.select_input_streams(TxId(1), in_progress_ok=True)
+        batches = [await first.next(), await second.next()]
+        assert [batch and batch.records[-1].txid for batch in batches] == [10, 20]
+
+    world.run(story())
+
+
+def random_copies(rng: random.Random) -> tuple[list[tuple[int, int]], list[tuple[Copy, bool]]]:
+    """A log's segments; and what members have of it, with whether that is the log's.
+
+    Of each segment one member at least has all. Others miss it, have given up within it, or had another writer, whose
+    transactions beyond where the log went on, or all of whose transactions, are not the log's.
+    """
+    members = [MagicMock(spec=FileJournal) for _ in range(rng.randint(1, 4))]
+    firsts = [1, *sorted(rng.sample(range(2, 40), rng.randint(0, 6)))]
+    log = list(zip(firsts, [*(first - 1 for first in firsts[1:]), firsts[-1] + rng.randint(0, 5)], strict=True))
+    copies: list[tuple[Copy, bool]] = []
+    for first, last in log:
+        whole = rng.randrange(len(members))
+        for index, member in enumerate(members):
+            case = "whole" if index == whole else rng.choice(["whole", "none", "short", "long"])
+            end = {"whole": last, "short": rng.randint(first, last), "long": last + rng.randint(1, 9)}.get(case)
+            if case == "long" and last == log[-1][1]:
+                continue  # nobody went on: nothing tells which of them is the log
+            if end is not None:
+                copies.append((Copy(member, Segment(TxId(first), TxId(end), OPAQUE)), case == "whole" or end == last))
+    rng.shuffle(copies)
+    return log, copies
+
+
+def test_of_random_histories_only_what_was_acknowledged_is_read(rng: random.Random) -> None:
+    for _ in range(300):
+        log, copies = random_copies(rng)
+        merged = MergedLog([copy for copy, _ in copies])
+        assert [(segment.first_txid, segment.last_txid) for segment in merged.segments()] == log
+        ours = {(id(copy.journal), copy.segment.first_txid) for copy, is_ours in copies if is_ours}
+        for txid in range(1, log[-1][1] + 1):
+            stretch = merged.stretch_at(txid, in_progress_ok=False)
+            first, last = next(bounds for bounds in log if bounds[0] <= txid <= bounds[1])
+            assert stretch is not None
+            assert (stretch.first, stretch.last) == (txid, last)
+            assert {(id(copy.journal), copy.segment.first_txid) for copy in stretch.copies} == {
+                held for held in ours if held[1] == first
+            }
+        assert merged.stretch_at(log[-1][1] + 1, in_progress_ok=True) is None
 
 
 def test_of_two_copies_the_longer_one_is_read(rng: random.Random) -> None:
