@@ -13,9 +13,9 @@ client when it connects; run it as the user of the bookie.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
@@ -23,6 +23,7 @@ from bookkeeper.cli.output import EXIT_OK, note, print_json, print_table
 
 if TYPE_CHECKING:
     from bookkeeper.config import ClientSettings, Loaded, ServerSettings
+    from bookkeeper.config.table import Ignored
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,20 +45,30 @@ def run(args: argparse.Namespace) -> int:
     overrides = parse_settings(args.defines)
     loaded: Loaded[ClientSettings] | Loaded[ServerSettings]
     loaded = (load_client if args.client else load_server)(args.conf, overrides)
-    for ignored in loaded.ignored:
-        note(f"{ignored.name} ({ignored.origin.place}) is known but has no effect here: {ignored.reason}")
+    note_ignored(loaded.ignored)
     if args.action == "check":
         from bookkeeper.cli.config_files import check_files  # TLS is of no use to `show`
 
         check_files(loaded, *([] if args.client else _client_of_same(args.conf, overrides)))
         note("No faults.")
         return EXIT_OK
+    print_settings(loaded, as_json=args.json)
+    return EXIT_OK
+
+
+def note_ignored(ignored: Iterable[Ignored]) -> None:
+    """Say which keys have no effect, and why."""
+    for each in ignored:
+        note(f"{each.name} ({each.origin.place}) is known but has no effect here: {each.reason}")
+
+
+def print_settings(loaded: Loaded[Any], *, as_json: bool) -> None:
+    """Every effective value with its origin."""
     rows = [(row.key.name, row.text, row.origin.place) for row in loaded.rows]
-    if args.json:
+    if as_json:
         print_json([{"key": key, "value": value, "origin": origin} for key, value, origin in rows])
     else:
         print_table(("key", "value", "origin"), rows)
-    return EXIT_OK
 
 
 def _client_of_same(conf: Path | None, overrides: Mapping[str, str]) -> list[Loaded[ClientSettings]]:

@@ -6,7 +6,7 @@ date, with the same command. Segments that the source still writes are left for 
 
 examples:
   journalmgr copy file:///var/lib/edits 'bookkeeper://zk1:2181;zk2:2181/hdfsjournal'
-  journalmgr copy bookkeeper://zk1:2181/hdfsjournal file:///backup/edits --json
+  journalmgr copy 'bookkeeper://zk1:2181/hdfsjournal' file:///backup/edits --json
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, confirm, counted, note, print_json
 from journalmgr.cli.segments import print_segments
-from journalmgr.cli.session import add_settings_arguments, segment_json, session
+from journalmgr.cli.session import add_settings_arguments, check_uri, segment_json, session
 
 if TYPE_CHECKING:
     from journalmgr.cli.session import Session
@@ -42,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.source == args.target:
         raise CommandFailed(f"{args.source} is source and target", EXIT_USAGE)
+    for uri in (args.source, args.target):
+        check_uri(uri)
     with session(args) as commands:
         source = commands.open(args.source)
         target = _open_target(commands, args.target, commands.namespace_of(source))

@@ -55,9 +55,24 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "edits" and sys.stdout.isatty():
         raise CommandFailed("a file of edits is no text for a terminal: send standard output to a file", EXIT_USAGE)
     if args.journal is not None and "://" not in args.journal and not args.journal.startswith("file:"):
-        return _print(args, _from_file(args, Path(args.journal)))
+        path = Path(args.journal)
+        if path.is_dir():
+            raise CommandFailed(_instead_of(path), EXIT_USAGE)
+        return _print(args, _from_file(args, path))
     with session(args) as commands:
         return _print(args, _from_journal(args, commands, commands.uri(args.journal)))
+
+
+def _instead_of(directory: Path) -> str:
+    """What may have been meant by a directory."""
+    from journalmgr.files.names import CURRENT
+
+    whole = directory.resolve()
+    if not (whole / CURRENT).is_dir() and whole.name == CURRENT:
+        whole = whole.parent
+    if (whole / CURRENT).is_dir():
+        return f"{directory} is a directory: write {whole.as_uri()} for the journal in it, or name one of its files"
+    return f"{directory} is a directory, and no journal: name a file of edits, or a journal by its URI"
 
 
 def _from_file(args: argparse.Namespace, path: Path) -> Iterator[Found]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -427,6 +428,9 @@ def _status(files: FileSystemClient, args: argparse.Namespace) -> int:
         for each in found:
             if each.get("error"):
                 note(f"{each['server']}: {each['error']}")
+    for server_id, count in Counter(each["server_id"] for each in found if "server_id" in each).items():
+        if count > 1:
+            note(f"{count} servers are called {server_id}: start each with an --id of its own to tell them apart")
     return EXIT_OK if any(each["role"] == "active" for each in found) else EXIT_FAILURE
 
 

@@ -19,18 +19,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "namenode": ("journalmgr.cli.namenode", "run one server of a name node on a journal"),
     "perf": ("journalmgr.cli.perf", "measure a journal, and how long a failover takes"),
     "copy": ("journalmgr.cli.copy", "copy a journal into another one"),
+    "config": ("journalmgr.cli.config", "show and check settings"),
 }
 
 EXAMPLES = """\
 examples:
-  journalmgr format bookkeeper://zk1:2181;zk2:2181/hdfsjournal
+  journalmgr format 'bookkeeper://zk1:2181;zk2:2181/hdfsjournal'
   journalmgr segments file:///var/lib/edits --json
   journalmgr dump edits_0000000000000000001-0000000000000000091 --format xml
   JM_dfs_namenode_shared_edits_dir=file:///var/lib/edits journalmgr verify
   journalmgr segments --conf /etc/hadoop/hdfs-site.xml
 
-JOURNAL is bookkeeper://ZOOKEEPER;ZOOKEEPER/ZNODE or file:///DIRECTORY; without it the setting
-dfs.namenode.shared.edits.dir counts (environment, --conf, -D). Quote it: a shell ends a command at `;`.
+JOURNAL is 'bookkeeper://ZOOKEEPER;ZOOKEEPER/ZNODE' or file:///DIRECTORY; without it the setting
+dfs.namenode.shared.edits.dir counts (environment, --conf, -D). The quotes belong to it: a shell ends a command at `;`.
 
 `journalmgr COMMAND --help` has the options, defaults and examples of each command.
 

@@ -29,7 +29,7 @@ from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed
 from bookkeeper.cli.supervise import stop_reactor_on_signals
 from bookkeeper.errors import BookKeeperError, ConfigurationError
-from journalmgr.cli.session import add_journal_argument, add_settings_arguments
+from journalmgr.cli.session import add_journal_argument, add_settings_arguments, check_uri
 
 if TYPE_CHECKING:
     from journalmgr.config import JournalSettings
@@ -50,7 +50,11 @@ LAC_INTERVAL_S = 0.1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `journalmgr namenode`."""
     add_journal_argument(parser)
-    parser.add_argument("--id", help="of this server, unique among those of the journal (default: host name and port)")
+    parser.add_argument(
+        "--id",
+        help="what logs and `journalmgr fs status` call this server; give each one of a journal its own (default: host "
+        "name and port)",
+    )
     parser.add_argument(
         "--http",
         default="127.0.0.1:9870",
@@ -87,20 +91,21 @@ def run(args: argparse.Namespace) -> int:
 def namenode_settings(args: argparse.Namespace, settings: JournalSettings) -> NameNodeSettings:
     """What a command line and the settings make. Raises CommandFailed, ConfigurationError."""
     import dataclasses
+    import os
     import socket
 
     from journalmgr.namenode.checkpointing import CheckpointSettings
     from journalmgr.namenode.server import NameNodeSettings
     from journalmgr.replica import ReplicaSettings
-    from journalmgr.uri import parse_uri
 
     journal = args.journal or settings.shared_edits_dir
     if not journal:
         raise CommandFailed("no journal is named: give its URI, or set dfs.namenode.shared.edits.dir", EXIT_USAGE)
+    scheme = check_uri(journal)
     host, separator, port = args.http.rpartition(":")
     if not separator or not host or not port.isdigit() or int(port) > 65535:
         raise CommandFailed(f"--http {args.http!r}: want HOST:PORT, as 127.0.0.1:9870", EXIT_USAGE)
-    options = dict(settings.options(parse_uri(journal).scheme))
+    options = dict(settings.options(scheme))
     if "client_settings" in options:
         # One session carries the journal and the election: how long a dead server stays the active one is its timeout.
         client = options["client_settings"]
@@ -111,7 +116,8 @@ def namenode_settings(args: argparse.Namespace, settings: JournalSettings) -> Na
         )
     return NameNodeSettings(
         journal=journal,
-        server_id=args.id or f"{socket.gethostname()}:{port}",
+        # Port 0 stands for another one in each server, so it does not tell them apart.
+        server_id=args.id or socket.gethostname() + (f":{port}" if int(port) else f"-{os.getpid()}"),
         http_host=host.strip("[]"),
         http_port=int(port),
         election_parent=settings.ha_parent_znode,

@@ -11,6 +11,7 @@ may run in one process one after the other. Everything that was opened is closed
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, counted, note
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
+    from bookkeeper.config import Loaded
     from journalmgr.config import JournalSettings
     from journalmgr.contract import JournalManager
     from journalmgr.ledger_audit import LedgerAudit
@@ -37,7 +39,7 @@ def add_journal_argument(parser: argparse.ArgumentParser) -> None:
         "journal",
         nargs="?",
         metavar="JOURNAL",
-        help="bookkeeper://ZOOKEEPER;ZOOKEEPER/ZNODE or file:///DIRECTORY "
+        help="'bookkeeper://ZOOKEEPER;ZOOKEEPER/ZNODE' or file:///DIRECTORY "
         "(default: the setting dfs.namenode.shared.edits.dir)",
     )
 
@@ -117,12 +119,12 @@ class Session:
             yield found[0]
 
     def open(self, uri: str, namespace: NamespaceInfo | None = None) -> JournalManager:
-        """Open a journal; to be changed only with a namespace."""
+        """Open a journal; to be changed only with a namespace. Raises CommandFailed for a URI that can be none."""
         from journalmgr.plugins import open_journal
-        from journalmgr.uri import parse_uri
 
-        options = self.settings.options(parse_uri(uri).scheme)
-        journal = self.call(lambda: open_journal(uri, self.reactor, namespace, options))
+        options = self.settings.options(check_uri(uri))
+        with _about(uri):
+            journal = self.call(lambda: open_journal(uri, self.reactor, namespace, options))
         self._closing.append(journal.close)
         return journal
 
@@ -149,7 +151,8 @@ class Session:
 
         if not is_on_ledgers(uri):
             return None
-        audit = self.call(lambda: connect_audit(uri, self.reactor, self.settings))
+        with _about(uri):
+            audit = self.call(lambda: connect_audit(uri, self.reactor, self.settings))
         self._closing.append(audit.close)
         return audit
 
@@ -165,21 +168,78 @@ class Session:
 @contextmanager
 def session(args: argparse.Namespace) -> Iterator[Session]:
     """Load the settings, and open what the command asks for. Raises ConfigurationError listing every fault."""
-    from journalmgr.config import FOREIGN, load_journal
+    from journalmgr.config import load_journal
 
     if "verbose" in args:
         from bookkeeper.logs import show_metadata_session
 
         show_metadata_session()
     loaded = load_journal(args.conf, parse_settings(args.defines))
-    foreign = sum(ignored.reason == FOREIGN for ignored in loaded.ignored)
-    if foreign:
-        note(f"{args.conf}: passed over {counted(foreign, 'key')} of others")
+    note_foreign(args.conf, loaded)
     commands = Session(loaded.settings)
     try:
         yield commands
     finally:
         commands.close()
+
+
+def note_foreign(conf: Path | None, loaded: Loaded[JournalSettings]) -> None:
+    """Say how many keys of a Hadoop configuration are others'."""
+    from journalmgr.config import FOREIGN
+
+    foreign = sum(ignored.reason == FOREIGN for ignored in loaded.ignored)
+    if foreign:
+        note(f"{conf}: passed over {counted(foreign, 'key')} of others")
+
+
+def check_uri(uri: str) -> str:
+    """The scheme of a journal's URI. Raises CommandFailed, a fault of usage, where nothing can be opened there."""
+    from bookkeeper.errors import BookKeeperError, InvalidArgument
+    from bookkeeper.metadata.uri import parse_uri as parse_metadata_uri
+    from journalmgr.ledger.connecting import check_root
+    from journalmgr.plugins import schemes
+    from journalmgr.uri import parse_uri
+
+    try:
+        parsed = parse_uri(uri)
+        known = schemes()
+        if parsed.scheme not in known:
+            raise InvalidArgument(
+                f"{uri}: no journal implementation for the scheme {parsed.scheme!r}; installed are "
+                + (", ".join(known) or "none")
+            )
+        if parsed.scheme == "bookkeeper":
+            if not parsed.servers:
+                raise InvalidArgument(f"{uri} names no ZooKeeper server: write bookkeeper://zk1:2181;zk2:2181/path")
+            check_root(parsed.path.rstrip("/") or "/")
+            try:
+                parse_metadata_uri(f"zk://{';'.join(parsed.servers)}/x")
+            except BookKeeperError as error:
+                why = str(error).partition(": ")[2].partition("; the form is")[0]
+                raise InvalidArgument(f"{uri}: {why}") from error
+    except InvalidArgument as error:
+        raise CommandFailed(str(error), EXIT_USAGE) from error
+    return parsed.scheme
+
+
+_NAMES_THE_SETTING = re.compile(r"metadataServiceUri \([^)]*\)")
+
+
+@contextmanager
+def _about(uri: str) -> Iterator[None]:
+    """Errors of opening, in terms of what was typed: nobody who names a journal wrote a metadataServiceUri."""
+    from bookkeeper.errors import InvalidArgument
+    from journalmgr.errors import JournalError
+
+    try:
+        yield
+    except InvalidArgument as error:
+        raise CommandFailed(str(error), EXIT_USAGE) from error
+    except JournalError as error:
+        text, count = _NAMES_THE_SETTING.subn(lambda _: f"the journal's URI ({uri})", str(error))
+        if not count:
+            raise
+        raise CommandFailed(text) from error
 
 
 def segment_json(segment: Any) -> dict[str, object]:

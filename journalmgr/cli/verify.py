@@ -16,7 +16,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, Progress, counted, note, print_json
-from journalmgr.cli.session import add_journal_argument, add_settings_arguments, segment_json, session
+from journalmgr.cli.session import add_journal_argument, add_settings_arguments, check_uri, segment_json, session
 
 if TYPE_CHECKING:
     from journalmgr.cli.session import Session
@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     from journalmgr.ledger_audit import orphan_findings
     from journalmgr.verify import verify
 
+    for uri in args.other_journal:
+        check_uri(uri)
     with session(args) as commands:
         uri = commands.uri(args.journal)
         journal = commands.open(uri)

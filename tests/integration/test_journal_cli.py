@@ -636,7 +636,7 @@ def test_every_command_says_that_a_journal_is_not_formatted(
 @pytest.mark.parametrize("words", [*EVERY, ("format",)], ids=" ".join)
 def test_every_command_refuses_what_is_no_journal(run: CommandLine, words: tuple[str, ...]) -> None:
     command, *options = words
-    failed = run(command, "nfs://host/dir", *options, code=EXIT_FAILURE)
+    failed = run(command, "nfs://host/dir", *options, code=EXIT_USAGE)
     assert "no journal implementation for the scheme 'nfs'; installed are bookkeeper, file" in failed.err
 
 
@@ -656,8 +656,24 @@ def test_every_command_refuses_what_is_no_journal(run: CommandLine, words: tuple
         (["copy", "file:///a", "file:///a"], EXIT_USAGE, "file:///a is source and target"),
         (["copy", "file:///nowhere", "file:///nowhere/else"], EXIT_FAILURE, "format"),
         (["format", "file:///x", "--namespace-id", "0"], EXIT_USAGE, "0 is not a whole number from 1 on"),
-        (["segments", "/var/lib/edits"], EXIT_FAILURE, "is no URI of a journal"),
-        (["segments", "bookkeeper:///j"], EXIT_FAILURE, "names no ZooKeeper server"),
+        (["segments", "/var/lib/edits"], EXIT_USAGE, "is no URI of a journal"),
+        (["segments", "bookkeeper:///j"], EXIT_USAGE, "names no ZooKeeper server"),
+        (["segments", "bookkeeper://a:b:c/j"], EXIT_USAGE, "bookkeeper://a:b:c/j: 'a:b:c' is not host:port"),
+        (["segments", "bookkeeper://a:1/"], EXIT_USAGE, "cannot be the znode of a journal"),
+        (["segments", "file://host/x"], EXIT_USAGE, "has no host 'host'"),
+        (["segments", "file:///x%"], EXIT_USAGE, "write %25 for a %"),
+        (["copy", "file:///a", "nfs://host/dir"], EXIT_USAGE, "no journal implementation for the scheme 'nfs'"),
+        (["verify", "file:///a", "--other-journal", "/b"], EXIT_USAGE, "'/b' is no URI of a journal"),
+        (["perf", "sync", "nfs://host/dir"], EXIT_USAGE, "no journal implementation for the scheme 'nfs'"),
+        (["namenode", "nfs://host/dir"], EXIT_USAGE, "no journal implementation for the scheme 'nfs'"),
+        (["namenode", "/var/lib/edits"], EXIT_USAGE, "is no URI of a journal"),
+        (
+            ["config", "check", "-D", f"{SHARED_EDITS}=nfs://h/d"],
+            EXIT_FAILURE,
+            f"{SHARED_EDITS}: nfs://h/d: no journal",
+        ),
+        (["config", "check", "-D", "dfs.ha.tail-edit.period=1"], EXIT_FAILURE, "did you mean dfs.ha.tail-edits"),
+        (["config", "list"], EXIT_USAGE, "invalid choice: 'list'"),
         (["segments", "file:///x", "-D", "dfs.ha.tail-edit.period=1"], EXIT_FAILURE, "did you mean dfs.ha.tail-edits"),
         (["segments", "file:///x", "--conf", "/nowhere.conf"], EXIT_FAILURE, "/nowhere.conf: cannot be read"),
         (["segments", "file:///x", "--ledger"], EXIT_USAGE, "unrecognized arguments: --ledger"),
@@ -681,6 +697,42 @@ def test_a_file_that_is_no_file_of_edits_is_refused(run: CommandLine, tmp_path: 
             assert run("dump", tmp_path / name, *options, code=EXIT_FAILURE).out == ""
 
 
+def test_dump_of_a_directory_says_what_to_write_instead(run: CommandLine, in_files: str, tmp_path: Path) -> None:
+    directory = in_files.removeprefix("file://")
+    for meant in (directory, f"{directory}/current", f"{directory}/"):
+        assert f"write {in_files} for the journal in it" in run("dump", meant, code=EXIT_USAGE).err
+    (tmp_path / "empty").mkdir()
+    assert "and no journal: name a file of edits" in run("dump", tmp_path / "empty", code=EXIT_USAGE).err
+
+
+def test_settings_are_shown_with_their_origins_and_checked(
+    run: CommandLine, in_files: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "hdfs-site.xml"
+    properties = "".join(
+        f"<property><name>{name}</name><value>{value}</value></property>"
+        for name, value in ((SHARED_EDITS, in_files), ("dfs.replication", "1"), ("dfs.ha.log-roll.period", "5"))
+    )
+    site.write_text(f"<configuration>{properties}</configuration>")
+    monkeypatch.setenv(variable_of("dfs.namenode.bookkeeperjournal.digestPw"), "secret")
+    outcome = run("config", "show", "--conf", site, "-D", "dfs.ha.tail-edits.period=7", "--json")
+    assert outcome.err == f"{site}: passed over 1 key of others\n"
+    rows = {each["key"]: (each["value"], each["origin"]) for each in json.loads(outcome.out)}
+    assert rows[SHARED_EDITS][0] == in_files
+    assert str(site) in rows["dfs.ha.log-roll.period"][1]
+    assert rows["dfs.ha.tail-edits.period"] == ("7", "command line")
+    assert rows["dfs.namenode.checkpoint.period"] == ("3600", "default")
+    assert "secret" not in outcome.out
+    assert run("config", "show").lines[0].split() == ["key", "value", "origin"]
+    assert run("config", "check", "--conf", site).err.endswith("No faults.\n")
+    conf = tmp_path / "client.conf"
+    conf.write_text(
+        "clientAuthProviderFactoryClass=password-file\npasswordOverClearText=true\nclientPasswordFile=/nowhere/password\n"
+    )
+    failed = run("config", "check", "-D", f"journalmgr.ledgers.client-conf={conf}", code=EXIT_FAILURE)
+    assert "/nowhere/password cannot be read" in failed.err
+
+
 def test_a_zookeeper_that_is_not_there_is_told(run: CommandLine) -> None:
     failed = run(
         *("segments", "bookkeeper://127.0.0.1:1/journal"),
@@ -688,3 +740,5 @@ def test_a_zookeeper_that_is_not_there_is_told(run: CommandLine) -> None:
         code=EXIT_FAILURE,
     )
     assert "Error connecting to the journal /journal at 127.0.0.1:1" in failed.err
+    assert "the address in the journal's URI (bookkeeper://127.0.0.1:1/journal) is right" in failed.err
+    assert "metadataServiceUri" not in failed.err

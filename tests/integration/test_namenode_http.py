@@ -347,6 +347,9 @@ def test_the_command_shows_the_servers(fs: Callable[..., Outcome], servers: Serv
         zip(servers.addresses, ("active", "standby"), strict=True)
     )
     assert len({line.split()[-1] for line in fs("fingerprint").lines[1:]}) == 1
+    assert "are called" not in fs("status").err
+    twice = f"{servers.addresses[0]},{servers.addresses[0]}"
+    assert "2 servers are called" in fs("status", "--server", twice).err
     servers.elect(None)
     assert "active" not in fs("status", code=1).out
     assert fs("--wait", "0", "ls", code=1).err.startswith("journalmgr: none of 127.0.0.1:")

@@ -1,17 +1,22 @@
 """The command tree of `journalmgr`: help for everything, names for a new namespace, what is loaded when."""
 
+import argparse
+import os
 import random
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE
+from journalmgr.cli import namenode
 from journalmgr.cli.main import COMMANDS, main
+from journalmgr.config import JournalSettings
 from journalmgr.namespace_ids import new_namespace
 
-OWN = ("format", "segments", "dump", "tail", "verify", "recover", "purge", "copy")
+OWN = ("format", "segments", "dump", "tail", "verify", "recover", "purge", "copy", "config")
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in OWN)], ids=" ".join)
@@ -28,6 +33,30 @@ def test_help_has_examples_and_the_default_of_every_option(
             assert re.search(r"default|repeatable|required", option), option
     if words:
         assert "--json" in text
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_uris_in_examples_survive_a_shell_and_no_rule_is_cited(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([name, "--help"], ["--help"]):
+        assert main(words) == EXIT_OK
+        text = capsys.readouterr().out
+        assert re.findall(r"I-\d+", text) == []
+        assert re.findall(r"(?<!')bookkeeper://[^\s']*;\S*", text) == []
+        for line in re.findall(r"(?m)^  journalmgr .*$", text):
+            shlex.split(line)  # every quote has its other one
+
+
+def test_servers_on_any_free_port_are_called_by_names_of_their_own() -> None:
+    parser = argparse.ArgumentParser()
+    namenode.add_arguments(parser)
+
+    def named(*words: str) -> str:
+        args = parser.parse_args(["file:///j", *words])
+        return namenode.namenode_settings(args, JournalSettings()).server_id
+
+    assert named("--http", "127.0.0.1:0").endswith(f"-{os.getpid()}")
+    assert named("--http", "127.0.0.1:9871").endswith(":9871")
+    assert named("--http", "127.0.0.1:0", "--id", "one") == "one"
 
 
 def test_every_command_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
