@@ -5,9 +5,11 @@
     optional                     disabled and told; too few left: the set fails    at the next segment start
 
 Safety, besides what each member promises:
-- what an optional member has of the segment being written, every required one has durably: it gets a transaction only
-  then. So after a takeover no member knows more than those that must be asked;
+- what a member that is not shared has of the segment being written, every shared one has durably: it gets a transaction
+  only then. Without a shared member the same holds of the optional ones and the required ones. So after a takeover no
+  member knows more than those that must be asked, whichever server it belongs to;
 - a member that says WriterReplaced fails the set: somebody else writes, wherever else we still could (I-80);
+- one that belongs to another namespace is no member that is ill: the set is refused (I-87);
 - without a required member a takeover needs so many members that any `minimum` of the old writer's are among them.
 
 Reading is in journalmgr.merged_reading. Thread: reactor. Source: Hadoop's JournalSet (journal-manager.md 6.4).
@@ -36,6 +38,7 @@ from journalmgr.errors import (
     SegmentExists,
     StreamFailed,
     TransactionTooLarge,
+    TxIdSeen,
     WriterReplaced,
 )
 from journalmgr.merged_reading import Copy, MergedLog, MergedTail, merged_readers
@@ -46,6 +49,9 @@ log = Logger()
 T = TypeVar("T")
 
 TAIL_PATIENCE_S = 10.0
+
+FATAL = (WriterReplaced, NamespaceMismatch)
+"""What no member may say, required or not."""
 
 OnDisabled = Callable[[JournalManager, BookKeeperError], object]
 
@@ -85,6 +91,7 @@ class JournalSet:
         self._on_disabled = on_disabled
         self._writer: SetWriter | None = None
         self._closed = False
+        self._recovered_txid = TxId(0)  # where the log ended at the last recovery
         optional = sum(not seat.required for seat in seats)
         if not seats:
             raise InvalidArgument("a set of journals needs at least one")
@@ -120,7 +127,9 @@ class JournalSet:
     async def _each(
         self, what: str, seats: Iterable[_Seat], do: Callable[[_Seat], Awaitable[T]], *, needed: int | None = None
     ) -> list[tuple[_Seat, T]]:
-        """Do it for one after the other; gives up optional members that fail. Raises as the first required one does.
+        """Do it for one after the other; gives up optional members that fail.
+
+        Raises what is FATAL, and as the first required member does.
 
         Where all fail for the same reason that is raised, and none is given up.
         """
@@ -130,9 +139,9 @@ class JournalSet:
             try:
                 results.append((seat, await do(seat)))
             except BookKeeperError as error:
-                if seat.required:
+                if seat.required or isinstance(error, FATAL):
                     log.error(
-                        "{what} failed for required journal {journal}: {error}",
+                        "{what} failed for good, because of journal {journal}: {error}",
                         what=what,
                         journal=seat.journal.description,
                         error=str(error),
@@ -185,6 +194,7 @@ class JournalSet:
                     raise HasData(f"{seat.journal.description} holds data; format destroys that: confirm it")
         for seat in self._seats:
             await seat.journal.format(namespace, force=force)
+        self._recovered_txid = TxId(0)
 
     def namespace(self) -> Deferred[NamespaceInfo]:
         """See JournalManager. Fails with NamespaceMismatch where they differ; one that cannot say is passed over."""
@@ -215,11 +225,15 @@ class JournalSet:
         needed = self._minimum
         if not any(seat.required for seat in self._seats):
             needed = max(needed, len(self._seats) - self._minimum + 1)
-        found = await self._each(
-            "recovery", self._seats, lambda seat: seat.journal.recover_unfinalized(), needed=needed
-        )
+
+        async def recover(seat: _Seat) -> tuple[list[Segment], list[Segment]]:
+            return await seat.journal.recover_unfinalized(), await seat.journal.segments()
+
+        found = await self._each("recovery", self._seats, recover, needed=needed)
         self._writer = None
-        return MergedLog([Copy(seat.journal, segment) for seat, segments in found for segment in segments]).segments()
+        held = MergedLog([Copy(seat.journal, segment) for seat, (_, all_) in found for segment in all_]).segments()
+        self._recovered_txid = TxId(max((segment.last_txid or 0 for segment in held), default=0))
+        return MergedLog([Copy(seat.journal, segment) for seat, (done, _) in found for segment in done]).segments()
 
     def start_segment(self, first_txid: TxId, layout_version: int) -> Deferred[SegmentWriter]:
         """See JournalManager. Members that were given up get another chance."""
@@ -229,6 +243,12 @@ class JournalSet:
         self._check_open()
         if self._writer is not None and not self._writer.finished:
             raise SegmentExists(f"{self.description}: segment {self._writer.first_txid} is being written")
+        if first_txid <= self._recovered_txid:
+            # Whoever asks has not read that far: perhaps the one member that has it could not be read since.
+            raise TxIdSeen(
+                f"{self.description}: a segment cannot begin at txid {first_txid}: recovery found up to "
+                f"{self._recovered_txid}; read that first"
+            )
         streams: list[_Stream] = []
 
         async def start(seat: _Seat) -> None:
@@ -240,9 +260,9 @@ class JournalSet:
 
         try:
             await self._each(f"starting segment {first_txid}", self._seats, start)
-        except BookKeeperError:
+        except BaseException:
             for stream in streams:
-                await stream.writer.abort()
+                await _abort(stream)
             raise
         self._writer = SetWriter(self, first_txid, streams)
         return self._writer
@@ -285,8 +305,14 @@ class JournalSet:
         return found
 
     async def _copies(self) -> list[Copy]:
+        """What a member has in progress that was given up counts no more: the log has ended elsewhere, or goes on."""
         found = await self._ask("list the segments", lambda seat: seat.journal.segments())
-        return [Copy(seat.journal, segment) for seat, segments in found for segment in segments]
+        return [
+            Copy(seat.journal, segment)
+            for seat, segments in found
+            for segment in segments
+            if seat.disabled is None or not segment.in_progress
+        ]
 
     def segments(self) -> Deferred[list[Segment]]:
         """See JournalManager: as they are read, from the best copy of each."""
@@ -311,9 +337,9 @@ class JournalSet:
         return merged_readers(await self._copies(), from_txid, in_progress_ok=in_progress_ok)
 
     def tail(self, from_txid: TxId) -> EditsTail:
-        """See JournalManager. Follows one member, the required ones first, and goes over to another where it fails.
+        """See JournalManager. Follows one member, the shared or required ones first, and goes over where it fails.
 
-        One that is not required is left when it has nothing new for TAIL_PATIENCE_S: its writer may have given it up.
+        Any but the first of those is left when it has nothing new for TAIL_PATIENCE_S: its writer may have given it up.
         Of a set without a required member it may show what is not durable on `minimum` of them yet.
         """
         return MergedTail(
@@ -321,7 +347,7 @@ class JournalSet:
             from_txid,
             self.description,
             self._clock,
-            has_required=self._seats[0].required,
+            leading=sum(seat.shared for seat in self._seats) or sum(seat.required for seat in self._seats),
             patience_s=TAIL_PATIENCE_S,
         )
 
@@ -335,9 +361,12 @@ class JournalSet:
 
     def discard_from(self, first_txid: TxId) -> Deferred[list[Segment]]:
         """See JournalManager. All must do it, for what one keeps would be read again."""
-        return Deferred.fromCoroutine(
-            self._trim("discard", lambda seat: seat.journal.discard_from(first_txid), optional_may_fail=False)
-        )
+        return Deferred.fromCoroutine(self._discard(first_txid))
+
+    async def _discard(self, first_txid: TxId) -> list[Segment]:
+        gone = await self._trim("discard", lambda seat: seat.journal.discard_from(first_txid), optional_may_fail=False)
+        self._recovered_txid = min(self._recovered_txid, TxId(first_txid - 1))
+        return gone
 
     async def _trim(
         self, what: str, trim: Callable[[_Seat], Awaitable[list[Segment]]], *, optional_may_fail: bool
@@ -386,7 +415,7 @@ class JournalSet:
 
     def member_failed(self, seat: _Seat, what: str, error: BookKeeperError, healthy: int) -> BookKeeperError | None:
         """A stream failed; the error that the set's writer fails with, if it does. healthy: optional streams left."""
-        if seat.required or isinstance(error, WriterReplaced):
+        if seat.required or isinstance(error, FATAL):
             return error
         self._disable(seat, what, error)
         return self._too_many(what, [error]) if self._too_few(healthy) else None
@@ -399,7 +428,10 @@ class _Stream:
 
 
 class SetWriter:
-    """See SegmentWriter. Required members get the transactions at once, the others when those have them durably."""
+    """See SegmentWriter. Shared members get the transactions at once, the others when those have them durably.
+
+    Without a shared member the required ones are the first.
+    """
 
     def __init__(self, owner: JournalSet, first_txid: TxId, streams: list[_Stream]) -> None:
         self.first_txid = first_txid
@@ -407,10 +439,11 @@ class SetWriter:
         self.error: BookKeeperError | None = None
         self.finished = False
         self._owner = owner
+        shared = [stream for stream in streams if stream.seat.shared]
         required = [stream for stream in streams if stream.seat.required]
-        # Without a required member all are in the first stage.
-        self._first = required or list(streams)
-        self._second = [stream for stream in streams if not stream.seat.required] if required else []
+        # Without a shared or required member all are in the first stage.
+        self._first = shared or required or list(streams)
+        self._second = [stream for stream in streams if stream not in self._first]
         self._waiting: list[bytes] = []  # for the second stage, not ready to flush
         self._ready: list[bytes] = []  # for the second stage
         self._ready_txid = self.last_txid
@@ -503,9 +536,11 @@ class SetWriter:
 
     def _stream_failed(self, failure: Failure, stream: _Stream, what: str) -> None:
         error = failure.value
-        if not isinstance(error, BookKeeperError):
-            raise error or RuntimeError(f"{what} failed without an error")
-        self._lost(stream, what, error)
+        if isinstance(error, BookKeeperError):
+            self._lost(stream, what, error)
+        elif self.error is None:
+            log.failure("{what} broke journal {journal}", failure, what=what, journal=stream.seat.journal.description)
+            self._fail(StreamFailed(f"{self._owner.description}: {what}: {error!r}"))
 
     def _lost(self, stream: _Stream, what: str, error: BookKeeperError) -> None:
         """Go on without a stream, or fail."""

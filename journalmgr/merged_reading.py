@@ -261,8 +261,10 @@ class MergedReader:
 class MergedTail:
     """See EditsTail: follows one journal; where its tail fails the next one's, from the same txid.
 
-    has_required: the first journal is required, so it is not left for being quiet, and returned to after each batch of
-    another one. Any other may be quiet because its writer has given it up: after `patience_s` the next one is asked.
+    leading: so many of the first journals have everything as soon as it is acknowledged. The first of them is not left
+    for being quiet, and returned to after each batch of another one. Any other may be quiet because its writer has
+    given it up: after `patience_s` the next one is asked. `next` fails when all have been asked and the leading ones
+    have failed (all of them where none leads): what the others wait for may be told nowhere.
     """
 
     def __init__(
@@ -272,14 +274,14 @@ class MergedTail:
         description: str,
         clock: Clock,
         *,
-        has_required: bool,
+        leading: int,
         patience_s: float,
     ) -> None:
         self.next_txid = from_txid
         self._journals = journals
         self._description = description
         self._clock, self._patience_s = clock, patience_s
-        self._has_required = has_required
+        self._leading = leading
         self._current = 0
         self._tail: EditsTail | None = None
         self._stopped = False
@@ -306,49 +308,62 @@ class MergedTail:
             waiting.errback(failure)
 
     async def _next(self) -> RecordBatch:
-        first_error: BookKeeperError | None = None
-        failed = 0  # journals in a row
-        while failed < len(self._journals):
-            journal = self._journals[self._current]
-            if self._tail is None:
-                self._tail = journal.tail(self.next_txid)
-            tail = self._tail
-            quiet = _Quiet(tail)
-            may_wait = len(self._journals) == 1 or (self._has_required and self._current == 0)
-            timer = None if may_wait else self._clock.callLater(self._patience_s, quiet.end)
+        errors: dict[int, BookKeeperError] = {}  # of this round, by journal
+        asked = 0  # journals of this round
+        while not self._ended():
             try:
-                batch = await tail.next()
+                batch = await self._next_of_current()
             except BookKeeperError as error:
-                if self._stopped:
-                    raise
-                if quiet.ended:
-                    first_error, failed = None, 0
-                else:
-                    first_error, failed = first_error or error, failed + 1
-                    log.warn(
-                        "cannot follow {journal} from txid {txid} on: {error}",
-                        journal=journal.description,
-                        txid=self.next_txid,
-                        error=str(error),
-                    )
-                await self._go_to((self._current + 1) % len(self._journals))
-                continue
-            finally:
-                if timer is not None and timer.active():
-                    timer.cancel()
-            if not self._stopped:
-                self.next_txid = TxId(batch.records[-1].txid + 1)
-                if self._has_required and self._current != 0:
-                    await self._go_to(0)
-            return batch
-        assert first_error is not None
-        raise first_error
+                if self._ended():
+                    break
+                errors[self._current] = error
+                log.warn(
+                    "cannot follow {journal} from txid {txid} on: {error}",
+                    journal=self._journals[self._current].description,
+                    txid=self.next_txid,
+                    error=str(error),
+                )
+                batch = None
+            if batch is not None:
+                if not self._ended():
+                    self.next_txid = TxId(batch.records[-1].txid + 1)
+                    if self._leading and self._current != 0:
+                        self._go_to(0)
+                return batch
+            self._go_to((self._current + 1) % len(self._journals))
+            asked += 1
+            if asked == len(self._journals):
+                if all(index in errors for index in range(self._leading or asked)):
+                    raise errors[0]
+                errors.clear()
+                asked = 0
+        raise self._closed_error()
 
-    async def _go_to(self, index: int) -> None:
+    async def _next_of_current(self) -> RecordBatch | None:
+        """None when it was quiet for too long."""
+        if self._tail is None:
+            self._tail = self._journals[self._current].tail(self.next_txid)
+        quiet = _Quiet(self._tail)
+        may_wait = len(self._journals) == 1 or (self._leading > 0 and self._current == 0)
+        timer = None if may_wait else self._clock.callLater(self._patience_s, quiet.end)
+        try:
+            return await self._tail.next()
+        except BookKeeperError:
+            if quiet.ended:
+                return None
+            raise
+        finally:
+            if timer is not None and timer.active():
+                timer.cancel()
+
+    def _ended(self) -> bool:
+        return self._stopped
+
+    def _go_to(self, index: int) -> None:
         self._current = index
         tail, self._tail = self._tail, None
         if tail is not None:
-            await tail.stop()
+            _stop(tail)  # not awaited: what failed may not answer
 
     def stop(self) -> Deferred[None]:
         """See EditsTail."""
@@ -375,4 +390,8 @@ class _Quiet:
 
     def end(self) -> None:
         self.ended = True
-        self._tail.stop().addErrback(lambda failure: log.warn("{error}", error=failure.getErrorMessage()))
+        _stop(self._tail)
+
+
+def _stop(tail: EditsTail) -> None:
+    tail.stop().addErrback(lambda failure: log.warn("cannot stop a tail: {error}", error=failure.getErrorMessage()))

@@ -3,32 +3,36 @@
 import errno
 import random
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, InvalidArgument
-from journalmgr.contract import JournalManager
+from journalmgr.contract import JournalManager, Record, RecordBatch, SegmentReader
+from journalmgr.edit_log import EditLog
 from journalmgr.errors import (
     EditsCorrupt,
     GapInTransactions,
     HasData,
+    JournalClosed,
     JournalUnavailable,
+    NamespaceMismatch,
     SegmentUnreadable,
     StreamFailed,
+    TxIdSeen,
     WriterReplaced,
 )
 from journalmgr.files.journal import FileJournal
 from journalmgr.journal_set import JournalSet, Member
-from journalmgr.merged_reading import Copy, MergedLog
+from journalmgr.merged_reading import Copy, MergedLog, MergedTail, merged_readers
 from journalmgr.model import OPAQUE, NamespaceInfo, Segment, TxId
 from tests.support.faulty_filesystem import FaultyFileSystem, Op
 from tests.support.file_journals import CURRENT, FileJournals
 from tests.support.journal_contract import NAMESPACE, Fact, facts, opaque, raises, read_all, written
-from tests.support.journal_contract.world import bounds, finalised_segment, flushed, refused, span, tailed
+from tests.support.journal_contract.world import FOREIGN, bounds, finalised_segment, flushed, refused, span, tailed
 from tests.support.simulated_clock import SimulatedClock
 
 TIME_LIMIT_S = 3600.0
@@ -175,6 +179,62 @@ def test_optional_members_get_only_what_the_required_ones_have_durably(rng: rand
     world.run(story())
 
 
+@pytest.mark.parametrize("kinds", ["rs", "ros"])
+def test_required_members_get_only_what_the_shared_ones_have_durably(rng: random.Random, kinds: str) -> None:
+    """Otherwise a server that comes back would read from its own journal what the one in charge went on without."""
+    world = SetWorld(rng, kinds)
+    shared = kinds.index("s")
+
+    async def story() -> None:
+        journal = await ready(world)
+        writer = await written(journal, 1, 10)
+        world.fail(shared, Op.WRITE, "edits_inprogress")
+        writer.write(opaque(11, 12))
+        writer.set_ready_to_flush()
+        await raises(StreamFailed, writer.flush())
+        world.crash(journal)
+        for index in range(shared):
+            own = world.alone(index)
+            await own.recover_unfinalized()
+            assert await bounds(own) == [(1, 10)]
+
+    world.run(story())
+
+
+def test_a_required_member_that_is_not_shared_fails_the_set_too(rng: random.Random) -> None:
+    world = SetWorld(rng, "sr")
+
+    async def story() -> None:
+        journal = await ready(world)
+        writer = await written(journal, 1, 10)
+        world.fail(1, Op.SYNC, "edits_inprogress")
+        writer.write(opaque(11, 12))
+        writer.set_ready_to_flush()
+        await raises(StreamFailed, writer.flush())
+        assert writer.durable_txid == 10
+
+    world.run(story())
+
+
+def test_what_is_no_error_of_a_journal_fails_the_set_for_good(rng: random.Random) -> None:
+    """I-82: the optional member may have missed what the failed flush took with it."""
+    world = SetWorld(rng, "so")
+
+    async def story() -> None:
+        journal = await ready(world)
+        writer = await written(journal, 1, 10)
+        stream = writer._second[0]  # type: ignore[attr-defined]  # noqa: SLF001 - no file fails like this
+        stream.writer.flush = lambda: fail(ZeroDivisionError("a fault of ours"))
+        writer.write(opaque(11, 11))
+        writer.set_ready_to_flush()
+        await raises(StreamFailed, writer.flush())
+        refused(StreamFailed, lambda: writer.write(opaque(12, 12)))
+        await raises(StreamFailed, writer.flush())
+        assert writer.durable_txid == 10
+
+    world.run(story())
+
+
 def test_too_few_optional_members_fail_the_set(rng: random.Random) -> None:
     world = SetWorld(rng, "sooo", 2)
 
@@ -258,6 +318,63 @@ def test_where_one_is_enough_to_write_a_takeover_needs_all(rng: random.Random) -
         await raises(JournalUnavailable, successor.recover_unfinalized())
         await successor.recover_unfinalized()
         assert await read_all(successor, 1) == span(1, 10)
+
+    world.run(story())
+
+
+def test_what_recovery_found_is_not_written_again_because_its_member_has_died_since(rng: random.Random) -> None:
+    """I-81: one of three is enough to write, and the only one that has 11..20 cannot be read any more."""
+    world = SetWorld(rng, "ooo", 1)
+
+    async def story() -> None:
+        journal = await ready(world)
+        await finalised_segment(journal, 1, 10)
+        for index in (1, 2):
+            world.fail(index, Op.CREATE, "edits_inprogress")
+        await written(journal, 11, 20)
+        world.crash(journal)
+        successor = world.set()
+        await successor.recover_unfinalized()
+        world.fail(0, Op.LIST, CURRENT)
+        assert await read_all(successor, 1) == span(1, 10)
+        await raises(TxIdSeen, successor.start_segment(TxId(11), OPAQUE))
+        assert await read_all(successor, 1) == span(1, 20)
+        await successor.start_segment(TxId(21), OPAQUE)
+        assert world.told[2:] == []
+
+    world.run(story())
+
+
+def test_a_takeover_goes_on_where_an_optional_member_still_lists_its_segment_in_progress(rng: random.Random) -> None:
+    world = SetWorld(rng, "soo")
+
+    async def story() -> None:
+        journal = await ready(world)
+        await written(journal, 1, 10)
+        world.crash(journal)
+        successor = world.set()
+        edit_log = EditLog(successor)
+        world.fail(1, Op.RENAME, "edits_inprogress")
+        await edit_log.recover()
+        assert len(world.told) == 1
+        assert (await world.alone(1).segments())[0].in_progress
+        assert await bounds(successor) == [(1, 10)]
+        assert await edit_log.open(11) == 12
+        await edit_log.close()
+
+    world.run(story())
+
+
+def test_a_member_of_another_namespace_is_refused_with_its_set(rng: random.Random) -> None:
+    """I-87: its transactions would be read with the others'."""
+    world = SetWorld(rng, "so")
+
+    async def story() -> None:
+        journal = await ready(world)
+        await journal.close()
+        await world.members[1].open(None).format(FOREIGN, force=True)
+        await raises(NamespaceMismatch, world.set().recover_unfinalized())
+        assert world.told == []
 
     world.run(story())
 
@@ -423,6 +540,91 @@ def test_of_random_histories_only_what_was_acknowledged_is_read(rng: random.Rand
         assert merged.stretch_at(log[-1][1] + 1, in_progress_ok=True) is None
 
 
+def outcome(deferred: Deferred[Any]) -> Any:
+    """What it fired with, the error where it failed; that it has fired."""
+    found: list[Any] = []
+    deferred.addBoth(found.append)
+    assert found, "it has not fired"
+    return found[0].value if isinstance(found[0], Failure) else found[0]
+
+
+class HeldJournal:
+    """One finalised segment of transactions 1..4, two to a batch, whose streams are selected when the test says so."""
+
+    description = "held"
+    segment = Segment(TxId(1), TxId(4), OPAQUE, name="held")
+
+    def __init__(self) -> None:
+        self.selecting: list[tuple[int, Deferred[list[SegmentReader]]]] = []
+        self.streams: list[HeldStream] = []
+
+    def select_input_streams(self, from_txid: TxId, *, in_progress_ok: bool = False) -> Deferred[list[SegmentReader]]:
+        selecting: Deferred[list[SegmentReader]] = Deferred()
+        self.selecting.append((from_txid, selecting))
+        return selecting
+
+    def answer(self) -> None:
+        from_txid, selecting = self.selecting.pop(0)
+        self.streams.append(HeldStream(self.segment, from_txid))
+        selecting.callback([self.streams[-1]])
+
+
+class HeldStream:
+    """Fails when it is closed, and after its first batch when it is told to."""
+
+    def __init__(self, segment: Segment, next_txid: int) -> None:
+        self.segment = segment
+        self.next_txid = next_txid
+        self.fails = False
+        self.closed = 0
+
+    def next(self) -> Deferred[RecordBatch | None]:
+        if self.fails:
+            return fail(JournalUnavailable("the disk is gone"))
+        first, self.next_txid = self.next_txid, self.next_txid + 2
+        records = [Record(TxId(txid), 0, b"", 0, 0) for txid in range(first, min(first + 2, 5))]
+        return succeed(RecordBatch(self.segment, records))
+
+    def close(self) -> Deferred[None]:
+        self.closed += 1
+        return fail(JournalUnavailable("the disk is gone, and the file cannot be closed"))
+
+
+def held_readers(*journals: HeldJournal) -> list[SegmentReader]:
+    copies = [Copy(cast("JournalManager", journal), journal.segment) for journal in journals]
+    return merged_readers(copies, TxId(1), in_progress_ok=False)
+
+
+def txids(batch: RecordBatch | None) -> list[int]:
+    return [record.txid for record in batch.records] if batch is not None else []
+
+
+def test_a_stream_that_cannot_be_closed_either_is_left_for_another_copy() -> None:
+    failing, good = HeldJournal(), HeldJournal()
+    (reader,) = held_readers(failing, good)
+    first = reader.next()
+    failing.answer()
+    assert txids(outcome(first)) == [1, 2]
+    failing.streams[0].fails = True
+    second = reader.next()
+    assert [txid for txid, _ in good.selecting] == [3], "exactly where the other one stopped"
+    good.answer()
+    assert txids(outcome(second)) == [3, 4]
+    assert outcome(reader.next()) is None
+    assert outcome(reader.close()) is None
+    assert (failing.streams[0].closed, good.streams[0].closed) == (1, 1)
+
+
+def test_a_reader_that_is_closed_while_its_stream_is_opened_leaves_none_open() -> None:
+    journal = HeldJournal()
+    (reader,) = held_readers(journal)
+    reading = reader.next()
+    assert outcome(reader.close()) is None
+    journal.answer()
+    assert isinstance(outcome(reading), JournalClosed)
+    assert [stream.closed for stream in journal.streams] == [1]
+
+
 def test_of_two_copies_the_longer_one_is_read(rng: random.Random) -> None:
     world = SetWorld(rng, "oo", 1)
 
@@ -493,6 +695,50 @@ def test_the_tail_leaves_an_optional_member_that_has_gone_quiet(rng: random.Rand
         await flushed(writer, 21, 30)
         found += await tailed(tail, 30)
         assert found == span(1, 30)
+        await tail.stop()
+
+    world.run(story())
+
+
+def test_the_tail_tells_of_a_gap_though_an_optional_member_is_only_quiet(rng: random.Random) -> None:
+    """As a standby's own journal is: nobody writes to it. Whoever follows must load a checkpoint instead."""
+    world = SetWorld(rng, "so")
+
+    async def story() -> None:
+        journal = await ready(world)
+        await journal.close()
+        shared = world.alone(0)
+        await finalised_segment(shared, 1, 10)
+        await finalised_segment(shared, 11, 20)
+        await shared.purge_older_than(TxId(11))
+        tail = world.set().tail(TxId(5))
+        await raises(GapInTransactions, tail.next())
+        await tail.stop()
+
+    world.run(story())
+
+
+class DeadTail:
+    """Fails, and never says that it has stopped."""
+
+    next_txid = TxId(1)
+
+    def next(self) -> Deferred[RecordBatch]:
+        return fail(JournalUnavailable("dead"))
+
+    def stop(self) -> Deferred[None]:
+        return Deferred()
+
+
+def test_a_tail_that_does_not_stop_is_left_all_the_same(rng: random.Random) -> None:
+    world = SetWorld(rng, "s")
+
+    async def story() -> None:
+        journal = await ready(world)
+        await written(journal, 1, 10)
+        dead = MagicMock(spec=FileJournal, description="dead", tail=lambda txid: DeadTail())
+        tail = MergedTail([dead, world.alone(0)], TxId(1), "both", world.clock, leading=0, patience_s=1.0)
+        assert await tailed(tail, 10) == span(1, 10)
         await tail.stop()
 
     world.run(story())
