@@ -27,10 +27,11 @@ journal belongs to one namespace (I-87). Importing this package loads neither a 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from journalmgr.edit_log import EditLog, replay
+    from journalmgr.edit_log import EditLog
     from journalmgr.group import Member, join_group, payloads
     from journalmgr.model import NamespaceInfo
     from journalmgr.plugins import open_journal
+    from journalmgr.replaying import replay
     from journalmgr.replica import Role
 
 __all__ = ["EditLog", "Member", "NamespaceInfo", "Role", "join_group", "open_journal", "payloads", "replay"]
@@ -43,7 +44,7 @@ _WHERE = {
     "join_group": "journalmgr.group",
     "open_journal": "journalmgr.plugins",
     "payloads": "journalmgr.group",
-    "replay": "journalmgr.edit_log",
+    "replay": "journalmgr.replaying",
 }
 
 

@@ -169,6 +169,13 @@ class JournalManager(Protocol):
     def segments(self) -> Deferred[list[Segment]]:
         """All segments by first txid; a finalised one hides its leftover in-progress twin."""
 
+    def last_txid_seen(self) -> Deferred[TxId]:
+        """The greatest txid that a segment had which is not in progress now, whether it is still there or was purged.
+
+        0 where there was none. After `recover_unfinalized` the next segment begins one behind it (I-81). It never
+        becomes less, except by `discard_from`.
+        """
+
     def select_input_streams(self, from_txid: TxId, *, in_progress_ok: bool = False) -> Deferred[list[SegmentReader]]:
         """Readers from the segment that holds `from_txid` to the end of the journal, or to the first gap.
 

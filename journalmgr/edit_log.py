@@ -43,6 +43,7 @@ from journalmgr.errors import (
     TransactionTooLarge,
 )
 from journalmgr.model import FIRST_TXID, OPAQUE, Segment, TxId
+from journalmgr.replaying import replay
 
 log = Logger()
 
@@ -158,28 +159,27 @@ class EditLog:
         """Begin to write at a txid, which must be one more than the last in the journal; fires with the first free one.
 
         next_txid - 1 is what the server has applied: a journal that ends elsewhere is refused, for its transactions
-        would be lost, or a gap made (I-81). Fails with GapInTransactions, and as `start_segment` does.
+        would be lost, or a gap made (I-81); also one of which nothing is left. Fails with GapInTransactions, and as
+        `start_segment` does.
         """
         return Deferred.fromCoroutine(self._open(TxId(next_txid)))
 
     async def _open(self, next_txid: TxId) -> TxId:
         self._check_state(LogState.RECOVERED)
         segments = await self.journal.segments()
-        if segments:
-            last = segments[-1]
-            if last.last_txid is None:
-                raise JournalError(
-                    f"{self.journal.description}: segment {last} came into being after recovery: another server became "
-                    "the writer; recover again if it is this one's turn"
-                )
-            if last.last_txid + 1 != next_txid:
-                raise GapInTransactions(
-                    f"{self.journal.description}: cannot start writing at txid {next_txid}: the journal ends at "
-                    f"{last.last_txid}; "
-                    + ("read the rest first" if last.last_txid >= next_txid else "what lies between is missing"),
-                    expected=last.last_txid + 1,
-                    found=next_txid,
-                )
+        if segments and segments[-1].in_progress:
+            raise JournalError(
+                f"{self.journal.description}: segment {segments[-1]} came into being after recovery: another server "
+                "became the writer; recover again if it is this one's turn"
+            )
+        seen = await self.journal.last_txid_seen()
+        if seen + 1 != next_txid:
+            raise GapInTransactions(
+                f"{self.journal.description}: cannot start writing at txid {next_txid}: the journal ends at {seen}; "
+                + ("read the rest first" if seen >= next_txid else "what lies between is missing"),
+                expected=seen + 1,
+                found=next_txid,
+            )
         self._next_txid, self._durable_txid = next_txid, TxId(next_txid - 1)
         await self._start_segment()
         self.state = LogState.WRITING
@@ -485,43 +485,3 @@ class EditLog:
         if self.state is LogState.CLOSED or self._closing:
             return JournalClosed(f"the edit log in {self.journal.description} was closed")
         return InvalidArgument(f"the edit log is {self.state.value}: recover, read what is there, then open it")
-
-
-async def replay(
-    journal: JournalManager, from_txid: TxId, *, in_progress_ok: bool = False
-) -> AsyncIterator[RecordBatch]:
-    """All transactions from a txid on, to the end of the journal. Raises GapInTransactions where any is missing (I-81).
-
-    Empty where the journal ends at from_txid - 1; also where nothing was ever written or all has been purged and
-    from_txid is the first: whoever asks knows what he has applied.
-    """
-    segments = await journal.segments()
-    covered = [segment for segment in segments if segment.last_txid is None or segment.last_txid >= from_txid]
-    readers = await journal.select_input_streams(from_txid, in_progress_ok=in_progress_ok)
-    expected: int = from_txid
-    try:
-        for reader in readers:
-            while (batch := await reader.next()) is not None:
-                found = batch.records[0].txid
-                if found != expected:
-                    raise _gap(journal, expected, found)
-                expected = batch.records[-1].txid + 1
-                yield batch
-            await reader.close()
-    finally:
-        # Not awaited: a generator that nobody runs to its end cannot wait any more.
-        for reader in readers:
-            reader.close()
-    beyond = [segment for segment in covered if segment.first_txid > expected or not readers]
-    missing = next((segment for segment in beyond if not segment.in_progress or in_progress_ok), None)
-    if missing is not None and missing.first_txid > expected:
-        raise _gap(journal, expected, missing.first_txid)
-
-
-def _gap(journal: JournalManager, expected: int, found: int) -> GapInTransactions:
-    return GapInTransactions(
-        f"{journal.description}: gap in transactions: expected txid {expected}, and the next one there is {found}; "
-        "what lies between was purged or is lost: start from a checkpoint that covers it",
-        expected=expected,
-        found=found,
-    )

@@ -6,8 +6,8 @@
     await member.leave()
 
 On a journal in ledgers the journal's own ZooKeeper session carries the election; a server on any other journal is
-alone, and active as soon as it has read it. The journal must have been formatted (`journalmgr format`): that never
-happens by itself (I-87). Thread: reactor.
+active as soon as nobody else holds that journal's lock. The journal must have been formatted (`journalmgr format`):
+that never happens by itself (I-87). Thread: reactor.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from bookkeeper.metadata.election import Election
 from journalmgr.contract import JournalManager, RecordBatch
 from journalmgr.edit_log import FlushObserver
 from journalmgr.edits.opcodes import OpCode
-from journalmgr.errors import JournalClosed
+from journalmgr.errors import JournalClosed, JournalUnavailable
 from journalmgr.ledger.journal import LedgerJournal
 from journalmgr.model import OPAQUE, NamespaceInfo, TxId
 from journalmgr.plugins import open_journal
 from journalmgr.replica import Candidate, Replica, ReplicaSettings, Role, StateMachine
 
 if TYPE_CHECKING:
-    from bookkeeper.ports import Clock
+    from bookkeeper.ports import Clock, Timer
 
 log = Logger()
 
@@ -42,26 +42,73 @@ ELECTION_PARENT = "/hadoop-ha"
 LOCK_NAME = "ActiveStandbyElectorLock"
 """Where, and as what, Hadoop's failover controllers elect."""
 
+ALONE_PERIOD_S = 1.0
+"""How often a server without an election looks whether the journal's lock is free."""
+
 
 class Alone:
-    """The candidate of a server that has no rivals: elected as soon as it stands."""
+    """The candidate of a server without an election: its turn is when it can stop whoever wrote before.
 
-    def __init__(self, on_elected: Callable[[int], object], on_lost: Callable[[], object]) -> None:
+    On a journal that is locked by its writer that is when the writer has ended; until then it is asked again, and the
+    server follows the journal as a standby. Other failures are the replica's to deal with.
+    """
+
+    def __init__(
+        self,
+        journal: JournalManager,
+        clock: Clock,
+        on_elected: Callable[[int], object],
+        on_lost: Callable[[], object],
+        *,
+        period_s: float = ALONE_PERIOD_S,
+    ) -> None:
+        self._journal, self._clock, self._period_s = journal, clock, period_s
         self._on_elected, self._on_lost = on_elected, on_lost
         self._turns = 0
-        self._stands = False
+        self._stands = self._asking = self._elected = False
+        self._timer: Timer | None = None
+        self._told = ""
 
     def join(self) -> None:
         """See Candidate."""
         if not self._stands:
             self._stands = True
+            self._ask()
+
+    def _ask(self) -> None:
+        self._timer = None
+        if self._stands and not self._asking:
+            self._asking = True
+            asking = Deferred.fromCoroutine(self._try())
+            asking.addErrback(lambda failure: log.failure("An election without rivals broke", failure=failure))
+
+    async def _try(self) -> None:
+        try:
+            await self._journal.recover_unfinalized()
+        except JournalUnavailable as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                log.warn("Standing by: {error}", error=error)
+            if self._stands:
+                self._timer = self._clock.callLater(self._period_s, self._ask)
+            return
+        except BookKeeperError as error:
+            log.warn("{error}", error=error)
+        finally:
+            self._asking = False
+        if self._stands:
             self._turns += 1
+            self._elected = True
             self._on_elected(self._turns)
 
     def leave(self) -> Deferred[None]:
         """See Candidate."""
-        if self._stands:
-            self._stands = False
+        self._stands = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._elected:
+            self._elected = False
             self._on_lost()
         return succeed(None)
 
@@ -102,7 +149,7 @@ class Member:
             on_end: Callable[[BaseException], object],
         ) -> Candidate:
             if not isinstance(journal, LedgerJournal):
-                return Alone(on_elected, on_lost)
+                return Alone(journal, clock, on_elected, on_lost)
             self.election = Election(
                 journal.tree,
                 clock,

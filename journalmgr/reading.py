@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bookkeeper.errors import BookKeeperError
 from journalmgr.contract import JournalManager, Record
-from journalmgr.edit_log import replay
 from journalmgr.edits.file import EditsFileDecoder
 from journalmgr.errors import EditsCorrupt
 from journalmgr.ledger.end import describe
 from journalmgr.model import Segment, TxId
+from journalmgr.replaying import replay
 from journalmgr.salvage import Skipped, salvage
 
 if TYPE_CHECKING:

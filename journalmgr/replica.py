@@ -11,7 +11,8 @@ made durable, and only then opens a segment (I-80, I-85). The election says whos
 to it: an active that sleeps through the end of its turn fails with its next flush, and nothing that it did not
 acknowledge is promised.
 
-After its turn a replica loads anew: the machine may have applied what never became durable.
+After its turn a replica loads anew: the machine may have applied what never became durable. One that finds its next
+transaction purged loads anew too, as a newer checkpoint must be there by now; if there is none, it ends.
 
 Thread: reactor.
 """
@@ -28,7 +29,7 @@ from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError
 from journalmgr.contract import EditsTail, JournalManager, Record, RecordBatch
-from journalmgr.edit_log import EditLog, FlushObserver, replay
+from journalmgr.edit_log import EditLog, FlushObserver
 from journalmgr.edits.opcodes import OpCode
 from journalmgr.errors import (
     EditsError,
@@ -40,6 +41,7 @@ from journalmgr.errors import (
     WriterReplaced,
 )
 from journalmgr.model import OPAQUE, Segment, TxId
+from journalmgr.replaying import ahead, is_confirmed, replay
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Timer
@@ -91,13 +93,15 @@ Stand = Callable[[Callable[[int], object], Callable[[], object], Callable[[BaseE
 class ReplicaSettings:
     """roll_transactions, roll_interval_s: the active ends a segment that has so many, or is so old and not empty.
 
-    retry_delay_s, retry_delay_max_s: between attempts after trouble with the journal.
+    retry_delay_s, retry_delay_max_s: between attempts after trouble with the journal. confirm_timeout_s: how long what
+    a checkpoint covers may be missing in the segment in progress, as long as this server does not take over.
     """
 
     roll_transactions: int = 1_000_000
     roll_interval_s: float = 120.0
     retry_delay_s: float = 0.1
     retry_delay_max_s: float = 10.0
+    confirm_timeout_s: float = 10.0
 
 
 class NotApplicable(JournalError):
@@ -142,6 +146,8 @@ class Replica:
         self.error: BaseException | None = None
         self.applied_txid = TxId(0)
         self.turns = 0
+        self._checkpoint_txid = TxId(0)  # what the machine loaded
+        self._purged_behind: TxId | None = None  # the checkpoint behind which a gap was found
         self._clock = clock
         self._layout_version = layout_version
         self._settings = settings
@@ -266,7 +272,13 @@ class Replica:
                         if self.turns > turns:
                             delay_s = self._settings.retry_delay_s
             except FATAL as error:
-                self._fail(error)
+                if self._may_be_mended(error):
+                    log.warn("Loading anew, perhaps there is a newer checkpoint: {error}", error=error)
+                    self.error = error
+                    self._become(Role.LOADING)
+                    await self._leave()
+                else:
+                    self._fail(error)
             except BookKeeperError as error:
                 if not self._stopping:
                     log.warn("In trouble while {role}: {error}", role=self.role.value, error=error)
@@ -280,6 +292,13 @@ class Replica:
                 self._become(Role.LOADING)  # giving up the segment takes time, and another may be active meanwhile
             await self._drop_log()
 
+    def _may_be_mended(self, error: BookKeeperError) -> bool:
+        """Whether it is a gap, of which a checkpoint could be there that was not when this one was loaded."""
+        if not isinstance(error, GapInTransactions) or error.expected <= self._checkpoint_txid or self._ends():
+            return False
+        before, self._purged_behind = self._purged_behind, self._checkpoint_txid
+        return before != self._checkpoint_txid
+
     async def _leave(self) -> None:
         """Give the role up, for now or for good."""
         try:
@@ -289,7 +308,7 @@ class Replica:
 
     async def _load(self) -> None:
         """Checkpoint, then all that is finalised: whoever stands for the role is nearly up to date."""
-        self.applied_txid = TxId(await _done(self.machine.load()))
+        self.applied_txid = self._checkpoint_txid = TxId(await _done(self.machine.load()))
         async for batch in replay(self.journal, TxId(self.applied_txid + 1)):
             await self._apply(batch)
             if self._ends():
@@ -299,6 +318,7 @@ class Replica:
 
     async def _stand_by(self) -> None:
         """Follow the journal until the turn comes."""
+        await self._until_confirmed()
         if not self._waits():
             return
         tail = self._tail = self.journal.tail(TxId(self.applied_txid + 1))
@@ -312,6 +332,18 @@ class Replica:
         finally:
             self._tail = None
             tail.stop()
+
+    async def _until_confirmed(self) -> None:
+        """Until the journal shows all that the checkpoint covers, which another server may have read a moment before.
+
+        Where this one takes over instead, `EditLog.open` knows.
+        """
+        begun_s = self._clock.seconds()
+        while self._waits() and not await is_confirmed(self.journal, self.applied_txid):
+            if self._clock.seconds() - begun_s > self._settings.confirm_timeout_s:
+                raise ahead(self.journal, self.applied_txid, await self.journal.last_txid_seen())
+            if self._waits():
+                await self._pause(self._settings.retry_delay_s)
 
     def _waits(self) -> bool:
         return self._turn is None and not self._ends()
@@ -402,6 +434,8 @@ class Replica:
     def _elected(self, turn: int) -> None:
         self._turn = turn
         self._on_turn()
+        if self._pausing is not None and not self._pausing.called:
+            self._pausing.callback(None)
         if self._tail is not None:
             self._tail.stop()
 

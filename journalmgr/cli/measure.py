@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.cli.perf.latency import Latencies
-from journalmgr.edit_log import EditLog, replay
+from journalmgr.edit_log import EditLog
 from journalmgr.edits.codec import decode, encode_body
 from journalmgr.edits.fields import Permission
 from journalmgr.edits.frame import FRAME_SIZE
 from journalmgr.edits.opcodes import OpCode
 from journalmgr.edits.ops import Add, Close, Mkdir, Op
 from journalmgr.model import FIRST_TXID, HADOOP_2_7, OPAQUE
+from journalmgr.replaying import replay
 
 if TYPE_CHECKING:
     from journalmgr.contract import JournalManager

@@ -195,10 +195,10 @@ def failover(args: argparse.Namespace) -> dict[str, object]:
     from bookkeeper.embedded.cluster import LocalCluster
     from journalmgr.cli.drill import check_journal, run_drill
     from journalmgr.cli.servers import LocalServers
-    from journalmgr.edit_log import replay
     from journalmgr.edits.codec import decode
     from journalmgr.edits.ops import Add
     from journalmgr.model import FIRST_TXID
+    from journalmgr.replaying import replay
 
     progress = Progress("failovers", args.kills)
     with (

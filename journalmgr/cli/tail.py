@@ -103,8 +103,8 @@ def _first(commands: Session, journal: JournalManager, offset: str) -> TxId:
 
 async def _confirmed_end(journal: JournalManager, first: TxId) -> TxId:
     """The txid behind the last one that is confirmed of the segment in progress that begins there."""
-    from journalmgr.edit_log import replay
     from journalmgr.model import TxId
+    from journalmgr.replaying import replay
 
     end = first
     async for batch in replay(journal, first, in_progress_ok=True):

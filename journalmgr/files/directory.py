@@ -65,6 +65,7 @@ log = Logger()
 
 LOCK_SIZE_MAX = 1024
 TORN_FILES_MAX = 1000
+ATTEMPTS_MAX = 10
 
 
 class JournalDirectory:
@@ -247,6 +248,19 @@ class JournalDirectory:
         except FileNotFoundError:
             return 0
 
+    def last_txid_seen(self) -> TxId:
+        """See JournalManager. seen_txid says how far a journal got of which nothing is left, see `purge`."""
+        namespace = self.check()
+        for _ in range(ATTEMPTS_MAX):
+            seen = self._seen_txid()
+            finalised, in_progress = self._listed(namespace)
+            if self._seen_txid() == seen:
+                break
+        else:
+            raise JournalUnavailable(f"{self._file(names.SEEN_TXID)} changes all the time; try again")
+        begun = any(segment.first_txid <= seen for segment in in_progress)
+        return TxId(max([0 if begun else seen, *(segment.last_txid or 0 for segment in finalised)]))
+
     # --- writing
 
     def start(self, first_txid: TxId, layout_version: int) -> AppendingFile:
@@ -419,12 +433,20 @@ class JournalDirectory:
     # --- trimming
 
     def purge(self, min_txid_to_keep: TxId) -> list[Segment]:
-        """Delete finalised segments that end below, oldest first; what fails is told when all were tried."""
+        """Delete finalised segments that end below, oldest first; what fails is told when all were tried.
+
+        Where nothing is left, seen_txid remembers which txids were used (I-81); Hadoop takes it for what a checkpoint
+        has to cover then, which is what a purge says.
+        """
         namespace = self.check()
         with self._held_meanwhile():
             gone: list[Segment] = []
             errors: list[str] = []
-            for segment in self._listed(namespace)[0]:
+            finalised = self._listed(namespace)[0]
+            last = max((segment.last_txid or 0 for segment in finalised), default=0)
+            if self._seen_txid() < last < min_txid_to_keep:
+                replace_durable(self._fs, self._file(names.SEEN_TXID), encode_seen_txid(last))
+            for segment in finalised:
                 if segment.last_txid is None or segment.last_txid >= min_txid_to_keep:
                     continue
                 try:

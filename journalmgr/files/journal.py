@@ -173,6 +173,10 @@ class FileJournal:
         """See JournalManager."""
         return self._do("list its segments", self._directory.segments)
 
+    def last_txid_seen(self) -> Deferred[TxId]:
+        """See JournalManager."""
+        return self._do("list its segments", self._directory.last_txid_seen)
+
     def select_input_streams(self, from_txid: TxId, *, in_progress_ok: bool = False) -> Deferred[list[SegmentReader]]:
         """See JournalManager. Fails with EditsCorrupt where what is durable of a segment in progress is damaged."""
 

@@ -417,6 +417,10 @@ class LedgerJournal:
         """See JournalManager."""
         return self._look(self._selection.segments)
 
+    def last_txid_seen(self) -> Deferred[TxId]:
+        """See JournalManager."""
+        return self._look(self._selection.last_txid_seen)
+
     def select_input_streams(self, from_txid: TxId, *, in_progress_ok: bool = False) -> Deferred[list[SegmentReader]]:
         """See JournalManager.
 

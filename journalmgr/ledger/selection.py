@@ -12,6 +12,7 @@ from journalmgr.edits.frame import check_readable
 from journalmgr.errors import NotFormatted
 from journalmgr.ledger.end import confirmed_end, describe, open_segment
 from journalmgr.ledger.reader import LedgerSegmentReader
+from journalmgr.ledger.znodes import ATTEMPTS_MAX
 from journalmgr.model import Segment, TxId
 
 if TYPE_CHECKING:
@@ -29,12 +30,30 @@ class Selection:
     async def segments(self) -> list[Segment]:
         """All segments; a finalised one hides its leftover in-progress twin."""
         await self._znodes.sync()
+        return await self._list()
+
+    async def _list(self) -> list[Segment]:
         listed = await self._znodes.segments()
         if listed is None:
             raise NotFormatted(f"{self._description} has no list of segments; format it first")
         segments = [each.segment for each in listed]
         finalised = {(one.first_txid, one.ledger_id) for one in segments if not one.in_progress}
         return [one for one in segments if not one.in_progress or (one.first_txid, one.ledger_id) not in finalised]
+
+    async def last_txid_seen(self) -> TxId:
+        """See JournalManager. maxtxid says it, but for a segment in progress, whose first txid may be there already."""
+        znodes = self._znodes
+        await znodes.sync()
+        for _ in range(ATTEMPTS_MAX):
+            seen = await znodes.read_max_txid()
+            segments = await self._list()
+            if await znodes.read_max_txid() == seen:
+                break
+        else:
+            raise znodes.contended(znodes.max_path)
+        begun = any(one.in_progress and one.first_txid == seen.txid for one in segments)
+        ends = [one.last_txid for one in segments if one.last_txid is not None]
+        return max([TxId(seen.txid - 1) if begun else seen.txid, *ends])
 
     async def select(self, from_txid: TxId, *, in_progress_ok: bool) -> list[SegmentReader]:
         """Readers from the segment that holds `from_txid` to the end, or to the first gap."""

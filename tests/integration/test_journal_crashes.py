@@ -23,11 +23,12 @@ from twisted.internet import reactor
 
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import dying_with_parent
-from journalmgr.edit_log import EditLog, replay
+from journalmgr.edit_log import EditLog
 from journalmgr.edits.opcodes import OpCode
 from journalmgr.ledger.connecting import connect
 from journalmgr.ledger.settings import LedgerJournalSettings
 from journalmgr.model import FIRST_TXID, TxId
+from journalmgr.replaying import replay
 from tests.support.cluster import local_cluster
 from tests.support.doomed_ledger_journal import NAMESPACE
 

@@ -19,13 +19,14 @@ from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from journalmgr.cli.drill import check_journal, run_drill
 from journalmgr.cli.servers import LocalServers
-from journalmgr.edit_log import EditLog, replay
+from journalmgr.edit_log import EditLog
 from journalmgr.edits.codec import decode
 from journalmgr.edits.ops import Add, CreateSnapshot, Mkdir
 from journalmgr.ledger.connecting import connect
 from journalmgr.ledger.settings import LedgerJournalSettings
 from journalmgr.model import FIRST_TXID, HADOOP_2_7, NamespaceInfo, TxId
 from journalmgr.namenode.fs_client import FileSystemClient
+from journalmgr.replaying import replay
 from tests.support.cluster import local_cluster
 
 NAMESPACE = NamespaceInfo(7, "CID-7", "BP-7")

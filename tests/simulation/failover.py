@@ -26,9 +26,9 @@ from twisted.internet.defer import Deferred, succeed
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.election import Election
 from journalmgr.contract import RecordBatch
-from journalmgr.edit_log import replay
 from journalmgr.edits.opcodes import OpCode
 from journalmgr.model import FIRST_TXID
+from journalmgr.replaying import replay
 from journalmgr.replica import Replica, ReplicaSettings, Role
 from tests.simulation.history import Violation
 from tests.simulation.journals import NAMESPACE, ROOT, journal_of

@@ -17,10 +17,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
-from journalmgr.edit_log import EditLog, replay
+from journalmgr.edit_log import EditLog
 from journalmgr.ledger.connecting import connect
 from journalmgr.ledger.settings import LedgerJournalSettings
 from journalmgr.model import FIRST_TXID, NamespaceInfo
+from journalmgr.replaying import replay
 
 NAMESPACE = NamespaceInfo(7, "CID-7", "BP-7")
 CHANGES = ("create", "write", "delete", "transact")

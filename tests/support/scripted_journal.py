@@ -113,7 +113,8 @@ class ScriptedTail:
         self._stopped = False
 
     def next(self) -> Deferred[RecordBatch]:
-        self._waiting = waiting = Deferred()
+        waiting: Deferred[RecordBatch] = Deferred()
+        self._waiting = waiting
         self.look()
         return waiting
 
@@ -154,6 +155,7 @@ class ScriptedJournal:
         self.finalise_error: Exception | None = None
         self.tail_error: Exception | None = None
         self.recover_error: Exception | None = None
+        self.purged_txid = TxId(0)
         self.tails: list[ScriptedTail] = []
 
     @property
@@ -206,6 +208,9 @@ class ScriptedJournal:
         ]
         return succeed(sorted([*self.finalised, *open_ones]))
 
+    def last_txid_seen(self) -> Deferred[TxId]:
+        return succeed(max([self.purged_txid, *(segment.last_txid or TxId(0) for segment in self.finalised)]))
+
     def select_input_streams(self, from_txid: TxId, *, in_progress_ok: bool = False) -> Deferred[list[SegmentReader]]:
         readers: list[SegmentReader] = []
         for segment in sorted(self.finalised):
@@ -217,6 +222,13 @@ class ScriptedJournal:
                 records = [record for record in records if record.txid <= segment.last_txid]
                 readers.append(ScriptedReader(segment, [record for record in records if record.txid >= from_txid]))
                 from_txid = TxId(segment.last_txid + 1)
+        done = {segment.first_txid for segment in self.finalised}
+        for writer in self.writers if in_progress_ok else ():
+            if writer.first_txid not in done and writer.first_txid <= from_txid <= writer.durable_txid:
+                segment = Segment(writer.first_txid, None, writer.layout_version)
+                durable = b"".join(writer.records[: writer.durable_txid - writer.first_txid + 1])
+                records = RecordDecoder(segment.layout_version, source="scripted").feed(durable)
+                readers.append(ScriptedReader(segment, [record for record in records if record.txid >= from_txid]))
         return succeed(readers)
 
     def has_data(self) -> Deferred[bool]:
@@ -233,7 +245,16 @@ class ScriptedJournal:
         return self.tails[-1]
 
     def purge_older_than(self, min_txid_to_keep: TxId) -> Deferred[list[Segment]]:
-        raise NotImplementedError
+        gone = [segment for segment in self.finalised if (segment.last_txid or min_txid_to_keep) < min_txid_to_keep]
+        self.purged_txid = max([self.purged_txid, *(segment.last_txid or TxId(0) for segment in gone)])
+        self.lose(gone)
+        return succeed(gone)
+
+    def lose(self, segments: list[Segment]) -> None:
+        """They are gone."""
+        firsts = {segment.first_txid for segment in segments}
+        self.finalised = [segment for segment in self.finalised if segment.first_txid not in firsts]
+        self.writers = [writer for writer in self.writers if writer.first_txid not in firsts]
 
     def discard_from(self, first_txid: TxId) -> Deferred[list[Segment]]:
         raise NotImplementedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bookkeeper.errors import BookKeeperError
 from journalmgr.contract import JournalManager
+from journalmgr.errors import TxIdSeen
 from journalmgr.model import OPAQUE, TxId
 from tests.support.journal_contract.world import (
     JournalWorld,
@@ -50,6 +51,50 @@ async def purge_leaves_what_is_in_progress(world: JournalWorld) -> None:
     await writer.close()
     await journal.finalize_segment(TxId(31), TxId(36))
     assert await read_all(journal, 31) == span(31, 36)
+
+
+@fact
+async def what_was_purged_is_never_used_again(world: JournalWorld) -> None:
+    """I-81: also where nothing is left that says so."""
+    journal = await formatted(world)
+    assert await journal.last_txid_seen() == 0
+    writer = await written(journal, 1, 7)
+    assert await journal.last_txid_seen() == 0, "what is in progress does not count"
+    await writer.close()
+    await journal.finalize_segment(TxId(1), TxId(7))
+    assert await journal.last_txid_seen() == 7
+    await finalised_segment(journal, 8, 10)
+    await written(journal, 11, 12)
+    assert await journal.last_txid_seen() == 10
+    world.crash(journal)
+
+    journal = await world.open()
+    await journal.recover_unfinalized()
+    assert await journal.last_txid_seen() == 12
+    await journal.purge_older_than(TxId(13))
+    assert await bounds(journal) == []
+    await journal.close()
+    journal = await world.open()
+    await journal.recover_unfinalized()
+    assert await journal.last_txid_seen() == 12
+    for used in (1, 11, 12):
+        await raises(TxIdSeen, journal.start_segment(TxId(used), OPAQUE))
+    await finalised_segment(journal, 13, 14)
+    assert await journal.last_txid_seen() == 14
+    assert await read_all(journal, 13) == [13, 14]
+
+
+@fact
+async def an_empty_segment_gives_its_txid_back(world: JournalWorld) -> None:
+    journal = await formatted(world)
+    await finalised_segment(journal, 1, 4)
+    await journal.start_segment(TxId(5), OPAQUE)
+    assert await journal.last_txid_seen() == 4
+    world.crash(journal)
+    journal = await world.open()
+    await journal.recover_unfinalized()
+    assert await journal.last_txid_seen() == 4
+    await finalised_segment(journal, 5, 6)
 
 
 @fact

@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, InvalidArgument
 from journalmgr.contract import Record, RecordBatch
-from journalmgr.edit_log import EditLog, LogState, replay
+from journalmgr.edit_log import EditLog, LogState
 from journalmgr.edits.codec import decode
 from journalmgr.edits.frame import FRAME_SIZE, RecordDecoder
 from journalmgr.edits.opcodes import OpCode
@@ -26,6 +26,7 @@ from journalmgr.errors import (
     WriterReplaced,
 )
 from journalmgr.model import HADOOP_2_7, OPAQUE, Segment, TxId
+from journalmgr.replaying import replay
 from tests.support.scripted_journal import ScriptedJournal
 
 T = TypeVar("T")
@@ -362,13 +363,35 @@ def test_replay_stops_with_an_error_at_a_gap() -> None:
         now(log.append(b"x"))
         now(log.roll())
     now(log.close())
-    del journal.finalised[1]
+    journal.lose([journal.finalised[1]])
     with pytest.raises(GapInTransactions) as caught:
         collected(replay(journal, TxId(1)))
     assert (caught.value.expected, caught.value.found) == (4, 7)
     with pytest.raises(GapInTransactions, match="expected txid 4"):
         collected(replay(journal, TxId(4)))
     assert [record.txid for record in collected(replay(journal, TxId(7)))] == [7, 8]
+
+
+def test_a_journal_of_which_nothing_is_left_still_says_where_it_ended() -> None:
+    """I-81: neither read as if it were new nor written with txids that were used."""
+    journal = ScriptedJournal(answers_at_once=True)
+    log = opened(journal)
+    now(log.append(b"x"))
+    now(log.close())
+    assert len(now(journal.purge_older_than(TxId(4)))) == 1
+    assert now(journal.segments()) == []
+    with pytest.raises(GapInTransactions, match=r"transactions up to 3, and they were purged") as caught:
+        collected(replay(journal, TxId(1)))
+    assert (caught.value.expected, caught.value.found) == (1, None)
+    assert collected(replay(journal, TxId(4))) == []
+    for wrong, match in ((1, "read the rest first"), (3, "read the rest first"), (5, "what lies between is missing")):
+        log = EditLog(journal)
+        now(log.recover())
+        with pytest.raises(GapInTransactions, match=match):
+            now(log.open(wrong))
+    log = EditLog(journal)
+    now(log.recover())
+    assert now(log.open(4)) == 5
 
 
 class Counted:
