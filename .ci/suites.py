@@ -9,9 +9,10 @@ examples:
     .ci/suites.py interop -- -k test_tls            the tests of one file, or those with that in their names
     .ci/suites.py simulation -- --seed 7 --sim-seeds 1     one simulated cluster again
 
-Every suite runs, even after one has failed; the exit code is 1 if any failed. A suite without tests is reported as such
-and does not fail, unless options chose among the tests and left none at all. Unit tests and simulation run without the
-reactor plugin, which proves that they need no reactor.
+Every suite runs, even after one has failed; the exit code is 1 if any failed. The last lines name what failed,
+with the end of what each said. A suite without tests is reported as such and does not fail, unless options chose among
+the tests and left none at all. Unit tests and simulation run without the reactor plugin, which proves that they need
+no reactor.
 """
 
 from __future__ import annotations
@@ -19,26 +20,53 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 SUITES = ("unit", "simulation", "integration", "interop")
 WITHOUT_REACTOR = frozenset({"unit", "simulation"})
 NO_TESTS_COLLECTED = 5
+SHOWN_MAX = 20
+SHOWN_LINES = 6
 
 
-def run_suite(suite: str, options: list[str]) -> str:
-    """Run one suite and return "passed", "failed (code N)" or "no tests"."""
+class Result(NamedTuple):
+    """outcome: "passed", "failed (code N)" or "no tests"; failures: a few lines for each test that failed."""
+
+    outcome: str
+    failures: list[str]
+
+
+def run_suite(suite: str, options: list[str]) -> Result:
+    """Run one suite."""
     directory = ROOT / "tests" / suite
     if not any(directory.rglob("test_*.py")):
-        return "no tests"
+        return Result("no tests", [])
     plugins = ["-p", "no:twisted"] if suite in WITHOUT_REACTOR else []
-    command = [sys.executable, "-m", "pytest", str(directory), "-q", *plugins, *options]
-    code = subprocess.run(command, cwd=ROOT, check=False).returncode
-    if code == NO_TESTS_COLLECTED:
-        return "no tests"
-    return "passed" if code == 0 else f"failed (code {code})"
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.xml"
+        command = [sys.executable, "-m", "pytest", str(directory), "-q", *plugins, f"--junit-xml={report}", *options]
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        if code in (0, NO_TESTS_COLLECTED):
+            return Result("passed" if code == 0 else "no tests", [])
+        return Result(f"failed (code {code})", failures_in(report))
+
+
+def failures_in(report: Path) -> list[str]:
+    """Each test of pytest's report that failed, and the end of what it said."""
+    if not report.exists():
+        return ["pytest ended without a report"]
+    found = []
+    for case in ElementTree.parse(report).iter("testcase"):
+        for fault in [*case.findall("failure"), *case.findall("error")]:
+            lines = (fault.text or fault.get("message") or "").strip().splitlines()[-SHOWN_LINES:]
+            name = f"{case.get('classname')}::{case.get('name')}: {fault.tag} after {case.get('time')} s"
+            found.append("\n".join([name, *(f"    {line}" for line in lines)]))
+    return found
 
 
 def main(arguments: list[str]) -> int:
@@ -57,7 +85,7 @@ def main(arguments: list[str]) -> int:
     if unknown:
         print(f"unknown suite {', '.join(unknown)} (known: {', '.join(SUITES)}; --help tells more)", file=sys.stderr)
         return 2
-    results: list[tuple[str, str, float]] = []
+    results: list[tuple[str, Result, float]] = []
     for name in names:
         print(f"\n=== {name} ===", flush=True)
         begun = time.monotonic()
@@ -65,11 +93,16 @@ def main(arguments: list[str]) -> int:
     build = f"Python {sys.version.split()[0]}, {os.cpu_count()} cores"
     print(f"\n=== summary ({build}) ===")
     for name, result, took_s in results:
-        print(f"{name:<12} {took_s:7.1f} s  {result}")
-    if options and all(result == "no tests" for _, result, _ in results):
+        print(f"{name:<12} {took_s:7.1f} s  {result.outcome}")
+    failures = [failure for _, result, _ in results for failure in result.failures]
+    for failure in failures[:SHOWN_MAX]:
+        print(failure)
+    if len(failures) > SHOWN_MAX:
+        print(f"... and {len(failures) - SHOWN_MAX} more")
+    if options and all(result.outcome == "no tests" for _, result, _ in results):
         print(f"no test fits: {' '.join(options)}", file=sys.stderr)
         return 1
-    return int(any(result.startswith("failed") for _, result, _ in results))
+    return int(any(result.outcome.startswith("failed") for _, result, _ in results))
 
 
 if __name__ == "__main__":
