@@ -1,18 +1,23 @@
 """The ledgers of a journal, looked at from outside: their state, their content, and those that no segment names.
 
+Whose a ledger is that no list names cannot be told from the ledger: password, digest and quorums are those of a
+configuration, not of a journal. Only a note in the journal's own znode does; all else is a possible orphan, unless
+somebody says which journals there are.
+
 Nothing is recovered, closed or deleted here: a ledger that is not closed is read as far as its writer confirmed (I-43).
 Thread: reactor.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, gatherResults
 
-from bookkeeper.client.connecting import connect_to
+from bookkeeper.client.connecting import connect_to, metadata_settings
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from bookkeeper.model import DigestType, LedgerState
 from journalmgr.contract import SegmentReader
@@ -22,12 +27,15 @@ from journalmgr.errors import EditsError
 from journalmgr.ledger.end import confirmed_end
 from journalmgr.ledger.outcome import told
 from journalmgr.ledger.reader import LedgerSegmentReader
+from journalmgr.ledger.znodes import JournalZnodes
 from journalmgr.model import HADOOP_2_7, Segment, TxId
+from journalmgr.other_journals import Search, find_journals
 from journalmgr.uri import parse_uri
 from journalmgr.verify import Finding, Problem
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
+    from bookkeeper.metadata.zookeeper import ZooKeeperStore
     from bookkeeper.model import LedgerMetadata
     from journalmgr.config import JournalSettings
 
@@ -52,6 +60,14 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
+class PossibleOrphan:
+    """A ledger that may be this journal's, or that of a journal that was not found. text: for whoever looks."""
+
+    orphan: Orphan
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Census:
     """All ledgers of a cluster. unread: those of which it could not be told what they are, and why."""
 
@@ -72,11 +88,13 @@ class Block:
 class LedgerAudit:
     """Looks at ledgers of one cluster; a SegmentAccess. Owns the client.
 
-    password: of the journal's ledgers.
+    password: of the journal's ledgers. znodes_of: the znodes of the journal at a root; for `neighbourhood` alone.
     """
 
-    def __init__(self, client: LedgerClient, password: bytes) -> None:
-        self._client, self._password = client, password
+    def __init__(
+        self, client: LedgerClient, password: bytes, znodes_of: Callable[[str], JournalZnodes] | None = None
+    ) -> None:
+        self._client, self._password, self._znodes_of = client, password, znodes_of
 
     def close(self) -> Deferred[None]:
         """Let go of the cluster."""
@@ -176,6 +194,17 @@ class LedgerAudit:
         orphans = [orphan for orphan in found.values() if orphan.ledger_id not in known]
         return Census(count, [orphan for orphan in orphans if await self._is_there(orphan.ledger_id)], unread)
 
+    async def neighbourhood(self, root: str, ledgers_root: str) -> Neighbourhood:
+        """Other journals in the same ZooKeeper as the one at `root`. ledgers_root: of the bookies' metadata."""
+        assert self._znodes_of is not None
+        search = await find_journals(self._znodes_of("/").children, root, ledgers_root)
+        return Neighbourhood(search, [self._znodes_of(each) for each in search.roots])
+
+    async def unfinished_deletions(self, root: str) -> set[int]:
+        """Ledgers that the journal at `root` noted before it took them from its list: they are its own."""
+        assert self._znodes_of is not None
+        return await _noted(self._znodes_of(root))
+
     async def _is_there(self, ledger_id: int) -> bool:
         try:
             await self._client.metadata(ledger_id)
@@ -209,19 +238,64 @@ class LedgerAudit:
         return Orphan(ledger_id, first_txid, metadata.state is LedgerState.CLOSED, metadata.ctime_ms)
 
 
-def orphan_findings(orphans: Sequence[Orphan], others_named: bool) -> list[Finding]:
-    """Orphans as findings. others_named: whether the journals besides this one were taken into account."""
-    elsewhere = "" if others_named else " It may belong to another journal of this cluster (--other-journal)."
-    return [
-        Finding(
-            Problem.ORPHAN,
-            f"ledger {orphan.ledger_id} holds an edit log from txid {orphan.first_txid} on, and no segment names it: "
-            f"what a crash or a failed deletion left, or a segment whose record was lost.{elsewhere} Nothing was "
-            f"deleted; `bookkeeper ledger show {orphan.ledger_id}` has more",
-            ledger_id=orphan.ledger_id,
+class Neighbourhood:
+    """Other journals, and what is theirs. unreadable: records of segments that do not say which ledger is theirs."""
+
+    def __init__(self, search: Search, journals: Sequence[JournalZnodes]) -> None:
+        self.roots, self.complete = search.roots, search.complete
+        self.unreadable: list[str] = []
+        self._journals = journals
+
+    async def ledgers(self) -> set[int]:
+        """Those that the others' lists name now, and those that are being deleted."""
+        found: set[int] = set()
+        self.unreadable = []
+        for znodes in self._journals:
+            listed, unreadable = await znodes.segments_leniently() or ([], {})
+            found.update(each.segment.ledger_id for each in listed if each.segment.ledger_id is not None)
+            self.unreadable += [znodes.path_of(name) for name in unreadable]
+            found |= await _noted(znodes)
+        return found
+
+
+async def _noted(znodes: JournalZnodes) -> set[int]:
+    names = await znodes.children(znodes.deleting_path) or ()
+    return {int(name) for name in names if name.isdigit()}
+
+
+def judged(
+    orphans: Sequence[Orphan], noted: Collection[int], segments: Sequence[Segment], *, all_named: bool
+) -> tuple[list[Finding], list[PossibleOrphan]]:
+    """What of the orphans is certainly this journal's, and what only may be. Pure.
+
+    noted: ledgers that this journal was about to delete. segments: its own. all_named: somebody said which journals the
+    cluster has, so what none of them names is nobody's.
+    """
+    findings: list[Finding] = []
+    possible: list[PossibleOrphan] = []
+    for orphan in orphans:
+        what = f"ledger {orphan.ledger_id} holds an edit log from txid {orphan.first_txid} on"
+        if orphan.ledger_id in noted:
+            text = f"{what}: this journal began to delete it; the next purge finishes that, of whatever txid"
+            findings.append(Finding(Problem.ORPHAN, text, ledger_id=orphan.ledger_id))
+            continue
+        gap = _begins_a_gap(orphan.first_txid, segments)
+        more = (", where this journal has a gap" if gap else "") + (
+            f", and no segment names it; nothing was deleted; `bookkeeper ledger show {orphan.ledger_id}` has more"
         )
-        for orphan in orphans
-    ]
+        if all_named:
+            text = f"{what}{more}: what a crash or a failed deletion left, or a segment whose record was lost"
+            findings.append(Finding(Problem.ORPHAN, text, ledger_id=orphan.ledger_id))
+        else:
+            possible.append(PossibleOrphan(orphan, what + more))
+    return findings, possible
+
+
+def _begins_a_gap(txid: TxId, segments: Sequence[Segment]) -> bool:
+    return any(
+        before.last_txid is not None and before.last_txid + 1 == txid < after.first_txid
+        for before, after in itertools.pairwise(segments)
+    )
 
 
 def _start_of_segment(payload: bytes) -> TxId | None:
@@ -252,7 +326,18 @@ def connect_audit(uri: str, reactor: Any, settings: JournalSettings) -> Deferred
 
 async def _connect_audit(uri: str, reactor: Any, settings: JournalSettings) -> LedgerAudit:
     parsed = parse_uri(uri)
-    store = f"zk://{';'.join(parsed.servers)}{settings.ledgers_root}"
+    uri_of_ledgers = f"zk://{';'.join(parsed.servers)}{settings.ledgers_root}"
+    found: list[ZooKeeperStore] = []
+
+    async def remember(store: ZooKeeperStore) -> None:
+        found.append(store)
+
+    client_settings = settings.ledger_client()
     with told(f"Error connecting to the ledgers of {uri}"):
-        client = await connect_to(store, reactor, settings.ledger_client())
-    return LedgerAudit(client, settings.digest_password)
+        client = await connect_to(uri_of_ledgers, reactor, client_settings, prepare=remember)
+    [store] = found
+
+    def znodes_of(root: str) -> JournalZnodes:
+        return JournalZnodes(store.tree, reactor, metadata_settings(client_settings), root)
+
+    return LedgerAudit(client, settings.digest_password, znodes_of)

@@ -14,7 +14,7 @@ from bookkeeper.errors import BookKeeperError, EntryMissing, NoSuchLedger, NotEn
 from bookkeeper.model import BookieId, DigestType, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from journalmgr.edits.frame import encode_record
 from journalmgr.edits.opcodes import OpCode
-from journalmgr.ledger_audit import ENTRIES_AT_ONCE, Census, LedgerAudit, orphan_findings
+from journalmgr.ledger_audit import ENTRIES_AT_ONCE, Census, LedgerAudit, Orphan, judged
 from journalmgr.model import OPAQUE, Segment, TxId
 from journalmgr.reading import Batch, salvage_ledgers
 from journalmgr.salvage import Skipped
@@ -217,10 +217,25 @@ def test_a_ledger_of_which_nothing_can_be_told_is_told_as_that() -> None:
     assert [orphan.ledger_id for orphan in found.orphans] == [2]
 
 
-def test_a_finding_of_an_orphan_says_that_it_may_belong_elsewhere_unless_that_was_looked_at() -> None:
-    orphans = census(FakeClient({2: FakeLedger([START])}), set()).orphans
-    (finding,) = orphan_findings(orphans, others_named=False)
-    assert "It may belong to another journal" in finding.text
-    (finding,) = orphan_findings(orphans, others_named=True)
-    assert "another journal" not in finding.text
-    assert (finding.problem, finding.ledger_id) == (Problem.ORPHAN, 2)
+def orphan(ledger_id: int, first_txid: int) -> Orphan:
+    return Orphan(ledger_id, TxId(first_txid), closed=True, ctime_ms=None)
+
+
+def test_only_a_note_of_the_journal_itself_makes_an_orphan_of_what_no_list_names() -> None:
+    findings, possible = judged([orphan(2, 1), orphan(3, 9)], {3, 4}, [], all_named=False)
+    assert [(finding.problem, finding.ledger_id) for finding in findings] == [(Problem.ORPHAN, 3)]
+    assert "this journal began to delete it" in findings[0].text
+    assert [each.orphan.ledger_id for each in possible] == [2]
+
+
+def test_where_all_journals_are_named_what_none_names_is_an_orphan() -> None:
+    findings, possible = judged([orphan(2, 77)], set(), [], all_named=True)
+    assert [(finding.problem, finding.ledger_id) for finding in findings] == [(Problem.ORPHAN, 2)]
+    assert "ledger 2 holds an edit log from txid 77 on, and no segment names it" in findings[0].text
+    assert possible == []
+
+
+def test_what_begins_where_the_journal_has_a_gap_is_told_as_that() -> None:
+    segments = [Segment(TxId(1), TxId(10), OPAQUE, 1), Segment(TxId(21), TxId(30), OPAQUE, 2)]
+    _, possible = judged([orphan(3, 11), orphan(4, 31), orphan(5, 21)], set(), segments, all_named=False)
+    assert [each.orphan.ledger_id for each in possible if "where this journal has a gap" in each.text] == [3]
