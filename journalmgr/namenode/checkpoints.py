@@ -3,14 +3,18 @@
     directory      image_%019d beside each other, written under another name, synced, renamed
     ledgers        an image is a ledger, listed by a znode: every server of a group has it (`ledger_checkpoints`)
 
-An image is listed only once it is whole and durable, so whoever reads the list may purge what the listed ones cover.
+An image is listed only once it is whole and durable, and was read back by who saved it. It may be damaged later, so
+who purges looks at it again (`checkpointing`). One that is listed under a txid already stays, unless it turns out to be
+damaged: then it makes room.
+
 Pieces are written one after the other, with the reactor in between: an image is never whole in memory.
 """
 
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -20,11 +24,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from bookkeeper.filesystem import File, FileSystem, OpenMode
-from journalmgr.errors import JournalError
+from journalmgr.errors import JournalError, SegmentUnreadable
+from journalmgr.namenode.errors import ImageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from bookkeeper.ports import Worker
 
 log = Logger()
@@ -32,6 +35,11 @@ log = Logger()
 T = TypeVar("T")
 
 READ_SIZE = 1024 * 1024
+
+UNREADABLE = (ImageError, SegmentUnreadable)
+"""What reading an image fails with when trying again does not help: it is damaged, or is not there any more."""
+
+_GONE_OR_DAMAGED = frozenset({errno.ENOENT, errno.EIO})
 
 _NAME = re.compile(r"image_(\d{19})")
 _UNFINISHED = ".unfinished"
@@ -46,6 +54,10 @@ class Checkpoint:
     ledger_id: int | None = None
 
 
+Check = Callable[[Checkpoint, AsyncIterator[bytes]], Awaitable[None]]
+"""Reads an image back before it is listed. Fails with one of UNREADABLE where it is not what was to be written."""
+
+
 class CheckpointStore(Protocol):
     """Images by txid. Fails with JournalError or the errors of the store below."""
 
@@ -57,13 +69,31 @@ class CheckpointStore(Protocol):
         """All that are whole, by txid."""
 
     def read(self, checkpoint: Checkpoint) -> AsyncIterator[bytes]:
-        """Its pieces."""
+        """Its pieces. Fails with SegmentUnreadable where some of it is damaged or gone for good."""
 
-    def write(self, txid: int, pieces: Iterator[bytes]) -> Deferred[Checkpoint]:
-        """Keep an image; durable and listed when it fires. One of this txid that is there already stays."""
+    def write(self, txid: int, pieces: Iterator[bytes], check: Check) -> Deferred[Checkpoint]:
+        """Keep an image; durable, checked and listed when it fires. Where one of this txid passes the check, it stays.
+
+        Fails with what `pieces` and `check` raise; nothing is listed then.
+        """
 
     def remove(self, checkpoint: Checkpoint) -> Deferred[None]:
         """Remove one. Harmless when it is gone."""
+
+
+async def passes(store: CheckpointStore, checkpoint: Checkpoint, check: Check) -> bool:
+    """Whether an image that is listed can be read, and passes the check. Fails with what may pass."""
+    try:
+        await check(checkpoint, store.read(checkpoint))
+    except UNREADABLE as error:
+        log.error(
+            "The checkpoint {image} in {where} cannot be read, it is saved anew: {error}",
+            image=checkpoint.name,
+            where=store.description,
+            error=error,
+        )
+        return False
+    return True
 
 
 def image_name(txid: int) -> str:
@@ -98,24 +128,35 @@ class DirectoryCheckpoints:
         txids = [(txid_of_image(name), name) for name in self._fs.listdir(self._directory)]
         return sorted(Checkpoint(txid, name) for txid, name in txids if txid is not None)
 
-    async def read(self, checkpoint: Checkpoint) -> AsyncIterator[bytes]:
+    def read(self, checkpoint: Checkpoint) -> AsyncIterator[bytes]:
         """See CheckpointStore."""
-        file = await self._do(lambda: self._fs.open(f"{self._directory}/{checkpoint.name}", OpenMode.READ))
+        return self._read(f"{self._directory}/{checkpoint.name}")
+
+    async def _read(self, path: str) -> AsyncIterator[bytes]:
+        file = await self._read_some(lambda: self._fs.open(path, OpenMode.READ))
         try:
             offset = 0
-            while data := await self._do(partial(file.pread, READ_SIZE, offset)):
+            while data := await self._read_some(partial(file.pread, READ_SIZE, offset)):
                 offset += len(data)
                 yield data
         finally:
             self._close(file)
 
-    def write(self, txid: int, pieces: Iterator[bytes]) -> Deferred[Checkpoint]:
-        """See CheckpointStore."""
-        return Deferred.fromCoroutine(self._write(txid, pieces))
+    async def _read_some(self, work: Callable[[], T]) -> T:
+        try:
+            return await self._do(work)
+        except JournalError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _GONE_OR_DAMAGED:
+                raise SegmentUnreadable(str(error)) from error
+            raise
 
-    async def _write(self, txid: int, pieces: Iterator[bytes]) -> Checkpoint:
-        name = image_name(txid)
-        path = f"{self._directory}/{name}"
+    def write(self, txid: int, pieces: Iterator[bytes], check: Check) -> Deferred[Checkpoint]:
+        """See CheckpointStore."""
+        return Deferred.fromCoroutine(self._write(txid, pieces, check))
+
+    async def _write(self, txid: int, pieces: Iterator[bytes], check: Check) -> Checkpoint:
+        checkpoint = Checkpoint(txid, image_name(txid))
+        path = f"{self._directory}/{checkpoint.name}"
         # Its own: a server that is on this directory too, by mistake, must not write what this one lists.
         unfinished = f"{path}.{uuid4().hex}{_UNFINISHED}"
 
@@ -133,7 +174,9 @@ class DirectoryCheckpoints:
                 self._fs.unlink(unfinished)
 
         if not await self._do(begin):
-            return Checkpoint(txid, name)
+            if await passes(self, checkpoint, check):
+                return checkpoint
+            await self.remove(checkpoint)
         file = await self._do(lambda: self._fs.open(unfinished, OpenMode.CREATE_EXCLUSIVE))
         try:
             size = 0
@@ -141,6 +184,7 @@ class DirectoryCheckpoints:
                 await self._do(partial(file.pwrite, piece, size))
                 size += len(piece)
             await self._do(file.sync)
+            await check(checkpoint, self._read(unfinished))
         except BaseException:
             self._close(file)
             self._do(give_up).addErrback(lambda failure: log.warn("{error}", error=failure.value))
@@ -152,7 +196,7 @@ class DirectoryCheckpoints:
             self._fs.sync_dir(self._directory)
 
         await self._do(end)
-        return Checkpoint(txid, name)
+        return checkpoint
 
     def remove(self, checkpoint: Checkpoint) -> Deferred[None]:
         """See CheckpointStore."""

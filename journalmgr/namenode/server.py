@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 
@@ -134,6 +134,7 @@ class NameNode:
                 self._reactor,
                 journal.metadata_settings,
                 journal.root,
+                journal.settings.available_path.rpartition("/")[0],
                 ensemble=journal.settings.ensemble,
                 write_quorum=journal.settings.write_quorum,
                 ack_quorum=journal.settings.acknowledgements,
@@ -174,8 +175,8 @@ class NameNode:
 
     def _save(self) -> Deferred[Any]:
         """Save an image now, because somebody asks."""
-        service = self.service
-        if service is None or service.replica.role is not Role.STANDBY:
+        service, checkpointing = self.service, self._checkpointing
+        if service is None or checkpointing is None or service.replica.role is not Role.STANDBY:
             what = "starting" if service is None else service.replica.role.value
             return fail(
                 NotSupported(
@@ -183,7 +184,7 @@ class NameNode:
                     "alone saves one when it starts)"
                 )
             )
-        return service.machine.checkpoint()
+        return checkpointing.save()
 
     def stop(self) -> Deferred[None]:
         """End in order: the active closes its segment and hands the role on. Never fails."""
@@ -193,12 +194,12 @@ class NameNode:
         if self._port is not None:
             port, self._port = self._port, None
             await port.stopListening()
-        if self._checkpointing is not None:
-            self._checkpointing.stop()
+        idle = self._checkpointing.stop() if self._checkpointing is not None else succeed(None)
         if self._member is not None:
             await self._member.leave()
         elif self._journal is not None:
             await self._journal.close()
+        await idle  # after the role was handed on, which is urgent
         if self._worker is not None:
             worker, self._worker = self._worker, None
             await worker.stop()

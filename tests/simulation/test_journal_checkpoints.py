@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import LedgerFencedOff
+from bookkeeper.errors import BookKeeperError, LedgerFencedOff
+from bookkeeper.metadata.memory_session import Fault
+from bookkeeper.metadata.tree import NodeKind
+from bookkeeper.metadata.uri import DEFAULT_ROOT
 from bookkeeper.model import DigestType
+from journalmgr.errors import SegmentUnreadable
 from journalmgr.namenode.checkpoints import Checkpoint
-from journalmgr.namenode.ledger_checkpoints import OWNER_KEY, LedgerCheckpoints
+from journalmgr.namenode.image_notes import OWNER_KEY
+from journalmgr.namenode.ledger_checkpoints import LedgerCheckpoints
 from journalmgr.namenode.machine import CheckpointGivenUp
 from tests.simulation.journals import NAMESPACE, ROOT, journal_of
 from tests.simulation.world import METADATA_SETTINGS, SimulatedClient, World
 
 PIECES = [b"first", b"second" * 1000, b"third"]
+
+
+async def unchecked(checkpoint: Checkpoint, pieces: AsyncIterator[bytes]) -> None:
+    """What is written need not be an image."""
+    async for _ in pieces:
+        pass
 
 
 class Cluster:
@@ -50,7 +61,7 @@ class Cluster:
             client.process.clock,
             METADATA_SETTINGS,
             ROOT,
-            now_ms=lambda: int(self.world.clock.seconds() * 1000),
+            DEFAULT_ROOT,
         )
 
     def now(self, deferred: Deferred[Any]) -> Any:
@@ -75,20 +86,20 @@ class Cluster:
         found: list[int] = self.now(Deferred.fromCoroutine(ids()))
         return found
 
-    def sweep(self, older_than_ms: int) -> list[int]:
-        removed: list[int] = self.now(Deferred.fromCoroutine(self.store.sweep(older_than_ms)))
-        return removed
+    def notes(self) -> list[str]:
+        """Names of the notes that are there."""
+        return sorted(self.world.metadata.znodes.leader.children(f"{ROOT}/images/notes", None))
 
 
 def test_an_image_is_read_as_it_was_written_and_removed_with_its_ledger() -> None:
     cluster = Cluster()
-    written = cluster.now(cluster.store.write(7, iter(PIECES)))
+    written = cluster.now(cluster.store.write(7, iter(PIECES), unchecked))
     assert cluster.now(cluster.store.all()) == [written]
     assert cluster.read(written) == b"".join(PIECES)
-    assert cluster.now(cluster.store.write(7, iter([b"other"]))) == written
+    assert cluster.now(cluster.store.write(7, iter([b"other"]), unchecked)) == written
     cluster.now(cluster.store.remove(written))
     assert cluster.now(cluster.store.all()) == []
-    assert cluster.ledgers() == []
+    assert (cluster.ledgers(), cluster.notes()) == ([], [])
 
 
 @pytest.mark.parametrize("error", [CheckpointGivenUp("more urgent"), ValueError("a fault of ours")])
@@ -100,9 +111,9 @@ def test_what_is_given_up_leaves_no_ledger_no_znode_and_no_open_writer(error: Ex
         raise error
 
     with pytest.raises(type(error)):
-        cluster.now(cluster.store.write(7, pieces()))
+        cluster.now(cluster.store.write(7, pieces(), unchecked))
     assert cluster.now(cluster.store.all()) == []
-    assert cluster.ledgers() == []
+    assert (cluster.ledgers(), cluster.notes()) == ([], [])
     assert [handle.closed for handle in cluster.handles] == [True]
 
 
@@ -119,52 +130,177 @@ def test_a_ledger_that_was_fenced_under_an_image_is_no_image() -> None:
         yield b"second"
 
     with pytest.raises(LedgerFencedOff):
-        cluster.now(cluster.store.write(7, pieces()))
+        cluster.now(cluster.store.write(7, pieces(), unchecked))
     assert cluster.now(cluster.store.all()) == []
-    assert cluster.ledgers() == []
+    assert (cluster.ledgers(), cluster.notes()) == ([], [])
 
 
 def test_two_that_save_the_same_state_leave_one_image_and_one_ledger() -> None:
     cluster = Cluster()
     other = cluster.new_store(cluster.world.add_client())
-    first, second = cluster.store.write(7, iter(PIECES)), other.write(7, iter(PIECES))
+    first, second = cluster.store.write(7, iter(PIECES), unchecked), other.write(7, iter(PIECES), unchecked)
     images = [cluster.now(first), cluster.now(second)]
     assert images[0] == images[1]
     assert cluster.now(cluster.store.all()) == images[:1]
     assert cluster.ledgers() == [images[0].ledger_id]
+    assert cluster.notes() == []
 
 
-def test_only_what_a_dead_writer_of_this_journal_left_is_swept_and_only_once_it_is_old() -> None:
-    """I-86: by owner tag and age, never by guess."""
+@pytest.mark.parametrize("seed", range(12))
+def test_of_a_writer_that_dies_at_any_moment_the_next_one_leaves_nothing(seed: int) -> None:
+    """I-86: no ledger that no image names, no image without its ledger, whatever the moment."""
     cluster = Cluster()
-    listed = cluster.now(cluster.store.write(7, iter(PIECES)))
-    strangers = [cluster.now(cluster.client.ledgers.create(ensemble=3, write_quorum=2, ack_quorum=2, password=b""))]
-    strangers += [
-        cluster.now(
-            cluster.client.ledgers.create(
-                ensemble=3,
-                write_quorum=2,
-                ack_quorum=2,
-                password=b"",
-                custom={OWNER_KEY: b"/another"},
-                metadata_version=3,
-            )
-        )
-    ]
+    listed = cluster.now(cluster.store.write(7, iter(PIECES), unchecked))
+    strangers = cluster.now(cluster.client.ledgers.create(ensemble=3, write_quorum=2, ack_quorum=2, password=b""))
     dead = cluster.world.add_client()
-    orphan: list[int] = []
+    writing = cluster.new_store(dead).write(9, iter(PIECES), unchecked)
+    writing.addErrback(lambda _: None)
+    steps = 12 * seed + 5
+    for _ in range(steps):
+        cluster.world.clock.step()
+    dead.crash()
+    # Its session ends, and with it the sign that it lives.
+    cluster.world.run_until(lambda: False, seconds=3 * METADATA_SETTINGS.session_timeout_s)
+    cluster.now(cluster.store.write(11, iter(PIECES), unchecked))
+    images = cluster.now(cluster.store.all())
+    assert {7, 11} <= {image.txid for image in images} <= {7, 9, 11}
+    assert cluster.ledgers() == sorted([strangers.ledger_id, *(image.ledger_id for image in images)])
+    assert cluster.notes() == []
+    assert [cluster.read(image) for image in images] == [b"".join(PIECES)] * len(images)
+    assert listed in images
 
-    def pieces() -> Iterator[bytes]:
-        yield b"first"
-        orphan.extend(set(cluster.ledgers()) - {listed.ledger_id, *(handle.ledger_id for handle in strangers)})
+
+def test_a_writer_that_lives_is_not_disturbed() -> None:
+    """However long it takes: who saves meanwhile sees that it lives."""
+    cluster = Cluster()
+    other = cluster.new_store(cluster.world.add_client())
+
+    def slow() -> Iterator[bytes]:
+        yield from PIECES
+        done: list[object] = []
+        other.write(9, iter([b"other"]), unchecked).addBoth(done.append)
+        assert cluster.world.run_until(lambda: bool(done), seconds=30)
+
+    written = cluster.now(cluster.store.write(7, slow(), unchecked))
+    assert [image.txid for image in cluster.now(cluster.store.all())] == [7, 9]
+    assert cluster.read(written) == b"".join(PIECES)
+    assert cluster.notes() == []
+
+
+def test_an_image_whose_session_ended_is_not_listed_whatever_became_of_its_ledger() -> None:
+    """Somebody may have deleted it, or be about to; nothing is purged for what may not be there."""
+    cluster = Cluster()
+    other = cluster.new_store(cluster.world.add_client())
+    sweeps = iter([False, True])
+
+    def asleep() -> Iterator[bytes]:
+        yield from PIECES
+        cluster.client.store.expire_session()
+        if next(sweeps):
+            done: list[object] = []
+            other.write(9, iter([b"other"]), unchecked).addBoth(done.append)
+            assert cluster.world.run_until(lambda: bool(done), seconds=30)
+
+    for _ in range(2):
+        with pytest.raises(BookKeeperError):
+            cluster.now(cluster.store.write(7, asleep(), unchecked))
+    assert [image.txid for image in cluster.now(cluster.store.all())] == [9]
+    cluster.now(other.write(11, iter(PIECES), unchecked))
+    assert cluster.ledgers() == sorted(image.ledger_id for image in cluster.now(cluster.store.all()))
+    assert cluster.notes() == []
+
+
+@pytest.mark.parametrize("operation", ["create", "transact", "delete"])
+@pytest.mark.parametrize("fault", [Fault.REPLY_LOST, Fault.FAILED_BEFORE, Fault.SESSION_LOST])
+def test_answers_that_are_lost_leave_the_image_whole_or_not_there(operation: str, fault: Fault) -> None:
+    cluster = Cluster()
+    older = cluster.now(cluster.store.write(5, iter(PIECES), unchecked))
+    cluster.world.metadata_faults.force(fault, operation, "/images/")
+    outcome: list[object] = []
+    cluster.store.write(7, iter(PIECES), unchecked).addBoth(outcome.append)
+    assert cluster.world.run_until(lambda: bool(outcome), seconds=120)
+    cluster.world.metadata_faults.force(fault, "transact", "/images/")
+    outcome.clear()
+    cluster.store.remove(older).addBoth(outcome.append)
+    assert cluster.world.run_until(lambda: bool(outcome), seconds=120)
+    cluster.client.store.expire_session()
+    cluster.now(cluster.store.write(9, iter(PIECES), unchecked))
+    images = cluster.now(cluster.store.all())
+    assert {9} <= {image.txid for image in images} <= {7, 9}
+    assert [cluster.read(image) for image in images] == [b"".join(PIECES)] * len(images)
+    assert cluster.ledgers() == sorted(image.ledger_id for image in images)
+    assert cluster.notes() == []
+
+
+def test_a_removal_that_was_cut_short_is_finished_by_the_next_one_who_saves() -> None:
+    cluster = Cluster()
+    dead = cluster.world.add_client()
+    written = cluster.now(cluster.store.write(7, iter(PIECES), unchecked))
+    delete = dead.ledgers.delete
+
+    def dying(ledger_id: int) -> Deferred[None]:
         dead.crash()
-        yield b"second"
+        return delete(ledger_id)
 
-    begun_ms = int(cluster.world.clock.seconds() * 1000)
-    cluster.new_store(dead).write(9, pieces())
-    cluster.world.run_until(lambda: False, seconds=5)
-    assert len(orphan) == 1
-    assert cluster.sweep(begun_ms - 1000) == []
-    assert cluster.sweep(begun_ms + 1000) == orphan
-    assert cluster.ledgers() == sorted([listed.ledger_id, *(handle.ledger_id for handle in strangers)])
-    assert cluster.read(listed) == b"".join(PIECES)
+    dead.ledgers.delete = dying  # type: ignore[method-assign]
+    cluster.new_store(dead).remove(written)
+    assert cluster.world.run_until(lambda: not dead.process.alive, seconds=30)
+    assert cluster.now(cluster.store.all()) == []
+    assert cluster.ledgers() == [written.ledger_id]
+    kept = cluster.now(cluster.store.write(9, iter(PIECES), unchecked))
+    assert cluster.ledgers() == [kept.ledger_id]
+    assert cluster.notes() == []
+
+
+def test_a_ledger_that_is_not_an_image_of_this_journal_is_never_deleted() -> None:
+    """I-86: an id that was noted may turn out to be somebody else's."""
+    cluster = Cluster()
+    cluster.now(cluster.store.write(7, iter(PIECES), unchecked))
+    strangers = []
+    for custom in ({}, {OWNER_KEY: b"/another"}):
+        creating = cluster.client.ledgers.create(
+            ensemble=3, write_quorum=2, ack_quorum=2, password=b"", custom=custom, metadata_version=3
+        )
+        strangers.append(cluster.now(creating).ledger_id)
+    for kind, ledger_id in zip(("writing", "deleting"), strangers, strict=True):
+        cluster.world.metadata.znodes.create(f"{ROOT}/images/notes/{kind}_{ledger_id}", b"", NodeKind.PERSISTENT, 0)
+    cluster.now(cluster.store.write(9, iter(PIECES), unchecked))
+    assert set(strangers) <= set(cluster.ledgers())
+    assert cluster.notes() == []
+
+
+def test_an_image_is_read_back_before_it_is_listed() -> None:
+    cluster = Cluster()
+    seen: list[object] = []
+
+    async def check(checkpoint: Checkpoint, pieces: AsyncIterator[bytes]) -> None:
+        seen.append(b"".join([piece async for piece in pieces]))
+        seen.append(await cluster.store.all())
+        raise SegmentUnreadable("not what was written")
+
+    with pytest.raises(SegmentUnreadable, match="not what"):
+        cluster.now(cluster.store.write(7, iter(PIECES), check))
+    assert seen == [b"".join(PIECES), []]
+    assert cluster.now(cluster.store.all()) == []
+    assert (cluster.ledgers(), cluster.notes()) == ([], [])
+
+
+@pytest.mark.parametrize("what", ["the record", "the ledger"])
+def test_an_image_that_lost_its_ledger_or_record_is_unreadable_and_makes_room(what: str) -> None:
+    """The others are listed and read as ever."""
+    cluster = Cluster()
+    older = cluster.now(cluster.store.write(5, iter(PIECES), unchecked))
+    written = cluster.now(cluster.store.write(7, iter(PIECES), unchecked))
+    if what == "the record":
+        cluster.world.metadata.damage(f"{ROOT}/images/{written.name}", b"{}")
+    cluster.now(cluster.client.ledgers.delete(written.ledger_id))
+    images = cluster.now(cluster.store.all())
+    assert [image.txid for image in images] == [5, 7]
+    assert cluster.read(older) == b"".join(PIECES)
+    with pytest.raises(SegmentUnreadable, match=written.name):
+        cluster.read(images[1])
+    again = cluster.now(cluster.store.write(7, iter([b"again"]), unchecked))
+    assert cluster.read(again) == b"again"
+    assert cluster.notes() == []
+    cluster.now(cluster.store.remove(images[1]))  # of who saw the old list
+    assert cluster.now(cluster.store.all()) == [older, again]
