@@ -24,6 +24,9 @@ from journalmgr.model import OPAQUE, TxId
 FLAGS_SINCE = -50
 """First layout with flags in the header."""
 
+HEADER_SIZE_MAX = 8
+"""Bytes that hold the header of any layout."""
+
 PADDING_SIZE = 1024 * 1024
 """Bytes that a writer puts ahead of the records at a time (Hadoop's)."""
 
@@ -56,6 +59,11 @@ def parse_name(name: str) -> EditsFileName | None:
             f"{name}: a file of edits that ends at txid {found[2]}, before its first, {found[1]}; move it away"
         )
     return parsed
+
+
+def is_in_progress_name(name: str) -> bool:
+    """Whether it is the name of a file in progress."""
+    return _IN_PROGRESS.match(name) is not None
 
 
 def padding(size: int = PADDING_SIZE) -> bytes:
@@ -198,3 +206,19 @@ class EditsFileDecoder:
             op_size_max=self._op_size_max,
             measure=None if has_length(layout_version) else measure(layout_version),
         )
+
+
+def decode_header(data: bytes, source: str) -> tuple[int, int]:
+    """(layout version, size of the header) from a file's first HEADER_SIZE_MAX bytes.
+
+    Raises EditsCorrupt, UnsupportedLayout.
+    """
+    decoder = EditsFileDecoder(source=source)
+    for start in range(0, HEADER_SIZE_MAX, HEADER_SIZE_MAX // 2):
+        if decoder.layout_version is None:
+            decoder.feed(data[start : start + HEADER_SIZE_MAX // 2])
+    layout_version = decoder.layout_version
+    if layout_version is None:
+        decoder.finish()  # raises: it was cut short
+        raise AssertionError("a header that is neither whole nor cut short")
+    return layout_version, header_size(layout_version)

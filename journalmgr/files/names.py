@@ -1,10 +1,8 @@
-"""Names in a journal's directory; those of the edits files themselves are in journalmgr.edits.file. Pure."""
+"""Names in a journal's directory. What an edits file's own name says is in journalmgr.edits.file alone. Pure."""
 
 from __future__ import annotations
 
-import re
-
-from journalmgr.edits.file import EditsFileDecoder, EditsFileName, header_size, parse_name
+from journalmgr.edits.file import EditsFileName, is_in_progress_name, parse_name
 from journalmgr.model import Segment, TxId
 
 LOCK = "in_use.lock"
@@ -12,12 +10,8 @@ CURRENT = "current"
 VERSION = "VERSION"
 SEEN_TXID = "seen_txid"
 
-HEADER_SIZE_MAX = 8
-"""Bytes that hold the header of any layout."""
-
 _MARK = ".synced"
 _TORN = ".torn"
-_MARK_NAME = re.compile(r"(edits_inprogress_[0-9]+)\.synced")
 
 
 def in_progress_name(first_txid: int) -> str:
@@ -37,8 +31,8 @@ def mark_name(first_txid: int) -> str:
 
 def marked_file(name: str) -> str | None:
     """The segment's file that a mark belongs to; None for what is no mark."""
-    found = _MARK_NAME.fullmatch(name)
-    return found[1] if found else None
+    marked = name.removesuffix(_MARK)
+    return marked if marked != name and is_in_progress_name(marked) else None
 
 
 def torn_name(first_txid: int, attempt: int) -> str:
@@ -50,19 +44,3 @@ def segment_of(name: str, layout_version: int) -> Segment | None:
     """The segment that a file is named for; None for other files. Raises SegmentUnreadable."""
     found = parse_name(name)
     return None if found is None else Segment(found.first_txid, found.last_txid, layout_version, name=name)
-
-
-def decode_header(data: bytes, source: str) -> tuple[int, int]:
-    """(layout version, size of the header) from a file's first HEADER_SIZE_MAX bytes.
-
-    Raises EditsCorrupt, UnsupportedLayout.
-    """
-    decoder = EditsFileDecoder(source=source)
-    for start in range(0, HEADER_SIZE_MAX, HEADER_SIZE_MAX // 2):
-        if decoder.layout_version is None:
-            decoder.feed(data[start : start + HEADER_SIZE_MAX // 2])
-    layout_version = decoder.layout_version
-    if layout_version is None:
-        decoder.finish()  # raises: it was cut short
-        raise AssertionError("a header that is neither whole nor cut short")
-    return layout_version, header_size(layout_version)

@@ -16,10 +16,10 @@ from twisted.python.failure import Failure
 from bookkeeper.filesystem import File
 from bookkeeper.ports import Clock, Timer
 from journalmgr.contract import Record, RecordBatch
+from journalmgr.edits.file import HEADER_SIZE_MAX, decode_header
 from journalmgr.edits.frame import RecordDecoder
 from journalmgr.errors import EditsCorrupt, EditsError, GapInTransactions, JournalClosed
 from journalmgr.files.directory import JournalDirectory
-from journalmgr.files.names import HEADER_SIZE_MAX, decode_header
 from journalmgr.files.segment_file import READ_SIZE, decoder_of
 from journalmgr.files.writer import RunOnWorker
 from journalmgr.model import Segment, TxId

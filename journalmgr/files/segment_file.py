@@ -15,10 +15,9 @@ from zlib import crc32
 
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 from journalmgr.edits.codec import measure
-from journalmgr.edits.file import encode_header, padding
+from journalmgr.edits.file import HEADER_SIZE_MAX, decode_header, encode_header, padding
 from journalmgr.edits.frame import FRAME_SIZE, RecordDecoder, has_length, next_record_offset
 from journalmgr.errors import EditsCorrupt, EditsError, StreamFailed
-from journalmgr.files.names import HEADER_SIZE_MAX, decode_header
 from journalmgr.model import TxId
 
 UNSYNCED_SIZE_MAX = 4 * 1024 * 1024
