@@ -6,7 +6,8 @@
 
     frame.py       the record: opcode, length, txid, body, checksum; RecordDecoder for chunks of any size
     opcodes.py     numbers and names of operations
-    fields.py      one codec per kind of field
+    primitives.py  how numbers and strings are written
+    fields.py      one codec per kind of composed field
     ops.py         one dataclass per operation; its annotations say how, and since which layout, a field is written
     codec.py       operations <-> bodies and records, put together from their fields for each layout
     file.py        a file of edits: name, header, padding; EditsFileDecoder

@@ -1,47 +1,38 @@
-"""How the fields of an operation are written: one codec per kind of field. Pure.
+"""How the composed fields of operations are written, those of journal-manager.md 5.4, and what they say. Pure.
 
-    fixed   u8, bool, i16, i32, i64: big-endian; neighbours are packed and unpacked in one call
-    str16   u16 length, then UTF-16 code units, each in 1 to 3 bytes of UTF-8 (surrogates apart; NUL is one zero byte)
-    text    vint length, then plain UTF-8
-    vint    Hadoop's: one byte from -112 on is the value; below, it says sign and number of the bytes that follow
-    and the composed ones of journal-manager.md 5.4
-
-A reader takes (data, position) and returns (value, new position); it raises EditsCorrupt for bytes that cannot be,
-IndexError or struct.error where the data ends too soon. A writer returns bytes; it raises InvalidArgument for a value
-that does not fit.
+Numbers and strings, and what readers and writers promise, are in journalmgr.edits.primitives.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
 from bookkeeper.errors import InvalidArgument
+from journalmgr.edits.primitives import (
+    Codec,
+    Read,
+    Write,
+    pack_fixed,
+    read_str16,
+    read_text,
+    read_vint,
+    read_vlong,
+    take,
+    write_str16,
+    write_text,
+    write_vint,
+    write_vlong,
+)
 from journalmgr.errors import EditsCorrupt
 from journalmgr.proto import edits_pb2
 
 BLOCKS_MAX = 64 * 1024 * 1024
 CONCAT_SOURCES_MAX = 1024 * 1024
-TEXT_BYTES_MAX = 1024 * 1024
-STR16_BYTES_MAX = 0xFFFF
 CLIENT_ID_SIZE = 16
-
-Read = Callable[[bytes, int], tuple[Any, int]]
-Write = Callable[[Any], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """One kind of field. struct_code: of a fixed-size one; it has no reader and writer of its own then."""
-
-    name: str
-    struct_code: str = ""
-    read: Read | None = None
-    write: Write | None = None
 
 
 class Block(NamedTuple):
@@ -143,137 +134,12 @@ class CachePool(NamedTuple):
     max_relative_expiry_ms: int | None = None
 
 
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-U8 = Codec("u8", "B")
-BOOL = Codec("bool", "?")
-I16 = Codec("i16", "h")
-I32 = Codec("i32", "i")
-I64 = Codec("i64", "q")
-
 _U16 = struct.Struct(">H")
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _BLOCK = struct.Struct(">qqq")
 _I64_BEYOND = 1 << 63
-
-_VINT_ONE_BYTE_MIN = -112
-_VINT_NEGATIVE_BELOW = -120
-
-
-def read_vlong(data: bytes, position: int) -> tuple[int, int]:
-    """Hadoop's variable-length integer."""
-    first = data[position]
-    if first >= 0x80:
-        first -= 0x100
-    position += 1
-    if first >= _VINT_ONE_BYTE_MIN:
-        return first, position
-    negative = first < _VINT_NEGATIVE_BELOW
-    count = (_VINT_NEGATIVE_BELOW if negative else _VINT_ONE_BYTE_MIN) - first
-    end = position + count
-    if end > len(data):
-        raise IndexError("the data ends within a vlong")
-    value = int.from_bytes(data[position:end], "big")
-    return (~value if negative else value), end
-
-
-def write_vlong(value: int) -> bytes:
-    """Hadoop's variable-length integer, in as few bytes as it takes."""
-    if not -(1 << 63) <= value < 1 << 63:
-        raise InvalidArgument(f"{value} does not fit 64 bits")
-    if _VINT_ONE_BYTE_MIN <= value <= 127:
-        return (value & 0xFF).to_bytes(1, "big")
-    base, magnitude = (_VINT_ONE_BYTE_MIN, value) if value >= 0 else (_VINT_NEGATIVE_BELOW, ~value)
-    count = max(1, (magnitude.bit_length() + 7) // 8)
-    return ((base - count) & 0xFF).to_bytes(1, "big") + magnitude.to_bytes(count, "big")
-
-
-VLONG = Codec("vlong", read=read_vlong, write=write_vlong)
-
-
-def read_vint(data: bytes, position: int) -> tuple[int, int]:
-    """The same, of 32 bits."""
-    value, position = read_vlong(data, position)
-    if not -(1 << 31) <= value < 1 << 31:
-        raise EditsCorrupt(f"{value} where a number of 32 bits should be")
-    return value, position
-
-
-def write_vint(value: int) -> bytes:
-    """The same, of 32 bits."""
-    if not -(1 << 31) <= value < 1 << 31:
-        raise InvalidArgument(f"{value} does not fit 32 bits")
-    return write_vlong(value)
-
-
-# --- strings ----------------------------------------------------------------------------------------------------------
-
-
-def _take(data: bytes, position: int, size: int) -> tuple[bytes, int]:
-    end = position + size
-    if end > len(data):
-        raise IndexError(f"{size} bytes from {position} on are more than the data has")
-    return data[position:end], end
-
-
-def read_str16(data: bytes, position: int) -> tuple[str, int]:
-    """A string of code units; 4-byte UTF-8 is taken too."""
-    raw, position = _take(data, position + 2, _U16.unpack_from(data, position)[0])
-    if raw.isascii():
-        return raw.decode("ascii"), position
-    try:
-        units = raw.decode("utf-8", "surrogatepass")
-        # Two surrogates that were written apart are one character.
-        return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass"), position
-    except UnicodeError as error:
-        raise EditsCorrupt(f"a string that is not UTF-8: {raw[:80]!r}: {error}") from error
-
-
-def write_str16(value: str) -> bytes:
-    """Raises InvalidArgument beyond 65535 bytes. Differs from Apache, which cuts such a string and goes on."""
-    if value.isascii():
-        raw = value.encode("ascii")
-    else:
-        # Each character beyond 16 bits becomes its two surrogates, each of them three bytes.
-        units = value.encode("utf-16-be", "surrogatepass")
-        raw = "".join([chr(unit) for (unit,) in _U16.iter_unpack(units)]).encode("utf-8", "surrogatepass")
-    if len(raw) > STR16_BYTES_MAX:
-        raise InvalidArgument(f"a string of {len(raw)} bytes ({value[:40]!r}...); at most {STR16_BYTES_MAX} fit")
-    return _U16.pack(len(raw)) + raw
-
-
-STR16 = Codec("str16", read=read_str16, write=write_str16)
-
-
-def read_text(data: bytes, position: int) -> tuple[str, int]:
-    """A string of plain UTF-8."""
-    size, position = read_vlong(data, position)
-    if not 0 <= size <= TEXT_BYTES_MAX:
-        raise EditsCorrupt(f"a text of {size} bytes; 0 to {TEXT_BYTES_MAX} are possible")
-    raw, position = _take(data, position, size)
-    try:
-        return raw.decode("utf-8"), position
-    except UnicodeError as error:
-        raise EditsCorrupt(f"a text that is not UTF-8: {raw[:80]!r}: {error}") from error
-
-
-def write_text(value: str) -> bytes:
-    """Raises InvalidArgument beyond 1 MiB, or for a lone surrogate."""
-    try:
-        raw = value.encode("utf-8")
-    except UnicodeError as error:
-        raise InvalidArgument(f"{value[:40]!r} is not text: {error}") from error
-    if len(raw) > TEXT_BYTES_MAX:
-        raise InvalidArgument(f"a text of {len(raw)} bytes; at most {TEXT_BYTES_MAX} fit")
-    return write_vlong(len(raw)) + raw
-
-
-TEXT = Codec("text", read=read_text, write=write_text)
-
-
-# --- composed --------------------------------------------------------------------------------------------------------
 
 
 def read_permission(data: bytes, position: int) -> tuple[Permission, int]:
@@ -285,7 +151,7 @@ def read_permission(data: bytes, position: int) -> tuple[Permission, int]:
 
 def write_permission(value: Permission) -> bytes:
     """User, group, mode."""
-    return write_text(value.user) + write_text(value.group) + _fixed(_I16, value.mode, "mode")
+    return write_text(value.user) + write_text(value.group) + pack_fixed(_I16, value.mode, "mode")
 
 
 PERMISSION = Codec("permission", read=read_permission, write=write_permission)
@@ -293,7 +159,7 @@ PERMISSION = Codec("permission", read=read_permission, write=write_permission)
 
 def read_rpc(data: bytes, position: int) -> tuple[RpcIds, int]:
     """Client id and call id."""
-    client_id, position = _take(data, position + 2, _U16.unpack_from(data, position)[0])
+    client_id, position = take(data, position + 2, _U16.unpack_from(data, position)[0])
     if len(client_id) not in (0, CLIENT_ID_SIZE):
         raise EditsCorrupt(f"a client id of {len(client_id)} bytes; it has {CLIENT_ID_SIZE} or none")
     return RpcIds(client_id, _I32.unpack_from(data, position)[0]), position + 4
@@ -303,7 +169,7 @@ def write_rpc(value: RpcIds) -> bytes:
     """Client id and call id."""
     if len(value.client_id) not in (0, CLIENT_ID_SIZE):
         raise InvalidArgument(f"a client id of {len(value.client_id)} bytes; it has {CLIENT_ID_SIZE} or none")
-    return _U16.pack(len(value.client_id)) + value.client_id + _fixed(_I32, value.call_id, "call id")
+    return _U16.pack(len(value.client_id)) + value.client_id + pack_fixed(_I32, value.call_id, "call id")
 
 
 RPC = Codec("rpc", read=read_rpc, write=write_rpc)
@@ -314,7 +180,7 @@ def read_blocks(data: bytes, position: int) -> tuple[tuple[Block, ...], int]:
     count = _I32.unpack_from(data, position)[0]
     if not 0 <= count <= BLOCKS_MAX:
         raise EditsCorrupt(f"{count} blocks; 0 to {BLOCKS_MAX} are possible")
-    raw, position = _take(data, position + 4, count * _BLOCK.size)
+    raw, position = take(data, position + 4, count * _BLOCK.size)
     blocks = tuple(map(Block._make, _BLOCK.iter_unpack(raw)))
     for block in blocks:
         if block.size < 0:
@@ -327,7 +193,9 @@ def write_blocks(value: Sequence[Block]) -> bytes:
     for block in value:
         if block.size < 0:
             raise InvalidArgument(f"a block of {block.size} bytes; nothing could read it")
-    return _fixed(_I32, len(value), "number of blocks") + b"".join([_fixed(_BLOCK, block, "block") for block in value])
+    return pack_fixed(_I32, len(value), "number of blocks") + b"".join(
+        [pack_fixed(_BLOCK, block, "block") for block in value]
+    )
 
 
 BLOCKS = Codec("blocks", read=read_blocks, write=write_blocks)
@@ -357,7 +225,7 @@ def write_compact_blocks(value: Sequence[Block]) -> bytes:
     parts = [write_vlong(len(value))]
     size = stamp = 0
     for block in value:
-        parts += [_fixed(_I64, block.block_id, "block id"), write_vlong(block.size - size)]
+        parts += [pack_fixed(_I64, block.block_id, "block id"), write_vlong(block.size - size)]
         parts.append(write_vlong(block.generation_stamp - stamp))
         size, stamp = block.size, block.generation_stamp
     return b"".join(parts)
@@ -414,7 +282,7 @@ def read_acl(data: bytes, position: int) -> tuple[tuple[AclEntry, ...], int]:
 
 def write_acl(value: Sequence[AclEntry]) -> bytes:
     """A count and entries."""
-    parts = [_fixed(_I32, len(value), "number of entries")]
+    parts = [pack_fixed(_I32, len(value), "number of entries")]
     for entry in value:
         if not (0 <= entry.permission <= 7 and 0 <= entry.type <= 3 and 0 <= entry.scope <= 1):
             raise InvalidArgument(f"{entry} is no entry of an access control list")
@@ -440,7 +308,7 @@ def _read_delimited(data: bytes, position: int, message: Message) -> int:
         shift += 7
         if shift > 28:
             raise EditsCorrupt("the length of a message goes on for more than 5 bytes")
-    raw, position = _take(data, position, size)
+    raw, position = take(data, position, size)
     try:
         message.ParseFromString(raw)
     except DecodeError as error:
@@ -534,14 +402,14 @@ def read_options(data: bytes, position: int) -> tuple[tuple[int, ...], int]:
     count = _I32.unpack_from(data, position)[0]
     if count < 0:
         raise EditsCorrupt(f"{count} options of a rename")
-    raw, position = _take(data, position + 4, count)
+    raw, position = take(data, position + 4, count)
     return tuple(raw), position
 
 
 def write_options(value: Sequence[int]) -> bytes:
     """Options of a rename."""
     try:
-        return _fixed(_I32, len(value), "number of options") + bytes(value)
+        return pack_fixed(_I32, len(value), "number of options") + bytes(value)
     except ValueError as error:
         raise InvalidArgument(f"{value}: {error}") from error
 
@@ -564,7 +432,7 @@ def read_strings(data: bytes, position: int) -> tuple[tuple[str, ...], int]:
 
 def write_strings(value: Sequence[str]) -> bytes:
     """A count and strings."""
-    return _fixed(_I32, len(value), "number of strings") + b"".join(map(write_str16, value))
+    return pack_fixed(_I32, len(value), "number of strings") + b"".join(map(write_str16, value))
 
 
 STRINGS = Codec("strings", read=read_strings, write=write_strings)
@@ -608,7 +476,7 @@ def read_delegation_key(data: bytes, position: int) -> tuple[DelegationKey, int]
         raise EditsCorrupt(f"a key of {size} bytes")
     if size < 0:
         return DelegationKey(key_id, expiry_date, None), position
-    key, position = _take(data, position, size)
+    key, position = take(data, position, size)
     return DelegationKey(key_id, expiry_date, key), position
 
 
@@ -650,7 +518,7 @@ def _reads(layout: struct.Struct) -> Read:
 
 
 def _writes(layout: struct.Struct, what: str) -> Write:
-    return lambda value: _fixed(layout, value, what)
+    return lambda value: pack_fixed(layout, value, what)
 
 
 _DIRECTIVE_READS: tuple[Read, ...] = (read_str16, _reads(_I16), read_str16, _reads(_I64))
@@ -674,7 +542,7 @@ def read_cache_directive(data: bytes, position: int) -> tuple[CacheDirective, in
 
 def write_cache_directive(value: CacheDirective) -> bytes:
     """Id, then what the flags say."""
-    return _fixed(_I64, value.id, "id") + _write_flagged(value[1:], _DIRECTIVE_WRITES)
+    return pack_fixed(_I64, value.id, "id") + _write_flagged(value[1:], _DIRECTIVE_WRITES)
 
 
 CACHE_DIRECTIVE = Codec("cache directive", read=read_cache_directive, write=write_cache_directive)
@@ -693,10 +561,3 @@ def write_cache_pool(value: CachePool) -> bytes:
 
 
 CACHE_POOL = Codec("cache pool", read=read_cache_pool, write=write_cache_pool)
-
-
-def _fixed(layout: struct.Struct, value: Any, what: str) -> bytes:
-    try:
-        return layout.pack(*value) if isinstance(value, tuple) else layout.pack(value)
-    except struct.error as error:
-        raise InvalidArgument(f"{what} {value!r} does not fit its field: {error}") from error

@@ -19,30 +19,23 @@ from journalmgr.edits.fields import (
     ACL_MESSAGE,
     BLOCK_IF_CUT,
     BLOCKS,
-    BOOL,
     CACHE_DIRECTIVE,
     CACHE_POOL,
     COMPACT_BLOCKS,
     DELEGATION_KEY,
-    I16,
-    I32,
-    I64,
     LAST_BLOCKS,
     NO_RPC,
     PERMISSION,
     RENAME_OPTIONS,
     RPC,
-    STR16,
     STRINGS,
     TOKEN,
-    U8,
     XATTRS,
     Acl,
     AclEntry,
     Block,
     CacheDirective,
     CachePool,
-    Codec,
     DelegationKey,
     Permission,
     RpcIds,
@@ -50,6 +43,7 @@ from journalmgr.edits.fields import (
     XAttrs,
 )
 from journalmgr.edits.opcodes import OpCode
+from journalmgr.edits.primitives import BOOL, I16, I32, I64, STR16, U8, Codec
 
 NO_XATTRS = XAttrs(None, ())
 NO_PERMISSION = Permission("", "", 0)

@@ -15,24 +15,16 @@ from journalmgr.edits.fields import (
     ACL_MESSAGE,
     BLOCK_IF_CUT,
     BLOCKS,
-    BOOL,
     CACHE_DIRECTIVE,
     CACHE_POOL,
     COMPACT_BLOCKS,
     DELEGATION_KEY,
-    I16,
-    I32,
-    I64,
     LAST_BLOCKS,
     PERMISSION,
     RENAME_OPTIONS,
     RPC,
-    STR16,
     STRINGS,
-    TEXT,
     TOKEN,
-    U8,
-    VLONG,
     XATTRS,
     Acl,
     AclEntry,
@@ -47,6 +39,7 @@ from journalmgr.edits.fields import (
     XAttrs,
 )
 from journalmgr.edits.ops import ALWAYS, OPS, Op
+from journalmgr.edits.primitives import BOOL, I16, I32, I64, STR16, TEXT, U8, VLONG
 
 LAYOUTS_WITH_LENGTH = tuple(range(-56, -68, -1))
 LAYOUTS_WITHOUT_LENGTH = (-40, -42, -43, -45, -46, -47, -48, -49, -50, -51, -52, -53, -55)

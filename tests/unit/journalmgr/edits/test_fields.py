@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidArgument
-from journalmgr.edits import fields
-from journalmgr.edits.fields import Acl, AclEntry, Block, Codec, DelegationKey, RpcIds, TokenIdentifier, XAttr, XAttrs
+from journalmgr.edits import fields, primitives
+from journalmgr.edits.fields import Acl, AclEntry, Block, DelegationKey, RpcIds, TokenIdentifier, XAttr, XAttrs
+from journalmgr.edits.primitives import Codec
 from journalmgr.errors import EditsCorrupt
 from tests.support.edit_ops import SAMPLE_OF_CODEC, VALUES
 
@@ -86,21 +87,21 @@ def test_a_changed_byte_is_a_value_or_an_error_that_callers_know(name: str, data
     ],
 )
 def test_a_vlong_is_as_short_as_it_can_be(value: int, encoded: str) -> None:
-    assert there_and_back(fields.VLONG, value).hex() == encoded
+    assert there_and_back(primitives.VLONG, value).hex() == encoded
 
 
 @pytest.mark.parametrize("value", [1 << 63, -(1 << 63) - 1])
 def test_a_vlong_has_64_bits(value: int) -> None:
     with pytest.raises(InvalidArgument, match="does not fit 64 bits"):
-        fields.write_vlong(value)
+        primitives.write_vlong(value)
 
 
 @pytest.mark.parametrize("value", [1 << 31, -(1 << 31) - 1])
 def test_a_vint_has_32_bits(value: int) -> None:
     with pytest.raises(InvalidArgument, match="does not fit 32 bits"):
-        fields.write_vint(value)
+        primitives.write_vint(value)
     with pytest.raises(EditsCorrupt, match=f"{value} where a number of 32 bits"):
-        fields.read_vint(fields.write_vlong(value), 0)
+        primitives.read_vint(primitives.write_vlong(value), 0)
 
 
 @pytest.mark.parametrize(
@@ -117,41 +118,41 @@ def test_a_vint_has_32_bits(value: int) -> None:
     ],
 )
 def test_a_string_of_code_units(value: str, encoded: str) -> None:
-    assert there_and_back(fields.STR16, value).hex() == encoded
+    assert there_and_back(primitives.STR16, value).hex() == encoded
 
 
 def test_four_bytes_of_utf8_are_read_too() -> None:
-    assert fields.read_str16(bytes.fromhex("0004f09f9880"), 0) == ("\U0001f600", 6)
+    assert primitives.read_str16(bytes.fromhex("0004f09f9880"), 0) == ("\U0001f600", 6)
 
 
 @pytest.mark.parametrize("raw", ["ff", "c3", "c080", "80", "f4908080"])
 def test_a_string_that_is_not_utf8(raw: str) -> None:
     data = struct.pack(">H", len(raw) // 2) + bytes.fromhex(raw)
     with pytest.raises(EditsCorrupt, match="a string that is not UTF-8"):
-        fields.read_str16(data, 0)
+        primitives.read_str16(data, 0)
     with pytest.raises(EditsCorrupt, match="a text that is not UTF-8"):
-        fields.read_text(data[1:], 0)
+        primitives.read_text(data[1:], 0)
 
 
 def test_the_longest_string_and_text() -> None:
-    there_and_back(fields.STR16, "x" * 65535)
-    there_and_back(fields.STR16, "\u20ac" * 21845)
-    there_and_back(fields.TEXT, "x" * (1 << 20))
+    there_and_back(primitives.STR16, "x" * 65535)
+    there_and_back(primitives.STR16, "\u20ac" * 21845)
+    there_and_back(primitives.TEXT, "x" * (1 << 20))
     for value in ("x" * 65536, "\u20ac" * 21846, "\U0001f600" * 10923):
         with pytest.raises(InvalidArgument, match="at most 65535 fit"):
-            fields.write_str16(value)
+            primitives.write_str16(value)
     with pytest.raises(InvalidArgument, match="at most 1048576 fit"):
-        fields.write_text("x" * ((1 << 20) + 1))
+        primitives.write_text("x" * ((1 << 20) + 1))
     with pytest.raises(EditsCorrupt, match="a text of 1048577 bytes"):
-        fields.read_text(fields.write_vlong((1 << 20) + 1) + bytes(20), 0)
+        primitives.read_text(primitives.write_vlong((1 << 20) + 1) + bytes(20), 0)
     with pytest.raises(EditsCorrupt, match="a text of -1 bytes"):
-        fields.read_text(b"\xff", 0)
+        primitives.read_text(b"\xff", 0)
 
 
 def test_a_text_is_plain_utf8() -> None:
-    assert there_and_back(fields.TEXT, "\U0001f600").hex() == "04f09f9880"
+    assert there_and_back(primitives.TEXT, "\U0001f600").hex() == "04f09f9880"
     with pytest.raises(InvalidArgument, match="is not text"):
-        fields.write_text("\ud800")
+        primitives.write_text("\ud800")
 
 
 @pytest.mark.parametrize("size", [1, 15, 17])
@@ -172,14 +173,14 @@ def test_blocks_and_their_bounds() -> None:
         with pytest.raises(EditsCorrupt, match=f"{count} blocks"):
             fields.read_blocks(struct.pack(">i", count), 0)
         with pytest.raises(EditsCorrupt, match=f"{count} blocks"):
-            fields.read_compact_blocks(fields.write_vlong(count), 0)
+            fields.read_compact_blocks(primitives.write_vlong(count), 0)
     with pytest.raises(EditsCorrupt, match="a block of -1 bytes"):
         fields.read_blocks(struct.pack(">iqqq", 1, 1, -1, 1), 0)
     with pytest.raises(InvalidArgument, match="a block of -1 bytes"):
         fields.write_blocks((Block(1, -1, 1),))
     with pytest.raises(InvalidArgument, match="does not fit"):
         fields.write_blocks((Block(1 << 63, 1, 1),))
-    most = fields.write_vlong((1 << 63) - 1)
+    most = primitives.write_vlong((1 << 63) - 1)
     twice = bytes([2]) + (bytes(8) + most + b"\0") * 2
     with pytest.raises(EditsCorrupt, match="more than 64 bits"):
         fields.read_compact_blocks(twice, 0)
