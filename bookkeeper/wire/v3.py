@@ -429,7 +429,8 @@ def decode_response(frame: bytes) -> Response:
         message = pb.Response.FromString(frame)
     except DecodeError as error:
         raise RemoteProtocolError(
-            f"answer of {len(frame)} bytes is no v3 response: not a bookie that speaks v3"
+            f"answer of {len(frame)} bytes is no v3 response: bookies before 4.3 speak v2 alone, set "
+            "useV2WireProtocol=true for them (ClientSettings(use_v2=True))"
         ) from error
     missing = [] if message.IsInitialized() else missing_fields(message)
     if any(name.rpartition(".")[2] != "status" for name in missing):

@@ -10,7 +10,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -610,3 +610,15 @@ async def test_our_znodes_are_those_of_the_genuine_run(
     # The genuine one takes it from there, and its next segment has the txid that nobody used.
     beside.theirs.start(13)
     found.check("maxtxid", "txId: 13\n", 7)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_client_set_to_v3_is_told_what_bookies_of_4_2_3_speak(
+    new_journal: NewJournal, places: Callable[[str], Place]
+) -> None:
+    place = replace(places("genuine bookies, flat"), v2=False)
+    journal = await new_journal(place).formatted()
+    writer = await journal.start_segment(TxId(1), HADOOP_2_7)
+    with pytest.raises(StreamFailed) as caught:
+        await flush(writer, *edits(1, 3))
+    assert "useV2WireProtocol" in str(caught.value)
