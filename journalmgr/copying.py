@@ -7,7 +7,9 @@
 
 A transaction is copied as it is: opcode, txid, body; the layout version of its segment stays. Before anything is
 written, the target's last segment must hold what the source has under the same txids: a target that is no copy of the
-source is refused. Segments that the source is still writing are left for the next time. Thread: reactor.
+source is refused; and all that is to be copied is read once, for what the target cannot take is refused as a whole.
+Segments that the source is still writing are left for the next time. Whoever stops a copy in order leaves nothing in
+progress: the segment that was being copied is finalised where it got to. Thread: reactor.
 """
 
 from __future__ import annotations
@@ -17,8 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from journalmgr.contract import JournalManager, Record, SegmentReader, SegmentWriter
-from journalmgr.edits.frame import check_writable, encode_record
-from journalmgr.errors import GapInTransactions, SegmentConflict
+from journalmgr.edits.frame import FRAME_SIZE, OP_SIZE_MAX, check_writable, encode_record
+from journalmgr.errors import (
+    GapInTransactions,
+    JournalError,
+    SegmentConflict,
+    TransactionTooLarge,
+    UnsupportedLayout,
+)
 from journalmgr.model import Segment, TxId
 
 FLUSH_SIZE = 4 * 1024 * 1024
@@ -27,12 +35,16 @@ FLUSH_SIZE = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Copied:
-    """What was done. segments: as the target has them now. left: those that the source still writes."""
+    """What was done. segments: as the target has them now. left: those that the source still writes.
+
+    stopped: before the end, because somebody wanted that.
+    """
 
     segments: list[Segment] = field(default_factory=list)
     transactions: int = 0
     size: int = 0
     left: list[Segment] = field(default_factory=list)
+    stopped: bool = False
 
     @property
     def first_txid(self) -> TxId | None:
@@ -51,12 +63,19 @@ async def unfinished(target: JournalManager) -> list[Segment]:
 
 
 async def copy(
-    source: JournalManager, target: JournalManager, *, on_progress: Callable[[int], object] | None = None
+    source: JournalManager,
+    target: JournalManager,
+    *,
+    on_checked: Callable[[int], object] = lambda _: None,
+    on_progress: Callable[[int], object] = lambda _: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Copied:
     """Copy what the target does not have yet. Whoever writes the target is stopped: see `unfinished` first.
 
-    on_progress: called with the transactions copied so far. After a failure what was copied stays, and the next call
-    continues. Raises GapInTransactions, SegmentConflict, UnsupportedLayout, and as either journal fails.
+    on_checked, on_progress: called with the transactions looked at, and copied, so far. stop: asked now and then; once
+    it is true the copy ends in order, where it is. After a failure what was copied stays, and the next call continues.
+    Raises GapInTransactions, SegmentConflict, UnsupportedLayout and TransactionTooLarge (with nothing copied), and as
+    either journal fails.
     """
     if await unfinished(target):
         await target.recover_unfinalized()
@@ -68,14 +87,20 @@ async def copy(
     rest = [segment for segment in finalised if segment.last_txid is not None and segment.last_txid >= wanted]
     if not rest:
         return copied
-    copying = _Copying(target, copied, on_progress or (lambda _: None))
+    largest = await _largest(source, wanted, on_checked, stop)
+    copying = _Copying(target, copied, largest, on_progress, stop)
     readers = await source.select_input_streams(wanted)
     try:
         for reader in readers:
+            if stop():
+                copied.stopped = True
+                return copied
             wanted = await copying.copy_segment(reader, wanted)
     finally:
         for reader in readers:
             await reader.close()
+    if copied.stopped:
+        return copied
     missed = next((segment for segment in rest if segment.first_txid > wanted), None)
     if missed is not None:
         raise _gap(source, wanted, missed.first_txid)
@@ -113,17 +138,52 @@ async def _continue_at(
     return wanted
 
 
-class _Copying:
-    """One run."""
+async def _largest(
+    source: JournalManager, first: TxId, on_checked: Callable[[int], object], stop: Callable[[], bool]
+) -> tuple[int, TxId]:
+    """Size and txid of the largest record from a txid on, as it will be framed; of a layout that can be written.
 
-    def __init__(self, target: JournalManager, copied: Copied, on_progress: Callable[[int], object]) -> None:
+    Damage ends it: the copy itself tells where that is, and takes what is before. Raises UnsupportedLayout, and as the
+    source fails where it may answer later.
+    """
+    size, txid, count = 0, first, 0
+    readers = await source.select_input_streams(first)
+    try:
+        for reader in readers:
+            check_writable(reader.segment.layout_version)
+            while not stop() and (batch := await reader.next()) is not None:
+                body, last = max((len(record.body), record.txid) for record in batch.records)
+                if FRAME_SIZE + body > size:
+                    size, txid = FRAME_SIZE + body, last
+                count += len(batch.records)
+                on_checked(count)
+    except JournalError as error:
+        if error.retriable or isinstance(error, UnsupportedLayout):
+            raise
+    finally:
+        for reader in readers:
+            await reader.close()
+    return size, txid
+
+
+class _Copying:
+    """One run. largest: size and txid of the largest record that is to be copied."""
+
+    def __init__(
+        self,
+        target: JournalManager,
+        copied: Copied,
+        largest: tuple[int, TxId],
+        on_progress: Callable[[int], object],
+        stop: Callable[[], bool],
+    ) -> None:
         self._target, self._copied, self._on_progress = target, copied, on_progress
+        self._largest, self._stop = largest, stop
 
     async def copy_segment(self, reader: SegmentReader, first: TxId) -> TxId:
         """Copy one from a txid within it on; the txid behind it."""
-        layout = reader.segment.layout_version
-        check_writable(layout)
-        writer = await self._target.start_segment(first, layout)
+        writer = await self._target.start_segment(first, reader.segment.layout_version)
+        await self._check_size(writer)
         seen = _Fingerprint()
         try:
             last = await self._write_all(reader, writer, seen)
@@ -140,6 +200,19 @@ class _Copying:
         self._copied.segments.append(segment)
         return TxId(last + 1)
 
+    async def _check_size(self, writer: SegmentWriter) -> None:
+        """Raise TransactionTooLarge, with nothing left in progress: what a target takes only its writer knows."""
+        size, txid = self._largest
+        if size <= writer.record_size_max:
+            return
+        await writer.abort()
+        await self._target.recover_unfinalized()  # removes what is empty
+        raise TransactionTooLarge(
+            f"txid {txid} has {size} bytes, and {self._target.description} takes at most {writer.record_size_max} in "
+            "one transaction: nothing was copied; copy into a journal of another kind (one in files takes up to "
+            f"{OP_SIZE_MAX})"
+        )
+
     async def _write_all(self, reader: SegmentReader, writer: SegmentWriter, seen: _Fingerprint) -> TxId:
         waiting = 0
         while (batch := await reader.next()) is not None:
@@ -155,6 +228,9 @@ class _Copying:
                 await writer.flush()
                 waiting = 0
                 self._on_progress(self._copied.transactions)
+            if self._stop():
+                self._copied.stopped = True
+                break
         writer.set_ready_to_flush()
         await writer.flush()
         self._on_progress(self._copied.transactions)

@@ -4,6 +4,10 @@ The target is formatted with the source's namespace if it never was. One that ha
 source, and is continued behind its last one: so a copy that failed is repeated, and one that was made is brought up to
 date, with the same command. Segments that the source still writes are left for the next time.
 
+Everything is read once before anything is written: a transaction that is too large for the target is told then. Ctrl-C
+ends a copy in order, and the same command goes on behind it; a second Ctrl-C, or kill -9, leaves a segment in progress
+in the target, which --force finalises.
+
 examples:
   journalmgr copy file:///var/lib/edits 'bookkeeper://zk1:2181;zk2:2181/hdfsjournal'
   journalmgr copy 'bookkeeper://zk1:2181/hdfsjournal' file:///backup/edits --json
@@ -12,9 +16,25 @@ examples:
 from __future__ import annotations
 
 import argparse
+import shlex
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, confirm, counted, note, print_json
+from bookkeeper.cli.output import (
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandFailed,
+    Progress,
+    confirm,
+    counted,
+    note,
+    print_json,
+)
 from journalmgr.cli.segments import print_segments
 from journalmgr.cli.session import add_settings_arguments, check_uri, segment_json, session
 
@@ -50,15 +70,21 @@ def run(args: argparse.Namespace) -> int:
         in_progress = commands.run(lambda: unfinished(target))
         if in_progress:
             confirm(
-                f"{target.description} has a segment in progress, {in_progress[0]}: what an earlier copy left, or "
-                "somebody's who writes there now and would be stopped. Finalise it?",
+                f"{target.description} has a segment in progress, {in_progress[0]}: what a copy that was killed "
+                "left, or somebody's who writes there now and would be stopped. Finalise it, and go on with the copy?",
                 force=args.force,
             )
-        progress = Progress("transactions copied")
-        try:
-            copied = commands.run(lambda: copy(source, target, on_progress=progress.update))
-        finally:
-            progress.close()
+        checked, progress = Progress("transactions checked"), Progress("transactions copied")
+        with _stopping_in_order() as stop:
+            try:
+                copied = commands.run(
+                    lambda: copy(
+                        source, target, on_checked=checked.update, on_progress=progress.update, stop=stop.is_set
+                    )
+                )
+            finally:
+                checked.close()
+                progress.close()
     if args.json:
         print_json(
             {
@@ -66,17 +92,47 @@ def run(args: argparse.Namespace) -> int:
                 "size": copied.size,
                 "segments": [segment_json(segment) for segment in copied.segments],
                 "left_in_progress": [segment_json(segment) for segment in copied.left],
+                "stopped": copied.stopped,
             }
         )
     else:
         print_segments(copied.segments)
     if copied.segments:
         note(f"{counted(copied.transactions, 'transaction')} copied, and read back alike.")
-    else:
+    elif not copied.stopped:
         note("Nothing was copied: the target has all that is finalised.")
+    if copied.stopped:
+        note(f"Stopped. To go on: {_same_command(args)}")
+        return EXIT_INTERRUPTED
     if copied.left:
         note(f"Left, as the source still writes it: {', '.join(map(str, copied.left))}.")
     return EXIT_OK
+
+
+@contextmanager
+def _stopping_in_order() -> Iterator[threading.Event]:
+    """Within, the first Ctrl-C sets the event and says so; the second one interrupts as always."""
+    stop = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+        note("Ending the copy in order; Ctrl-C again ends it at once, and leaves a segment in progress.")
+
+    if before is not signal.SIG_IGN:  # a job in the background of a shell stays deaf to it
+        signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _same_command(args: argparse.Namespace) -> str:
+    words = ["journalmgr", "copy", args.source, args.target]
+    words += [] if args.conf is None else ["--conf", str(args.conf)]
+    words += [word for define in args.defines for word in ("-D", define)]
+    return shlex.join(words)
 
 
 def _open_target(commands: Session, uri: str, namespace: NamespaceInfo | None) -> JournalManager:

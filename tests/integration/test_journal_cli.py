@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from bookkeeper.cli.output import EXIT_BROKEN_PIPE, EXIT_FAILURE, EXIT_INTERRUPT
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import DigestType
+from journalmgr import copying
 from journalmgr.cli.main import main
 from journalmgr.config import SHARED_EDITS, variable_of
 from journalmgr.edits.file import EditsFileDecoder
@@ -568,11 +570,66 @@ def test_a_copy_that_was_cut_asks_before_it_goes_on(run: CommandLine, in_files: 
         log.append(3)
     refused = run("copy", in_files, there, code=EXIT_USAGE)
     assert "has a segment in progress, 1..in progress" in refused.err
+    assert "This needs --force" in refused.err
     run("copy", in_files, there, "--force")
     assert run("dump", there).out == run("dump", in_files).out
     assert [(each["first_txid"], each["last_txid"]) for each in json.loads(run("segments", there, "--json").out)[
         "segments"
     ]] == [(1, 4), (5, 10), (11, 20), (21, 30)]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", MEDIA)
+def test_a_copy_ends_in_order_at_ctrl_c_and_the_same_command_goes_on(
+    run: CommandLine, in_files: str, new_uri: NewJournal, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(in_files)
+    there = new_uri(target)
+    without_interruption = copying.copy
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+
+    async def interrupted(*args: Any, stop: Callable[[], bool], **named: Any) -> copying.Copied:
+        """Interrupted when the first segment is being written."""
+        copied = 0
+
+        def stop_then() -> bool:
+            nonlocal copied
+            copied += 1
+            if copied == 8:  # six times while three segments are checked, and once before the first is copied
+                signal.pthread_kill(main_thread, signal.SIGINT)
+                while not stop():
+                    pass  # until the other thread has seen the signal
+            return stop()
+
+        return await without_interruption(*args, stop=stop_then, **named)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patched:
+        patched.setattr(copying, "copy", interrupted)
+        outcome = run("copy", in_files, there, code=EXIT_INTERRUPTED)
+    assert f"Stopped. To go on: journalmgr copy {in_files} {there}" in outcome.err
+    assert txids(run("dump", there)) == span(1, 10)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert "20 transactions copied" in run("copy", in_files, there).err
+    assert run("dump", there).out == run("dump", in_files).out
+
+
+def test_a_transaction_that_ledgers_do_not_take_is_told_before_anything_is_copied(
+    run: CommandLine, in_files: str, new_uri: NewJournal
+) -> None:
+    with writing(in_files) as log:
+        log.append(20)
+        log.roll()
+        txid = log.append_payload(bytes(1_100_000))
+        log.close()
+    there = new_uri("ledgers")
+    for _ in range(2):
+        failed = run("copy", in_files, there, code=EXIT_FAILURE)
+        assert re.search(rf"txid {txid} has 1100017 bytes, and journal \S+ at .* takes at most 1048319", failed.err)
+        assert json.loads(run("segments", there, "--json").out)["segments"] == []
+    alike = new_uri("files")
+    run("copy", in_files, alike)
+    assert run("dump", alike).out == run("dump", in_files).out
 
 
 def test_journals_of_two_namespaces_are_not_mixed(run: CommandLine, in_files: str, new_uri: NewJournal) -> None:

@@ -51,6 +51,10 @@ class WritingLog:
 
         self._commands.run(append_all)
 
+    def append_payload(self, what: bytes) -> TxId:
+        """One transaction that says this."""
+        return self._commands.call(lambda: self.log.append(what))
+
     def roll(self) -> TxId:
         """End the segment, begin the next."""
         return self._commands.call(self.log.roll)

@@ -5,7 +5,14 @@ import pytest
 from journalmgr.copying import Copied, copy, unfinished
 from journalmgr.edits.frame import encode_record
 from journalmgr.edits.opcodes import OpCode
-from journalmgr.errors import GapInTransactions, JournalError, SegmentConflict, UnsupportedLayout
+from journalmgr.errors import (
+    GapInTransactions,
+    JournalError,
+    JournalUnavailable,
+    SegmentConflict,
+    TransactionTooLarge,
+    UnsupportedLayout,
+)
 from journalmgr.files.journal import FileJournal
 from journalmgr.model import HADOOP_2_7, OPAQUE, Segment, TxId
 from tests.support.file_story import FileStory
@@ -216,6 +223,92 @@ def test_a_layout_that_is_only_read_cannot_be_copied(story: FileStory) -> None:
         with pytest.raises(UnsupportedLayout, match="-40 is only read"):
             await copy(Old(source), target)  # type: ignore[arg-type]
         assert await bounds(target) == []
+
+    story.run(run())
+
+
+class Narrow:
+    """A target whose writers take records of so many bytes."""
+
+    def __init__(self, journal: FileJournal, record_size_max: int) -> None:
+        self._journal, self._record_size_max = journal, record_size_max
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._journal, name)
+
+    async def start_segment(self, first_txid: TxId, layout_version: int) -> object:
+        writer = await self._journal.start_segment(first_txid, layout_version)
+        writer.record_size_max = self._record_size_max  # type: ignore[misc]
+        return writer
+
+
+def test_a_transaction_too_large_for_the_target_is_found_before_anything_is_copied(story: FileStory) -> None:
+    async def run() -> str:
+        source = await source_of(story, (1, 10))
+        for first, sizes in ((11, (5, 40)), (13, (100, 7)), (15, (99, 1))):
+            writer = await source.start_segment(TxId(first), OPAQUE)
+            writer.write([encode_record(OpCode.OPAQUE, first + index, b"x" * size) for index, size in enumerate(sizes)])
+            await writer.close()
+            await source.finalize_segment(TxId(first), TxId(first + 1))
+        target = await story.formatted(TARGET)
+        checked: list[int] = []
+        with pytest.raises(TransactionTooLarge) as caught:
+            await copy(source, Narrow(target, 116), on_checked=checked.append)  # type: ignore[arg-type]
+        assert await target.segments() == []
+        assert checked[-1] == 16
+        await copy(source, Narrow(target, 117))  # type: ignore[arg-type]
+        assert await bounds(target) == [(1, 10), (11, 12), (13, 14), (15, 16)]
+        return str(caught.value)
+
+    message: str = story.run(run())
+    assert "txid 13 has 117 bytes, and " in message
+    assert "takes at most 116" in message
+
+
+@pytest.mark.parametrize("batches", range(6))
+def test_a_copy_that_is_stopped_leaves_nothing_in_progress_and_is_continued(story: FileStory, batches: int) -> None:
+    """Stopped when it is asked for the n-th time: while it checks, between segments, and within one."""
+
+    async def run() -> None:
+        source = await source_of(story, (1, 10), (11, 20), (21, 30))
+        target = await story.formatted(TARGET)
+        asked = 0
+
+        def stop() -> bool:
+            nonlocal asked
+            asked += 1
+            return asked > 2 * batches
+
+        stopped = await copy(source, target, stop=stop)
+        assert stopped.stopped
+        assert await unfinished(target) == []
+        rest = await copy(source, target)
+        assert not rest.stopped
+        assert stopped.transactions + rest.transactions == 30
+        assert await read_all(target, 1) == span(1, 30)
+
+    story.run(run())
+
+
+def test_a_source_that_does_not_answer_while_it_is_checked_ends_the_copy(story: FileStory) -> None:
+    class Silent:
+        description = "silent"
+
+        def __init__(self, journal: FileJournal) -> None:
+            self._journal = journal
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._journal, name)
+
+        async def select_input_streams(self, from_txid: TxId) -> list[object]:
+            raise JournalUnavailable("no answer")
+
+    async def run() -> None:
+        source = await source_of(story, (1, 10))
+        target = await story.formatted(TARGET)
+        with pytest.raises(JournalUnavailable):
+            await copy(Silent(source), target)  # type: ignore[arg-type]
+        assert await target.segments() == []
 
     story.run(run())
 
