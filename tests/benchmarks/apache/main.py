@@ -8,28 +8,23 @@ plan.py      what is measured, in which order          quiet.py    was the machi
 processes.py the servers                               drivers.py  the clients: our_driver.py, java/BenchDriver.java
 run.py       rounds, warming up, disk space            measure.py  one measurement
 records.py   the JSON lines, resuming                  targets.py, report.py   goals and tables
-options.py   the command line, and where runs are
+options.py   the command line, and where runs are       session.py  a run from its first line to its last
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import shutil
 import sys
-import tempfile
-import time
 from pathlib import Path
 
-from bookkeeper.cli.output import EXIT_INTERRUPTED, counted
-from bookkeeper.cli.supervise import stopping_on_signals
+from bookkeeper.cli.output import EXIT_INTERRUPTED
 from tests.benchmarks.apache.machine import IN_MEMORY, code_id, machine_facts, settings
-from tests.benchmarks.apache.options import Refused, file_of, minutes_text, parser_of, progress
+from tests.benchmarks.apache.options import Refused, file_of, parser_of, progress
 from tests.benchmarks.apache.plan import (
     NothingChosen,
     Plan,
-    Round,
     bytes_to_start,
     chosen_cells,
     reserve_bytes,
@@ -39,10 +34,16 @@ from tests.benchmarks.apache.processes import CACHE, NoApache, find_genuine, mou
 from tests.benchmarks.apache.records import Record, Records, load, rounds_left
 from tests.benchmarks.apache.report import outcome, render
 from tests.benchmarks.apache.run import Bench, DiskTooFull
-
-DEFAULT_REPETITIONS = 5
-DEFAULT_SECONDS = 4.0
-DEFAULT_MINUTES = 120.0
+from tests.benchmarks.apache.session import (
+    DEFAULT_MINUTES,
+    DEFAULT_REPETITIONS,
+    DEFAULT_SECONDS,
+    chosen,
+    in_new_directory,
+    measure_all,
+    plan_text,
+    told_end,
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -73,18 +74,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def plan_of(options: argparse.Namespace, records: list[Record]) -> Plan:
-    """From the options; where they are silent, as the run that is resumed, else the defaults. Raises Refused."""
-    earlier: Record = next((record["plan"] for record in records if record["kind"] == "run"), {})
-    seconds = options.seconds or earlier.get("seconds", DEFAULT_SECONDS)
-    if earlier and seconds != earlier["seconds"]:
-        raise Refused(f"run {options.id} measures {earlier['seconds']:g} s, not {seconds:g} s: give another --id")
-    if earlier and earlier["code"] != code_id():
-        raise Refused(f"run {options.id} measured another revision of the programs: give another --id")
-    return Plan(
-        chosen_cells(options.cells or earlier.get("cells", "")),
-        options.reps or earlier.get("repetitions", DEFAULT_REPETITIONS),
-        seconds,
-    )
+    """From the options and the run that is resumed, if one is. Raises Refused."""
+    picked = chosen(options, records, code_id())
+    return Plan(chosen_cells(picked.cells), picked.repetitions, picked.seconds)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -114,58 +106,16 @@ def _run(options: argparse.Namespace) -> int:
     print(f"{'; '.join(f'{key} {value}' for key, value in facts.items())}")
     space = f"{usage.free / 1e9:.0f} GB free, at least {needed / 1e9:.0f} needed"
     print(f"run {run_id}: {records.path}; both write to {device} ({kind}): {space}", flush=True)
-    interrupted = False
-    with stopping_on_signals(EXIT_INTERRUPTED):
-        directory = Path(tempfile.mkdtemp(prefix=f"data-{os.getpid()}-", dir=parent)) / "run"
-        try:
-            with Bench(plan, records, genuine, directory, progress()) as bench:
-                _measure_all(bench, records, rounds, expected_s, options.minutes * 60)
-        except SystemExit:  # the signal; from here on further ones are ignored, until all is cleared away
-            interrupted = True
-        finally:
-            shutil.rmtree(directory.parent, ignore_errors=True)
-    if interrupted:
-        print("\ninterrupted: everything is stopped, and the data removed")
-    print(render(records.all), end="")
+
+    def measure(directory: Path) -> None:
+        with Bench(plan, records, genuine, directory, progress()) as bench:
+            sizes = dict.fromkeys(each.cell.size for each in rounds)
+            groups = [[each for each in rounds if each.cell.size == size] for size in sizes]
+            measure_all(groups, records, bench.do, outcome, expected_s=expected_s, limit_s=options.minutes * 60)
+
+    interrupted = in_new_directory(parent, measure)
     left = len(rounds_left(records.all, rounds))
-    if left:
-        # Cells, repetitions and seconds are those of the run: its file has them.
-        directory_too = f" ARGS='--directory {options.directory}'" if options.directory else ""
-        left_text = counted(left, "round is", "rounds are")
-        print(f"\n{left_text} left; go on with: make bench-apache ID={run_id}{directory_too}")
-    return EXIT_INTERRUPTED if interrupted else int(left > 0)
-
-
-def plan_text(plan: Plan, rounds: list[Round], expected_s: float, needed_bytes: int) -> str:
-    """What would run, how long, and how much disk it needs."""
-    lines = [
-        f"{counted(len(plan.cells), 'cell')}, {counted(plan.repetitions, 'repetition')}, "
-        f"{counted(len(rounds), 'round')} to do with "
-        f"{counted(sum(len(each.sides) for each in rounds), 'measurement')}; "
-        f"about {minutes_text(expected_s)} on a quiet machine, {needed_bytes / 1e9:.0f} GB of disk"
-    ]
-    lines += [f"  {cell.name}: {', '.join(side.name for side in cell.sides)}" for cell in plan.cells]
-    return "\n".join(lines)
-
-
-def _measure_all(bench: Bench, records: Records, rounds: list[Round], expected_s: float, limit_s: float) -> None:
-    """Do all rounds, or those before the time is up.
-
-    What was disturbed is repeated after the other rounds of its size: the disturbance may be over by then.
-    """
-    began = time.monotonic()
-    for size in dict.fromkeys(each.cell.size for each in rounds):
-        waiting = [each for each in rounds if each.cell.size == size]
-        while waiting:
-            for each in waiting:
-                if time.monotonic() - began > limit_s:
-                    return
-                lines = bench.do(each)
-                minutes = (time.monotonic() - began) / 60
-                done = len(rounds) - len(rounds_left(records.all, rounds))
-                clock = f"{minutes:.1f} of about {expected_s / 60:.0f} min"
-                print(f"[{done}/{len(rounds)} done, {clock}] {outcome(lines)}", flush=True)
-            waiting = rounds_left(records.all, waiting)
+    return told_end("bench-apache", options, render(records.all), left, interrupted=interrupted)
 
 
 if __name__ == "__main__":

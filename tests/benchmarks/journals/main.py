@@ -7,31 +7,37 @@ python -m tests.benchmarks.journals.main plan [--cells GLOBS] ...   what would r
 plan.py     what is measured, in which order; goals    run.py      rounds and servers
 clients.py  a measurement is a process                 report.py   tables
 our_client.py    ours                                  genuine.py  Hadoop's, by JournalBench.java
-tests/benchmarks/apache   the quiet check, the counters, the JSON lines, resuming
+tests/benchmarks/apache   the quiet check, the counters, the JSON lines, resuming, a run around its rounds
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import shutil
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_OK, counted
-from bookkeeper.cli.supervise import stopping_on_signals
 from tests.benchmarks.apache.machine import IN_MEMORY, code_id, machine_facts
-from tests.benchmarks.apache.options import Refused, file_of, minutes_text, parser_of, progress
+from tests.benchmarks.apache.options import Refused, file_of, parser_of, progress
 from tests.benchmarks.apache.plan import NothingChosen, reserve_bytes
 from tests.benchmarks.apache.processes import BOOKIES, DISK_SETTINGS, ROOT, mount_of
 from tests.benchmarks.apache.records import Record, Records, load, rounds_left
 from tests.benchmarks.apache.report import outcome
+from tests.benchmarks.apache.session import (
+    DEFAULT_MINUTES,
+    DEFAULT_REPETITIONS,
+    DEFAULT_SECONDS,
+    chosen,
+    in_new_directory,
+    measure_all,
+    plan_text,
+    told_end,
+)
 from tests.benchmarks.journals.genuine import JOURNAL_NODES, JVM_OPTIONS
 from tests.benchmarks.journals.plan import (
     KILLS,
@@ -40,7 +46,6 @@ from tests.benchmarks.journals.plan import (
     SERVERS_WARMING_S,
     WARMING_S,
     Plan,
-    Round,
     bytes_needed,
     chosen_cells,
     needs_hadoop,
@@ -52,9 +57,6 @@ from tests.support.hadoop.fetched import HADOOP_VERSION, PACKAGE, Hadoop, find_h
 
 CACHE = ROOT / ".cache" / "bench-journals"
 PACKAGES = ("bookkeeper", "journalmgr")
-DEFAULT_REPETITIONS = 5
-DEFAULT_SECONDS = 4.0
-DEFAULT_MINUTES = 120.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -84,18 +86,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def plan_of(options: argparse.Namespace, records: Sequence[Record]) -> Plan:
-    """From the options; where they are silent, as the run that is resumed, else the defaults. Raises Refused."""
-    earlier: Record = next((record["plan"] for record in records if record["kind"] == "run"), {})
-    seconds = options.seconds or earlier.get("seconds", DEFAULT_SECONDS)
-    if earlier and seconds != earlier["seconds"]:
-        raise Refused(f"run {options.id} measures {earlier['seconds']:g} s, not {seconds:g} s: give another --id")
-    if earlier and earlier["code"] != code_id(PACKAGES):
-        raise Refused(f"run {options.id} measured another revision of the programs: give another --id")
-    return Plan(
-        chosen_cells(options.cells or earlier.get("cells", "")),
-        options.reps or earlier.get("repetitions", DEFAULT_REPETITIONS),
-        seconds,
-    )
+    """From the options and the run that is resumed, if one is. Raises Refused."""
+    picked = chosen(options, records, code_id(PACKAGES))
+    return Plan(chosen_cells(picked.cells), picked.repetitions, picked.seconds)
 
 
 def settings(plan: Plan) -> dict[str, str]:
@@ -148,26 +141,21 @@ def _run(options: argparse.Namespace) -> int:
     records.add({"kind": "run", "id": run_id, "machine": facts, "settings": settings(plan), "plan": recorded})
     print("; ".join(f"{key} {value}" for key, value in facts.items()))
     print(f"run {run_id}: {records.path}; all write to {device} ({kind})", flush=True)
-    interrupted = False
-    with stopping_on_signals(EXIT_INTERRUPTED):
-        directory = Path(tempfile.mkdtemp(prefix=f"data-{os.getpid()}-", dir=parent)) / "run"
-        try:
-            with Bench(rounds, plan.seconds, records, hadoop, directory, progress()) as bench:
-                _measure_all(bench, records, rounds, expected_s, options.minutes * 60)
-        except SystemExit:  # the signal; from here on further ones are ignored, until all is cleared away
-            interrupted = True
-        finally:
-            shutil.rmtree(directory.parent, ignore_errors=True)
-    if interrupted:
-        print("\ninterrupted: everything is stopped, and the data removed")
-    print(render(records.all), end="")
+
+    def measure(directory: Path) -> None:
+        with Bench(rounds, plan.seconds, records, hadoop, directory, progress()) as bench:
+            measure_all(
+                [rounds],
+                records,
+                bench.do,
+                lambda lines: outcome(lines, figure_text),
+                expected_s=expected_s,
+                limit_s=options.minutes * 60,
+            )
+
+    interrupted = in_new_directory(parent, measure)
     left = len(rounds_left(records.all, rounds))
-    if left:
-        # Cells, repetitions and seconds are those of the run: its file has them.
-        directory_too = f" ARGS='--directory {options.directory}'" if options.directory else ""
-        left_text = counted(left, "round is", "rounds are")
-        print(f"\n{left_text} left; go on with: make bench-journals ID={run_id}{directory_too}")
-    return EXIT_INTERRUPTED if interrupted else int(left > 0)
+    return told_end("bench-journals", options, render(records.all), left, interrupted=interrupted)
 
 
 def _hadoop() -> Hadoop:
@@ -176,33 +164,6 @@ def _hadoop() -> Hadoop:
     hadoop = find_hadoop()
     hadoop.command(f"{PACKAGE}.JournalBench")
     return hadoop
-
-
-def plan_text(plan: Plan, rounds: Sequence[Round], expected_s: float, needed_bytes: int) -> str:
-    """What would run, how long, and how much disk it needs."""
-    lines = [
-        f"{counted(len(plan.cells), 'cell')}, {counted(plan.repetitions, 'repetition')}, "
-        f"{counted(len(rounds), 'round')} to do with "
-        f"{counted(sum(len(each.sides) for each in rounds), 'measurement')}; "
-        f"about {minutes_text(expected_s)} on a quiet machine, {needed_bytes / 1e9:.0f} GB of disk"
-    ]
-    lines += [f"  {cell.name}: {', '.join(side.name for side in cell.sides)}" for cell in plan.cells]
-    return "\n".join(lines)
-
-
-def _measure_all(bench: Bench, records: Records, rounds: list[Round], expected_s: float, limit_s: float) -> None:
-    """Do all rounds, or those before the time is up. What was disturbed is repeated after the others."""
-    began = time.monotonic()
-    waiting = rounds
-    while waiting:
-        for each in waiting:
-            if time.monotonic() - began > limit_s:
-                return
-            lines = bench.do(each)
-            done = len(rounds) - len(rounds_left(records.all, rounds))
-            clock = f"{(time.monotonic() - began) / 60:.1f} of about {expected_s / 60:.0f} min"
-            print(f"[{done}/{len(rounds)} done, {clock}] {outcome(lines, figure_text)}", flush=True)
-        waiting = rounds_left(records.all, waiting)
 
 
 if __name__ == "__main__":

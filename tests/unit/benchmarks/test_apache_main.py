@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.apache import main as program
-from tests.benchmarks.apache.main import main, plan_text
+from tests.benchmarks.apache.main import main
 from tests.benchmarks.apache.plan import Plan, chosen_cells
+from tests.benchmarks.apache.session import plan_text
 
 
 @pytest.fixture(autouse=True)

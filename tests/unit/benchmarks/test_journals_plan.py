@@ -7,8 +7,9 @@ import pytest
 
 from tests.benchmarks.apache.machine import code_id
 from tests.benchmarks.apache.records import Record, Records, rounds_left
+from tests.benchmarks.apache.session import plan_text
 from tests.benchmarks.journals import main as program
-from tests.benchmarks.journals.main import main, plan_text
+from tests.benchmarks.journals.main import main
 from tests.benchmarks.journals.plan import (
     DEFAULT_CELLS,
     OUR_FILES,
