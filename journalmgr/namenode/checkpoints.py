@@ -87,7 +87,7 @@ async def passes(store: CheckpointStore, checkpoint: Checkpoint, check: Check) -
         await check(checkpoint, store.read(checkpoint))
     except UNREADABLE as error:
         log.error(
-            "The checkpoint {image} in {where} cannot be read, it is saved anew: {error}",
+            "The checkpoint {image} in {where} cannot be read, and is to be saved anew: {error}",
             image=checkpoint.name,
             where=store.description,
             error=error,

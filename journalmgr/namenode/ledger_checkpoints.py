@@ -66,6 +66,7 @@ class LedgerCheckpoints:
 
     async def _all(self) -> list[Checkpoint]:
         errand = self._errand("list the images")
+        await errand.sync()  # who finds an image without its ledger looks here whether it was removed
         try:
             names = await errand.children(self._directory)
         except NodeAbsent:
@@ -127,11 +128,12 @@ class LedgerCheckpoints:
             # Another server was faster with the same state; ours is not needed.
             await self._notes.give_up(ledger_id)
             listed = await self._listed(txid)
-            if listed is None:
-                raise JournalUnavailable(
-                    f"{self.description}/{checkpoint.name} was listed by another server, and is gone; try again"
-                ) from error
-            return listed
+            if listed is not None and await passes(self, listed, check):
+                return listed
+            raise JournalUnavailable(
+                f"{self.description}/{checkpoint.name} was listed by another server meanwhile, and is gone or damaged; "
+                "try again"
+            ) from error
         except Exception:  # whatever it was, what is half an image is nobody's
             await self._notes.give_up(ledger_id)
             raise

@@ -14,7 +14,7 @@ Thread: reactor.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -84,6 +84,7 @@ class NamespaceMachine:
         self._info = info
         self._layout_version = layout_version
         self._saving: _Saving | None = None
+        self._urgent = 0  # how often something more urgent came
 
     # --- loading
 
@@ -135,25 +136,28 @@ class NamespaceMachine:
     def verify(self, checkpoint: Checkpoint) -> Deferred[None]:
         """Read an image that is listed, and check that it is still what was written. Keeps nothing of it.
 
-        Fails with what `checkpoints.UNREADABLE` names, NamespaceMismatch, and as reading does where that may pass.
+        Fails with what `checkpoints.UNREADABLE` names, NamespaceMismatch, as reading does where that may pass, and with
+        CheckpointGivenUp: something more urgent needs the processor, as it does when a checkpoint is being written.
         """
         return Deferred.fromCoroutine(self._verify(checkpoint))
 
     async def _verify(self, checkpoint: Checkpoint) -> None:
-        await self._decode(checkpoint, self.checkpoints.read(checkpoint), ImageVerifier)
+        begun = self._urgent
+        pieces = self.checkpoints.read(checkpoint)
+        await self._decode(checkpoint, pieces, ImageVerifier, lambda: self._urgent != begun)
 
     async def _decode(
         self,
         checkpoint: Checkpoint,
         pieces: AsyncIterator[bytes],
         kind: type[ImageDecoder],
-        saving: _Saving | None = None,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> Image:
         source = self._source(checkpoint)
         decoder = kind(source)
         async for piece in pieces:
-            if saving is not None and saving.given_up:
-                raise CheckpointGivenUp(f"{source} was given up before it was read back")
+            if given_up():
+                raise CheckpointGivenUp(f"reading {source} back was given up")
             decoder.feed(piece)
         image = decoder.finish()
         stored = (image.namespace_id, image.cluster_id, image.block_pool_id)
@@ -239,7 +243,7 @@ class NamespaceMachine:
         txid = self.namespace.last_txid
 
         async def check(checkpoint: Checkpoint, pieces: AsyncIterator[bytes]) -> None:
-            await self._decode(checkpoint, pieces, ImageDecoder, saving)
+            await self._decode(checkpoint, pieces, ImageDecoder, lambda: saving.given_up)
 
         try:
             checkpoint = await self.checkpoints.write(txid, self._pieces(saving), check)
@@ -265,6 +269,7 @@ class NamespaceMachine:
 
     def give_up_checkpoint(self) -> None:
         """Something more urgent comes: transactions go on at once. Harmless when there is no checkpoint under way."""
+        self._urgent += 1
         if self._saving is not None:
             self._saving.given_up = True
             self._saving.release()

@@ -14,7 +14,7 @@ from bookkeeper.metadata.memory_session import Fault
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.uri import DEFAULT_ROOT
 from bookkeeper.model import DigestType
-from journalmgr.errors import SegmentUnreadable
+from journalmgr.errors import JournalUnavailable, SegmentUnreadable
 from journalmgr.namenode.checkpoints import Checkpoint
 from journalmgr.namenode.image_notes import OWNER_KEY
 from journalmgr.namenode.ledger_checkpoints import LedgerCheckpoints
@@ -283,6 +283,41 @@ def test_an_image_is_read_back_before_it_is_listed() -> None:
     assert seen == [b"".join(PIECES), []]
     assert cluster.now(cluster.store.all()) == []
     assert (cluster.ledgers(), cluster.notes()) == ([], [])
+
+
+def test_the_image_of_another_server_that_was_faster_has_to_pass_the_check_too() -> None:
+    """What this server takes for its checkpoint is what it goes by when it purges."""
+    cluster = Cluster()
+    other = cluster.new_store(cluster.world.add_client())
+
+    def overtaken() -> Iterator[bytes]:
+        yield from PIECES
+        done: list[object] = []
+        other.write(7, iter([b"something else"]), unchecked).addBoth(done.append)
+        assert cluster.world.run_until(lambda: bool(done), seconds=30)
+
+    async def check(checkpoint: Checkpoint, pieces: AsyncIterator[bytes]) -> None:
+        if b"".join([piece async for piece in pieces]) != b"".join(PIECES):
+            raise SegmentUnreadable("not what was written")
+
+    with pytest.raises(JournalUnavailable, match="damaged"):
+        cluster.now(cluster.store.write(7, overtaken(), check))
+    again = cluster.now(cluster.store.write(7, iter(PIECES), check))
+    assert cluster.read(again) == b"".join(PIECES)
+    assert cluster.ledgers() == [again.ledger_id]
+    assert cluster.notes() == []
+
+
+def test_an_image_that_was_removed_is_not_in_the_list_of_who_lags() -> None:
+    """Or a loader would take it for damaged, and load an older one whose edits are purged."""
+    cluster = Cluster()
+    written = cluster.now(cluster.store.write(7, iter(PIECES), unchecked))
+    cluster.world.metadata_faults.lag_max_s = 50.0
+    late = cluster.world.add_client()
+    store = cluster.new_store(late)
+    assert cluster.now(store.all()) == [written]
+    cluster.now(cluster.store.remove(written))
+    assert cluster.now(store.all()) == []
 
 
 @pytest.mark.parametrize("what", ["the record", "the ledger"])

@@ -391,6 +391,17 @@ def test_a_checkpoint_is_given_up_while_it_is_read_back() -> None:
     assert ground.run(ground.store.all()) == []
 
 
+def test_looking_at_an_old_image_is_given_up_when_something_more_urgent_comes() -> None:
+    """Thousands of pieces take the processor from a takeover."""
+    ground = Ground()
+    [older, _] = two_images(ground)
+    verifying = ground.machine.verify(older)
+    ground.machine.give_up_checkpoint()
+    with pytest.raises(CheckpointGivenUp):
+        ground.run(verifying)
+    ground.run(ground.machine.verify(older))
+
+
 def test_what_does_not_fit_the_namespace_stops_the_machine_there() -> None:
     ground = Ground()
     with pytest.raises(ReplayError, match="txid 3"):
