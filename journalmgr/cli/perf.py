@@ -1,4 +1,4 @@
-"""Measure a journal: synced edits a second, replay, and how long a failover takes.
+"""Measure a journal: synced edits a second, replay, how long a failover takes, and what the loss of a bookie does.
 
 Without a journal a cluster of its own is started and removed afterwards; `file:///DIRECTORY` measures files.
 
@@ -7,12 +7,14 @@ examples:
   journalmgr perf sync 'bookkeeper://127.0.0.1:2181/perf' --callers 1,16,128,512 --seconds 10
   journalmgr perf replay --transactions 500000
   journalmgr perf failover --kills 50                        kill -9 and SIGSTOP of the active under load, checked
+  journalmgr perf writers --writers 3 --bookies 5            as many journals at once; a bookie is killed meanwhile
   journalmgr perf all --json
 
 A journal that is named is formatted, so it must be an empty one, or --force says that it may go.
 Figures of a busy machine mean nothing; quote ratios within one run.
 
-exit codes: 0 ok, 1 failure (of `failover` too: an edit lost or doubled), 2 usage, 130 stopped by Ctrl-C or SIGTERM
+exit codes: 0 ok, 1 failure (of `failover` and `writers` too: an edit lost or doubled), 2 usage, 130 stopped by Ctrl-C
+or SIGTERM
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 BOOKIES = 3
 SERVERS = 2
 DRILL_BOOKIES = 4
+WRITERS = 3
+WRITERS_BOOKIES = 5
 CALLERS = "1,16,128"
 RECORD_SIZE = 95
 """Of what is compared with HDFS's own journals: a MKDIR of a short path."""
@@ -58,13 +62,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sync = actions.add_parser("sync", help="synced edits a second by callers")
     replaying = actions.add_parser("replay", help="reading a journal from its beginning")
     failover = actions.add_parser("failover", help="kill the active server under load, and check what is left")
+    writers = actions.add_parser("writers", help="several journals at once, and a bookie killed meanwhile; checked")
     everything = actions.add_parser("all", help="all of it, on a cluster of its own")
     for action in (sync, replaying):
         add_journal_argument(action)
         action.add_argument("--force", action="store_true", help="destroy what is in the journal")
+    for action in (writers, everything):
+        action.add_argument("--writers", type=at_least(1), default=WRITERS, metavar="N",
+                            help="journals that are written at once (default: %(default)s)")  # fmt: skip
+        action.add_argument("--writer-callers", type=at_least(1), default=16, metavar="N",
+                            help="of each of these (default: %(default)s)")  # fmt: skip
     for action in (sync, everything):
         action.add_argument("--callers", type=_numbers, default=_numbers(CALLERS), metavar="N,N",
                             help=f"concurrent callers (default: {CALLERS})")  # fmt: skip
+    for action in (sync, writers, everything):
         action.add_argument("--seconds", type=float, default=5.0, help="of each measurement (default: %(default)g)")
         action.add_argument("--size", type=at_least(0), default=RECORD_SIZE, metavar="BYTES",
                             help="of a record, 17 of them its frame (default: %(default)s)")  # fmt: skip
@@ -80,9 +91,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                             help="metadata servers (default: %(default)s)")  # fmt: skip
         action.add_argument("--load-callers", type=at_least(1), default=2, metavar="N",
                             help="that write all the time (default: %(default)s)")  # fmt: skip
-    for action in (sync, replaying, failover, everything):
-        action.add_argument("--bookies", type=at_least(1), metavar="N",
-                            help=f"of its own cluster (default: {BOOKIES}, {DRILL_BOOKIES} for failover)")  # fmt: skip
+    for action, count in (
+        (sync, str(BOOKIES)),
+        (replaying, str(BOOKIES)),
+        (failover, str(DRILL_BOOKIES)),
+        (writers, str(WRITERS_BOOKIES)),
+        (everything, f"{BOOKIES}; {DRILL_BOOKIES} for failovers, {WRITERS_BOOKIES} for the loss of one"),
+    ):
+        action.add_argument("--bookies", type=at_least(1), metavar="N", help=f"of its own cluster (default: {count})")
         add_settings_arguments(action)
 
 
@@ -106,6 +122,8 @@ def run(args: argparse.Namespace) -> int:
             found["replay"] = _replay(args)
         if args.action in ("failover", "all"):
             found["failover"] = failover(args)
+        if args.action in ("writers", "all"):
+            found["writers"] = _writers(args)
     if args.json:
         print_json(found)
         return EXIT_OK
@@ -243,3 +261,29 @@ def failover(args: argparse.Namespace) -> dict[str, object]:
         "beyond_timeout_s_median": round(drill.median_s - timeout_s, 3),
         "seconds": round(drill.seconds, 1),
     }
+
+
+def _writers(args: argparse.Namespace) -> list[dict[str, object]]:
+    """Several journals on one cluster, a bookie killed in the middle. Raises CommandFailed where a promise broke."""
+    from bookkeeper.embedded.cluster import LocalCluster
+    from journalmgr.cli import bookie_loss
+    from journalmgr.ledger import LedgerJournal
+
+    with session(args) as commands, LocalCluster(args.bookies or WRITERS_BOOKIES) as cluster:
+        uris = [f"bookkeeper://{_zookeeper(cluster)}/writer-{number}" for number in range(1, args.writers + 1)]
+        opened = [_formatted(commands, uri, force=False) for uri in uris]
+        journals = [journal for journal in opened if isinstance(journal, LedgerJournal)]
+        writers = commands.run(lambda: bookie_loss.open_writers(journals))
+        bookie_id = commands.run(lambda: bookie_loss.most_used_bookie(writers))
+        (victim,) = (bookie for bookie in cluster.bookies if bookie.bookie_id == bookie_id)
+
+        def kill() -> None:
+            note(f"SIGKILL of bookie {bookie_id}, which holds segments of the most writers")
+            victim.kill()
+
+        losses = commands.run(
+            lambda: bookie_loss.write_through(writers, args.writer_callers, args.size, args.seconds, kill)
+        )
+        readers = [commands.open(uri, _namespace()) for uri in uris]
+        commands.run(lambda: bookie_loss.audit(writers, readers))
+    return [loss.to_json() for loss in losses]
