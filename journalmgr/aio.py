@@ -4,6 +4,9 @@
         await member.active()
         await member.append(b"...")
 
+A program that has many transactions under way at a time may fill the log: `append` raises LogFull then, nothing was
+taken, and `await member.ready()` returns once there is room to append it again.
+
 A thin layer over `journalmgr.group`: its Deferreds as futures of the running loop, to which all calls belong.
 Exceptions pass unchanged; cancelling a future cancels the waiting (an append under way may still happen).
 """
@@ -45,8 +48,16 @@ class AsyncMember:
         await _future(self.member.active())
 
     async def append(self, payload: bytes) -> TxId:
-        """Log a transaction; its txid once it is durable and applied."""
+        """Log a transaction; its txid once it is durable and applied. After LogFull: `ready`, then again."""
         return await _future(self.member.append(payload))
+
+    async def ready(self) -> None:
+        """Wait until `append` takes something again; at once unless so much waits to be durable that it would not.
+
+        Others that wait too may fill the log again before this one's turn. Raises JournalClosed where this server is
+        not the active one, and the error that the log failed with.
+        """
+        await _future(self.member.replica.log.ready())
 
     async def active_address(self) -> str:
         """Where the active server says that it is."""

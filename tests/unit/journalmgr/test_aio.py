@@ -1,0 +1,111 @@
+"""A member of a group as asyncio has it: waiting for room, and hearing why there will be none."""
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from bookkeeper.errors import BookKeeperError
+from journalmgr.aio import AsyncMember
+from journalmgr.edit_log import EditLog
+from journalmgr.errors import JournalClosed, LogFull, StreamFailed
+from tests.support.scripted_journal import ScriptedJournal
+
+
+async def member_on(journal: ScriptedJournal) -> AsyncMember:
+    """An active one, with room for 100 bytes that are not durable."""
+    log = EditLog(journal, pending_bytes_max=100)
+    journal.answers_at_once = True
+
+    async def open_log() -> None:
+        await log.recover()
+        await log.open(1)
+
+    await Deferred.fromCoroutine(open_log()).asFuture(asyncio.get_running_loop())
+    journal.answers_at_once = False
+    member = SimpleNamespace(append=log.append, replica=SimpleNamespace(log=log))
+    return AsyncMember(member, SimpleNamespace())  # type: ignore[arg-type]
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 5.0))
+
+
+async def full(member: AsyncMember) -> list[asyncio.Task[Any]]:
+    """Append until it is; who waits."""
+    under_way = [asyncio.create_task(member.append(bytes(40))) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(LogFull, match="ready"):
+        await member.append(b"")
+    return under_way
+
+
+def test_ready_returns_once_a_full_log_takes_something_again() -> None:
+    async def story() -> None:
+        journal = ScriptedJournal()
+        member = await member_on(journal)
+        await member.ready()
+        under_way = await full(member)
+        ready = asyncio.create_task(member.ready())
+        await asyncio.sleep(0)
+        assert not ready.done()
+        journal.writer.flushes[0].answer()
+        await ready
+        again = asyncio.create_task(member.append(b"again"))
+        await asyncio.sleep(0)
+        journal.answers_at_once = True
+        journal.writer.flushes[-1].answer()
+        assert await asyncio.gather(*under_way, again) == [2, 3, 4]
+
+    run(story())
+
+
+def test_ready_raises_what_the_log_failed_with() -> None:
+    async def story() -> None:
+        journal = ScriptedJournal()
+        member = await member_on(journal)
+        under_way = await full(member)
+        ready = asyncio.create_task(member.ready())
+        await asyncio.sleep(0)
+        journal.writer.flushes[0].fail(StreamFailed("two bookies are gone"))
+        with pytest.raises(StreamFailed, match="two bookies are gone"):
+            await ready
+        failed = await asyncio.gather(*under_way, return_exceptions=True)
+        assert all(isinstance(each, BookKeeperError) for each in failed)
+
+    run(story())
+
+
+def test_whoever_gives_up_waiting_leaves_the_log_as_it_is() -> None:
+    async def story() -> None:
+        journal = ScriptedJournal()
+        member = await member_on(journal)
+        under_way = await full(member)
+        given_up, patient = (asyncio.create_task(member.ready()) for _ in range(2))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.sleep(0)
+        journal.answers_at_once = True
+        journal.writer.flushes[0].answer()
+        await patient
+        assert given_up.cancelled()
+        assert await asyncio.gather(*under_way) == [2, 3]
+
+    run(story())
+
+
+def test_a_server_that_is_not_active_has_no_log_to_wait_for() -> None:
+    class Standby:
+        @property
+        def log(self) -> EditLog:
+            raise JournalClosed("this server is not the active one, it is standby")
+
+    async def story() -> None:
+        member = AsyncMember(SimpleNamespace(replica=Standby()), SimpleNamespace())  # type: ignore[arg-type]
+        with pytest.raises(JournalClosed, match="standby"):
+            await member.ready()
+
+    run(story())
