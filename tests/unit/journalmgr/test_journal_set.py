@@ -2,7 +2,7 @@
 
 import errno
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 from unittest.mock import MagicMock
 
@@ -11,8 +11,10 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, InvalidArgument
-from journalmgr.contract import JournalManager, Record, RecordBatch, SegmentReader
+from journalmgr.contract import JournalManager, Record, RecordBatch, SegmentReader, SegmentWriter
 from journalmgr.edit_log import EditLog
+from journalmgr.edits.frame import encode_record
+from journalmgr.edits.opcodes import OpCode
 from journalmgr.errors import (
     EditsCorrupt,
     GapInTransactions,
@@ -50,14 +52,16 @@ class SetWorld:
         self.members = [FileJournals(disk, self.clock, rng) for disk in self.disks]
         self.told: list[tuple[str, BookKeeperError]] = []
         self._kinds, self._minimum = kinds, minimum
-        self._journals: dict[int, list[FileJournal]] = {}
+        self._journals: dict[int, list[tuple[FileJournals, FileJournal]]] = {}
 
-    def set(self, namespace: NamespaceInfo = NAMESPACE) -> JournalSet:
-        journals = [member.open(namespace) for member in self.members]
+    def set(self, namespace: NamespaceInfo = NAMESPACE, seats: Sequence[int] | None = None) -> JournalSet:
+        """seats: which members, of a server that has not all of them."""
+        taken = [(self._kinds[index], self.members[index]) for index in seats or range(len(self.members))]
+        journals = [(member, member.open(namespace)) for _, member in taken]
         opened = JournalSet(
             [
                 Member(journal, required=kind == "r", shared=kind == "s")
-                for kind, journal in zip(self._kinds, journals, strict=True)
+                for (kind, _), (_, journal) in zip(taken, journals, strict=True)
             ],
             self.clock,
             minimum=self._minimum,
@@ -74,7 +78,7 @@ class SetWorld:
         return self.set(namespace)
 
     def crash(self, journal: JournalManager) -> None:
-        for member, opened in zip(self.members, self._journals[id(journal)], strict=True):
+        for member, opened in self._journals[id(journal)]:
             member.crash(opened)
 
     def fail(self, index: int, op: Op, path: str, n: int = 1) -> None:
@@ -538,6 +542,116 @@ def test_of_random_histories_only_what_was_acknowledged_is_read(rng: random.Rand
                 held for held in ours if held[1] == first
             }
         assert merged.stretch_at(log[-1][1] + 1, in_progress_ok=True) is None
+
+
+async def contents(journal: JournalManager) -> list[tuple[int, bytes]]:
+    """All finalised transactions, as a server reads them."""
+    found: list[tuple[int, bytes]] = []
+    for reader in await journal.select_input_streams(TxId(1)):
+        try:
+            while (batch := await reader.next()) is not None:
+                found += [(record.txid, record.body) for record in batch.records]
+        finally:
+            await reader.close()
+    return found
+
+
+class Turns:
+    """Servers that take over from one another while operations of their members' disks fail; each says who wrote.
+
+    servers: the members of each.
+    """
+
+    def __init__(self, world: SetWorld, rng: random.Random, servers: Sequence[Sequence[int]]) -> None:
+        self.world, self.rng, self.servers = world, rng, servers
+        self.acknowledged: dict[int, bytes] = {}
+        self.served: list[tuple[int, bytes]] = []  # what the last server had read when it began to write
+        self.begun = 0
+
+    def trouble(self) -> None:
+        for _ in range(self.rng.randint(0, 3)):
+            index = self.rng.randrange(len(self.world.disks))
+            operation = self.rng.choice([Op.OPEN, Op.CREATE, Op.READ, Op.WRITE, Op.SYNC, Op.RENAME, Op.LIST])
+            self.world.fail(index, operation, CURRENT, self.rng.randint(1, 12))
+
+    async def turn(self, number: int) -> None:
+        journal = self.world.set(seats=self.rng.choice(self.servers))
+        self.trouble()
+        try:
+            writer = await self._take_over(journal)
+            while self.rng.random() < 0.85:
+                await self._write(writer, number)
+                if self.rng.random() < 0.3:
+                    last = writer.last_txid
+                    await writer.close()
+                    await journal.finalize_segment(writer.first_txid, last)
+                    writer = await journal.start_segment(TxId(last + 1), OPAQUE)
+        except BookKeeperError:
+            pass
+        finally:
+            self.world.crash(journal)
+
+    async def _take_over(self, journal: JournalSet) -> SegmentWriter:
+        await journal.recover_unfinalized()
+        found = await contents(journal)
+        writer = await journal.start_segment(TxId(len(found) + 1), OPAQUE)
+        self.check(found)
+        self.served = found
+        self.begun += 1
+        return writer
+
+    def check(self, found: list[tuple[int, bytes]]) -> None:
+        """No gap; all that was acknowledged; and what a server once had before it began to write."""
+        assert [txid for txid, _ in found] == span(1, len(found))
+        assert found[: len(self.served)] == self.served
+        assert self.acknowledged.items() <= dict(found).items()
+
+    async def _write(self, writer: SegmentWriter, number: int) -> None:
+        first = writer.last_txid + 1
+        bodies = {txid: b"%d by %d" % (txid, number) for txid in range(first, first + self.rng.randint(1, 5))}
+        writer.write([encode_record(OpCode.OPAQUE, txid, body) for txid, body in bodies.items()])
+        writer.set_ready_to_flush()
+        await writer.flush()
+        self.acknowledged |= bodies
+
+
+@pytest.mark.parametrize(
+    ("kinds", "servers"),
+    [
+        ("roo", [[0, 1, 2]]),
+        ("rroo", [[0, 1, 2, 3]]),
+        ("ss", [[0, 1]]),
+        ("soo", [[0, 1], [0, 2]]),
+        ("srr", [[0, 1], [0, 2]]),
+        ("soooo", [[0, 1, 2], [0, 3, 4]]),
+        ("sroro", [[0, 1, 2], [0, 3, 4]]),
+    ],
+)
+def test_through_random_failures_nothing_acknowledged_is_lost_or_changed(
+    rng: random.Random, kinds: str, servers: list[list[int]]
+) -> None:
+    """Servers with shared members have the others for themselves."""
+    begun = 0
+    for _ in range(15):
+        world = SetWorld(rng, kinds)
+        turns = Turns(world, rng, servers)
+
+        async def story(world: SetWorld = world, turns: Turns = turns) -> None:
+            journal = await ready(world)
+            world.crash(journal)
+            for number in range(12):
+                await turns.turn(number)
+            for disk in world.disks:
+                disk.forget_faults()
+            for seats in servers:
+                last = world.set(seats=seats)
+                await last.recover_unfinalized()
+                turns.check(await contents(last))
+                world.crash(last)
+
+        world.run(story())
+        begun += turns.begun
+    assert begun > 15, "hardly any server has begun to write"
 
 
 def outcome(deferred: Deferred[Any]) -> Any:
