@@ -12,6 +12,9 @@ Safety, besides what each member promises:
 - one that belongs to another namespace is no member that is ill: the set is refused (I-87);
 - without a required member a takeover needs so many members that any `minimum` of the old writer's are among them.
 
+Limit: without a required member a takeover reads, and serves, what perhaps only one member has of the last segment; it
+is not copied to the others. Should that member be lost before a checkpoint covers it, a gap is found there.
+
 Reading is in journalmgr.merged_reading. Thread: reactor. Source: Hadoop's JournalSet (journal-manager.md 6.4).
 """
 
@@ -90,6 +93,7 @@ class JournalSet:
         self._minimum = minimum
         self._on_disabled = on_disabled
         self._writer: SetWriter | None = None
+        self._change = DeferredLock()  # of recovery, starts and ends of segments: one at a time
         self._closed = False
         self._recovered_txid = TxId(0)  # where the log ended at the last recovery
         optional = sum(not seat.required for seat in seats)
@@ -214,7 +218,7 @@ class JournalSet:
 
     def recover_unfinalized(self) -> Deferred[list[Segment]]:
         """See JournalManager. Optional members that fail are given up; see the module for how many must not."""
-        return Deferred.fromCoroutine(self._recover())
+        return self._change.run(lambda: Deferred.fromCoroutine(self._recover()))
 
     async def _recover(self) -> list[Segment]:
         self._check_open()
@@ -237,7 +241,7 @@ class JournalSet:
 
     def start_segment(self, first_txid: TxId, layout_version: int) -> Deferred[SegmentWriter]:
         """See JournalManager. Members that were given up get another chance."""
-        return Deferred.fromCoroutine(self._start(first_txid, layout_version))
+        return self._change.run(lambda: Deferred.fromCoroutine(self._start(first_txid, layout_version)))
 
     async def _start(self, first_txid: TxId, layout_version: int) -> SegmentWriter:
         self._check_open()
@@ -269,7 +273,7 @@ class JournalSet:
 
     def finalize_segment(self, first_txid: TxId, last_txid: TxId) -> Deferred[Segment]:
         """See JournalManager."""
-        return Deferred.fromCoroutine(self._finalise(first_txid, last_txid))
+        return self._change.run(lambda: Deferred.fromCoroutine(self._finalise(first_txid, last_txid)))
 
     async def _finalise(self, first_txid: TxId, last_txid: TxId) -> Segment:
         self._check_open()

@@ -272,6 +272,23 @@ def test_a_start_that_fails_leaves_no_stream_behind(rng: random.Random) -> None:
     world.run(story())
 
 
+def test_a_recovery_that_is_asked_for_during_a_start_ends_the_segment_that_it_begins(rng: random.Random) -> None:
+    """I-80: otherwise its writer would acknowledge into a file that recovery has removed as empty."""
+    world = SetWorld(rng, "so")
+
+    async def story() -> None:
+        journal = await ready(world)
+        starting, recovering = journal.start_segment(TxId(1), OPAQUE), journal.recover_unfinalized()
+        writer = await starting
+        assert await recovering == []
+        refused(JournalClosed, lambda: writer.write(opaque(1, 3)))
+        assert await bounds(journal) == []
+        await finalised_segment(journal, 1, 3)
+        assert await read_all(journal, 1) == span(1, 3)
+
+    world.run(story())
+
+
 def test_a_member_that_another_writer_has_taken_fails_the_set(rng: random.Random) -> None:
     """I-80: even where the member is not required, somebody else writes now."""
     world = SetWorld(rng, "so")
