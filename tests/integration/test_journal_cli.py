@@ -28,11 +28,11 @@ from journalmgr.edits.file import EditsFileDecoder
 from journalmgr.edits.frame import encode_record
 from journalmgr.edits.opcodes import OpCode
 from journalmgr.edits.xml import XmlDecoder
-from journalmgr.model import OPAQUE, Segment, TxId
+from journalmgr.model import HADOOP_2_7, OPAQUE, Segment, TxId
 from journalmgr.segment import finalised_name, print_segment
 from tests.support.cluster import local_cluster
 from tests.support.command_line import CommandLine
-from tests.support.journal_log import opened, payload, writing
+from tests.support.journal_log import opened, payload, with_journal, writing
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -533,6 +533,57 @@ def test_purge_deletes_whole_segments_below_a_txid(run: CommandLine, uri: str) -
     assert "0 segments deleted" in run("purge", uri, "--older-than", 25).err
     gap = run("dump", uri, "--from", 5, code=EXIT_FAILURE)
     assert "expected txid 5" in gap.err
+
+
+def fill_as_a_name_node_does(uri: str) -> None:
+    """Segments 1..10 and 11..20 with operations of HDFS's layout."""
+
+    async def write(journal: Any) -> None:
+        for first in (1, 11):
+            writer = await journal.start_segment(TxId(first), HADOOP_2_7)
+            writer.write([encode_record(OpCode.START_LOG_SEGMENT, txid, b"") for txid in span(first, first + 9)])
+            await writer.close()
+            await journal.finalize_segment(TxId(first), TxId(first + 9))
+
+    with_journal(uri, write)
+
+
+def test_purge_keeps_what_no_checkpoint_of_a_name_node_covers(run: CommandLine, in_files: str, tmp_path: Path) -> None:
+    fill_as_a_name_node_does(in_files)
+    images = tmp_path / "images"
+    images.mkdir()
+    words = ("purge", in_files, "--older-than", 21, "--force")
+    assert "no checkpoint that is known here (--images" in run(*words, code=EXIT_FAILURE).err
+    assert "no checkpoint in" in run(*words, "--images", images, code=EXIT_FAILURE).err
+    (images / "image_0000000000000000019").write_bytes(b"")
+    (images / "image_0000000000000000099.0.unfinished").write_bytes(b"")
+    refused = run(*words, "--images", images, code=EXIT_FAILURE).err
+    assert "covers the transactions up to 19, and 20..20 would be deleted" in refused
+    assert "name --older-than 20 at most" in refused
+    assert "20..20 would be deleted" in run(*words, "--images", images, "--dry-run").err
+    assert txids(run("dump", in_files)) == span(1, 20)
+    assert "1 segment deleted" in run("purge", in_files, "--older-than", 20, "--force", "--images", images).err
+    (images / "image_0000000000000000020").write_bytes(b"")
+    assert "1 segment deleted" in run(*words, "--images", images).err
+
+
+def test_purge_finds_the_checkpoints_beside_a_journal_on_ledgers(
+    run: CommandLine, on_ledgers: str, zookeeper: Any
+) -> None:
+    fill(on_ledgers)
+    words = ("purge", on_ledgers, "--older-than", 25, "--force")
+    assert "is not known here: its own must cover" in run("purge", on_ledgers, "--older-than", 25, "--dry-run").err
+    client = KazooClient(zookeeper.address)
+    client.start()
+    try:
+        path = f"/{on_ledgers.rpartition('/')[2]}/images/image_{15:019d}"
+        client.create(path, b'{"ledgerId": 1, "entries": 1, "bytes": 1}', makepath=True)
+    finally:
+        client.stop()
+        client.close()
+    assert "up to 15, and 16..20 would be deleted" in run(*words, code=EXIT_FAILURE).err
+    assert txids(run("dump", on_ledgers)) == span(1, 30)
+    assert "2 segments deleted" in run(*words, "--without-checkpoint").err
 
 
 # --- copy
