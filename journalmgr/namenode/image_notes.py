@@ -13,8 +13,9 @@
     sweep     abandon and finish what others left; no list of the cluster's ledgers is needed for it
 
 No listed image loses its ledger. A ledger is deleted only by who saw its deleting note. That note comes with the
-transaction that takes the image off the list, or with one that takes writing away; the latter and the one that lists
-the image exclude each other, for each needs the one writing note there is. That note could only be made twice by a
+transaction that takes the image off the list, or with one that takes writing away (or later, by a writer that gave up
+and found writing gone); the latter and the one that lists the image exclude each other, for each needs the one writing
+note there is. That note could only be made twice by a
 writer whose first attempt was answered too late: its session is over then, alive with it, and so nothing is listed.
 None of this depends on time: a writer that slept, or whose session ended, finds that it cannot list its image.
 
@@ -23,7 +24,7 @@ writing without alive is of a writer whose session ended, or that gave up; an ol
 
 No ledger stays behind: its id is noted before it exists. A writer that ends in order removes its ledger itself. One gap
 is left: a process that sleeps through the end of its session between the note and the creation of the ledger, while
-another sweeps, and that dies before it has found that out.
+another sweeps, and that dies between the creation and its next look at the note.
 
 An id that was noted may turn out to be somebody else's (the ledger existed already, and the writer died when it was
 told): only a ledger that says in its own metadata that it is an image of this journal is deleted.
@@ -79,6 +80,14 @@ class ImageNotes:
             raise
         return ledger_id
 
+    async def check(self, ledger_id: int) -> None:
+        """Raise JournalUnavailable where somebody has swept already: call it when the ledger is there."""
+        found = await self._errand(f"look for the note of ledger {ledger_id}").read_surely(self._writing(ledger_id))
+        if found is None:
+            raise JournalUnavailable(
+                f"the session that was to write ledger {ledger_id} ended before that; the next checkpoint will do"
+            )
+
     async def list(self, ledger_id: int, path: str, data: bytes) -> None:
         """List the image at `path`. Raises NodeExists where another is there, JournalUnavailable where ours is lost."""
         errand = self._errand(f"list {path}")
@@ -99,10 +108,12 @@ class ImageNotes:
     async def give_up(self, ledger_id: int) -> None:
         """The writer's: delete the ledger of an image that is certainly not listed. Trouble is left to a sweep."""
         try:
-            if await self._abandon(ledger_id):
-                await self._finish(ledger_id)
-            else:
-                await self._delete_ledger(ledger_id)  # somebody swept, maybe before it was created
+            if not await self._abandon(ledger_id):
+                # Somebody swept, maybe before the ledger was there: note it again, or nobody would finish this.
+                errand = self._errand(f"note ledger {ledger_id} again")
+                await self._ensure(errand)
+                await errand.ensure(self._deleting(ledger_id))
+            await self._finish(ledger_id)
         except BookKeeperError as error:
             log.warn(
                 "Ledger {ledger_id} of an image that was given up is deleted later: {error}",

@@ -154,6 +154,7 @@ class LedgerCheckpoints:
         )
         count = size = 0
         try:
+            await self._notes.check(ledger_id)
             for piece in pieces:
                 await handle.append(piece)
                 count, size = count + 1, size + len(piece)

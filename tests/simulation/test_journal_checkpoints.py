@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError, LedgerFencedOff
+from bookkeeper.errors import BookKeeperError, LedgerFencedOff, MetadataUnavailable
 from bookkeeper.metadata.memory_session import Fault
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.uri import DEFAULT_ROOT
@@ -207,6 +207,36 @@ def test_an_image_whose_session_ended_is_not_listed_whatever_became_of_its_ledge
     assert [image.txid for image in cluster.now(cluster.store.all())] == [9]
     cluster.now(other.write(11, iter(PIECES), unchecked))
     assert cluster.ledgers() == sorted(image.ledger_id for image in cluster.now(cluster.store.all()))
+    assert cluster.notes() == []
+
+
+@pytest.mark.parametrize("deletions_failed", [0, 1])
+def test_a_writer_that_was_swept_before_its_ledger_was_there_leaves_none(deletions_failed: int) -> None:
+    """It slept between the note and the ledger. It writes nothing, and what it cannot delete is noted again."""
+    cluster = Cluster()
+    other = cluster.new_store(cluster.world.add_client())
+    ledgers: Any = cluster.client.ledgers
+    create, delete, deletions = ledgers.create, ledgers.delete, iter([MetadataUnavailable("away")] * deletions_failed)
+
+    def creating(**named: Any) -> Any:
+        cluster.client.store.expire_session()
+        cluster.now(other.write(9, iter(PIECES), unchecked))
+        return create(**named)
+
+    def deleting(ledger_id: int) -> Any:
+        error = next(deletions, None)
+        return delete(ledger_id) if error is None else fail(error)
+
+    def unwanted() -> Iterator[bytes]:
+        raise AssertionError("nothing is to be written")
+        yield b""
+
+    ledgers.create, ledgers.delete = creating, deleting
+    with pytest.raises(JournalUnavailable, match="ended before"):
+        cluster.now(cluster.store.write(7, unwanted(), unchecked))
+    assert len(cluster.notes()) == deletions_failed
+    kept = [*cluster.now(cluster.store.all()), cluster.now(other.write(11, iter(PIECES), unchecked))]
+    assert cluster.ledgers() == [image.ledger_id for image in kept]
     assert cluster.notes() == []
 
 
