@@ -276,7 +276,11 @@ def _setfattr(files: FileSystemClient, args: argparse.Namespace) -> int:
     try:
         value = None if args.value is None else decoded(args.value)
     except ValueError as error:
-        raise CommandFailed(f"-v {args.value!r}: {error}", EXIT_USAGE) from error
+        raise CommandFailed(
+            f"-v {args.value!r} is no value: pairs of hexadecimal digits follow 0x, and base64 follows 0s; text that "
+            "begins so stands in quotes of its own",
+            EXIT_USAGE,
+        ) from error
     return _each(args.paths, lambda path: files.set_xattr(path, args.name, value))
 
 
