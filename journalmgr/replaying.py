@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from twisted.logger import Logger
+
 from journalmgr.contract import JournalManager, RecordBatch
 from journalmgr.errors import GapInTransactions
 from journalmgr.model import TxId
+
+log = Logger()
 
 
 async def replay(
@@ -36,7 +40,7 @@ async def replay(
     finally:
         # Not awaited: a generator that nobody runs to its end cannot wait any more.
         for reader in readers:
-            reader.close()
+            reader.close().addErrback(lambda failure: log.info("Closing a reader: {error}", error=failure.value))
     await _check_end(journal, TxId(expected))
 
 

@@ -8,11 +8,11 @@ The lock is taken by `recover_unfinalized` and `start_segment` and kept until `c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, DeferredLock, fail
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, InvalidArgument
@@ -71,7 +71,7 @@ class FileJournal:
         )
         self._worker, self._clock, self._settings = worker, clock, settings
         self._writer: FileSegmentWriter | None = None  # of the segment that this journal began last
-        self._starting = False
+        self._changing = DeferredLock()
         self._tails: list[FileTail] = []
         self._stopped = False
         self._closing: Deferred[None] | None = None
@@ -98,6 +98,10 @@ class FileJournal:
             return fail(JournalClosed(f"{self.description} was closed"))
         return self._run(what, work)
 
+    def _in_turn(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Deferred[T]:
+        """Run what begins or ends a segment, after what was called before."""
+        return self._changing.run(lambda: Deferred.fromCoroutine(work()))
+
     # --- format
 
     def has_data(self) -> Deferred[bool]:
@@ -119,7 +123,7 @@ class FileJournal:
 
     def recover_unfinalized(self) -> Deferred[list[Segment]]:
         """See JournalManager. Fails with JournalUnavailable while another process holds the lock."""
-        return Deferred.fromCoroutine(self._recover())
+        return self._in_turn(self._recover)
 
     async def _recover(self) -> list[Segment]:
         writer = self._writer
@@ -132,17 +136,11 @@ class FileJournal:
 
     def start_segment(self, first_txid: TxId, layout_version: int) -> Deferred[SegmentWriter]:
         """See JournalManager. Fails with JournalUnavailable while another process holds the lock."""
-        return Deferred.fromCoroutine(self._start(first_txid, layout_version))
+        return self._in_turn(lambda: self._start(first_txid, layout_version))
 
     async def _start(self, first_txid: TxId, layout_version: int) -> SegmentWriter:
         check_writable(layout_version)
-        if self._starting:
-            raise SegmentExists(f"{self.description}: another segment is being started")
-        self._starting = True
-        try:
-            opened = await self._do("start a segment", lambda: self._directory.start(first_txid, layout_version))
-        finally:
-            self._starting = False
+        opened = await self._do("start a segment", lambda: self._directory.start(first_txid, layout_version))
         name = f"{self._directory.path}/{in_progress_name(first_txid)}"
         self._writer = writer = FileSegmentWriter(self._directory, opened, first_txid, self._run, name)
         if self._closing is not None:
@@ -152,7 +150,7 @@ class FileJournal:
 
     def finalize_segment(self, first_txid: TxId, last_txid: TxId) -> Deferred[Segment]:
         """See JournalManager."""
-        return Deferred.fromCoroutine(self._finalise(first_txid, last_txid))
+        return self._in_turn(lambda: self._finalise(first_txid, last_txid))
 
     async def _finalise(self, first_txid: TxId, last_txid: TxId) -> Segment:
         known_end: int | None = None

@@ -648,3 +648,21 @@ def test_a_segment_larger_than_one_sync_is_written_in_pieces(world: World) -> No
         assert batch.records[0].txid == count - 1
 
     world.run(story())
+
+
+def test_a_recovery_that_is_called_while_a_segment_is_started_ends_that_segment(world: World) -> None:
+    """I-80: nobody holds a stream into a file that recovery removed as empty."""
+
+    async def story() -> None:
+        journal = await world.ready()
+        starting = journal.start_segment(TxId(1), OPAQUE)
+        recovering = journal.recover_unfinalized()
+        writer = await starting
+        assert await recovering == []
+        assert world.names() == []
+        refused(JournalError, lambda: writer.write(opaque(1, 2)))
+        await raises(JournalError, writer.flush())
+        await flushed(await journal.start_segment(TxId(1), OPAQUE), 1, 3)
+        assert await read_all(journal, 1, in_progress_ok=True) == span(1, 3)
+
+    world.run(story())
