@@ -7,7 +7,7 @@
       |    |     writer.py  reader.py  tail.py     transactions -> entries; entries -> transactions; as they come
       |    |            \\        |        /
       |  recovery.py  removal.py  end.py            segments whose writer died; deleting; where a ledger ends
-      |  selection.py  upgrade.py                   what to read; the state before an upgrade
+      |  selection.py  upgrade.py  images.py        what to read; the state before an upgrade; a server's checkpoints
       |       \\           |         /
       +----- znodes.py                              version, list, maxtxid, CurrentInprogress: everything by version
                 |

@@ -41,6 +41,7 @@ from journalmgr.errors import (
     WriterReplaced,
 )
 from journalmgr.ledger.end import end_for_good
+from journalmgr.ledger.images import delete_image, image_ledgers
 from journalmgr.ledger.outcome import told
 from journalmgr.ledger.place import check_place
 from journalmgr.ledger.recovery import Recovery
@@ -195,7 +196,7 @@ class LedgerJournal:
             ) from error
 
     async def _destroy(self) -> None:
-        """Delete all segments and znodes. The version first: what is half deleted is not formatted.
+        """Delete all segments, images and znodes. The version first: what is half deleted is not formatted.
 
         Whoever writes is fenced before (I-80). Differs from Apache, where a writer goes on acknowledging into a ledger
         that no longer exists.
@@ -204,6 +205,7 @@ class LedgerJournal:
         self._forget_writer()
         await znodes.delete_if_present(znodes.version_path)
         noted = await self._removal.noted_ledgers()
+        images = await image_ledgers(znodes)
         found = await znodes.segments_leniently()
         listed, unreadable = found if found is not None else ([], {})
         for name, error in unreadable.items():
@@ -221,6 +223,8 @@ class LedgerJournal:
                 await self._removal.remove(ledger_id, [one for one in listed if one.segment.ledger_id == ledger_id])
             except JournalError as error:
                 raise _alike(error, f"Error cleaning up ledgers during format: {error}") from error
+        for ledger_id in images:
+            await delete_image(self.client, ledger_id, znodes.root)
         await znodes.delete_tree(znodes.root)
 
     async def _fence(self, segment: Segment) -> None:

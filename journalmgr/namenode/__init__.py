@@ -15,6 +15,12 @@ Files:
     operations     requests of clients to operations                  errors     what can be refused, and why
     checks         paths, limits and quotas of requests               image_format  a namespace as bytes and back
 
+    machine        the namespace as a replica's state: checkpoint, transactions, fingerprint
+    checkpoints    images in a directory, and what any store of them promises
+    ledger_checkpoints  images in ledgers   image_notes  none of them left behind, none deleted that is needed
+    checkpointing  when they are taken, how many stay, what is purged then
+    service        one server as a process                            server     journal, election, checkpoints, HTTP
+
     http_server    connections of the HTTP interface, bounds          http_api   paths, errors at the edge
     http_operations  the operations of WebHDFS                        http_messages  request, parameters, answer
     http_answers   errors, summaries, attributes as WebHDFS has them  http_acl   access control lists as text

@@ -37,20 +37,18 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from bookkeeper.errors import BookKeeperError, MetadataError, NoSuchLedger
+from bookkeeper.errors import BookKeeperError, MetadataError
 from bookkeeper.metadata.directories import Directories
 from bookkeeper.metadata.idgen import LedgerIds
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeExists, NodeKind, Stat, Tree
 from journalmgr.errors import JournalUnavailable
+from journalmgr.ledger.images import delete_image
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
 
 log = Logger()
-
-OWNER_KEY = "journalmgr.image"
-"""Custom metadata of an image's ledger: the znode of the journal that it belongs to."""
 
 
 class ImageNotes:
@@ -191,18 +189,12 @@ class ImageNotes:
             return
 
     async def _delete_ledger(self, ledger_id: int) -> None:
-        try:
-            metadata = await self._client.metadata(ledger_id)
-            if metadata.custom.get(OWNER_KEY) != self._root.encode():
-                log.warn(
-                    "Ledger {ledger_id} stays: it does not say that it is an image of {root}",
-                    ledger_id=ledger_id,
-                    root=self._root,
-                )
-                return
-            await self._client.delete(ledger_id)
-        except NoSuchLedger:
-            return
+        if not await delete_image(self._client, ledger_id, self._root):
+            log.warn(
+                "Ledger {ledger_id} stays: it does not say that it is an image of {root}",
+                ledger_id=ledger_id,
+                root=self._root,
+            )
 
     async def _ensure(self, errand: Errand) -> None:
         await errand.ensure(self._path.rpartition("/")[0])

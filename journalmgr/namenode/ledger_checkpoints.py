@@ -7,7 +7,7 @@ An image is one closed ledger; its znode comes last, so a listed image is whole.
 behind is deleted by whoever saves next, in any server (I-86).
 
 ROOT is the journal's own znode; Hadoop's journal manager does not look at what else is below it, and removes it when it
-formats the journal.
+formats the journal. Ours deletes the ledgers then, too.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, Tree
 from bookkeeper.model import DigestType
 from journalmgr.errors import JournalUnavailable, SegmentUnreadable
+from journalmgr.ledger.images import OWNER_KEY, ledger_in
 from journalmgr.ledger.outcome import told
 from journalmgr.namenode.checkpoints import Check, Checkpoint, image_name, passes, txid_of_image
-from journalmgr.namenode.image_notes import OWNER_KEY, ImageNotes
+from journalmgr.namenode.image_notes import ImageNotes
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
@@ -76,7 +77,7 @@ class LedgerCheckpoints:
             txid = txid_of_image(name)
             node = await errand.read_if_present(f"{self._directory}/{name}") if txid is not None else None
             if txid is not None and node is not None:
-                found.append(Checkpoint(txid, name, _ledger_of(node[0])))
+                found.append(Checkpoint(txid, name, ledger_in(node[0])))
         return sorted(found, key=lambda checkpoint: checkpoint.txid)
 
     async def read(self, checkpoint: Checkpoint) -> AsyncIterator[bytes]:
@@ -167,7 +168,7 @@ class LedgerCheckpoints:
     async def _listed(self, txid: int) -> Checkpoint | None:
         name = image_name(txid)
         found = await self._errand(f"look for {name}").read_surely(f"{self._directory}/{name}")
-        return None if found is None else Checkpoint(txid, name, _ledger_of(found[0]))
+        return None if found is None else Checkpoint(txid, name, ledger_in(found[0]))
 
     def remove(self, checkpoint: Checkpoint) -> Deferred[None]:
         """See CheckpointStore."""
@@ -177,7 +178,7 @@ class LedgerCheckpoints:
         path = f"{self._directory}/{checkpoint.name}"
         errand = self._errand(f"remove {checkpoint.name}")
         found = await errand.read_surely(path)
-        if found is None or _ledger_of(found[0]) != checkpoint.ledger_id:
+        if found is None or ledger_in(found[0]) != checkpoint.ledger_id:
             return  # another is listed there by now
         try:
             if checkpoint.ledger_id is None:
@@ -189,12 +190,3 @@ class LedgerCheckpoints:
 
     def _errand(self, purpose: str) -> Errand:
         return Errand(self._tree, self._clock, self._settings, f"{purpose} ({self._directory})")
-
-
-def _ledger_of(data: bytes) -> int | None:
-    """The ledger that an image's znode names; None where it does not."""
-    try:
-        ledger_id = json.loads(data)["ledgerId"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return ledger_id if isinstance(ledger_id, int) and not isinstance(ledger_id, bool) and ledger_id >= 0 else None

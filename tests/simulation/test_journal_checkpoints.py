@@ -9,14 +9,14 @@ import pytest
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError, LedgerFencedOff, MetadataUnavailable
+from bookkeeper.errors import BookKeeperError, LedgerFencedOff, MetadataUnavailable, NoSuchLedger
 from bookkeeper.metadata.memory_session import Fault
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.uri import DEFAULT_ROOT
 from bookkeeper.model import DigestType
 from journalmgr.errors import JournalUnavailable, SegmentUnreadable
+from journalmgr.ledger.images import OWNER_KEY
 from journalmgr.namenode.checkpoints import Checkpoint
-from journalmgr.namenode.image_notes import OWNER_KEY
 from journalmgr.namenode.ledger_checkpoints import LedgerCheckpoints
 from journalmgr.namenode.machine import CheckpointGivenUp
 from tests.simulation.journals import NAMESPACE, ROOT, journal_of
@@ -369,3 +369,24 @@ def test_an_image_that_lost_its_ledger_or_record_is_unreadable_and_makes_room(wh
     assert cluster.notes() == []
     cluster.now(cluster.store.remove(images[1]))  # of who saw the old list
     assert cluster.now(cluster.store.all()) == [older, again]
+
+
+def test_images_go_with_their_journal_when_it_is_formatted() -> None:
+    """What another journal's znode names, or nobody's, stays."""
+    cluster = Cluster()
+    cluster.now(cluster.store.write(9, iter(PIECES), unchecked))
+    cluster.now(cluster.store.write(20, iter(PIECES), unchecked))
+    others = cluster.now(
+        cluster.client.ledgers.create(
+            ensemble=3, write_quorum=2, ack_quorum=2, digest=DigestType.CRC32C, password=b"", metadata_version=3
+        )
+    ).ledger_id
+    tree = cluster.client.store.tree
+    cluster.now(tree.create(f"{ROOT}/images/image_{30:019d}", b'{"ledgerId": %d}' % others))
+    ledgers = [checkpoint.ledger_id for checkpoint in cluster.now(cluster.store.all())]
+    assert len(ledgers) == 3
+    cluster.now(journal_of(cluster.client).format(NAMESPACE, force=True))
+    assert cluster.now(cluster.store.all()) == []
+    for ledger_id in ledgers:
+        error = cluster.now(cluster.client.ledgers.metadata(ledger_id).addErrback(lambda failure: failure.value))
+        assert isinstance(error, NoSuchLedger) == (ledger_id != others)
