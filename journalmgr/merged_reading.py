@@ -23,7 +23,7 @@ from bookkeeper.errors import BookKeeperError
 from bookkeeper.ports import Clock
 from journalmgr.contract import EditsTail, JournalManager, RecordBatch, SegmentReader
 from journalmgr.errors import GapInTransactions, JournalClosed
-from journalmgr.model import Segment, TxId
+from journalmgr.model import UNKNOWN_LAYOUT, Segment, TxId
 
 log = Logger()
 
@@ -93,9 +93,9 @@ class MergedLog:
         return merged
 
 
-def _rank(copy: Copy) -> tuple[int, bool]:
-    """Of copies of the same state that begin together, the best one least."""
-    return -(copy.segment.last_txid or 0), copy.is_cut
+def _rank(copy: Copy) -> tuple[bool, int, bool]:
+    """Of copies of the same state that begin together, the best one least; one that is known to be unreadable last."""
+    return copy.segment.layout_version == UNKNOWN_LAYOUT, -(copy.segment.last_txid or 0), copy.is_cut
 
 
 def merged_readers(copies: Sequence[Copy], from_txid: TxId, *, in_progress_ok: bool) -> list[SegmentReader]:

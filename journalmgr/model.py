@@ -26,6 +26,9 @@ HADOOP_2_7 = -63
 OPAQUE = 1
 """Layout version of transactions that only their server understands. Hadoop's are negative, so neither is mistaken."""
 
+UNKNOWN_LAYOUT = 0
+"""Of a segment that is listed by its name, and whose content does not say its layout: whoever reads it fails."""
+
 
 @dataclass(frozen=True, slots=True)
 class NamespaceInfo:

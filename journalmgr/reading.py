@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bookkeeper.errors import BookKeeperError
 from journalmgr.contract import JournalManager, Record
 from journalmgr.edits.file import EditsFileDecoder
-from journalmgr.errors import EditsCorrupt
+from journalmgr.errors import EditsCorrupt, EditsError
 from journalmgr.ledger.end import describe
 from journalmgr.model import Segment, TxId
 from journalmgr.replaying import replay
@@ -84,6 +84,14 @@ def salvage_file(path: Path) -> Iterator[Found]:
             yield from _batches(data, header.layout_version, str(path), begin=size)
             return
     header.finish()  # raises: it was cut short
+
+
+def salvage_segment(path: Path) -> Iterator[Found]:
+    """The same of one file of a journal, which has others: one that cannot be begun with is skipped as a whole."""
+    try:
+        yield from salvage_file(path)
+    except EditsError as error:
+        yield Skipped(str(path), 0, 0, error)
 
 
 async def salvage_ledgers(audit: LedgerAudit, segments: Sequence[Segment]) -> AsyncIterator[Found]:

@@ -82,7 +82,7 @@ def _from_file(args: argparse.Namespace, path: Path) -> Iterator[Found]:
 
 
 def _from_journal(args: argparse.Namespace, commands: Session, uri: str) -> Iterator[Found]:
-    from journalmgr.reading import read_journal, salvage_file, salvage_ledgers
+    from journalmgr.reading import read_journal, salvage_ledgers, salvage_segment
 
     journal = commands.open(uri)
     if not args.resync:
@@ -100,7 +100,7 @@ def _from_journal(args: argparse.Namespace, commands: Session, uri: str) -> Iter
         return
     directory = _directory(uri)
     for segment in segments:
-        yield from salvage_file(directory / segment.name)
+        yield from salvage_segment(directory / segment.name)
 
 
 def _directory(uri: str) -> Path:

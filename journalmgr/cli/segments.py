@@ -1,5 +1,8 @@
 """List the segments of a journal, by first txid. Nothing is changed, and nobody who writes is disturbed.
 
+A segment whose file does not say its layout is listed by its name, and marked: the layout is `?` (null in JSON), it is
+told on standard error, and the exit code is 1. What else may be wrong `journalmgr verify` finds.
+
 examples:
   journalmgr segments file:///var/lib/edits
   journalmgr segments 'bookkeeper://zk1:2181;zk2:2181/hdfsjournal' --json      with the namespace
@@ -8,9 +11,10 @@ examples:
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_OK, counted, note, print_json, print_table
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, counted, note, print_json, print_table
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, namespace_json, segment_json, session
 
 if TYPE_CHECKING:
@@ -24,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list."""
+    """Print the list; 1 where a segment in it is known to be unreadable."""
+    from journalmgr.model import UNKNOWN_LAYOUT
+
     with session(args) as commands:
         journal = commands.open(commands.uri(args.journal))
         namespace = commands.namespace_of(journal)
@@ -37,10 +43,27 @@ def run(args: argparse.Namespace) -> int:
                 "segments": [segment_json(segment) for segment in segments],
             }
         )
-        return EXIT_OK
-    print_segments(segments)
-    note(f"{counted(len(segments), 'segment')}; {namespace or 'no namespace'}")
-    return EXIT_OK
+    else:
+        print_segments(segments)
+        note(f"{counted(len(segments), 'segment')}; {namespace or 'no namespace'}")
+    if segments:
+        note_beginning(segments[0].first_txid)
+    unreadable = [segment for segment in segments if segment.layout_version == UNKNOWN_LAYOUT]
+    for segment in unreadable:
+        note(
+            f"segment {segment} is unreadable, what is listed is its name: take it from another copy of the journal; "
+            f"`journalmgr verify {shlex.quote(journal.description)}` tells more"
+        )
+    return EXIT_FAILURE if unreadable else EXIT_OK
+
+
+def note_beginning(first_txid: int) -> None:
+    """Say so where a journal does not have its first transactions any more."""
+    if first_txid > 1:
+        note(
+            f"The journal begins at txid {first_txid}: what is before was purged, so whoever loads it needs a "
+            f"checkpoint that covers at least txid {first_txid - 1}."
+        )
 
 
 def print_segments(segments: list[Segment]) -> None:
@@ -55,5 +78,5 @@ def print_segments(segments: list[Segment]) -> None:
         if segment.last_txid is not None:
             last, count = str(segment.last_txid), str(segment.last_txid - segment.first_txid + 1)
         ledger = ["-" if segment.ledger_id is None else segment.ledger_id] if on_ledgers else []
-        rows.append([segment.first_txid, last, count, segment.layout_version, *ledger, segment.name])
+        rows.append([segment.first_txid, last, count, segment.layout_version or "?", *ledger, segment.name])
     print_table(header, rows)

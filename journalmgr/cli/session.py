@@ -248,7 +248,7 @@ def segment_json(segment: Any) -> dict[str, object]:
         "first_txid": segment.first_txid,
         "last_txid": segment.last_txid,
         "in_progress": segment.in_progress,
-        "layout_version": segment.layout_version,
+        "layout_version": segment.layout_version or None,
         "ledger_id": segment.ledger_id,
         "name": segment.name,
     }

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, Progress, counted, note, print_json
+from journalmgr.cli.segments import note_beginning
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, check_uri, segment_json, session
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
     if others is not None:
         _note_others(others)
     note(f"{_summary(report)}; {namespace or 'no namespace'}")
+    if report.first_txid is not None:
+        note_beginning(report.first_txid)
     return EXIT_FAILURE if report.findings or (others is not None and others.census.unread) else EXIT_OK
 
 

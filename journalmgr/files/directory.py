@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from twisted.logger import Logger
@@ -26,6 +26,7 @@ from bookkeeper.filesystem import (
     read_whole,
     replace_durable,
 )
+from journalmgr.edits.file import HEADER_SIZE_MAX, decode_header
 from journalmgr.errors import (
     EditsCorrupt,
     HasData,
@@ -38,6 +39,7 @@ from journalmgr.errors import (
     SegmentExists,
     SegmentUnreadable,
     TxIdSeen,
+    UnsupportedLayout,
 )
 from journalmgr.files import names
 from journalmgr.files.segment_file import (
@@ -59,13 +61,19 @@ from journalmgr.files.version import (
     encode_seen_txid,
     encode_version,
 )
-from journalmgr.model import NamespaceInfo, Segment, TxId
+from journalmgr.model import UNKNOWN_LAYOUT, NamespaceInfo, Segment, TxId
 
 log = Logger()
 
 LOCK_SIZE_MAX = 1024
 TORN_FILES_MAX = 1000
 ATTEMPTS_MAX = 10
+
+REMEDY = (
+    "take this file from another copy of the journal; `journalmgr dump --resync` exports what can be read, and "
+    "`journalmgr verify` tells what else is wrong"
+)
+"""What to do about a file that is damaged."""
 
 
 class JournalDirectory:
@@ -202,13 +210,27 @@ class JournalDirectory:
     # --- segments
 
     def segments(self) -> list[Segment]:
-        """By first txid; of twins the finalised one."""
-        finalised, in_progress = self._listed(self.check())
+        """By first txid; of twins the finalised one. UNKNOWN_LAYOUT: the header says none, and readers of it fail."""
+        finalised, in_progress = self._named(self.check())
         known = {segment.first_txid for segment in finalised}
         return sorted([*finalised, *(segment for segment in in_progress if segment.first_txid not in known)])
 
     def _listed(self, namespace: NamespaceInfo) -> tuple[list[Segment], list[Segment]]:
-        """(finalised, in progress), each by first txid."""
+        """(finalised, in progress), each by first txid. Raises SegmentUnreadable, UnsupportedLayout for any of them."""
+        return self._list(lambda named: self._layout(named, namespace))
+
+    def _named(self, namespace: NamespaceInfo) -> tuple[list[Segment], list[Segment]]:
+        """The same by names alone, which say all but the layout: one damaged header does not hide the others."""
+
+        def layout_of(named: Segment) -> int:
+            try:
+                return self._layout(named, namespace)
+            except (SegmentUnreadable, UnsupportedLayout):
+                return UNKNOWN_LAYOUT
+
+        return self._list(layout_of)
+
+    def _list(self, layout_of: Callable[[Segment], int]) -> tuple[list[Segment], list[Segment]]:
         finalised: list[Segment] = []
         in_progress: list[Segment] = []
         for name in self._fs.listdir(self._current):
@@ -216,7 +238,7 @@ class JournalDirectory:
             if named is None:
                 continue
             try:
-                layout = self._layout(named, namespace)
+                layout = layout_of(named)
             except FileNotFoundError:
                 continue  # renamed or purged meanwhile by the process that writes
             segment = replace(named, layout_version=layout)
@@ -233,11 +255,11 @@ class JournalDirectory:
         except EditsCorrupt as error:
             if in_progress:
                 return namespace.layout_version  # whoever reads or recovers it finds out
-            raise SegmentUnreadable(str(error)) from error
+            raise _header_unreadable(self._file(name), error) from error
         if in_progress:
             return namespace.layout_version if header is None else header[0]
         if header is None:
-            raise SegmentUnreadable(f"{self._file(name)} has no header, and its name says that it is finalised")
+            raise _header_unreadable(self._file(name), None)
         self._layouts[name] = header[0]
         return header[0]
 
@@ -253,7 +275,7 @@ class JournalDirectory:
         namespace = self.check()
         for _ in range(ATTEMPTS_MAX):
             seen = self._seen_txid()
-            finalised, in_progress = self._listed(namespace)
+            finalised, in_progress = self._named(namespace)
             if self._seen_txid() == seen:
                 break
         else:
@@ -520,9 +542,27 @@ class JournalDirectory:
                 raise found.fault
             return found
 
+    def check_header(self, segment: Segment, file: File) -> tuple[int, int]:
+        """(layout version, size of the header) of a segment's open file.
+
+        Raises SegmentUnreadable where a finalised one has none, EditsCorrupt for one in progress, UnsupportedLayout.
+        """
+        try:
+            return decode_header(file.pread(HEADER_SIZE_MAX, 0), file.path)
+        except EditsCorrupt as error:
+            if segment.in_progress:
+                raise
+            raise _header_unreadable(file.path, error) from error
+
     def mark(self, segment: Segment) -> int | None:
         """How far a segment in progress is durable; None where its writer leaves no mark."""
         return read_mark(self._fs, self._file(names.mark_name(segment.first_txid)))
+
+
+def _header_unreadable(path: str, error: EditsCorrupt | None) -> SegmentUnreadable:
+    """The error of a finalised segment's file whose header is damaged; None: has none at all."""
+    why = f"{path} has no header, and its name says that it is finalised" if error is None else str(error)
+    return SegmentUnreadable(f"{why}; {REMEDY}")
 
 
 def _order(segment: Segment) -> tuple[int, int]:

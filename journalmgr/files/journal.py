@@ -21,10 +21,18 @@ from bookkeeper.ports import Clock, Worker
 from journalmgr.contract import SegmentReader, SegmentWriter
 from journalmgr.edits.file import PADDING_SIZE
 from journalmgr.edits.frame import check_writable
-from journalmgr.errors import JournalClosed, JournalError, JournalUnavailable, SegmentConflict, SegmentExists
+from journalmgr.errors import (
+    EditsError,
+    GapInTransactions,
+    JournalClosed,
+    JournalError,
+    JournalUnavailable,
+    SegmentConflict,
+    SegmentExists,
+)
 from journalmgr.files.directory import JournalDirectory
 from journalmgr.files.names import in_progress_name
-from journalmgr.files.reader import FileSegmentReader, FileTail
+from journalmgr.files.reader import DamagedSegmentReader, FileSegmentReader, FileTail
 from journalmgr.files.writer import FileSegmentWriter
 from journalmgr.model import NamespaceInfo, Segment, TxId
 
@@ -176,7 +184,10 @@ class FileJournal:
         return self._do("list its segments", self._directory.last_txid_seen)
 
     def select_input_streams(self, from_txid: TxId, *, in_progress_ok: bool = False) -> Deferred[list[SegmentReader]]:
-        """See JournalManager. Fails with EditsCorrupt where what is durable of a segment in progress is damaged."""
+        """See JournalManager. Of a segment whose header is damaged, the reader fails with SegmentUnreadable.
+
+        Fails with EditsCorrupt where what is durable of a segment in progress is damaged, and it is the first.
+        """
 
         def select() -> list[SegmentReader]:
             readers: list[SegmentReader] = []
@@ -190,7 +201,13 @@ class FileJournal:
                 if last is None:
                     if not in_progress_ok:
                         break
-                    found = self._directory.confirmed(segment)
+                    try:
+                        found = self._directory.confirmed(segment)
+                    except (EditsError, GapInTransactions) as error:
+                        if not readers:
+                            raise
+                        readers.append(DamagedSegmentReader(segment, error))
+                        break
                     if found.last_txid is None or found.last_txid < expected:
                         break
                     last, limit = found.last_txid, found.end

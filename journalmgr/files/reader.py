@@ -16,9 +16,15 @@ from twisted.python.failure import Failure
 from bookkeeper.filesystem import File
 from bookkeeper.ports import Clock, Timer
 from journalmgr.contract import Record, RecordBatch
-from journalmgr.edits.file import HEADER_SIZE_MAX, decode_header
 from journalmgr.edits.frame import RecordDecoder
-from journalmgr.errors import EditsCorrupt, EditsError, GapInTransactions, JournalClosed
+from journalmgr.errors import (
+    EditsCorrupt,
+    EditsError,
+    GapInTransactions,
+    JournalClosed,
+    JournalError,
+    UnsupportedLayout,
+)
 from journalmgr.files.directory import JournalDirectory
 from journalmgr.files.segment_file import READ_SIZE, decoder_of
 from journalmgr.files.writer import RunOnWorker
@@ -43,12 +49,14 @@ class SegmentCursor:
         self._end = 0  # behind the last record that was delivered
 
     def read(self) -> list[Record]:
-        """The next records from `next_txid` on; none at the end. Raises EditsError, GapInTransactions, OSError."""
+        """The next records from `next_txid` on; none at the end.
+
+        Raises EditsError, GapInTransactions, SegmentUnreadable, OSError.
+        """
         if self._file is None:
             self._file = self._directory.open_segment(self.segment)
         if self._decoder is None:
-            head = self._file.pread(HEADER_SIZE_MAX, 0)
-            self._layout_version, self._position = decode_header(head, self._file.path)
+            self._layout_version, self._position = self._directory.check_header(self.segment, self._file)
             self._decoder = self._decoder_from_here(self.segment.first_txid)
         while True:
             size = READ_SIZE if self.limit is None else min(READ_SIZE, self.limit - self._position)
@@ -138,6 +146,22 @@ class FileSegmentReader:
             failure.raiseException()
         # The journal and its worker are gone already.
         self._cursor.close()
+
+
+class DamagedSegmentReader:
+    """Of a segment in progress that is known to be damaged: whoever gets to it is told, and nobody before."""
+
+    def __init__(self, segment: Segment, error: JournalError) -> None:
+        self.segment = segment
+        self._error = error
+
+    def next(self) -> Deferred[RecordBatch | None]:
+        """See SegmentReader."""
+        return fail(self._error)
+
+    def close(self) -> Deferred[None]:
+        """See SegmentReader."""
+        return succeed(None)
 
 
 class FileTail:
@@ -241,8 +265,8 @@ class FileTail:
             return None  # nothing is durable, perhaps not even the header
         try:
             records = cursor.read()
-        except (EditsError, GapInTransactions):
-            if cursor.limit is not None:
+        except (EditsError, GapInTransactions) as error:
+            if cursor.limit is not None or isinstance(error, UnsupportedLayout):
                 raise
             # Perhaps it is being written at this moment: begin anew next time, behind what was delivered.
             records = []

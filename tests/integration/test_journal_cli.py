@@ -263,6 +263,37 @@ def test_damage_ends_a_dump_and_resync_goes_on_behind_it(run: CommandLine, in_fi
         assert "txids 12..12 are missing" in outcome.err
 
 
+@pytest.mark.parametrize("offset", [0, 5])
+def test_a_damaged_header_hides_only_its_own_segment(run: CommandLine, in_files: str, offset: int) -> None:
+    """A wrong byte of the layout version, or of what follows it."""
+    fill(in_files)
+    path = file_of(in_files, 11, 20)
+    damage(path, offset)
+    outcome = run("segments", in_files, code=EXIT_FAILURE)
+    assert [line.split()[:4] for line in outcome.lines[1:]] == [
+        ["1", "10", "10", "1"], ["11", "20", "10", "?"], ["21", "30", "10", "1"]
+    ]  # fmt: skip
+    assert f"segment 11..20 ({path.name}) is unreadable" in outcome.err
+    listed = json.loads(run("segments", in_files, "--json", code=EXIT_FAILURE).out)["segments"]
+    assert [each["layout_version"] for each in listed] == [1, None, 1]
+    report = json.loads(run("verify", in_files, "--json", code=EXIT_FAILURE).out)
+    assert [(each["problem"], each["segment"]["first_txid"]) for each in report["findings"]] == [("unreadable", 11)]
+    assert (report["segments"], report["transactions"], report["last_txid"]) == (3, 20, 30)
+    stopped = run("dump", in_files, code=EXIT_FAILURE)
+    assert txids(stopped) == span(1, 10)
+    assert str(path) in stopped.err
+    assert "from another copy of the journal" in stopped.err
+    assert "--resync" in stopped.err
+    outcome = run("dump", in_files, "--resync", code=EXIT_FAILURE)
+    assert txids(outcome) == [*span(1, 10), *span(21, 30)]
+    assert f"{path}: skipped all of it" in outcome.err
+    assert "txids 11..20 are missing" in outcome.err
+    assert txids(run("dump", in_files, "--from", 21)) == span(21, 30)
+    assert txids(run("dump", in_files, "--resync", "--from", 21)) == span(21, 30)
+    assert txids(run("tail", in_files, "-e", "-o", 21)) == span(21, 30)
+    assert txids(run("dump", in_files, "--resync", "--from", 15, code=EXIT_FAILURE)) == span(21, 30)
+
+
 def test_resync_on_ledgers_goes_on_behind_a_damaged_entry(
     run: CommandLine, on_ledgers: str, cluster: LocalCluster, zookeeper: Any
 ) -> None:

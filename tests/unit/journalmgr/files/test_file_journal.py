@@ -29,7 +29,7 @@ from journalmgr.files.journal import FileJournal, FileJournalSettings
 from journalmgr.files.names import finalised_name, in_progress_name, mark_name
 from journalmgr.files.segment_file import UNSYNCED_SIZE_MAX
 from journalmgr.files.version import decode_version, encode_version
-from journalmgr.model import HADOOP_2_7, OPAQUE, NamespaceInfo, TxId
+from journalmgr.model import HADOOP_2_7, OPAQUE, UNKNOWN_LAYOUT, NamespaceInfo, TxId
 from tests.support.faulty_filesystem import FaultyFileSystem, Op, OpenMode
 from tests.support.file_journals import CURRENT, PATH, FileJournals
 from tests.support.journal_contract import NAMESPACE, opaque, raises, read_all, written
@@ -200,14 +200,85 @@ def test_a_close_that_fails_is_told_and_lets_go_of_the_lock(world: World) -> Non
     world.run(story())
 
 
-def test_a_finalised_file_without_a_header_breaks_the_listing(world: World) -> None:
+DAMAGED_HEADERS = [
+    (b"", SegmentUnreadable),
+    (b"\xff" * 100, SegmentUnreadable),
+    (b"\x00\x00", SegmentUnreadable),
+    (b"\x00\x00\x00\x01\x00\x00\x00\x09" + bytes(20), SegmentUnreadable),
+    (b"\xff\xff\xff\x9d" + bytes(20), UnsupportedLayout),
+]
+
+
+@pytest.mark.parametrize(("data", "error"), DAMAGED_HEADERS)
+def test_a_damaged_header_hides_no_segment_and_fails_whoever_needs_its_own(
+    world: World, data: bytes, error: type[JournalError]
+) -> None:
     async def story() -> None:
         journal = await world.ready()
-        for data in (b"", b"\xff" * 100, b"\x00\x00"):
-            world.put(finalised_name(1, 5), data)
-            await raises(SegmentUnreadable, journal.segments())
-        world.put(finalised_name(1, 5), b"\xff\xff\xff\x9d" + bytes(20))
-        await raises(UnsupportedLayout, journal.segments())
+        for first in (1, 6, 11):
+            await flushed(await journal.start_segment(TxId(first), OPAQUE), first, first + 4)
+            await journal.finalize_segment(TxId(first), TxId(first + 4))
+        await journal.close()
+        world.put(finalised_name(6, 10), data)
+        journal = world.open()
+        assert await bounds(journal) == [(1, 5), (6, 10), (11, 15)]
+        assert [each.layout_version for each in await journal.segments()] == [OPAQUE, UNKNOWN_LAYOUT, OPAQUE]
+        assert await journal.last_txid_seen() == 15
+        assert await read_all(journal, 11) == span(11, 15)
+        for first in (1, 6, 8):
+            failure = await raises(error, read_all(journal, first))
+            assert error is UnsupportedLayout or "from another copy of the journal" in str(failure)
+        readers = await journal.select_input_streams(TxId(1))
+        assert [each.segment.first_txid for each in readers] == [1, 6, 11]
+        for each in readers:
+            await each.close()
+        tail = journal.tail(TxId(1))
+        assert await tailed(tail, 5) == span(1, 5)
+        await raises(error, tail.next())
+        await tail.stop()
+
+    world.run(story())
+
+
+@pytest.mark.parametrize(("data", "error"), DAMAGED_HEADERS)
+def test_nothing_is_written_or_deleted_beside_a_damaged_header(
+    world: World, data: bytes, error: type[JournalError]
+) -> None:
+    async def story() -> None:
+        journal = await world.ready()
+        world.put(finalised_name(1, 5), data)
+        before = world.names()
+        await raises(error, journal.recover_unfinalized())
+        await raises(error, journal.start_segment(TxId(6), OPAQUE))
+        await raises(error, journal.purge_older_than(TxId(6)))
+        await raises(error, journal.discard_from(TxId(1)))
+        assert world.names() == before
+
+    world.run(story())
+
+
+def test_damage_in_what_is_in_progress_fails_whoever_gets_there(world: World) -> None:
+    async def story() -> None:
+        journal = await world.ready()
+        await flushed(await journal.start_segment(TxId(1), OPAQUE), 1, 5)
+        await journal.finalize_segment(TxId(1), TxId(5))
+        writer = await journal.start_segment(TxId(6), OPAQUE)
+        await flushed(writer, 6, 9)
+        for data, error in (
+            (b"\xff\xff\xff\x9d" + bytes(20), UnsupportedLayout),
+            (b"\0\0\0\1\0\0\0\x09", EditsCorrupt),
+        ):
+            world.fs.poke(f"{CURRENT}/{in_progress_name(6)}", 0, data)
+            assert await bounds(world.open()) == [(1, 5), (6, None)]
+            readers = await world.open().select_input_streams(TxId(1), in_progress_ok=True)
+            assert [each.segment.first_txid for each in readers] == [1, 6]
+            batch = await readers[0].next()
+            assert batch is not None
+            assert len(batch.records) == 5
+            await raises(error, readers[1].next())
+            await raises(error, world.open().select_input_streams(TxId(6), in_progress_ok=True))
+            for each in readers:
+                await each.close()
 
     world.run(story())
 
