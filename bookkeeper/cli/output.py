@@ -6,6 +6,8 @@ rewrites one line on a terminal and is silent elsewhere.
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import sys
@@ -21,6 +23,8 @@ EXIT_BROKEN_PIPE = 141
 """What a shell sees of a program that SIGPIPE ended: 128 + 13."""
 
 PROGRESS_INTERVAL_S = 0.5
+
+_CLOSED_OUTPUT = "standard output is closed"
 
 _SIZE_UNITS = ("B", "KB", "MB", "GB", "TB")
 
@@ -40,6 +44,89 @@ def expected_text(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return (str(error) or None) if isinstance(error, BookKeeperError | OSError) else None
+
+
+class _Output(io.FileIO):
+    """Standard output that remembers why it could not be written: whoever wrote may have kept that to himself."""
+
+    failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """As every file."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.failure = error
+            raise
+
+
+def prepare_streams() -> frozenset[str]:
+    """Watch standard output, and put something in the place of the streams that are closed; which those are.
+
+    Python has None there, `print` drops what it is given without a word, and the next file that is opened gets the
+    number of the stream. What stands there now fails as soon as it is really written to or read from; of standard
+    error nobody would see that, so there it drops everything.
+    """
+    closed = []
+    for name, descriptor, mode, flags in (
+        ("stdin", 0, "r", os.O_WRONLY),
+        ("stdout", 1, "w", os.O_RDONLY),
+        ("stderr", 2, "w", os.O_WRONLY),
+    ):
+        if getattr(sys, name) is not None:
+            continue
+        opened = os.open(os.devnull, flags)
+        if opened == descriptor:
+            os.set_inheritable(opened, True)  # as a standard stream is
+        setattr(sys, name, open(opened, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for as long as we run
+        closed.append(name)
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and (out is sys.__stdout__ or "stdout" in closed):
+        raw = _Output(out.fileno(), "w", closefd=False)
+        unbuffered = isinstance(out.buffer, io.RawIOBase)  # PYTHONUNBUFFERED
+        sys.stdout = io.TextIOWrapper(
+            raw if unbuffered else io.BufferedWriter(raw),
+            encoding=out.encoding,
+            errors=out.errors,
+            line_buffering=out.line_buffering,
+            write_through=unbuffered,
+        )
+    return frozenset(closed)
+
+
+def lost_output() -> str | None:
+    """Why what was printed does not arrive; None if it does. Raises BrokenPipeError.
+
+    Nothing is said of it once more at the exit of the interpreter.
+    """
+    try:
+        sys.stdout.flush()
+        buffer = getattr(sys.stdout, "buffer", None)
+        raw = getattr(buffer, "raw", buffer)
+        if isinstance(raw, _Output) and raw.failure is not None:
+            raise raw.failure
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        drop_output()
+        return _CLOSED_OUTPUT if error.errno == errno.EBADF else f"standard output: {error.strerror}"
+    return None
+
+
+def drop_output() -> None:
+    """Let standard output take everything from now on, and throw it away."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def closed_stream(error: Exception, closed: frozenset[str]) -> str | None:
+    """Which stream that was closed from the start an error comes from. closed: of `prepare_streams`."""
+    if not isinstance(error, OSError) or error.errno != errno.EBADF:
+        return None
+    if "stdin" in closed and "stdout" not in closed:
+        return "standard input is closed"
+    return _CLOSED_OUTPUT if "stdout" in closed else None
 
 
 def note(text: str) -> None:

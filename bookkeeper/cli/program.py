@@ -4,6 +4,8 @@ A command is a module with `add_arguments(parser)` and `run(args) -> int`. Only 
 typed is imported, so `--help` and a service's start do not pay for the rest. Other packages add commands through the
 program's entry-point group (name = entry point, value = such a module).
 
+What a command prints arrives, or the exit code is not 0: also where standard output was closed by whoever started it.
+
 Exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted, 141 whoever read the output went away (as of `seq 9999 | head`,
 without a word); a service may have its own besides.
 """
@@ -12,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,11 @@ from bookkeeper.cli.output import (
     EXIT_OK,
     EXIT_USAGE,
     CommandFailed,
+    closed_stream,
+    drop_output,
     expected_text,
+    lost_output,
+    prepare_streams,
 )
 
 Commands = Mapping[str, tuple[str, str]]
@@ -52,28 +57,37 @@ class Program:
         """Run it with `argv` (default: the process's arguments) and return its exit code."""
         arguments = list(sys.argv[1:] if argv is None else argv)
         verbose = bool({"-v", "-vv", "--verbose"} & set(arguments))
+        closed = prepare_streams()
         try:
-            exit_code = self._dispatch(arguments)
-            if sys.stdout is not None:
-                sys.stdout.flush()  # here, not at interpreter exit, where nobody can say what went wrong
-            return exit_code
-        except CommandFailed as failure:
-            print(f"{self.name}: {failure}", file=sys.stderr)
-            return failure.exit_code
+            exit_code, said = self._outcome(arguments, closed, verbose=verbose)
+            lost = lost_output()  # here, not at interpreter exit, where nobody can say what went wrong
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
         except BrokenPipeError:
             # Whoever read our output is gone (`| head`); say nothing more, not even at interpreter exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_output()
             return EXIT_BROKEN_PIPE
+        for text in dict.fromkeys((said, lost)):  # once, where they are the same
+            if text is not None:
+                print(f"{self.name}: {text}", file=sys.stderr)
+        return exit_code if lost is None else exit_code or EXIT_FAILURE
+
+    def _outcome(self, arguments: list[str], closed: frozenset[str], *, verbose: bool) -> tuple[int, str | None]:
+        """Exit code, and what went wrong if anything did."""
+        try:
+            return self._dispatch(arguments), None
+        except CommandFailed as failure:
+            return failure.exit_code, str(failure)
+        except BrokenPipeError:
+            raise
         except Exception as error:  # noqa: BLE001 - the edge of the program: one line, the traceback only with -v
             if verbose:
                 traceback.print_exc()
-            text = expected_text(error)
+            text = lost_output() if isinstance(error, OSError) and error.filename is None else None
+            text = text or closed_stream(error, closed) or expected_text(error)
             if text is None:  # only then is there more to be learnt from where it happened
                 text = f"{type(error).__name__}: {error}" + ("" if verbose else " (-v shows where)")
-            print(f"{self.name}: {text}", file=sys.stderr)
-            return EXIT_FAILURE
+            return EXIT_FAILURE, text
 
     def _dispatch(self, arguments: list[str]) -> int:
         # The commands of other packages are looked up only for help and for names that are none of ours.
