@@ -22,12 +22,11 @@ from journalmgr.contract import JournalManager, Record, SegmentReader, SegmentWr
 from journalmgr.edits.frame import FRAME_SIZE, OP_SIZE_MAX, check_writable, encode_record
 from journalmgr.errors import (
     GapInTransactions,
-    JournalError,
+    NotFormatted,
     SegmentConflict,
     TransactionTooLarge,
-    UnsupportedLayout,
 )
-from journalmgr.model import Segment, TxId
+from journalmgr.model import NamespaceInfo, Segment, TxId
 
 FLUSH_SIZE = 4 * 1024 * 1024
 """Bytes of records that are written before they are flushed."""
@@ -37,7 +36,7 @@ FLUSH_SIZE = 4 * 1024 * 1024
 class Copied:
     """What was done. segments: as the target has them now. left: those that the source still writes.
 
-    stopped: before the end, because somebody wanted that.
+    stopped: before the end, because somebody wanted that. formatted: the target, which never was.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -45,6 +44,7 @@ class Copied:
     size: int = 0
     left: list[Segment] = field(default_factory=list)
     stopped: bool = False
+    formatted: bool = False
 
     @property
     def first_txid(self) -> TxId | None:
@@ -69,25 +69,36 @@ async def copy(
     on_checked: Callable[[int], object] = lambda _: None,
     on_progress: Callable[[int], object] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
+    namespace: NamespaceInfo | None = None,
 ) -> Copied:
     """Copy what the target does not have yet. Whoever writes the target is stopped: see `unfinished` first.
 
+    namespace: a target that was never formatted is formatted for it, once all that is to be copied was read.
     on_checked, on_progress: called with the transactions looked at, and copied, so far. stop: asked now and then; once
     it is true the copy ends in order, where it is. After a failure what was copied stays, and the next call continues.
     Raises GapInTransactions, SegmentConflict, UnsupportedLayout and TransactionTooLarge (with nothing copied), and as
-    either journal fails.
+    either journal fails; damage in the source is found before anything is written.
     """
-    if await unfinished(target):
-        await target.recover_unfinalized()
+    try:
+        if await unfinished(target):
+            await target.recover_unfinalized()
+        here = await target.segments()
+        formatted = True
+    except NotFormatted:
+        if namespace is None:
+            raise
+        here, formatted = [], False
     there = await source.segments()
     finalised = [segment for segment in there if not segment.in_progress]
     copied = Copied(left=[segment for segment in there if segment.in_progress])
-    here = await target.segments()
     wanted = await _continue_at(source, target, finalised, here)
     rest = [segment for segment in finalised if segment.last_txid is not None and segment.last_txid >= wanted]
+    largest = await _largest(source, wanted, on_checked, stop) if rest else (0, wanted)
+    if not formatted and namespace is not None:
+        await target.format(namespace)
+        copied.formatted = True
     if not rest:
         return copied
-    largest = await _largest(source, wanted, on_checked, stop)
     copying = _Copying(target, copied, largest, on_progress, stop)
     readers = await source.select_input_streams(wanted)
     try:
@@ -143,8 +154,7 @@ async def _largest(
 ) -> tuple[int, TxId]:
     """Size and txid of the largest record from a txid on, as it will be framed; of a layout that can be written.
 
-    Damage ends it: the copy itself tells where that is, and takes what is before. Raises UnsupportedLayout, and as the
-    source fails where it may answer later.
+    Raises UnsupportedLayout, and as the source fails: what is damaged is not begun to be copied.
     """
     size, txid, count = 0, first, 0
     readers = await source.select_input_streams(first)
@@ -157,9 +167,6 @@ async def _largest(
                     size, txid = FRAME_SIZE + body, last
                 count += len(batch.records)
                 on_checked(count)
-    except JournalError as error:
-        if error.retriable or isinstance(error, UnsupportedLayout):
-            raise
     finally:
         for reader in readers:
             await reader.close()

@@ -59,6 +59,34 @@ async def read_journal(journal: JournalManager, first: int | None, last: int | N
             return
 
 
+async def end_of(journal: JournalManager) -> TxId:
+    """The last txid that a journal has had, of a segment in progress the last one that is confirmed; 0 for none."""
+    segments = await journal.segments()
+    if not segments or not segments[-1].in_progress:
+        return await journal.last_txid_seen()
+    end = TxId(segments[-1].first_txid - 1)
+    async for batch in replay(journal, segments[-1].first_txid, in_progress_ok=True):
+        end = batch.records[-1].txid
+    return end
+
+
+async def where_it_ends(journal: JournalManager, first: int) -> str | None:
+    """What to say to somebody who begins at a txid that is behind the end of a journal; None where it is not."""
+    readers = await journal.select_input_streams(TxId(first), in_progress_ok=True)
+    for reader in readers:
+        await reader.close()
+    if readers:
+        return None
+    end = await end_of(journal)
+    if first <= end:
+        return None
+    if not end:
+        return "the journal has no transactions yet"
+    segments = await journal.segments()
+    sure = "" if not segments or not segments[-1].in_progress else ", as far as it is confirmed"
+    return f"the journal ends at txid {end}{sure}"
+
+
 def read_file(path: Path) -> Iterator[Batch]:
     """A file of edits from its beginning to its end or its padding. Raises EditsError, GapInTransactions, OSError."""
     decoder = EditsFileDecoder(source=str(path))

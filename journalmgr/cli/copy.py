@@ -4,7 +4,11 @@ The target is formatted with the source's namespace if it never was. One that ha
 source, and is continued behind its last one: so a copy that failed is repeated, and one that was made is brought up to
 date, with the same command. Segments that the source still writes are left for the next time.
 
-Everything is read once before anything is written: a transaction that is too large for the target is told then. Ctrl-C
+A journal whose beginning was purged is copied from where it begins, which is told. Whoever loads such a copy needs a
+checkpoint that covers what is before; the checkpoints of a name node are no part of its journal, and not copied.
+
+Everything is read once before anything is written, the target's format included: damage, and a transaction that is too
+large for the target, are told then. Ctrl-C
 ends a copy in order, and the same command goes on behind it; a second Ctrl-C, or kill -9, leaves a segment in progress
 in the target, which --force finalises.
 
@@ -35,6 +39,7 @@ from bookkeeper.cli.output import (
     note,
     print_json,
 )
+from journalmgr.cli.damage import remedy, telling
 from journalmgr.cli.segments import print_segments
 from journalmgr.cli.session import add_settings_arguments, check_uri, segment_json, session
 
@@ -66,8 +71,9 @@ def run(args: argparse.Namespace) -> int:
         check_uri(uri)
     with session(args) as commands:
         source = commands.open(args.source)
-        target = _open_target(commands, args.target, commands.namespace_of(source))
-        in_progress = commands.run(lambda: unfinished(target))
+        namespace = commands.namespace_of(source)
+        target, is_formatted = _open_target(commands, args.target, namespace)
+        in_progress = commands.run(lambda: unfinished(target)) if is_formatted else []
         if in_progress:
             confirm(
                 f"{target.description} has a segment in progress, {in_progress[0]}: what a copy that was killed "
@@ -75,16 +81,25 @@ def run(args: argparse.Namespace) -> int:
                 force=args.force,
             )
         checked, progress = Progress("transactions checked"), Progress("transactions copied")
-        with _stopping_in_order() as stop:
+        with _stopping_in_order() as stop, telling(remedy("JOURNAL")):
             try:
                 copied = commands.run(
                     lambda: copy(
-                        source, target, on_checked=checked.update, on_progress=progress.update, stop=stop.is_set
+                        source,
+                        target,
+                        on_checked=checked.update,
+                        on_progress=progress.update,
+                        stop=stop.is_set,
+                        namespace=namespace,
                     )
                 )
             finally:
                 checked.close()
                 progress.close()
+        there = commands.call(target.segments)
+    if copied.formatted:
+        note(f"Formatted {target.description} for {namespace}.")
+    begins = there[0].first_txid if there else None
     if args.json:
         print_json(
             {
@@ -93,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
                 "segments": [segment_json(segment) for segment in copied.segments],
                 "left_in_progress": [segment_json(segment) for segment in copied.left],
                 "stopped": copied.stopped,
+                "begins_at": begins,
             }
         )
     else:
@@ -101,6 +117,11 @@ def run(args: argparse.Namespace) -> int:
         note(f"{counted(copied.transactions, 'transaction')} copied, and read back alike.")
     elif not copied.stopped:
         note("Nothing was copied: the target has all that is finalised.")
+    if begins is not None and begins > 1:
+        note(
+            f"The copy begins at txid {begins}, as the source does not have what is before: whoever loads it needs a "
+            f"checkpoint that covers at least txid {begins - 1}. Checkpoints of a name node are not copied."
+        )
     if copied.stopped:
         note(f"Stopped. To go on: {_same_command(args)}")
         return EXIT_INTERRUPTED
@@ -135,24 +156,22 @@ def _same_command(args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def _open_target(commands: Session, uri: str, namespace: NamespaceInfo | None) -> JournalManager:
-    """The target, formatted if it has to be. Raises NamespaceMismatch.
+def _open_target(commands: Session, uri: str, namespace: NamespaceInfo | None) -> tuple[JournalManager, bool]:
+    """The target, and whether it was formatted before. Raises NamespaceMismatch.
 
     namespace: the source's; None for one that does not say: then the target must have been formatted.
     """
     from journalmgr.errors import NamespaceMismatch, NotFormatted
 
     if namespace is None:
-        return commands.open_to_change(uri)
+        return commands.open_to_change(uri), True
     target = commands.open(uri, namespace)
     try:
         found = commands.call(target.namespace)
     except NotFormatted:
-        commands.call(lambda: target.format(namespace))
-        note(f"Formatted {target.description} for {namespace}.")
-        return target
+        return target, False
     if not found.is_same(namespace):
         raise NamespaceMismatch(
             f"{target.description} belongs to {found}, and the source to {namespace}: copy into a journal of its own"
         )
-    return target
+    return target, True

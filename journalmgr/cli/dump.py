@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
+from journalmgr.cli.damage import remedy, remedy_of_file, telling
 from journalmgr.cli.session import add_settings_arguments, session
 
 if TYPE_CHECKING:
     from journalmgr.cli.session import Session
+    from journalmgr.contract import JournalManager
     from journalmgr.errors import EditsError
     from journalmgr.reading import Found
 
@@ -39,11 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="JOURNAL|FILE",
         help="a journal's URI, or the path of a file of edits (default: the setting dfs.namenode.shared.edits.dir)",
     )
-    parser.add_argument("--from", type=at_least(0), dest="first", metavar="TXID", help="the first (default: the first)")
+    parser.add_argument("--from", type=_txid, dest="first", metavar="TXID", help="the first (default: the first)")
     parser.add_argument("--to", type=at_least(0), dest="last", metavar="TXID", help="the last (default: the last)")
     parser.add_argument("--format", choices=FORMATS, default="json", help="how (default: %(default)s, one per line)")
     parser.add_argument("--resync", action="store_true", help="go on behind damage, and say what was skipped")
     add_settings_arguments(parser, json_text="the same as --format json")
+
+
+def _txid(text: str) -> int:
+    try:
+        return at_least(1)(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}: txids begin at 1") from error
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,9 +67,12 @@ def run(args: argparse.Namespace) -> int:
         path = Path(args.journal)
         if path.is_dir():
             raise CommandFailed(_instead_of(path), EXIT_USAGE)
-        return _print(args, _from_file(args, path))
+        with telling(remedy_of_file(args.journal)):
+            return _print(args, _from_file(args, path))
     with session(args) as commands:
-        return _print(args, _from_journal(args, commands, commands.uri(args.journal)))
+        uri = commands.uri(args.journal)
+        with telling(remedy(uri)):
+            return _print(args, _from_journal(args, commands, uri))
 
 
 def _instead_of(directory: Path) -> str:
@@ -86,6 +98,7 @@ def _from_journal(args: argparse.Namespace, commands: Session, uri: str) -> Iter
 
     journal = commands.open(uri)
     if not args.resync:
+        _note_end(args, commands, journal)
         yield from commands.each(read_journal(journal, args.first, args.last))
         return
     segments = [
@@ -94,6 +107,8 @@ def _from_journal(args: argparse.Namespace, commands: Session, uri: str) -> Iter
         if (args.last is None or segment.first_txid <= args.last)
         and (args.first is None or segment.last_txid is None or segment.last_txid >= args.first)
     ]
+    if not segments:
+        _note_end(args, commands, journal)
     audit = commands.open_audit(uri)
     if audit is not None:
         yield from commands.each(salvage_ledgers(audit, segments))
@@ -101,6 +116,14 @@ def _from_journal(args: argparse.Namespace, commands: Session, uri: str) -> Iter
     directory = _directory(uri)
     for segment in segments:
         yield from salvage_segment(directory / segment.name)
+
+
+def _note_end(args: argparse.Namespace, commands: Session, journal: JournalManager) -> None:
+    """Say where the journal ends, if that is before what is asked for."""
+    from journalmgr.reading import where_it_ends
+
+    if args.first is not None and (ends := commands.run(lambda: where_it_ends(journal, args.first))) is not None:
+        note(f"--from {args.first}: {ends}")
 
 
 def _directory(uri: str) -> Path:
@@ -134,11 +157,13 @@ def _print(args: argparse.Namespace, found: Iterator[Found]) -> int:
     progress = Progress("transactions printed") if not sys.stdout.isatty() else None
     out = sys.stdout.buffer
     printed = 0
+    end: int | None = None
     for each in found:
         if isinstance(each, Skipped):
             skipped += 1
             note(str(each))
             continue
+        end = each.records[-1].txid
         records = [
             record
             for record in each.records
@@ -157,5 +182,7 @@ def _print(args: argparse.Namespace, found: Iterator[Found]) -> int:
     out.flush()
     if progress is not None:
         progress.close()
+    if args.first is not None and end is not None and end < args.first:
+        note(f"--from {args.first}: what is there ends at txid {end}")
     note(counted(printed, "transaction"))
     return EXIT_FAILURE if skipped else EXIT_OK

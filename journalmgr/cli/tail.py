@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.ledger.listener import watching_listener
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
+from journalmgr.cli.damage import remedy, telling
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, session
 
 if TYPE_CHECKING:
@@ -50,16 +51,27 @@ def run(args: argparse.Namespace) -> int:
         raise CommandFailed(f"--json and --format {args.format}: choose one of them", EXIT_USAGE)
     if args.offset not in ("beginning", "end") and not args.offset.isdecimal():
         raise CommandFailed(f"-o {args.offset!r}: use beginning, end or a txid", EXIT_USAGE)
+    if args.offset.isdecimal() and int(args.offset) == 0:
+        raise CommandFailed("-o 0: txids begin at 1", EXIT_USAGE)
     with session(args) as commands:
-        journal = commands.open(commands.uri(args.journal))
-        first = _first(commands, journal, args.offset)
-        printing = _Printing(args.format, args.count)
-        if printing.done:
-            return EXIT_OK
-        if args.exit_at_end:
-            _print_what_is_there(commands, journal, first, printing)
-        else:
-            _follow(commands, journal, first, printing)
+        uri = commands.uri(args.journal)
+        with telling(remedy(uri)):
+            return _print_from(args, commands, commands.open(uri))
+
+
+def _print_from(args: argparse.Namespace, commands: Session, journal: JournalManager) -> int:
+    from journalmgr.reading import where_it_ends
+
+    first = _first(commands, journal, args.offset)
+    printing = _Printing(args.format, args.count)
+    if printing.done:
+        return EXIT_OK
+    if args.offset.isdecimal() and (ends := commands.run(lambda: where_it_ends(journal, first))) is not None:
+        note(f"-o {first}: {ends}" + ("" if args.exit_at_end else f"; waiting for txid {first}"))
+    if args.exit_at_end:
+        _print_what_is_there(commands, journal, first, printing)
+    else:
+        _follow(commands, journal, first, printing)
     return EXIT_OK
 
 
@@ -87,6 +99,7 @@ class _Printing:
 def _first(commands: Session, journal: JournalManager, offset: str) -> TxId:
     """The txid to begin with; the first transaction there is or will be, the one behind the last, or a txid."""
     from journalmgr.model import FIRST_TXID, TxId
+    from journalmgr.reading import end_of
 
     if offset not in ("beginning", "end"):
         return TxId(int(offset))
@@ -98,18 +111,7 @@ def _first(commands: Session, journal: JournalManager, offset: str) -> TxId:
     last = segments[-1]
     if last.last_txid is not None:
         return TxId(last.last_txid + 1)
-    return commands.run(lambda: _confirmed_end(journal, last.first_txid))
-
-
-async def _confirmed_end(journal: JournalManager, first: TxId) -> TxId:
-    """The txid behind the last one that is confirmed of the segment in progress that begins there."""
-    from journalmgr.model import TxId
-    from journalmgr.replaying import replay
-
-    end = first
-    async for batch in replay(journal, first, in_progress_ok=True):
-        end = TxId(batch.records[-1].txid + 1)
-    return end
+    return TxId(commands.run(lambda: end_of(journal)) + 1)
 
 
 def _print_what_is_there(commands: Session, journal: JournalManager, first: TxId, printing: _Printing) -> None:

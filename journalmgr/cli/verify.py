@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, Progress, counted, note, print_json
+from journalmgr.cli.damage import remedy
 from journalmgr.cli.segments import note_beginning
 from journalmgr.cli.session import add_journal_argument, add_settings_arguments, check_uri, segment_json, session
 
@@ -52,8 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Verify, and print the findings."""
     from journalmgr.uri import parse_uri
-    from journalmgr.verify import verify
+    from journalmgr.verify import Problem, verify
 
+    damage = (Problem.DAMAGED, Problem.UNREADABLE, Problem.ENDS_ELSEWHERE)
     for uri in args.other_journal:
         check_uri(uri)
     with session(args) as commands:
@@ -81,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
     if others is not None:
         _note_others(others)
     note(f"{_summary(report)}; {namespace or 'no namespace'}")
+    if any(finding.problem in damage for finding in report.findings):
+        note(remedy(uri))
     if report.first_txid is not None:
         note_beginning(report.first_txid)
     return EXIT_FAILURE if report.findings or (others is not None and others.census.unread) else EXIT_OK

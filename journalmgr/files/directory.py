@@ -69,10 +69,7 @@ LOCK_SIZE_MAX = 1024
 TORN_FILES_MAX = 1000
 ATTEMPTS_MAX = 10
 
-REMEDY = (
-    "take this file from another copy of the journal; `journalmgr dump --resync` exports what can be read, and "
-    "`journalmgr verify` tells what else is wrong"
-)
+REMEDY = "take this file from another copy of the journal; `journalmgr dump --resync` exports the rest"
 """What to do about a file that is damaged."""
 
 

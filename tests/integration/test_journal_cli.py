@@ -255,7 +255,9 @@ def test_damage_ends_a_dump_and_resync_goes_on_behind_it(run: CommandLine, in_fi
     path = file_of(in_files, 11, 20)
     damage(path, 8 + 17 + 20)  # in the second transaction
     for what in (in_files, path):
-        assert "is corrupt" in run("dump", what, code=EXIT_FAILURE).err
+        failed = run("dump", what, code=EXIT_FAILURE)
+        assert "is corrupt" in failed.err
+        assert f"`journalmgr dump {what} --resync` exports what can still be read" in failed.err
         outcome = run("dump", what, "--resync", code=EXIT_FAILURE)
         expected = [txid for txid in (span(1, 30) if what is in_files else span(11, 20)) if txid != 12]
         assert txids(outcome) == expected
@@ -292,6 +294,75 @@ def test_a_damaged_header_hides_only_its_own_segment(run: CommandLine, in_files:
     assert txids(run("dump", in_files, "--resync", "--from", 21)) == span(21, 30)
     assert txids(run("tail", in_files, "-e", "-o", 21)) == span(21, 30)
     assert txids(run("dump", in_files, "--resync", "--from", 15, code=EXIT_FAILURE)) == span(21, 30)
+
+
+def test_a_damaged_journal_is_not_copied_and_what_to_do_is_told(
+    run: CommandLine, in_files: str, new_uri: NewJournal
+) -> None:
+    fill(in_files)
+    damage(file_of(in_files, 11, 20), 45)
+    for words in (("tail", in_files, "-e"), ("verify", in_files), ("dump", in_files)):
+        failed = run(*words, code=EXIT_FAILURE)
+        assert "take the segment from another copy of the journal" in failed.err
+        assert f"`journalmgr verify {in_files}` tells all that is wrong" in failed.err
+    there = new_uri("files")
+    failed = run("copy", in_files, there, code=EXIT_FAILURE)
+    assert "is corrupt" in failed.err
+    assert "from another copy" in failed.err
+    assert not Path(there.removeprefix("file://")).exists()
+    damage(file_of(in_files, 11, 20), 45)  # back again
+    assert "30 transactions copied" in run("copy", in_files, there).err
+
+
+@pytest.mark.parametrize("medium", MEDIA)
+def test_a_journal_that_begins_late_says_so_wherever_it_is_copied_to(
+    run: CommandLine, in_files: str, new_uri: NewJournal, medium: str
+) -> None:
+    fill(in_files)
+    there = new_uri(medium)
+    for words in (("segments", in_files), ("verify", in_files), ("copy", in_files, new_uri("files"))):
+        assert "begins at" not in run(*words).err
+    run("purge", in_files, "--older-than", 11, "--force")
+    copied = run("copy", in_files, there)
+    assert "The copy begins at txid 11" in copied.err
+    assert "a checkpoint that covers at least txid 10" in copied.err
+    assert "Checkpoints of a name node are not copied" in copied.err
+    assert json.loads(run("copy", in_files, there, "--json").out)["begins_at"] == 11
+    for command in ("segments", "verify"):
+        assert "The journal begins at txid 11" in run(command, there).err
+    assert "not copied" in run("copy", "--help").out
+
+
+def test_a_txid_behind_the_end_is_told_with_the_end(run: CommandLine, uri: str) -> None:
+    assert "--from 7: the journal has no transactions yet" in run("dump", uri, "--from", 7).err
+    fill(uri, 2)
+    for options in ((), ("--resync",)):
+        beyond = run("dump", uri, "--from", 1000, *options)
+        assert beyond.out == ""
+        assert "--from 1000: the journal ends at txid 20" in beyond.err
+        assert "ends at" not in run("dump", uri, "--from", 20, *options).err
+    beyond = run("tail", uri, "-e", "-o", 1000)
+    assert (beyond.out, beyond.err) == ("", "-o 1000: the journal ends at txid 20\n")
+    assert run("tail", uri, "-e", "-o", 20).err == ""
+    with writing(uri, 21) as log:
+        log.append(3)
+        told = run("dump", uri, "--from", 25).err  # a reader of ledgers hears of the last one a moment later
+        assert re.search("--from 25: the journal ends at txid 2[34], as far as it is confirmed", told)
+
+
+def test_a_file_that_ends_before_what_is_asked_for_says_where(run: CommandLine, in_files: str) -> None:
+    fill(in_files, 1)
+    assert "--from 11: what is there ends at txid 10" in run("dump", file_of(in_files, 1, 10), "--from", 11).err
+
+
+def test_tail_says_what_it_waits_for(in_files: str) -> None:
+    fill(in_files, 1)
+    with tail_process(in_files, "-o", "12", "-c", "1") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "-o 12: the journal ends at txid 10; waiting for txid 12\n"
+        with writing(in_files, 11) as log:
+            log.append(2)
+            assert read_txids(process, 1) == [12]
 
 
 def test_resync_on_ledgers_goes_on_behind_a_damaged_entry(
@@ -806,6 +877,8 @@ def test_every_command_refuses_what_is_no_journal(run: CommandLine, words: tuple
         (["purge", "file:///x"], EXIT_USAGE, "the following arguments are required: --older-than"),
         (["purge", "file:///x", "--older-than", "0"], EXIT_USAGE, "0 is not a whole number from 1 on"),
         (["tail", "file:///x", "-o", "-5"], EXIT_USAGE, "use beginning, end or a txid"),
+        (["tail", "file:///x", "-o", "0"], EXIT_USAGE, "-o 0: txids begin at 1"),
+        (["dump", "file:///x", "--from", "0"], EXIT_USAGE, "0 is not a whole number from 1 on: txids begin at 1"),
         (["tail", "file:///x", "-o", "soon"], EXIT_USAGE, "-o 'soon': use beginning, end or a txid"),
         (["tail", "file:///x", "--format", "xml"], EXIT_USAGE, "invalid choice: 'xml'"),
         (["dump", "x", "--from", "5", "--to", "4"], EXIT_USAGE, "--from 5 --to 4: the last is before the first"),

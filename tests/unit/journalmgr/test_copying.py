@@ -9,6 +9,7 @@ from journalmgr.errors import (
     GapInTransactions,
     JournalError,
     JournalUnavailable,
+    NotFormatted,
     SegmentConflict,
     TransactionTooLarge,
     UnsupportedLayout,
@@ -316,7 +317,28 @@ def test_a_source_that_does_not_answer_while_it_is_checked_ends_the_copy(story: 
 # --- what goes wrong on the way
 
 
-def test_damage_in_the_source_ends_the_copy_and_the_rest_follows_once_it_is_repaired(story: FileStory) -> None:
+def test_a_target_is_formatted_once_the_source_was_read(story: FileStory) -> None:
+    async def run() -> None:
+        source = await source_of(story, (1, 10), (11, 20))
+        path = f"{SOURCE}/current/edits_0000000000000000011-0000000000000000020"
+        story.damage(path, 200)
+        target = story.open(TARGET)
+        namespace = await source.namespace()
+        for _ in range(2):
+            with pytest.raises(JournalError, match="is corrupt"):
+                await copy(source, target, namespace=namespace)
+            assert not await target.has_data()
+        story.damage(path, 200)  # back again
+        with pytest.raises(NotFormatted):
+            await copy(source, target)
+        assert (await copy(source, target, namespace=namespace)).formatted
+        assert await read_all(target, 1) == span(1, 20)
+        assert not (await copy(source, target, namespace=namespace)).formatted
+
+    story.run(run())
+
+
+def test_damage_in_the_source_ends_the_copy_and_all_follows_once_it_is_repaired(story: FileStory) -> None:
     async def run() -> None:
         source = await source_of(story, (1, 10), (11, 20))
         path = f"{SOURCE}/current/edits_0000000000000000011-0000000000000000020"
@@ -324,6 +346,7 @@ def test_damage_in_the_source_ends_the_copy_and_the_rest_follows_once_it_is_repa
         target = await story.formatted(TARGET)
         with pytest.raises(JournalError, match="is corrupt"):
             await copy(source, target)
+        assert await bounds(target) == []
         story.damage(path, 200)  # back again
         await copy(source, target)
         assert await read_all(target, 1) == span(1, 20)
