@@ -206,7 +206,8 @@ class LocalCluster:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._temporary = directory is None
-        self.directory = directory.absolute() if directory else Path(tempfile.mkdtemp(prefix="bookkeeper-"))
+        # Cookies hold it: "../cluster" is the same as its path without "..", and a link stays the link that it was.
+        self.directory = Path(os.path.abspath(directory)) if directory else Path(tempfile.mkdtemp(prefix="bookkeeper-"))
         self._external_zookeeper, self._zookeeper_port, self.root = zookeeper, zookeeper_port, root
         self._bookie_count, self._ports, self._settings = bookie_count, list(ports), dict(settings or {})
         self._did_not_start = False
