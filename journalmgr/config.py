@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -41,6 +41,7 @@ from bookkeeper.errors import InvalidArgument
 from journalmgr.files.journal import FileJournalSettings
 from journalmgr.hadoop_xml import parse_hadoop_xml, unresolved
 from journalmgr.ledger.settings import ENTRY_SIZE_MAX, LedgerJournalSettings
+from journalmgr.plugins import unserved
 from journalmgr.uri import parse_uri
 
 ENVIRONMENT_PREFIX = "JM_"
@@ -92,7 +93,7 @@ def _check_uri(uri: str) -> str:
     try:
         parse_uri(uri)
     except InvalidArgument as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(unserved(uri) or str(error)) from error
     return uri
 
 
@@ -338,11 +339,15 @@ def load_journal(
     conf: Path | ConfText | None = None,
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
+    *,
+    check_journal: Callable[[str], object] | None = None,
 ) -> Loaded[JournalSettings]:
     """Return the settings. `ignored` has the keys of a Hadoop configuration that are others', with reason FOREIGN.
 
     conf: a .conf file, or a Hadoop configuration (by its name, *.xml), or None for none. overrides: from the command
-    line. environ: the process's own by default. Raises ConfigurationError, listing all faults.
+    line. environ: the process's own by default. check_journal: raises ValueError for a journal's URI that would not do;
+    without it one that nobody can open is no fault, as long as it is not used. Raises ConfigurationError, listing all
+    faults.
     """
     faults: list[Fault] = []
     texts = [
@@ -350,8 +355,27 @@ def load_journal(
         *_from_environment(os.environ if environ is None else environ),
         *from_command_line(overrides or {}),
     ]
+    if check_journal is not None:
+        faults += _faults_of_journal(texts, check_journal)
     hadoop = _is_hadoop(conf)
     return load_table(JournalSettings, Rules(lambda given: _judge(given, hadoop=hadoop)), texts, faults)
+
+
+def _faults_of_journal(texts: Sequence[Given], check: Callable[[str], object]) -> Iterator[Fault]:
+    """What `check` finds of the URI that takes effect; one that cannot be read is told with the table."""
+    given = max(
+        (given for given in texts if given.name == SHARED_EDITS), key=lambda given: given.origin.source, default=None
+    )
+    if given is None or not given.text:
+        return
+    try:
+        _check_uri(given.text)
+    except ValueError:
+        return
+    try:
+        check(given.text)
+    except ValueError as error:
+        yield Fault(given.origin, f"{SHARED_EDITS}={given.text}: {error}")
 
 
 def _is_hadoop(conf: Path | ConfText | None) -> bool:

@@ -24,6 +24,7 @@ from journalmgr.contract import SegmentReader
 from journalmgr.edits.frame import RecordDecoder
 from journalmgr.edits.opcodes import OpCode
 from journalmgr.errors import EditsError
+from journalmgr.ledger.connecting import told_of
 from journalmgr.ledger.end import confirmed_end
 from journalmgr.ledger.outcome import told
 from journalmgr.ledger.reader import LedgerSegmentReader
@@ -333,7 +334,7 @@ async def _connect_audit(uri: str, reactor: Any, settings: JournalSettings) -> L
         found.append(store)
 
     client_settings = settings.ledger_client()
-    with told(f"Error connecting to the ledgers of {uri}"):
+    with told_of(uri), told(f"Error connecting to the ledgers of {uri}"):
         client = await connect_to(uri_of_ledgers, reactor, client_settings, prepare=remember)
     [store] = found
 

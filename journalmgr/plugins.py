@@ -10,6 +10,7 @@ the keys dfs.namenode.edits.journal-plugin.SCHEME.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
@@ -24,6 +25,8 @@ from journalmgr.uri import parse_uri
 
 GROUP = "journalmgr.journals"
 """The entry point group; the name of an entry is a URI scheme."""
+
+_SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
 class OpenJournal(Protocol):
@@ -46,6 +49,17 @@ class OpenJournal(Protocol):
 def schemes() -> list[str]:
     """All that are installed, sorted."""
     return sorted({entry.name.lower() for entry in entry_points(group=GROUP)})
+
+
+def unserved(text: str) -> str | None:
+    """Why nothing can be opened at a URI, whatever else is in it: nobody serves its scheme; None where somebody does.
+
+    None also for what has no scheme.
+    """
+    found = _SCHEME.match(text)
+    if found is None or found[1].lower() in (known := schemes()):
+        return None
+    return f"no journal implementation for the scheme {found[1].lower()!r}; installed are {', '.join(known) or 'none'}"
 
 
 def open_journal(
@@ -73,13 +87,10 @@ async def _open(uri: str, reactor: Any, namespace: NamespaceInfo | None, options
 
 
 def _entry(uri: str) -> EntryPoint:
+    if (why := unserved(uri)) is not None:
+        raise InvalidArgument(f"{uri}: {why}")
     scheme = parse_uri(uri).scheme
     found = {entry.value: entry for entry in entry_points(group=GROUP) if entry.name.lower() == scheme}
-    if not found:
-        raise InvalidArgument(
-            f"{uri}: no journal implementation for the scheme {scheme!r}; installed are "
-            + (", ".join(schemes()) or "none")
-        )
     if len(found) > 1:
         named = " and ".join(f"{value}{_distribution(entry)}" for value, entry in sorted(found.items()))
         raise InvalidArgument(f"{uri}: more than one implementation for the scheme {scheme!r}: {named}; remove one")

@@ -13,13 +13,13 @@ client when it connects; run it as the user of the bookie.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
-from bookkeeper.cli.output import EXIT_OK, note, print_json, print_table
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, counted, note, print_json, print_table
 
 if TYPE_CHECKING:
     from bookkeeper.config import ClientSettings, Loaded, ServerSettings
@@ -35,24 +35,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-D", "-o", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
     )
     add_verbose(parser)
-    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    parser.add_argument(
+        "--json", action="store_true", help="JSON instead of a table; of `check` one document with all faults"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Load, and print what came out. Raises ConfigurationError listing all faults."""
+    if args.action == "check":
+        return run_check(lambda: _check(args), as_json=args.json)
+    loaded = _load(args)
+    note_ignored(loaded.ignored)
+    print_settings(loaded, as_json=args.json)
+    return EXIT_OK
+
+
+def _load(args: argparse.Namespace) -> Loaded[ClientSettings] | Loaded[ServerSettings]:
     from bookkeeper.config import load_client, load_server
 
-    overrides = parse_settings(args.defines)
-    loaded: Loaded[ClientSettings] | Loaded[ServerSettings]
-    loaded = (load_client if args.client else load_server)(args.conf, overrides)
-    note_ignored(loaded.ignored)
-    if args.action == "check":
-        from bookkeeper.cli.config_files import check_files  # TLS is of no use to `show`
+    return (load_client if args.client else load_server)(args.conf, parse_settings(args.defines))
 
-        check_files(loaded, *([] if args.client else _client_of_same(args.conf, overrides)))
-        note("No faults.")
-        return EXIT_OK
-    print_settings(loaded, as_json=args.json)
+
+def _check(args: argparse.Namespace) -> tuple[Ignored, ...]:
+    from bookkeeper.cli.config_files import check_files  # TLS is of no use to `show`
+
+    loaded = _load(args)
+    note_ignored(loaded.ignored)
+    check_files(loaded, *([] if args.client else _client_of_same(args.conf, parse_settings(args.defines))))
+    return loaded.ignored
+
+
+def run_check(check: Callable[[], Iterable[Ignored]], *, as_json: bool) -> int:
+    """What `config check` ends with: a note or all faults; as JSON one document, whatever comes out.
+
+    check: gives the keys that have no effect; raises ConfigurationError listing all faults.
+    """
+    from bookkeeper.errors import ConfigurationError
+
+    faults: list[str] = []
+    ignored: Iterable[Ignored] = ()
+    try:
+        ignored = check()
+    except ConfigurationError as error:
+        if not as_json:
+            raise
+        head, *listed = str(error).split("\n  ")
+        faults = listed or [head]
+    if as_json:
+        without_effect = [{"key": each.name, "origin": each.origin.place, "reason": each.reason} for each in ignored]
+        print_json({"faults": faults, "ignored": without_effect})
+    if faults:
+        note(f"{counted(len(faults), 'fault')}.")
+        return EXIT_FAILURE
+    note("No faults.")
     return EXIT_OK
 
 

@@ -14,45 +14,57 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.config import note_ignored, print_settings
+from bookkeeper.cli.config import note_ignored, print_settings, run_check
 from bookkeeper.cli.connection import parse_settings
-from bookkeeper.cli.output import EXIT_OK, CommandFailed, note
+from bookkeeper.cli.output import EXIT_OK, CommandFailed
 from journalmgr.cli.session import add_settings_arguments, check_uri, note_foreign
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookkeeper.config import Loaded
+    from bookkeeper.config.table import Ignored
     from journalmgr.config import JournalSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `journalmgr config`."""
     parser.add_argument("action", choices=["show", "check"])
-    add_settings_arguments(parser, json_text="JSON instead of a table")
+    add_settings_arguments(parser, json_text="JSON instead of a table; of `check` one document with all faults")
 
 
 def run(args: argparse.Namespace) -> int:
     """Load, and print what came out. Raises ConfigurationError listing all faults."""
-    from journalmgr.config import FOREIGN, load_journal
-
-    loaded = load_journal(args.conf, parse_settings(args.defines))
-    note_foreign(args.conf, loaded)
-    note_ignored(ignored for ignored in loaded.ignored if ignored.reason != FOREIGN)
     if args.action == "check":
-        _check(loaded.settings)
-        note("No faults.")
-    else:
-        print_settings(loaded, as_json=args.json)
+        return run_check(lambda: _check(args), as_json=args.json)
+    print_settings(_load(args)[0], as_json=args.json)
     return EXIT_OK
 
 
-def _check(settings: JournalSettings) -> None:
-    """What only shows once it is used. Raises ConfigurationError, CommandFailed."""
+def _load(
+    args: argparse.Namespace, check_journal: Callable[[str], object] | None = None
+) -> tuple[Loaded[JournalSettings], list[Ignored]]:
+    """The settings, and our own keys that have no effect."""
+    from journalmgr.config import FOREIGN, load_journal
+
+    loaded = load_journal(args.conf, parse_settings(args.defines), check_journal=check_journal)
+    note_foreign(args.conf, loaded)
+    ignored = [each for each in loaded.ignored if each.reason != FOREIGN]
+    note_ignored(ignored)
+    return loaded, ignored
+
+
+def _check(args: argparse.Namespace) -> list[Ignored]:
+    """Also what only shows once it is used. Raises ConfigurationError."""
     from bookkeeper.cli.config_files import check_files
     from bookkeeper.config import load_client
-    from journalmgr.config import SHARED_EDITS
 
-    if settings.shared_edits_dir:
+    def check_journal(uri: str) -> None:
         try:
-            check_uri(settings.shared_edits_dir)
+            check_uri(uri)
         except CommandFailed as error:
-            raise CommandFailed(f"{SHARED_EDITS}: {error}") from error
-    check_files(load_client(settings.client_conf or None))
+            raise ValueError(str(error)) from error
+
+    loaded, ignored = _load(args, check_journal)
+    check_files(load_client(loaded.settings.client_conf or None))
+    return ignored

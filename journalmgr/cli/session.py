@@ -11,7 +11,6 @@ may run in one process one after the other. Everything that was opened is closed
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,7 +122,7 @@ class Session:
         from journalmgr.plugins import open_journal
 
         options = self.settings.options(check_uri(uri))
-        with _about(uri):
+        with _mistyped():
             journal = self.call(lambda: open_journal(uri, self.reactor, namespace, options))
         self._closing.append(journal.close)
         return journal
@@ -151,7 +150,7 @@ class Session:
 
         if not is_on_ledgers(uri):
             return None
-        with _about(uri):
+        with _mistyped():
             audit = self.call(lambda: connect_audit(uri, self.reactor, self.settings))
         self._closing.append(audit.close)
         return audit
@@ -197,17 +196,13 @@ def check_uri(uri: str) -> str:
     from bookkeeper.errors import BookKeeperError, InvalidArgument
     from bookkeeper.metadata.uri import parse_uri as parse_metadata_uri
     from journalmgr.ledger.connecting import check_root
-    from journalmgr.plugins import schemes
+    from journalmgr.plugins import unserved
     from journalmgr.uri import parse_uri
 
     try:
+        if (why := unserved(uri)) is not None:
+            raise InvalidArgument(f"{uri}: {why}")
         parsed = parse_uri(uri)
-        known = schemes()
-        if parsed.scheme not in known:
-            raise InvalidArgument(
-                f"{uri}: no journal implementation for the scheme {parsed.scheme!r}; installed are "
-                + (", ".join(known) or "none")
-            )
         if parsed.scheme == "bookkeeper":
             if not parsed.servers:
                 raise InvalidArgument(f"{uri} names no ZooKeeper server: write bookkeeper://zk1:2181;zk2:2181/path")
@@ -222,24 +217,15 @@ def check_uri(uri: str) -> str:
     return parsed.scheme
 
 
-_NAMES_THE_SETTING = re.compile(r"metadataServiceUri \([^)]*\)")
-
-
 @contextmanager
-def _about(uri: str) -> Iterator[None]:
-    """Errors of opening, in terms of what was typed: nobody who names a journal wrote a metadataServiceUri."""
+def _mistyped() -> Iterator[None]:
+    """What can never be opened was mistyped."""
     from bookkeeper.errors import InvalidArgument
-    from journalmgr.errors import JournalError
 
     try:
         yield
     except InvalidArgument as error:
         raise CommandFailed(str(error), EXIT_USAGE) from error
-    except JournalError as error:
-        text, count = _NAMES_THE_SETTING.subn(lambda _: f"the journal's URI ({uri})", str(error))
-        if not count:
-            raise
-        raise CommandFailed(text) from error
 
 
 def segment_json(segment: Any) -> dict[str, object]:

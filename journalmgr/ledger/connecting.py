@@ -6,7 +6,9 @@ place that wires.
 
 from __future__ import annotations
 
+import re
 import socket
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
@@ -17,12 +19,13 @@ from bookkeeper.errors import InvalidArgument
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.uri import DEFAULT_ROOT
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
+from journalmgr.errors import JournalError
 from journalmgr.ledger.journal import LedgerJournal
 from journalmgr.ledger.outcome import told
 from journalmgr.ledger.settings import LedgerJournalSettings, default_client_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from journalmgr.model import NamespaceInfo
 
@@ -72,7 +75,8 @@ async def _connect(
         with told(f"Couldn't create bookie available path {settings.available_path}"):
             await errand.ensure_all(settings.available_path)
 
-    with told(f"Error connecting to the journal {root} at {';'.join(servers)}"):
+    uri = f"bookkeeper://{';'.join(servers)}{root}"
+    with told_of(uri), told(f"Error connecting to the journal {root} at {';'.join(servers)}"):
         client = await connect_to(
             f"zk://{';'.join(servers)}{ledgers_root}", reactor, client_settings, prepare=make_available_path
         )
@@ -88,6 +92,21 @@ async def _connect(
         hostname=local_hostname() if hostname is None else hostname,
         on_close=client.close,
     )
+
+
+_NAMES_THE_SETTING = re.compile(r"metadataServiceUri \([^)]*\)")
+
+
+@contextmanager
+def told_of(uri: str) -> Iterator[None]:
+    """Errors of connecting, in terms of the journal: nobody who names one wrote a metadataServiceUri."""
+    try:
+        yield
+    except JournalError as error:
+        text, count = _NAMES_THE_SETTING.subn(lambda _: f"the journal's URI ({uri})", str(error))
+        if not count:
+            raise
+        raise type(error)(text) from error
 
 
 def check_root(root: str) -> None:

@@ -903,9 +903,15 @@ def test_every_command_refuses_what_is_no_journal(run: CommandLine, words: tuple
         (
             ["config", "check", "-D", f"{SHARED_EDITS}=nfs://h/d"],
             EXIT_FAILURE,
-            f"{SHARED_EDITS}: nfs://h/d: no journal",
+            f"command line: {SHARED_EDITS}=nfs://h/d: nfs://h/d: no journal",
         ),
         (["config", "check", "-D", "dfs.ha.tail-edit.period=1"], EXIT_FAILURE, "did you mean dfs.ha.tail-edits"),
+        (
+            ["config", "check", "-D", f"{SHARED_EDITS}=hdfs://x"],
+            EXIT_FAILURE,
+            "no journal implementation for the scheme",
+        ),
+        (["segments", "hdfs://x"], EXIT_USAGE, "hdfs://x: no journal implementation for the scheme 'hdfs'"),
         (["config", "list"], EXIT_USAGE, "invalid choice: 'list'"),
         (["segments", "file:///x", "-D", "dfs.ha.tail-edit.period=1"], EXIT_FAILURE, "did you mean dfs.ha.tail-edits"),
         (["segments", "file:///x", "--conf", "/nowhere.conf"], EXIT_FAILURE, "/nowhere.conf: cannot be read"),
@@ -964,6 +970,42 @@ def test_settings_are_shown_with_their_origins_and_checked(
     )
     failed = run("config", "check", "-D", f"journalmgr.ledgers.client-conf={conf}", code=EXIT_FAILURE)
     assert "/nowhere/password cannot be read" in failed.err
+
+
+def test_all_faults_of_the_configuration_come_in_one_document(run: CommandLine, tmp_path: Path) -> None:
+    conf = tmp_path / "jm.conf"
+    conf.write_text(f"{SHARED_EDITS}=nfs://h/d\ndfs.ha.tail-edits.period=soon\n")
+    failed = run("config", "check", "--conf", conf, "--json", code=EXIT_FAILURE)
+    faults = json.loads(failed.out)["faults"]
+    assert len(faults) == 2
+    assert faults[0].startswith(f"{conf}:1: {SHARED_EDITS}=nfs://h/d: ")
+    assert "no journal implementation for the scheme 'nfs'; installed are bookkeeper, file" in faults[0]
+    assert faults[1].startswith(f"{conf}:2: dfs.ha.tail-edits.period=soon: not a duration")
+    told = run("config", "check", "--conf", conf, code=EXIT_FAILURE)
+    assert told.out == ""
+    assert all(fault in told.err for fault in faults)
+    overridden = run("config", "check", "--conf", conf, "--json", "-D", f"{SHARED_EDITS}=file:///a", code=EXIT_FAILURE)
+    assert json.loads(overridden.out)["faults"] == faults[1:]
+    conf.write_text("")
+    assert json.loads(run("config", "check", "--conf", conf, "--json").out) == {"faults": [], "ignored": []}
+
+
+def test_a_journal_of_another_scheme_in_a_configuration_hinders_nobody_who_names_one(
+    run: CommandLine, in_files: str, tmp_path: Path
+) -> None:
+    conf = tmp_path / "jm.conf"
+    conf.write_text(f"{SHARED_EDITS}=qjournal://h:8485/d\n")
+    assert "0 segments" in run("segments", in_files, "--conf", conf).err
+
+
+def test_a_name_node_says_in_terms_of_its_journal_that_zookeeper_is_not_there() -> None:
+    command = [sys.executable, "-m", "journalmgr.cli.main", "namenode", "bookkeeper://127.0.0.1:1/journal"]
+    options = ["--http", "127.0.0.1:0", "-D", "ha.zookeeper.session-timeout.ms=500"]
+    ended = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    log = ended.stdout + ended.stderr
+    assert "the address in the journal's URI (bookkeeper://127.0.0.1:1/journal) is right" in log
+    assert "metadataServiceUri" not in log
 
 
 def test_a_zookeeper_that_is_not_there_is_told(run: CommandLine) -> None:

@@ -1,5 +1,6 @@
 """`bookkeeper config check`: what the files hold that settings name is checked as well, where it counts."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,14 @@ def test_what_a_start_would_warn_of_is_noted(conf: Path, capsys: pytest.CaptureF
     warning, verdict = check(conf, capsys, code=EXIT_OK)
     assert warning.startswith(f"bookiePasswordFile={users} may be read by everybody on this machine")
     assert verdict == "No faults."
+
+
+def test_faults_come_as_one_document_too(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "--conf", str(conf), "--json"]) == EXIT_OK
+    assert json.loads(capsys.readouterr().out) == {"faults": [], "ignored": []}
+    wrong = ("-D", "tlsTrustStore=nope.pem", "-D", "bookiePasswordFile=gone")
+    assert main(["config", "check", "--conf", str(conf), "--json", *wrong]) == EXIT_FAILURE
+    assert json.loads(capsys.readouterr().out)["faults"] == [
+        "command line: bookiePasswordFile=gone cannot be read: No such file or directory",
+        "command line: tlsTrustStore=nope.pem cannot be read: No such file or directory",
+    ]
