@@ -223,7 +223,10 @@ class MergedReader:
         if self._last is not None and records[-1].txid > self._last:
             records = records[: self._last - records[0].txid + 1]
         self._next_txid = TxId(records[-1].txid + 1)
-        return RecordBatch(self.segment, records)
+        segment = self.segment
+        if segment.layout_version != batch.segment.layout_version:
+            segment = replace(segment, layout_version=batch.segment.layout_version)
+        return RecordBatch(segment, records)
 
     async def _give_up(self, error: BookKeeperError) -> None:
         copy = self._copies.pop(0)

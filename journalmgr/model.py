@@ -68,8 +68,8 @@ class Segment:
     """Transactions first_txid..last_txid of a journal, both inclusive; ordered by first_txid.
 
     last_txid: None while the segment is in progress: its end is known only to whoever reads or recovers it.
-    layout_version: how its records are encoded. ledger_id: where they are, for a journal on ledgers. name: how the
-    journal calls it (a znode or a file), for messages.
+    layout_version: how its records are encoded; UNKNOWN_LAYOUT where that cannot be read. ledger_id: where they are,
+    for a journal on ledgers. name: how the journal calls it (a znode or a file), for messages.
     """
 
     first_txid: TxId

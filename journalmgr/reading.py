@@ -114,11 +114,16 @@ def salvage_file(path: Path) -> Iterator[Found]:
     header.finish()  # raises: it was cut short
 
 
-def salvage_segment(path: Path) -> Iterator[Found]:
-    """The same of one file of a journal, which has others: one that cannot be begun with is skipped as a whole."""
+def salvage_segment(path: Path, *, in_progress: bool) -> Iterator[Found]:
+    """The same of one file of a journal, which has others: one that cannot be begun with is skipped as a whole.
+
+    One in progress may have nothing yet.
+    """
     try:
         yield from salvage_file(path)
     except EditsError as error:
+        if in_progress and not path.read_bytes().strip(b"\xff\0"):
+            return
         yield Skipped(str(path), 0, 0, error)
 
 

@@ -115,7 +115,7 @@ def _from_journal(args: argparse.Namespace, commands: Session, uri: str) -> Iter
         return
     directory = _directory(uri)
     for segment in segments:
-        yield from salvage_segment(directory / segment.name)
+        yield from salvage_segment(directory / segment.name, in_progress=segment.in_progress)
 
 
 def _note_end(args: argparse.Namespace, commands: Session, journal: JournalManager) -> None:

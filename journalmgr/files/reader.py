@@ -10,6 +10,8 @@ Thread: reactor; files are read and decoded on the worker, READ_SIZE bytes at a 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
@@ -75,6 +77,13 @@ class SegmentCursor:
                 self._end = records[-1].offset + records[-1].size
                 return records
 
+    def batch(self, records: list[Record]) -> RecordBatch:
+        """Records that were read, with the layout that they have indeed: a listing may have known none."""
+        segment = self.segment
+        if segment.layout_version != self._layout_version:
+            segment = replace(segment, layout_version=self._layout_version)
+        return RecordBatch(segment, records)
+
     def go_back(self) -> None:
         """Behind the last whole record: what is there was read too early, and may be written anew."""
         if self._end:
@@ -128,7 +137,7 @@ class FileSegmentReader:
 
         def read() -> RecordBatch | None:
             if records := self._cursor.read():
-                return RecordBatch(self.segment, records)
+                return self._cursor.batch(records)
             self._cursor.finish()
             return None
 
@@ -257,7 +266,7 @@ class FileTail:
         if not records:
             cursor.finish()
             raise AssertionError("a segment that is finished is not read on")
-        return RecordBatch(cursor.segment, records)
+        return cursor.batch(records)
 
     def _read_in_progress(self, cursor: SegmentCursor) -> RecordBatch | None:
         cursor.limit = self._directory.mark(cursor.segment)
@@ -276,7 +285,7 @@ class FileTail:
                 cursor.go_back()
             else:
                 self._let_go()
-        return RecordBatch(cursor.segment, records) if records else None
+        return cursor.batch(records) if records else None
 
     def _check_gap(self, segments: list[Segment]) -> None:
         later = next((segment for segment in segments if segment.first_txid > self.next_txid), None)

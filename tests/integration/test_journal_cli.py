@@ -1017,3 +1017,10 @@ def test_a_zookeeper_that_is_not_there_is_told(run: CommandLine) -> None:
     assert "Error connecting to the journal /journal at 127.0.0.1:1" in failed.err
     assert "the address in the journal's URI (bookkeeper://127.0.0.1:1/journal) is right" in failed.err
     assert "metadataServiceUri" not in failed.err
+
+
+def test_resync_of_a_segment_that_was_only_begun_skips_nothing(run: CommandLine, in_files: str) -> None:
+    """A crash within the making of its file left it empty."""
+    fill(in_files, 1)
+    file_of(in_files, 1, 10).with_name("edits_inprogress_0000000000000000011").write_bytes(b"")
+    assert txids(run("dump", in_files, "--resync")) == span(1, 10)

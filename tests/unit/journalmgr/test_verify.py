@@ -3,7 +3,7 @@
 import pytest
 
 from journalmgr.errors import JournalUnavailable, NotFormatted, SegmentUnreadable
-from journalmgr.files.names import finalised_name
+from journalmgr.files.names import finalised_name, in_progress_name
 from journalmgr.model import OPAQUE, Segment, TxId
 from journalmgr.verify import Problem, Report, findings_of_chain, verify
 from tests.support.file_story import FileStory
@@ -39,6 +39,31 @@ def problems(report: Report) -> list[tuple[Problem, int]]:
 
 def segment(first: int, last: int | None) -> Segment:
     return Segment(TxId(first), None if last is None else TxId(last), OPAQUE)
+
+
+# --- headers
+
+
+def test_a_damaged_header_is_a_finding_of_its_own_segment(story: FileStory) -> None:
+    story.run(three_segments(story))
+    story.damage(file_of(11, 20), 5)
+    report = verified(story)
+    assert problems(report) == [(Problem.UNREADABLE, 11)]
+    assert "from another copy of the journal" in report.findings[0].text
+    assert (report.segments, report.transactions, report.first_txid, report.last_txid) == (3, 20, 1, 30)
+
+
+def test_a_damaged_header_of_what_is_in_progress_is_too(story: FileStory) -> None:
+    async def write() -> Report:
+        journal = await story.formatted()
+        await finalised_segment(journal, 1, 10)
+        await written(journal, 11, 15)
+        story.damage("/edits/current/" + in_progress_name(11), 5)
+        return await verify(story.open(namespace=None))
+
+    report: Report = story.run(write())
+    assert problems(report) == [(Problem.DAMAGED, 11)]
+    assert (report.segments, report.transactions, report.last_txid) == (2, 10, 10)
 
 
 # --- whole journals

@@ -257,6 +257,22 @@ def test_nothing_is_written_or_deleted_beside_a_damaged_header(
     world.run(story())
 
 
+def test_a_header_that_was_repaired_meanwhile_is_read_as_what_it_is(world: World) -> None:
+    async def story() -> None:
+        journal = await world.ready()
+        whole = encode_header(OPAQUE) + b"".join(opaque(1, 5))
+        world.put(finalised_name(1, 5), bytes(len(whole)))
+        [reader] = await journal.select_input_streams(TxId(1))
+        assert reader.segment.layout_version == UNKNOWN_LAYOUT
+        world.put(finalised_name(1, 5), whole)
+        batch = await reader.next()
+        assert batch is not None
+        assert batch.segment.layout_version == OPAQUE
+        await reader.close()
+
+    world.run(story())
+
+
 def test_damage_in_what_is_in_progress_fails_whoever_gets_there(world: World) -> None:
     async def story() -> None:
         journal = await world.ready()
