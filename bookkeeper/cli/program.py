@@ -1,6 +1,7 @@
 """What every console program here does: find the command, load its module, map its outcome to an exit code.
 
-A command is a module with `add_arguments(parser)` and `run(args) -> int`. Only the module of the command that was
+A command is a module with `add_arguments(parser)` and `run(args) -> int`, and, where it takes words that argparse does
+not, `arrange(words)`, which makes others of them. Only the module of the command that was
 typed is imported, so `--help` and a service's start do not pay for the rest. Other packages add commands through the
 program's entry-point group (name = entry point, value = such a module).
 
@@ -99,7 +100,7 @@ class Program:
         for name, (module_name, summary) in commands.items():
             subparsers.add_parser(name, help=summary, fill=partial(_fill, module_name, summary))
         try:
-            args = parser.parse_args(arguments)
+            args = parser.parse_args(_arranged(arguments, commands))
         except SystemExit as stop:
             return EXIT_USAGE if stop.code not in (0, None) else EXIT_OK
         return int(importlib.import_module(commands[args.command][0]).run(args) or EXIT_OK)
@@ -112,6 +113,15 @@ class Program:
         for entry_point in importlib.metadata.entry_points(group=self.plugins):
             commands.setdefault(entry_point.name, (entry_point.value, f"from {entry_point.module}"))
         return commands
+
+
+def _arranged(arguments: list[str], commands: Commands) -> list[str]:
+    """The words as the command wants them before they are parsed, if it has a wish."""
+    at = next((position for position, word in enumerate(arguments) if not word.startswith("-")), None)
+    if at is None or arguments[at] not in commands:
+        return arguments
+    arrange = getattr(importlib.import_module(commands[arguments[at]][0]), "arrange", None)
+    return arguments if arrange is None else [*arguments[: at + 1], *arrange(arguments[at + 1 :])]
 
 
 def _fill(module_name: str, summary: str, parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,9 @@
 The active server is found among those given, also while another one takes over; a change that has to be sent again
 happens once all the same. Content is at most some 16 KB for each file: this name node keeps it itself.
 
-Words are those of `hdfs dfs`: a path that does not begin with a slash is below /user/NAME, the directory of who asks.
+Words are those of `hdfs dfs`: a path that does not begin with a slash is below /user/NAME, the directory of who asks;
+* ? [a-z] {one,other} in a path of what is there are patterns (in quotes of the shell; \\ before one takes it as it is);
+and an action may be written with a hyphen before it, as -ls.
 
 examples:
   export JM_SERVER=127.0.0.1:9870,127.0.0.1:9871
@@ -31,6 +33,9 @@ WAIT_DEFAULT_S = 30
 
 VERBOSE = "show where an error came from"
 
+ALIASES = {"copyFromLocal": "put", "copyToLocal": "get"}
+"""Other names of actions."""
+
 ENCODINGS = ("text", "hex", "base64")
 """In which `getfattr` shows values; those of `hdfs dfs -getfattr -e`."""
 
@@ -43,10 +48,16 @@ EXAMPLES = {
   journalmgr fs put today.conf /conf/today           a file
   date | journalmgr fs put -f - /stamp               standard input; replaces what is there
   date | journalmgr fs put -a - /stamp               appended to what is there
+  journalmgr fs put a.conf b.conf /conf              into a directory
+""",
+    "get": """\
+  journalmgr fs get /conf/today today.conf           a file
+  journalmgr fs get '/conf/*' .                      into a directory of this machine
 """,
     "cat": "  journalmgr fs cat /conf/today /stamp\n",
     "ls": """\
-  journalmgr fs ls /                                 by name
+  journalmgr fs ls                                   the directory of the user
+  journalmgr fs ls -h '/logs/2024-*'                 by name; sizes as 1.5 K
   journalmgr fs ls -R /logs --json                   the whole tree, as one JSON document
   journalmgr fs ls -d /logs                          the directory itself
 """,
@@ -57,8 +68,11 @@ EXAMPLES = {
     "rm": """\
   journalmgr fs rm /logs/old
   journalmgr fs rm -r /logs --dry-run                what would go
-  journalmgr fs rm -r -f /logs                       without a question
+  journalmgr fs rm -r -f /logs                       without a question, which only a terminal is asked
 """,
+    "rmdir": "  journalmgr fs rmdir /logs/empty\n",
+    "test": "  journalmgr fs test -d /logs && echo yes\n",
+    "touchz": "  journalmgr fs touchz /done\n",
     "stat": "  journalmgr fs stat /logs --json\n",
     "chmod": "  journalmgr fs chmod 750 /logs\n",
     "chown": """\
@@ -66,7 +80,10 @@ EXAMPLES = {
   journalmgr fs chown ann:staff /logs
   journalmgr fs chown :staff /logs                   the group alone
 """,
-    "touch": "  journalmgr fs touch /done                          made if it is missing; else its times are now\n",
+    "touch": """\
+  journalmgr fs touch /done                          made if it is missing; else its times are now
+  journalmgr fs touch -p /a/b/done                   with all directories above
+""",
     "ln": "  journalmgr fs ln -s /logs/today /current\n",
     "setrep": "  journalmgr fs setrep 2 /conf/today\n",
     "setfattr": """\
@@ -115,26 +132,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _action(actions, "fingerprint", "state of each server as one number; exit code 1 where two differ at the same txid")
 
 
+def arrange(words: list[str]) -> list[str]:
+    """The words of the command, an action with a hyphen before it without: as `hdfs dfs` writes them."""
+    for position, word in enumerate(words):
+        if position and words[position - 1] in ("--server", "--user", "--wait"):
+            continue  # a value
+        if not word.startswith("-"):
+            break
+        if word[1:] in EXAMPLES or word[1:] in ALIASES:
+            return [*words[:position], word[1:], *words[position + 1 :]]
+    return words
+
+
 def _names(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     mkdir = _action(actions, "mkdir", "make directories")
     mkdir.add_argument("-p", dest="parents", action="store_true", help="with all above; one that exists will do")
     mkdir.add_argument("--mode", type=_mode, metavar="OCTAL", default=0o755, help="its mode (default: 755)")
     _paths(mkdir)
-    ls = _action(actions, "ls", "list directories")
+    ls = _action(actions, "ls", "list directories", h_is_taken=True)
+    _human(ls)
     ls.add_argument("-R", dest="recursive", action="store_true", help="with all below")
     ls.add_argument("-d", dest="itself", action="store_true", help="the directory itself, not what is in it")
-    _paths(ls, default="/")
+    _paths(ls, default=".")
     mv = _action(actions, "mv", "give another name")
     mv.add_argument(
         "-f", dest="force", action="store_true", help="replace what has that name: a file, or an empty directory"
     )
-    mv.add_argument("path", metavar="PATH")
+    _paths(mv)
     mv.add_argument("destination", metavar="DESTINATION")
     rm = _action(actions, "rm", "delete")
-    rm.add_argument("-r", dest="recursive", action="store_true", help="with all below")
+    rm.add_argument("-r", "-R", dest="recursive", action="store_true", help="with all below")
     rm.add_argument("-f", "--force", action="store_true", help="do not ask, and say nothing of what is not there")
     rm.add_argument("--dry-run", action="store_true", help="say what would be deleted")
+    rm.add_argument("-skipTrash", action="store_true", help="changes nothing: there is no trash here")
     _paths(rm)
+    rmdir = _action(actions, "rmdir", "delete empty directories")
+    rmdir.add_argument(
+        "--ignore-fail-on-non-empty", dest="lenient", action="store_true", help="leave one that is not empty in peace"
+    )
+    _paths(rmdir)
     ln = _action(actions, "ln", "make a symbolic link")
     ln.add_argument("-s", dest="symbolic", action="store_true", required=True, help="there is no other kind")
     ln.add_argument("target", metavar="TARGET")
@@ -146,14 +182,29 @@ def _content(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     how = put.add_mutually_exclusive_group()
     how.add_argument("-f", "--force", action="store_true", help="replace what is there")
     how.add_argument("-a", "--append", action="store_true", help="append to what is there")
-    put.add_argument("source", metavar="FILE", help="- for standard input")
-    put.add_argument("path", metavar="PATH")
+    put.add_argument("sources", nargs="+", metavar="FILE", help="- for standard input")
+    put.add_argument("path", metavar="PATH", help="a file, or the directory for those of the same names")
+    get = _action(actions, "get", "copy files to this machine")
+    get.add_argument("-f", "--force", action="store_true", help="replace what is there")
+    _paths(get)
+    get.add_argument("local", metavar="LOCAL", help="a file, or the directory for those of the same names")
     _paths(_action(actions, "cat", "print files"))
-    _paths(_action(actions, "touch", "make an empty file, or set the times of what is there to now"))
+    touch = _action(actions, "touch", "make an empty file, or set the times of what is there to now")
+    touch.add_argument("-p", dest="parents", action="store_true", help="with all directories above")
+    _paths(touch)
+    _paths(_action(actions, "touchz", "make an empty file; one that is there must be empty"))
 
 
 def _attributes(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _paths(_action(actions, "stat", "everything about an inode"))
+    test = _action(actions, "test", "say with the exit code, 0 or 1, what there is")
+    which = test.add_mutually_exclusive_group(required=True)
+    which.add_argument("-e", dest="test", action="store_const", const="e", help="anything")
+    which.add_argument("-d", dest="test", action="store_const", const="d", help="a directory")
+    which.add_argument("-f", dest="test", action="store_const", const="f", help="a file")
+    which.add_argument("-s", dest="test", action="store_const", const="s", help="a file that is not empty")
+    which.add_argument("-z", dest="test", action="store_const", const="z", help="a file that is empty")
+    test.add_argument("path", metavar="PATH")
     chmod = _action(actions, "chmod", "set the mode")
     chmod.add_argument("mode", type=_mode, metavar="OCTAL")
     _paths(chmod)
@@ -203,15 +254,38 @@ def _trees(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     quota.add_argument("--names", type=_limit, metavar="N", help="inodes; none: no limit")
     quota.add_argument("--space", type=_limit, metavar="BYTES", help="of all copies; none: no limit")
     _paths(quota)
-    _paths(_action(actions, "du", "bytes of each entry of a directory"))
-    _paths(_action(actions, "count", "directories, files and bytes of a tree"))
+    for name, summary in (
+        ("du", "bytes of each entry of a directory"),
+        ("count", "directories, files and bytes of a tree"),
+    ):
+        parser = _action(actions, name, summary, h_is_taken=True)
+        _human(parser)
+        _paths(parser)
+
+
+def _human(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-h", dest="human", action="store_true", help="sizes in units, as 1.5 K; JSON has bytes")
 
 
 def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, *, v_is_taken: bool = False
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    *,
+    v_is_taken: bool = False,
+    h_is_taken: bool = False,
 ) -> argparse.ArgumentParser:
-    """v_is_taken: -v means something else there, and only --verbose is left."""
-    parser = actions.add_parser(name, help=summary, description=summary, epilog=f"examples:\n{EXAMPLES[name]}")
+    """v_is_taken: -v means something else there, and only --verbose is left; h_is_taken: so does -h."""
+    parser = actions.add_parser(
+        name,
+        aliases=[alias for alias, meant in ALIASES.items() if meant == name],
+        help=summary,
+        description=summary,
+        epilog=f"examples:\n{EXAMPLES[name]}",
+        add_help=not h_is_taken,
+    )
+    if h_is_taken:
+        parser.add_argument("--help", action="help", help="show this help message and exit")
     _add_servers(parser, again=True)
     if v_is_taken:
         parser.add_argument("--verbose", action="store_true", default=argparse.SUPPRESS, help=VERBOSE)
@@ -292,6 +366,10 @@ def user_of(args: argparse.Namespace) -> str:
 
 def absolute(path: str, user: str) -> str:
     """A path as it was typed, from the root on: as Hadoop's clients do, below /user/NAME. Raises CommandFailed."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise CommandFailed(f"{os.fsencode(path)!r} is no UTF-8: names are text", EXIT_USAGE) from error
     if path.startswith("/"):
         return path
     if not path:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from bookkeeper.cli.output import (
     EXIT_FAILURE,
@@ -21,10 +25,22 @@ from bookkeeper.cli.output import (
     print_table,
 )
 from bookkeeper.errors import BookKeeperError, InvalidArgument
-from journalmgr.cli.fs import absolute, servers_of, user_of
-from journalmgr.namenode.fs_client import FileAlreadyExistsException, FileNotFoundException, FileSystemClient, Json
+from journalmgr.cli.fs import ALIASES, absolute, servers_of, user_of
+from journalmgr.cli.fs_patterns import PatternError, expand, is_pattern
+from journalmgr.namenode.fs_client import (
+    FileAlreadyExistsException,
+    FileNotFoundException,
+    FileSystemClient,
+    Json,
+    ParentNotDirectoryException,
+    PathIsNotEmptyDirectoryException,
+    RemoteException,
+)
 from journalmgr.namenode.http_answers import decoded, encoded
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
+
+_UNITS = "KMGTPE"
+_SAID_TO_PROGRAMS = ("; delete it recursively", "; overwrite it, or delete it first", "; overwrite it")
 
 Entry = tuple[str, Json]
 """Path and status."""
@@ -44,14 +60,85 @@ def run(args: argparse.Namespace) -> int:
     for name in ("path", "destination"):  # not the target of a link, which is kept as it was typed
         if name in args:
             setattr(args, name, absolute(getattr(args, name), user))
+    args.action = ALIASES.get(args.action, args.action)
     with client as files:
         try:
-            return _ACTIONS[args.action](files, args)
+            missing = args.action not in _MADE and "paths" in args and _expand(files, args)
+            # Nothing is left where `rm -f` matches nothing.
+            code = _ACTIONS[args.action](files, args) if "paths" not in args or args.paths else EXIT_OK
         except BookKeeperError as error:
             if "verbose" in args:
                 raise
             # The program shows where an error came from for any word -v, which is a value's in `setfattr`.
-            raise CommandFailed(str(error)) from error
+            raise CommandFailed(
+                str(error), EXIT_USAGE if isinstance(error, InvalidArgument) else EXIT_FAILURE
+            ) from error
+    return code or (EXIT_FAILURE if missing else EXIT_OK)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnServer:
+    """What there is, for patterns."""
+
+    files: FileSystemClient
+
+    def children(self, path: str) -> Iterator[tuple[str, bool]]:
+        """Names below a path, and whether each is a directory."""
+        try:
+            for status in self.files.list_status(path):
+                if status["pathSuffix"]:  # a file is listed as itself, without one
+                    yield status["pathSuffix"], status["type"] == "DIRECTORY"
+        except (FileNotFoundException, ParentNotDirectoryException):
+            return
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there."""
+        try:
+            return self.files.exists(path)
+        except ParentNotDirectoryException:
+            return False
+
+
+def _expand(files: FileSystemClient, args: argparse.Namespace) -> bool:
+    """Put the paths that match in the place of patterns; whether one matches nothing, which is said here."""
+    found: list[str] = []
+    failures: list[CommandFailed] = []
+    for path in args.paths:
+        if not is_pattern(path):
+            found.append(path)
+            continue
+        try:
+            matching = expand(path, _OnServer(files))
+        except PatternError as error:
+            raise CommandFailed(str(error), EXIT_USAGE) from error
+        if not matching and not (args.action == "rm" and args.force):
+            failures.append(
+                CommandFailed(f"{_shown_name(path)}: No such file or directory; the pattern matches nothing")
+            )
+        found += matching
+    if failures and len(args.paths) == 1:
+        raise failures[0]
+    for failure in failures:
+        note(f"journalmgr: {failure}")
+    args.paths = found
+    return bool(failures)
+
+
+def _shown_name(text: str) -> str:
+    """A name for a terminal or a table: what is not printable is escaped, so it can neither hide nor forge a line."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+@contextmanager
+def _adding(kind: type[RemoteException], advice: str) -> Iterator[None]:
+    """Name the option that would have done it, in the place of what a server says to programs."""
+    try:
+        yield
+    except kind as error:
+        text = str(error)
+        for said in _SAID_TO_PROGRAMS:
+            text = text.removesuffix(said)
+        raise kind(f"{text}; {advice}", java_class_name=error.java_class_name, status=error.status) from error
 
 
 def _each(paths: Sequence[str], act: Callable[[str], object]) -> int:
@@ -109,14 +196,21 @@ def _ls(files: FileSystemClient, args: argparse.Namespace) -> int:
         if args.itself:
             entries.append((path, files.status(path)))
         else:
-            entries.extend(_tree(files, path, recursive=args.recursive))
+            try:
+                entries.extend(_tree(files, path, recursive=args.recursive))
+            except FileNotFoundException as error:
+                if path != absolute(".", user_of(args)):
+                    raise
+                raise CommandFailed(
+                    f"{error}: it is the directory of the user; `journalmgr fs mkdir -p .` makes it, `ls /` is the root"
+                ) from error
 
     code = _each(args.paths, look)
     if args.json:
         print_json([{"path": path, **status} for path, status in entries])
     elif entries:
         header = ("mode", "copies", "owner", "group", "bytes", "modified", "path")
-        print_table(header, [_row(path, status) for path, status in entries])
+        print_table(header, [_row(path, status, human=args.human) for path, status in entries])
     return code
 
 
@@ -128,18 +222,27 @@ def _tree(files: FileSystemClient, path: str, *, recursive: bool) -> Iterator[En
             yield from _tree(files, below, recursive=True)
 
 
-def _row(path: str, status: Json) -> Sequence[object]:
-    arrow = f" -> {status['symlink']}" if "symlink" in status else ""
+def _row(path: str, status: Json, *, human: bool) -> Sequence[object]:
+    arrow = f" -> {_shown_name(status['symlink'])}" if "symlink" in status else ""
     is_file = status["type"] == "FILE"
     return (
         _mode_text(status),
         status["replication"] if is_file else "-",
         status["owner"],
         status["group"],
-        status["length"],
+        _size(status["length"], human=human),
         _moment(status["modificationTime"]),
-        path + arrow,
+        _shown_name(path) + arrow,
     )
+
+
+def _size(size: int, *, human: bool) -> object:
+    """Bytes, or as `hdfs dfs -h` has them: 1.5 K, in units of 1024."""
+    if not human or size < 1024:
+        return size
+    power = min((size.bit_length() - 1) // 10, len(_UNITS))
+    whole, rest = divmod(size, 1024**power)
+    return f"{size / 1024**power:.1f} {_UNITS[power - 1]}" if rest else f"{whole} {_UNITS[power - 1]}"
 
 
 def _mode_text(status: Json) -> str:
@@ -158,22 +261,36 @@ def _moment(milliseconds: int) -> str:
         return f"{milliseconds}ms"
 
 
-def _mv(files: FileSystemClient, args: argparse.Namespace) -> int:
-    destination = args.destination
+def _is_directory(files: FileSystemClient, path: str) -> bool:
     try:
-        into = files.status(destination)["type"] == "DIRECTORY"
+        return bool(files.status(path)["type"] == "DIRECTORY")
     except FileNotFoundException:
-        into = False
-    if into:
-        destination = _below(destination, args.path.rstrip("/").rpartition("/")[2])
-    files.rename(args.path, destination, overwrite=args.force)
-    return EXIT_OK
+        return False
+
+
+def _name_of(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _mv(files: FileSystemClient, args: argparse.Namespace) -> int:
+    into = _is_directory(files, args.destination)
+    if len(args.paths) > 1 and not into:
+        raise CommandFailed(f"{args.destination} is no directory: several go only into one")
+
+    def move(path: str) -> None:
+        destination = _below(args.destination, _name_of(path)) if into else args.destination
+        with _adding(FileAlreadyExistsException, "-f replaces it") if not args.force else nullcontext():
+            files.rename(path, destination, overwrite=args.force)
+
+    return _each(args.paths, move)
 
 
 def _rm(files: FileSystemClient, args: argparse.Namespace) -> int:
     def remove(path: str) -> None:
         try:
-            summary = files.content_summary(path) if args.recursive and not (args.force and not args.dry_run) else None
+            # Only a terminal is asked: a script means what it says, as with `hdfs dfs`.
+            asked = args.dry_run or (not args.force and sys.stdin.isatty())
+            summary = files.content_summary(path) if args.recursive and asked else None
         except FileNotFoundException:
             if args.force:
                 return
@@ -185,8 +302,23 @@ def _rm(files: FileSystemClient, args: argparse.Namespace) -> int:
             return
         if summary is not None and summary["directoryCount"] + summary["fileCount"] > 1:
             confirm(f"Delete {path}{_extent(summary)}?", force=args.force)
-        if not files.delete(path, recursive=args.recursive) and not args.force:
+        with _adding(PathIsNotEmptyDirectoryException, "-r deletes it with all below"):
+            there = files.delete(path, recursive=args.recursive)
+        if not there and not args.force:
             raise FileNotFoundException(f"{path} does not exist")
+
+    return _each(args.paths, remove)
+
+
+def _rmdir(files: FileSystemClient, args: argparse.Namespace) -> int:
+    def remove(path: str) -> None:
+        if files.status(path)["type"] != "DIRECTORY":
+            raise CommandFailed(f"{path} is no directory; rm deletes it")
+        try:
+            files.delete(path)
+        except PathIsNotEmptyDirectoryException as error:
+            if not args.lenient:
+                raise CommandFailed(f"{error}; `rm -r` deletes it with all below") from error
 
     return _each(args.paths, remove)
 
@@ -207,21 +339,64 @@ def _ln(files: FileSystemClient, args: argparse.Namespace) -> int:
 
 
 def _put(files: FileSystemClient, args: argparse.Namespace) -> int:
+    contents = {"-": _content("-")} if "-" in args.sources else {}  # before a server is looked for
+    into = _is_directory(files, args.path)
+    if len(args.sources) > 1 and not into:
+        raise CommandFailed(f"{args.path} is no directory: several go only into one")
+
+    def put(source: str) -> None:
+        path = args.path
+        if into:
+            if source == "-":
+                raise CommandFailed(f"{path} is a directory, and what comes from standard input has no name: give one")
+            name = os.path.basename(os.path.abspath(source))
+            path = absolute(_below(path, name), "")
+        content = contents[source] if source in contents else _content(source)
+        _put_one(files, content, path, args)
+
+    return _each(args.sources, put)
+
+
+def _content(source: str) -> bytes:
     limit = CONTENT_BYTES_MAX + 1
-    piped = args.source == "-"
-    with open(sys.stdin.fileno() if piped else args.source, "rb", closefd=not piped) as source:
-        content = source.read(limit)
+    piped = source == "-"
+    with open(sys.stdin.fileno() if piped else source, "rb", closefd=not piped) as opened:
+        content = opened.read(limit)
     if len(content) == limit:
-        raise CommandFailed(f"{args.source}: a file carries at most {CONTENT_BYTES_MAX} bytes here")
+        raise CommandFailed(f"{source}: a file carries at most {CONTENT_BYTES_MAX} bytes here")
+    return content
+
+
+def _put_one(files: FileSystemClient, content: bytes, path: str, args: argparse.Namespace) -> None:
     if args.append:
         try:
-            files.append(args.path, content)
-            return EXIT_OK
+            files.append(path, content)
+            return
         except FileNotFoundException:
-            if files.exists(args.path):
+            if files.exists(path):
                 raise
-    files.create(args.path, content, overwrite=args.force)
-    return EXIT_OK
+    with _adding(FileAlreadyExistsException, "-f replaces it") if not args.force else nullcontext():
+        files.create(path, content, overwrite=args.force)
+
+
+def _get(files: FileSystemClient, args: argparse.Namespace) -> int:
+    local = Path(args.local)
+    into = local.is_dir()
+    if len(args.paths) > 1 and not into:
+        raise CommandFailed(f"{local} is no directory: several go only into one")
+
+    def get(path: str) -> None:
+        if files.status(path)["type"] == "DIRECTORY":
+            raise CommandFailed(f"{path} is a directory; get takes files, as '{path.rstrip('/')}/*'")
+        content = files.read(path)
+        target = local / _name_of(path) if into else local
+        try:
+            with target.open("wb" if args.force else "xb") as opened:
+                opened.write(content)
+        except FileExistsError as error:
+            raise CommandFailed(f"{target} exists; -f replaces it") from error
+
+    return _each(args.paths, get)
 
 
 def _cat(files: FileSystemClient, args: argparse.Namespace) -> int:
@@ -241,14 +416,45 @@ def _touch(files: FileSystemClient, args: argparse.Namespace) -> int:
             files.set_times(path, now, now)
         except FileNotFoundException:
             try:
-                files.create(path)
+                with _adding(FileNotFoundException, "-p makes the directories above"):
+                    files.create(path, create_parents=args.parents)
             except FileAlreadyExistsException:  # somebody else was faster
                 files.set_times(path, now, now)
 
     return _each(args.paths, touch)
 
 
+def _touchz(files: FileSystemClient, args: argparse.Namespace) -> int:
+    def touch(path: str) -> None:
+        try:
+            files.create(path, create_parents=False)
+        except FileAlreadyExistsException as error:
+            status = files.status(path)
+            if status["type"] != "FILE":
+                raise
+            if status["length"]:
+                raise CommandFailed(f"{path} is not empty") from error
+
+    return _each(args.paths, touch)
+
+
 # --- attributes
+
+
+def _test(files: FileSystemClient, args: argparse.Namespace) -> int:
+    try:
+        status = files.status(args.path)
+    except (FileNotFoundException, ParentNotDirectoryException):
+        return EXIT_FAILURE
+    is_file = status["type"] == "FILE"
+    found = {
+        "e": True,
+        "d": status["type"] == "DIRECTORY",
+        "f": is_file,
+        "s": is_file and status["length"] > 0,
+        "z": is_file and status["length"] == 0,
+    }
+    return EXIT_OK if found[args.test] else EXIT_FAILURE
 
 
 def _stat(files: FileSystemClient, args: argparse.Namespace) -> int:
@@ -361,6 +567,8 @@ def _getfacl(files: FileSystemClient, args: argparse.Namespace) -> int:
 
 def _quota(files: FileSystemClient, args: argparse.Namespace) -> int:
     if args.names is not None or args.space is not None:
+        if args.space is not None and args.space >= 0:
+            note("journalmgr: the limit is kept; contents of files are attributes here, which --space does not count")
         return _each(args.paths, lambda path: files.set_quota(path, names=args.names, space=args.space))
 
     def show(found: list[Json]) -> None:
@@ -375,7 +583,7 @@ def _quota(files: FileSystemClient, args: argparse.Namespace) -> int:
                     limit(each["quota"]),
                     each["spaceConsumed"],
                     limit(each["spaceQuota"]),
-                    each["path"],
+                    _shown_name(each["path"]),
                 )
                 for each in found
             ],
@@ -403,14 +611,24 @@ def _du(files: FileSystemClient, args: argparse.Namespace) -> int:
     if args.json:
         print_json(found)
     elif found:
-        print_table(("bytes", "path"), [(each["length"], each["path"]) for each in found])
+        print_table(
+            ("bytes", "path"), [(_size(each["length"], human=args.human), _shown_name(each["path"])) for each in found]
+        )
     return code
 
 
 def _count(files: FileSystemClient, args: argparse.Namespace) -> int:
     def show(found: list[Json]) -> None:
-        names = ("directoryCount", "fileCount", "length", "path")
-        print_table(("directories", "files", "bytes", "path"), [[each[name] for name in names] for each in found])
+        print_table(
+            ("directories", "files", "bytes", "path"),
+            [
+                (
+                    *(each["directoryCount"], each["fileCount"]),
+                    *(_size(each["length"], human=args.human), _shown_name(each["path"])),
+                )
+                for each in found
+            ],
+        )
 
     return _shown(args.paths, files.content_summary, args, show)
 
@@ -461,17 +679,24 @@ def _fingerprint(files: FileSystemClient, args: argparse.Namespace) -> int:
     return code
 
 
+_MADE = frozenset({"mkdir", "touch", "touchz"})
+"""Their paths are names of what is to be made, and no patterns."""
+
 _ACTIONS: dict[str, Callable[[FileSystemClient, argparse.Namespace], int]] = {
     "mkdir": _mkdir,
     "put": _put,
+    "get": _get,
     "cat": _cat,
     "ls": _ls,
     "mv": _mv,
     "rm": _rm,
+    "rmdir": _rmdir,
     "stat": _stat,
     "chmod": _chmod,
     "chown": _chown,
     "touch": _touch,
+    "touchz": _touchz,
+    "test": _test,
     "ln": _ln,
     "setrep": _setrep,
     "setfattr": _setfattr,

@@ -160,6 +160,14 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def check_text(text: str) -> None:
+    """Raise InvalidArgument for bytes of a command line that were no text, and so are no name on a server."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{os.fsencode(text)!r} is no UTF-8: names are text") from error
+
+
 # --- asking
 
 
@@ -228,6 +236,7 @@ class FileSystemClient:
         """
         if not path.startswith("/"):
             raise InvalidArgument(f"{path!r} is no path here: one begins with a slash")
+        check_text(path)
         query: list[tuple[str, object]] = [("op", op)]
         if self._user:
             query.append(("user.name", self._user))
@@ -236,6 +245,8 @@ class FileSystemClient:
                 continue
             several = value if isinstance(value, list) else [value]
             query += [(name, str(each).lower() if isinstance(each, bool) else each) for each in several]
+        for _, text in query:
+            check_text(str(text))
         return self._ask_active(method, f"{PREFIX}{quote(path)}?{urlencode(query)}", body)
 
     def _ask_active(self, method: str, target: str, body: bytes | None = None) -> bytes:

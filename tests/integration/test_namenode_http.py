@@ -26,7 +26,7 @@ from journalmgr.namenode.http_api import HttpApi
 from journalmgr.namenode.http_server import BODY_BYTES_MAX, DISCARDED_BYTES_MAX, listen_http
 from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
 from journalmgr.namenode.operations import Caller
-from tests.support.command_line import CommandLine, Outcome
+from tests.support.command_line import CommandLine, Outcome, Piped
 from tests.support.name_service import Group
 
 pytestmark = pytest.mark.timeout(60)
@@ -237,12 +237,127 @@ def test_the_command_makes_lists_and_removes(fs: Callable[..., Outcome], tmp_pat
     assert lines[4].endswith("/a/link -> /a/f")
     assert [each["path"] for each in shown(fs("--json", "ls", "-d", "/a"))] == ["/a"]
     assert "would be deleted: 3 directories, 4 files" in fs("rm", "-r", "--dry-run", "/a").err
-    assert "--force" in fs("rm", "-r", "/a", code=2).err
-    assert "not empty" in fs("rm", "/a", code=1).err
-    fs("rm", "-r", "-f", "/a")
+    assert "/a is not empty: 5 items; -r deletes it with all below" in fs("rm", "/a", code=1).err
+    fs("rm", "-r", "/a")
     assert "/a does not exist" in fs("rm", "/a", code=1).err
     fs("rm", "-f", "/a")
-    assert shown(fs("ls", "--json")) == []
+    assert shown(fs("ls", "--json", "/")) == []
+
+
+def test_a_terminal_alone_is_asked_before_a_tree_is_deleted(
+    fs: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs("mkdir", "-p", "/a/b")
+    monkeypatch.setattr(Piped, "isatty", lambda self: True)
+    monkeypatch.setattr(Piped, "readline", lambda self: "n\n")
+    refused = fs("rm", "-r", "/a", code=1).err
+    assert ("Delete /a: 2 directories, 0 files? (y/N)" in refused, "Nothing was done" in refused) == (True, True)
+    fs("rm", "-r", "-f", "/a")
+
+
+def test_patterns_are_expanded_where_something_is_there_already(fs: Callable[..., Outcome]) -> None:
+    fs("mkdir", "-p", "/logs/old", "/user/jo")
+    for name in ("a1", "a2", "b1", "a*"):
+        fs("put", "-", f"/logs/{name}", stdin=name.encode())
+    assert fs("cat", "/logs/a[12]").out == "a1a2"
+    assert fs("cat", "/logs/{b1,a1,none}").out == "a1b1"
+    assert fs("cat", r"/logs/a\*").out == "a*"
+    assert [each["path"] for each in shown(fs("ls", "--json", "/l*/a*"))] == ["/logs/a*", "/logs/a1", "/logs/a2"]
+    assert fs("ls", "/logs/x*", code=1).err == (
+        "journalmgr: /logs/x*: No such file or directory; the pattern matches nothing\n"
+    )
+    assert "no ] for the [" in fs("ls", "/logs/[a", code=2).err
+    halves = fs("cat", "/logs/x*", "/logs/b?", code=1)
+    assert (halves.out, "/logs/x*: No such file" in halves.err) == ("b1", True)
+    fs("mv", "/logs/a[12]", "/logs/old")
+    fs("mv", "/logs/old/*", ".")
+    assert [each["path"] for each in shown(fs("ls", "--json"))] == ["/user/jo/a1", "/user/jo/a2"]
+    assert "/logs/b1 is no directory" in fs("mv", "a*", "/logs/b1", code=1).err
+    fs("rm", "-f", "/logs/none*")
+    fs("rm", "-r", "/logs/*")
+    assert fs("ls", "/logs").out == ""
+    fs("mkdir", "/logs/*")  # the name of what is to be made is no pattern
+    assert [each["path"] for each in shown(fs("ls", "--json", "/logs"))] == ["/logs/*"]
+
+
+def test_the_directory_of_the_user_is_listed_without_a_path(fs: Callable[..., Outcome]) -> None:
+    assert "/user/jo does not exist: it is the directory of the user" in fs("ls", code=1).err
+    fs("mkdir", "-p", "x")
+    assert [each["path"] for each in shown(fs("ls", "--json"))] == ["/user/jo/x"]
+
+
+def test_files_are_put_into_directories_and_got_again(fs: Callable[..., Outcome], tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"1")
+    two.write_bytes(b"2")
+    fs("mkdir", "-p", ".", "/d")
+    fs("put", one, ".")
+    fs("copyFromLocal", one, two, "/d")
+    assert fs("cat", "one", "/d/one", "/d/two").out == "112"
+    assert "-f replaces it" in fs("put", one, "/d", code=1).err
+    assert "has no name" in fs("put", "-", "/d", code=1).err
+    assert "is no directory" in fs("put", one, two, "/none", code=1).err
+    got = tmp_path / "got"
+    got.mkdir()
+    fs("get", "/d/*", got)
+    assert [(got / name).read_bytes() for name in ("one", "two")] == [b"1", b"2"]
+    assert f"{got}/one exists; -f replaces it" in fs("copyToLocal", "/d/one", got, code=1).err
+    fs("get", "-f", "/d/one", got / "two")
+    assert (got / "two").read_bytes() == b"1"
+    assert "/d is a directory" in fs("get", "/d", got, code=1).err
+    assert not (got / "d").exists()
+
+
+def test_more_words_of_hdfs(fs: Callable[..., Outcome]) -> None:
+    fs("-mkdir", "-p", "/d/e")
+    fs("-touchz", "/d/z")
+    fs("touchz", "/d/z")
+    fs("--wait", "5", "-put", "-", "/d/f", stdin=b"x" * 1536)
+    assert "/d/f is not empty" in fs("touchz", "/d/f", code=1).err
+    assert [line.split(maxsplit=1)[0] for line in fs("-du", "-h", "/d").lines[1:]] == ["0", "1.5", "0"]
+    assert " 1.5 K " in fs("-ls", "-h", "/d").out
+    assert " 1536 " in fs("-ls", "/d").out
+    assert " 1.5 K " in fs("count", "-h", "/d").out
+    for option, path, code in (
+        *(("-e", "/d", 0), ("-e", "/none", 1), ("-e", "/d/f/x", 1), ("-d", "/d", 0), ("-d", "/d/f", 1)),
+        *(("-f", "/d/f", 0), ("-f", "/d", 1), ("-z", "/d/z", 0), ("-z", "/d/f", 1), ("-s", "/d/f", 0), ("-s", "/d", 1)),
+    ):
+        outcome = fs("test", option, path, code=code)
+        assert (outcome.out, outcome.err) == ("", "")
+    assert "-r` deletes it" in fs("rmdir", "/d", code=1).err
+    fs("rmdir", "--ignore-fail-on-non-empty", "/d")
+    assert "is no directory" in fs("rmdir", "/d/f", code=1).err
+    fs("rmdir", "/d/e")
+    fs("-rm", "-R", "-skipTrash", "/d")
+    assert "ACTION" in fs("--json", code=2).err
+
+
+def test_a_message_names_the_option_that_would_have_done_it(fs: Callable[..., Outcome]) -> None:
+    fs("mkdir", "/d")
+    assert "-p makes the directories above" in fs("touch", "/none/x", code=1).err
+    assert "/none does not exist" in fs("ls", "/none", code=1).err
+    fs("touch", "-p", "/made/x", "/d/f")
+    fs("touch", "/made/y")
+    assert "-f replaces it" in fs("put", "-", "/d/f", code=1).err
+    assert "-f replaces it" in fs("mv", "/made/x", "/made/y", code=1).err
+    assert "contents of files are attributes" in fs("quota", "--space", "5", "/d").err
+    assert fs("quota", "--space", "none", "/d").err == ""
+
+
+def test_names_that_are_no_text_for_a_terminal_are_escaped_and_bytes_that_are_none_refused(
+    fs: Callable[..., Outcome],
+) -> None:
+    name = "/a\x1b[2J\nb"
+    fs("touch", name)
+    assert fs("ls", "/").lines[1].endswith(r" /a\x1b[2J\nb")
+    assert [each["path"] for each in shown(fs("ls", "--json", "/"))] == [name]
+    for words in (
+        ("ls", "/x\udcff"),
+        ("put", "-", "/x\udcff"),
+        ("ln", "-s", "\udcff", "/l"),
+        ("--user", "\udcff", "ls", "/"),
+    ):
+        assert "is no UTF-8: names are text" in fs(*words, code=2).err
 
 
 def test_the_command_moves(fs: Callable[..., Outcome]) -> None:
@@ -251,7 +366,7 @@ def test_the_command_moves(fs: Callable[..., Outcome]) -> None:
     fs("mv", "/f", "/d")
     fs("mv", "/d/f", "/g")
     fs("put", "-", "/h", stdin=b"h")
-    assert "/h exists" in fs("mv", "/g", "/h", code=1).err
+    assert "/h exists already; -f replaces it" in fs("mv", "/g", "/h", code=1).err
     fs("mv", "-f", "/g", "/h")
     assert fs("cat", "/h").out == "f"
 
@@ -367,7 +482,7 @@ def test_the_command_shows_the_servers(fs: Callable[..., Outcome], servers: Serv
     assert "2 servers are called" in fs("status", "--server", twice).err
     servers.elect(None)
     assert "active" not in fs("status", code=1).out
-    assert fs("--wait", "0", "ls", code=1).err.startswith("journalmgr: none of 127.0.0.1:")
+    assert fs("--wait", "0", "ls", "/", code=1).err.startswith("journalmgr: none of 127.0.0.1:")
     assert "unreachable" in fs("status", "--server", "127.0.0.1:1", code=1).out
 
 

@@ -7,7 +7,7 @@ from argparse import Namespace
 import pytest
 
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
-from journalmgr.cli.fs import absolute, user_of
+from journalmgr.cli.fs import absolute, arrange, user_of
 
 
 def test_the_login_asks_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,3 +36,24 @@ def test_a_login_without_a_name_has_to_be_told(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_a_path_is_below_the_directory_of_the_user_unless_it_begins_with_a_slash(typed: str, meant: str) -> None:
     assert absolute(typed, "jo") == meant
+
+
+def test_a_path_that_is_no_text_is_refused() -> None:
+    with pytest.raises(CommandFailed, match="is no UTF-8") as caught:
+        absolute("/x\udcff", "jo")
+    assert caught.value.exit_code == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("-ls -R /", "ls -R /"),
+        ("--json -du -h /", "--json du -h /"),
+        ("--user ls -copyToLocal a b", "--user ls copyToLocal a b"),
+        ("--user -ls ls -d", "--user -ls ls -d"),
+        ("test -e -stat", "test -e -stat"),
+        ("-J -nonsense", "-J -nonsense"),
+    ],
+)
+def test_an_action_may_have_a_hyphen_before_it(words: str, meant: str) -> None:
+    assert arrange(words.split()) == meant.split()

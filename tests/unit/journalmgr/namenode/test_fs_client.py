@@ -202,6 +202,15 @@ def test_a_path_that_does_not_begin_with_a_slash_is_not_sent() -> None:
     assert servers.asked == []
 
 
+def test_what_is_no_text_is_not_sent() -> None:
+    servers = Servers()
+    with pytest.raises(InvalidArgument, match=r"b'/x\\xff' is no UTF-8"):
+        servers.files.status("/x\udcff")
+    with pytest.raises(InvalidArgument, match=r"b'\\xff' is no UTF-8"):
+        servers.files.set_xattr("/x", "\udcff")
+    assert servers.asked == []
+
+
 def test_every_refusal_of_the_name_node_has_its_exception() -> None:
     def kinds(kind: type[RequestRefused]) -> set[str]:
         return {kind.hadoop_name}.union(*(kinds(each) for each in kind.__subclasses__()))
