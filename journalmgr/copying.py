@@ -26,7 +26,7 @@ from journalmgr.errors import (
     SegmentConflict,
     TransactionTooLarge,
 )
-from journalmgr.model import NamespaceInfo, Segment, TxId
+from journalmgr.model import UNKNOWN_LAYOUT, NamespaceInfo, Segment, TxId
 
 FLUSH_SIZE = 4 * 1024 * 1024
 """Bytes of records that are written before they are flushed."""
@@ -160,7 +160,8 @@ async def _largest(
     readers = await source.select_input_streams(first)
     try:
         for reader in readers:
-            check_writable(reader.segment.layout_version)
+            if reader.segment.layout_version != UNKNOWN_LAYOUT:  # else the reader tells why it is not known
+                check_writable(reader.segment.layout_version)
             while not stop() and (batch := await reader.next()) is not None:
                 body, last = max((len(record.body), record.txid) for record in batch.records)
                 if FRAME_SIZE + body > size:

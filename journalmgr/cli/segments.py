@@ -61,8 +61,8 @@ def note_beginning(first_txid: int) -> None:
     """Say so where a journal does not have its first transactions any more."""
     if first_txid > 1:
         note(
-            f"The journal begins at txid {first_txid}: what is before was purged, so whoever loads it needs a "
-            f"checkpoint that covers at least txid {first_txid - 1}."
+            f"The journal begins at txid {first_txid}: what is before is not in it (any more), so whoever loads it "
+            f"needs a checkpoint that covers at least txid {first_txid - 1}."
         )
 
 

@@ -296,21 +296,22 @@ def test_a_damaged_header_hides_only_its_own_segment(run: CommandLine, in_files:
     assert txids(run("dump", in_files, "--resync", "--from", 15, code=EXIT_FAILURE)) == span(21, 30)
 
 
+@pytest.mark.parametrize(("offset", "says"), [(45, "is corrupt"), (5, "flags 0x10000 in the header")])
 def test_a_damaged_journal_is_not_copied_and_what_to_do_is_told(
-    run: CommandLine, in_files: str, new_uri: NewJournal
+    run: CommandLine, in_files: str, new_uri: NewJournal, offset: int, says: str
 ) -> None:
     fill(in_files)
-    damage(file_of(in_files, 11, 20), 45)
+    damage(file_of(in_files, 11, 20), offset)
     for words in (("tail", in_files, "-e"), ("verify", in_files), ("dump", in_files)):
         failed = run(*words, code=EXIT_FAILURE)
         assert "take the segment from another copy of the journal" in failed.err
         assert f"`journalmgr verify {in_files}` tells all that is wrong" in failed.err
     there = new_uri("files")
     failed = run("copy", in_files, there, code=EXIT_FAILURE)
-    assert "is corrupt" in failed.err
+    assert says in failed.err
     assert "from another copy" in failed.err
     assert not Path(there.removeprefix("file://")).exists()
-    damage(file_of(in_files, 11, 20), 45)  # back again
+    damage(file_of(in_files, 11, 20), offset)  # back again
     assert "30 transactions copied" in run("copy", in_files, there).err
 
 
