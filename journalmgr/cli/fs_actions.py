@@ -651,7 +651,7 @@ def _status(files: FileSystemClient, args: argparse.Namespace) -> int:
         print_table(header, [[each.get(name, "-") for name in names] for each in found])
         for each in found:
             if each.get("error"):
-                note(f"{each['server']}: {each['error']}")
+                note(f"{each['server']}: {each['error'].removeprefix(each['server'] + ': ')}")
     for server_id, count in Counter(each["server_id"] for each in found if "server_id" in each).items():
         if count > 1:
             note(f"{count} servers are called {server_id}: start each with an --id of its own to tell them apart")

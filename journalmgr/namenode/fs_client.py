@@ -396,14 +396,15 @@ class FileSystemClient:
         return response.status, _known_address(hint), answer
 
     def _tell_if_late(self, connection: http.client.HTTPConnection) -> None:
-        """Say who is waited for once that takes long; the answer is waited for as long as ever."""
+        """Say who is waited for once that takes long. The answer is waited for no longer than without."""
         if self._tell is None or self._tell_at_s is None or connection.sock is None:
             return
         arrived = select.poll()
         arrived.register(connection.sock, select.POLLIN)
-        left_s = min(max(self._tell_at_s - self._clock(), 0.0), connection.timeout or 0.0)
-        if not arrived.poll(left_s * 1000):
+        begun_s, timeout_s = self._clock(), connection.timeout or 0.0
+        if not arrived.poll(1000 * min(max(self._tell_at_s - begun_s, 0.0), timeout_s)):
             self._tell_once(f"waiting for {self._connected_to}, which does not answer yet")
+            connection.sock.settimeout(max(timeout_s - (self._clock() - begun_s), 0.001))
 
     def _json(self, method: str, op: str, path: str, **parameters: object) -> Json:
         return _object(self.ask(method, op, path, parameters), op)

@@ -483,7 +483,9 @@ def test_the_command_shows_the_servers(fs: Callable[..., Outcome], servers: Serv
     servers.elect(None)
     assert "active" not in fs("status", code=1).out
     assert fs("--wait", "0", "ls", "/", code=1).err.startswith("journalmgr: none of 127.0.0.1:")
-    assert "unreachable" in fs("status", "--server", "127.0.0.1:1", code=1).out
+    unreachable = fs("status", "--server", "127.0.0.1:1", code=1)
+    assert "unreachable" in unreachable.out
+    assert unreachable.err == "127.0.0.1:1: [Errno 111] Connection refused\n"
 
 
 def test_the_command_says_what_is_wrong_with_its_words(fs: Callable[..., Outcome]) -> None:

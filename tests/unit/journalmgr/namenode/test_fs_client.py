@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from journalmgr.namenode.errors import RequestRefused
 from journalmgr.namenode.fs_client import (
     PROBE_S,
     PROBE_TARGET,
+    TELL_AFTER_S,
     FileAlreadyExistsException,
     FileNotFoundException,
     FileSystemClient,
@@ -364,6 +366,38 @@ def test_a_change_that_is_slow_is_waited_for_and_sent_once() -> None:
     servers.slow_s = 8.0
     servers.files.create("/f", b"a")
     assert servers.asked == [A]
+
+
+def test_saying_it_does_not_make_a_probe_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time that passes until it is said is a part of what the server is given."""
+    here, there = socket.socketpair()
+    now_s = 0.0
+    timeouts: list[float | None] = []
+    told: list[str] = []
+
+    class NothingArrives:
+        def register(self, opened: socket.socket, events: int) -> None:
+            assert opened is here
+
+        def poll(self, milliseconds: float) -> list[object]:
+            nonlocal now_s
+            now_s += milliseconds / 1000
+            return []
+
+    class Silent(http.client.HTTPConnection):
+        def connect(self) -> None:
+            self.sock = here
+
+        def getresponse(self) -> http.client.HTTPResponse:
+            timeouts.append(self.sock.gettimeout())
+            raise TimeoutError
+
+    monkeypatch.setattr("journalmgr.namenode.fs_client.select.poll", NothingArrives)
+    files = FileSystemClient([A], connect=Silent, tell=told.append, wait_s=0.0, clock=lambda: now_s)
+    with there, files, pytest.raises(NoActiveServer):
+        files.mkdirs("/x")
+    assert told == [f"waiting for {A}, which does not answer yet"]
+    assert timeouts == [PROBE_S - TELL_AFTER_S]
 
 
 def test_it_says_once_what_is_waited_for() -> None:
