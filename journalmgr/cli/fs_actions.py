@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from bookkeeper.cli.output import (
     EXIT_FAILURE,
@@ -26,6 +23,8 @@ from bookkeeper.cli.output import (
 )
 from bookkeeper.errors import BookKeeperError, InvalidArgument
 from journalmgr.cli.fs import ALIASES, absolute, servers_of, user_of
+from journalmgr.cli.fs_common import adding, child, for_each, is_directory, name_of, shown_name, size_text
+from journalmgr.cli.fs_content import cat_files, get_files, put_files, touch_files, touchz_files
 from journalmgr.cli.fs_patterns import PatternError, expand, is_pattern
 from journalmgr.namenode.fs_client import (
     FileAlreadyExistsException,
@@ -34,13 +33,8 @@ from journalmgr.namenode.fs_client import (
     Json,
     ParentNotDirectoryException,
     PathIsNotEmptyDirectoryException,
-    RemoteException,
 )
 from journalmgr.namenode.http_answers import decoded, encoded
-from journalmgr.namenode.namespace import CONTENT_BYTES_MAX
-
-_UNITS = "KMGTPE"
-_SAID_TO_PROGRAMS = ("; delete it recursively", "; overwrite it, or delete it first", "; overwrite it")
 
 Entry = tuple[str, Json]
 """Path and status."""
@@ -113,7 +107,7 @@ def _expand(files: FileSystemClient, args: argparse.Namespace) -> bool:
             raise CommandFailed(str(error), EXIT_USAGE) from error
         if not matching and not (args.action == "rm" and args.force):
             failures.append(
-                CommandFailed(f"{_shown_name(path)}: No such file or directory; the pattern matches nothing")
+                CommandFailed(f"{shown_name(path)}: No such file or directory; the pattern matches nothing")
             )
         found += matching
     if failures and len(args.paths) == 1:
@@ -124,52 +118,17 @@ def _expand(files: FileSystemClient, args: argparse.Namespace) -> bool:
     return bool(failures)
 
 
-def _shown_name(text: str) -> str:
-    """A name for a terminal or a table: what is not printable is escaped, so it can neither hide nor forge a line."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
-@contextmanager
-def _adding(kind: type[RemoteException], advice: str) -> Iterator[None]:
-    """Name the option that would have done it, in the place of what a server says to programs."""
-    try:
-        yield
-    except kind as error:
-        text = str(error)
-        for said in _SAID_TO_PROGRAMS:
-            text = text.removesuffix(said)
-        raise kind(f"{text}; {advice}", java_class_name=error.java_class_name, status=error.status) from error
-
-
-def _each(paths: Sequence[str], act: Callable[[str], object]) -> int:
-    """Do the same to several paths; one that fails does not stop the others."""
-    failed = False
-    for path in paths:
-        try:
-            act(path)
-        except (BookKeeperError, CommandFailed) as error:
-            if len(paths) == 1:
-                raise
-            note(f"journalmgr: {error}")
-            failed = True
-    return EXIT_FAILURE if failed else EXIT_OK
-
-
 def _shown(
     paths: Sequence[str], look: Callable[[str], Json], args: argparse.Namespace, show: Callable[[list[Json]], None]
 ) -> int:
     """Look at several paths, and print what was found as one document or as text."""
     found: list[Json] = []
-    code = _each(paths, lambda path: found.append({"path": path, **look(path)}))
+    code = for_each(paths, lambda path: found.append({"path": path, **look(path)}))
     if args.json:
         print_json(found)
     else:
         show(found)
     return code
-
-
-def _below(path: str, name: str) -> str:
-    return f"{path.rstrip('/')}/{name}" if name else path
 
 
 # --- names
@@ -186,7 +145,7 @@ def _mkdir(files: FileSystemClient, args: argparse.Namespace) -> int:
                 raise CommandFailed(f"{parent} does not exist; -p makes it too")
         files.mkdirs(path, args.mode)
 
-    return _each(args.paths, make)
+    return for_each(args.paths, make)
 
 
 def _ls(files: FileSystemClient, args: argparse.Namespace) -> int:
@@ -205,7 +164,7 @@ def _ls(files: FileSystemClient, args: argparse.Namespace) -> int:
                     f"{error}: it is the directory of the user; `journalmgr fs mkdir -p .` makes it, `ls /` is the root"
                 ) from error
 
-    code = _each(args.paths, look)
+    code = for_each(args.paths, look)
     if args.json:
         print_json([{"path": path, **status} for path, status in entries])
     elif entries:
@@ -216,33 +175,24 @@ def _ls(files: FileSystemClient, args: argparse.Namespace) -> int:
 
 def _tree(files: FileSystemClient, path: str, *, recursive: bool) -> Iterator[Entry]:
     for status in files.list_status(path):
-        below = _below(path, status["pathSuffix"])
+        below = child(path, status["pathSuffix"])
         yield below, status
         if recursive and status["type"] == "DIRECTORY":
             yield from _tree(files, below, recursive=True)
 
 
 def _row(path: str, status: Json, *, human: bool) -> Sequence[object]:
-    arrow = f" -> {_shown_name(status['symlink'])}" if "symlink" in status else ""
+    arrow = f" -> {shown_name(status['symlink'])}" if "symlink" in status else ""
     is_file = status["type"] == "FILE"
     return (
         _mode_text(status),
         status["replication"] if is_file else "-",
         status["owner"],
         status["group"],
-        _size(status["length"], human=human),
+        size_text(status["length"], human=human),
         _moment(status["modificationTime"]),
-        _shown_name(path) + arrow,
+        shown_name(path) + arrow,
     )
-
-
-def _size(size: int, *, human: bool) -> object:
-    """Bytes, or as `hdfs dfs -h` has them: 1.5 K, in units of 1024."""
-    if not human or size < 1024:
-        return size
-    power = min((size.bit_length() - 1) // 10, len(_UNITS))
-    whole, rest = divmod(size, 1024**power)
-    return f"{size / 1024**power:.1f} {_UNITS[power - 1]}" if rest else f"{whole} {_UNITS[power - 1]}"
 
 
 def _mode_text(status: Json) -> str:
@@ -261,28 +211,17 @@ def _moment(milliseconds: int) -> str:
         return f"{milliseconds}ms"
 
 
-def _is_directory(files: FileSystemClient, path: str) -> bool:
-    try:
-        return bool(files.status(path)["type"] == "DIRECTORY")
-    except FileNotFoundException:
-        return False
-
-
-def _name_of(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]
-
-
 def _mv(files: FileSystemClient, args: argparse.Namespace) -> int:
-    into = _is_directory(files, args.destination)
+    into = is_directory(files, args.destination)
     if len(args.paths) > 1 and not into:
         raise CommandFailed(f"{args.destination} is no directory: several go only into one")
 
     def move(path: str) -> None:
-        destination = _below(args.destination, _name_of(path)) if into else args.destination
-        with _adding(FileAlreadyExistsException, "-f replaces it") if not args.force else nullcontext():
+        destination = child(args.destination, name_of(path)) if into else args.destination
+        with adding(FileAlreadyExistsException, "-f replaces it") if not args.force else nullcontext():
             files.rename(path, destination, overwrite=args.force)
 
-    return _each(args.paths, move)
+    return for_each(args.paths, move)
 
 
 def _rm(files: FileSystemClient, args: argparse.Namespace) -> int:
@@ -302,12 +241,12 @@ def _rm(files: FileSystemClient, args: argparse.Namespace) -> int:
             return
         if summary is not None and summary["directoryCount"] + summary["fileCount"] > 1:
             confirm(f"Delete {path}{_extent(summary)}?", force=args.force)
-        with _adding(PathIsNotEmptyDirectoryException, "-r deletes it with all below"):
+        with adding(PathIsNotEmptyDirectoryException, "-r deletes it with all below"):
             there = files.delete(path, recursive=args.recursive)
         if not there and not args.force:
             raise FileNotFoundException(f"{path} does not exist")
 
-    return _each(args.paths, remove)
+    return for_each(args.paths, remove)
 
 
 def _rmdir(files: FileSystemClient, args: argparse.Namespace) -> int:
@@ -320,7 +259,7 @@ def _rmdir(files: FileSystemClient, args: argparse.Namespace) -> int:
             if not args.lenient:
                 raise CommandFailed(f"{error}; `rm -r` deletes it with all below") from error
 
-    return _each(args.paths, remove)
+    return for_each(args.paths, remove)
 
 
 def _extent(summary: Json | None) -> str:
@@ -333,109 +272,6 @@ def _extent(summary: Json | None) -> str:
 def _ln(files: FileSystemClient, args: argparse.Namespace) -> int:
     files.symlink(args.path, args.target)
     return EXIT_OK
-
-
-# --- content
-
-
-def _put(files: FileSystemClient, args: argparse.Namespace) -> int:
-    contents = {"-": _content("-")} if "-" in args.sources else {}  # before a server is looked for
-    into = _is_directory(files, args.path)
-    if len(args.sources) > 1 and not into:
-        raise CommandFailed(f"{args.path} is no directory: several go only into one")
-
-    def put(source: str) -> None:
-        path = args.path
-        if into:
-            if source == "-":
-                raise CommandFailed(f"{path} is a directory, and what comes from standard input has no name: give one")
-            name = os.path.basename(os.path.abspath(source))
-            path = absolute(_below(path, name), "")
-        content = contents[source] if source in contents else _content(source)
-        _put_one(files, content, path, args)
-
-    return _each(args.sources, put)
-
-
-def _content(source: str) -> bytes:
-    limit = CONTENT_BYTES_MAX + 1
-    piped = source == "-"
-    with open(sys.stdin.fileno() if piped else source, "rb", closefd=not piped) as opened:
-        content = opened.read(limit)
-    if len(content) == limit:
-        raise CommandFailed(f"{source}: a file carries at most {CONTENT_BYTES_MAX} bytes here")
-    return content
-
-
-def _put_one(files: FileSystemClient, content: bytes, path: str, args: argparse.Namespace) -> None:
-    if args.append:
-        try:
-            files.append(path, content)
-            return
-        except FileNotFoundException:
-            if files.exists(path):
-                raise
-    with _adding(FileAlreadyExistsException, "-f replaces it") if not args.force else nullcontext():
-        files.create(path, content, overwrite=args.force)
-
-
-def _get(files: FileSystemClient, args: argparse.Namespace) -> int:
-    local = Path(args.local)
-    into = local.is_dir()
-    if len(args.paths) > 1 and not into:
-        raise CommandFailed(f"{local} is no directory: several go only into one")
-
-    def get(path: str) -> None:
-        if files.status(path)["type"] == "DIRECTORY":
-            raise CommandFailed(f"{path} is a directory; get takes files, as '{path.rstrip('/')}/*'")
-        content = files.read(path)
-        target = local / _name_of(path) if into else local
-        try:
-            with target.open("wb" if args.force else "xb") as opened:
-                opened.write(content)
-        except FileExistsError as error:
-            raise CommandFailed(f"{target} exists; -f replaces it") from error
-
-    return _each(args.paths, get)
-
-
-def _cat(files: FileSystemClient, args: argparse.Namespace) -> int:
-    def show(path: str) -> None:
-        sys.stdout.buffer.write(files.read(path))
-
-    sys.stdout.flush()
-    code = _each(args.paths, show)
-    sys.stdout.buffer.flush()
-    return code
-
-
-def _touch(files: FileSystemClient, args: argparse.Namespace) -> int:
-    def touch(path: str) -> None:
-        now = int(time.time() * 1000)
-        try:
-            files.set_times(path, now, now)
-        except FileNotFoundException:
-            try:
-                with _adding(FileNotFoundException, "-p makes the directories above"):
-                    files.create(path, create_parents=args.parents)
-            except FileAlreadyExistsException:  # somebody else was faster
-                files.set_times(path, now, now)
-
-    return _each(args.paths, touch)
-
-
-def _touchz(files: FileSystemClient, args: argparse.Namespace) -> int:
-    def touch(path: str) -> None:
-        try:
-            files.create(path, create_parents=False)
-        except FileAlreadyExistsException as error:
-            status = files.status(path)
-            if status["type"] != "FILE":
-                raise
-            if status["length"]:
-                raise CommandFailed(f"{path} is not empty") from error
-
-    return _each(args.paths, touch)
 
 
 # --- attributes
@@ -466,21 +302,21 @@ def _stat(files: FileSystemClient, args: argparse.Namespace) -> int:
 
 
 def _chmod(files: FileSystemClient, args: argparse.Namespace) -> int:
-    return _each(args.paths, lambda path: files.set_permission(path, args.mode))
+    return for_each(args.paths, lambda path: files.set_permission(path, args.mode))
 
 
 def _chown(files: FileSystemClient, args: argparse.Namespace) -> int:
     owner, _, group = args.owner.partition(":")
-    return _each(args.paths, lambda path: files.set_owner(path, owner, group))
+    return for_each(args.paths, lambda path: files.set_owner(path, owner, group))
 
 
 def _setrep(files: FileSystemClient, args: argparse.Namespace) -> int:
-    return _each(args.paths, lambda path: files.set_replication(path, args.replication))
+    return for_each(args.paths, lambda path: files.set_replication(path, args.replication))
 
 
 def _setfattr(files: FileSystemClient, args: argparse.Namespace) -> int:
     if args.removed is not None:
-        return _each(args.paths, lambda path: files.remove_xattr(path, args.removed))
+        return for_each(args.paths, lambda path: files.remove_xattr(path, args.removed))
     try:
         value = None if args.value is None else decoded(args.value)
     except ValueError as error:
@@ -489,7 +325,7 @@ def _setfattr(files: FileSystemClient, args: argparse.Namespace) -> int:
             "begins so stands in quotes of its own",
             EXIT_USAGE,
         ) from error
-    return _each(args.paths, lambda path: files.set_xattr(path, args.name, value))
+    return for_each(args.paths, lambda path: files.set_xattr(path, args.name, value))
 
 
 def _getfattr(files: FileSystemClient, args: argparse.Namespace) -> int:
@@ -507,7 +343,7 @@ def _getfattr(files: FileSystemClient, args: argparse.Namespace) -> int:
             for below, _ in _tree(files, path, recursive=True):
                 look(below)
 
-    code = _each(args.paths, look_below)
+    code = for_each(args.paths, look_below)
     if args.json:
         print_json(found)
         return code
@@ -547,7 +383,7 @@ def _setfacl(files: FileSystemClient, args: argparse.Namespace) -> int:
         else:
             files.remove_acl(path)
 
-    return _each(args.paths, change)
+    return for_each(args.paths, change)
 
 
 def _getfacl(files: FileSystemClient, args: argparse.Namespace) -> int:
@@ -569,7 +405,7 @@ def _quota(files: FileSystemClient, args: argparse.Namespace) -> int:
     if args.names is not None or args.space is not None:
         if args.space is not None and args.space >= 0:
             note("journalmgr: the limit is kept; contents of files are attributes here, which --space does not count")
-        return _each(args.paths, lambda path: files.set_quota(path, names=args.names, space=args.space))
+        return for_each(args.paths, lambda path: files.set_quota(path, names=args.names, space=args.space))
 
     def show(found: list[Json]) -> None:
         def limit(value: int) -> object:
@@ -583,7 +419,7 @@ def _quota(files: FileSystemClient, args: argparse.Namespace) -> int:
                     limit(each["quota"]),
                     each["spaceConsumed"],
                     limit(each["spaceQuota"]),
-                    _shown_name(each["path"]),
+                    shown_name(each["path"]),
                 )
                 for each in found
             ],
@@ -597,7 +433,7 @@ def _du(files: FileSystemClient, args: argparse.Namespace) -> int:
 
     def look(path: str) -> None:
         for status in files.list_status(path):
-            below = _below(path, status["pathSuffix"])
+            below = child(path, status["pathSuffix"])
             if status["type"] == "DIRECTORY":
                 try:
                     summary = files.content_summary(below)
@@ -607,12 +443,13 @@ def _du(files: FileSystemClient, args: argparse.Namespace) -> int:
             else:
                 found.append({"path": below, "length": status["length"], "space": 0})
 
-    code = _each(args.paths, look)
+    code = for_each(args.paths, look)
     if args.json:
         print_json(found)
     elif found:
         print_table(
-            ("bytes", "path"), [(_size(each["length"], human=args.human), _shown_name(each["path"])) for each in found]
+            ("bytes", "path"),
+            [(size_text(each["length"], human=args.human), shown_name(each["path"])) for each in found],
         )
     return code
 
@@ -624,7 +461,7 @@ def _count(files: FileSystemClient, args: argparse.Namespace) -> int:
             [
                 (
                     *(each["directoryCount"], each["fileCount"]),
-                    *(_size(each["length"], human=args.human), _shown_name(each["path"])),
+                    *(size_text(each["length"], human=args.human), shown_name(each["path"])),
                 )
                 for each in found
             ],
@@ -665,7 +502,7 @@ def _fingerprint(files: FileSystemClient, args: argparse.Namespace) -> int:
         txid, fingerprint = files.fingerprint(server)
         found.append({"server": server, "txid": txid, "fingerprint": fingerprint})
 
-    code = _each(files.servers, look)
+    code = for_each(files.servers, look)
     if args.json:
         print_json(found)
     else:
@@ -684,9 +521,9 @@ _MADE = frozenset({"mkdir", "touch", "touchz"})
 
 _ACTIONS: dict[str, Callable[[FileSystemClient, argparse.Namespace], int]] = {
     "mkdir": _mkdir,
-    "put": _put,
-    "get": _get,
-    "cat": _cat,
+    "put": put_files,
+    "get": get_files,
+    "cat": cat_files,
     "ls": _ls,
     "mv": _mv,
     "rm": _rm,
@@ -694,8 +531,8 @@ _ACTIONS: dict[str, Callable[[FileSystemClient, argparse.Namespace], int]] = {
     "stat": _stat,
     "chmod": _chmod,
     "chown": _chown,
-    "touch": _touch,
-    "touchz": _touchz,
+    "touch": touch_files,
+    "touchz": touchz_files,
     "test": _test,
     "ln": _ln,
     "setrep": _setrep,

@@ -297,6 +297,8 @@ def test_files_are_put_into_directories_and_got_again(fs: Callable[..., Outcome]
     assert "-f replaces it" in fs("put", one, "/d", code=1).err
     assert "has no name" in fs("put", "-", "/d", code=1).err
     assert "is no directory" in fs("put", one, two, "/none", code=1).err
+    halves = fs("put", "-f", tmp_path / "none", two, "/d", code=1).err
+    assert halves == f"journalmgr: {tmp_path}/none: No such file or directory\n"
     got = tmp_path / "got"
     got.mkdir()
     fs("get", "/d/*", got)
