@@ -4,8 +4,9 @@
         await member.active()
         await member.append(b"...")
 
-A program that has many transactions under way at a time may fill the log: `append` raises LogFull then, nothing was
-taken, and `await member.ready()` returns once there is room to append it again.
+`append` gives a transaction its place in the log when it is called, awaited or not. Whoever has many under way at once
+waits for room before each: `await member.ready()`, then `append`; without that its future fails with LogFull once too
+much waits to be durable, and nothing was taken.
 
 A thin layer over `journalmgr.group`: its Deferreds as futures of the running loop, to which all calls belong.
 Exceptions pass unchanged; cancelling a future cancels the waiting (an append under way may still happen).
@@ -22,7 +23,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.loop_reactor import LoopReactor
 from journalmgr.group import Member
 from journalmgr.group import join_group as join_group_on_reactor
-from journalmgr.model import TxId
+from journalmgr.model import NamespaceInfo, Segment, TxId
 from journalmgr.replica import Role, StateMachine
 
 T = TypeVar("T")
@@ -43,13 +44,18 @@ class AsyncMember:
         """What it is doing."""
         return self.member.role
 
+    @property
+    def namespace(self) -> NamespaceInfo | None:
+        """Whose journal it is."""
+        return self.member.namespace
+
     async def active(self) -> None:
         """Wait until it is this server's turn. Raises once the member has left or failed."""
         await _future(self.member.active())
 
-    async def append(self, payload: bytes) -> TxId:
-        """Log a transaction; its txid once it is durable and applied. After LogFull: `ready`, then again."""
-        return await _future(self.member.append(payload))
+    def append(self, payload: bytes) -> asyncio.Future[TxId]:
+        """Log a transaction now; the future has its txid once it is durable and applied. See `Member.append`."""
+        return _future(self.member.append(payload))
 
     async def ready(self) -> None:
         """Wait until `append` takes something again; at once unless so much waits to be durable that it would not.
@@ -57,7 +63,11 @@ class AsyncMember:
         Others that wait too may fill the log again before this one's turn. Raises JournalClosed where this server is
         not the active one, and the error that the log failed with.
         """
-        await _future(self.member.replica.log.ready())
+        await _future(self.member.ready())
+
+    async def purge_older_than(self, min_txid_to_keep: int) -> list[Segment]:
+        """Delete what is below this txid. See `Member.purge_older_than`."""
+        return await _future(self.member.purge_older_than(min_txid_to_keep))
 
     async def active_address(self) -> str:
         """Where the active server says that it is."""

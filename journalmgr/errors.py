@@ -20,6 +20,7 @@
         UnknownOp                an operation that this layout does not have
         UnsupportedLayout        a layout version that cannot be read, or not be written
         TransactionTooLarge      cannot be written in one piece
+      NotApplicable            a state machine refuses a transaction of its journal
       JournalUnavailable       the journal could not be reached or the outcome is open
       NotSupported             this kind of journal cannot do that
       JournalClosed            the journal or stream was closed
@@ -131,6 +132,10 @@ class UnsupportedLayout(EditsError):
 
 class TransactionTooLarge(EditsError):
     """One transaction larger than what can be written in one piece."""
+
+
+class NotApplicable(JournalError):
+    """The state machine refuses a transaction of the journal; its error is the cause."""
 
 
 class JournalUnavailable(JournalError):

@@ -27,7 +27,7 @@ from journalmgr.edit_log import FlushObserver
 from journalmgr.edits.opcodes import OpCode
 from journalmgr.errors import JournalClosed, JournalUnavailable
 from journalmgr.ledger.journal import LedgerJournal
-from journalmgr.model import OPAQUE, NamespaceInfo, TxId
+from journalmgr.model import OPAQUE, NamespaceInfo, Segment, TxId
 from journalmgr.plugins import open_journal
 from journalmgr.replica import Candidate, Replica, ReplicaSettings, Role, StateMachine
 
@@ -117,8 +117,8 @@ class Member:
     """One server of a group: its journal, its election, its replica. `start` begins, `leave` ends it.
 
     An async context manager that leaves. machine: the state, see StateMachine. address: where this server is, for
-    whoever asks who is active. settings, on_loaded, on_role, on_turn, on_failed, observer: as of Replica. Owns the
-    journal.
+    whoever asks who is active. namespace: whose journal it is. settings, on_loaded, on_role, on_turn, on_failed,
+    observer: as of Replica. Owns the journal.
     """
 
     def __init__(
@@ -128,6 +128,7 @@ class Member:
         machine: StateMachine,
         *,
         address: str = "",
+        namespace: NamespaceInfo | None = None,
         layout_version: int = OPAQUE,
         election_parent: str = ELECTION_PARENT,
         settings: ReplicaSettings | None = None,
@@ -139,6 +140,7 @@ class Member:
     ) -> None:
         self.journal = journal
         self.address = address
+        self.namespace = namespace
         self.election: Election | None = None
         self._on_role = on_role
         self._waiting: list[Deferred[None]] = []
@@ -198,6 +200,27 @@ class Member:
     def append(self, payload: bytes) -> Deferred[TxId]:
         """Log a transaction; fires with its txid once it is durable and applied. See `Replica.append`."""
         return self.replica.append(payload)
+
+    def ready(self) -> Deferred[None]:
+        """Fires when `append` takes something again; at once unless too much waits to be durable. See `EditLog.ready`.
+
+        Fails with JournalClosed where this server is not the active one.
+        """
+        try:
+            return self.replica.log.ready()
+        except BookKeeperError as error:
+            return fail(error)
+
+    def purge_older_than(self, min_txid_to_keep: int) -> Deferred[list[Segment]]:
+        """Delete the finalised segments that end below this txid; fires with what was deleted.
+
+        The active server's to call, once the checkpoints of *all* servers cover what is below: whoever loads an older
+        one finds a gap, and ends. Fails with JournalClosed where this server is not the active one, and as
+        `JournalManager.purge_older_than` does; what was left is deleted by the next call.
+        """
+        if self.role is not Role.ACTIVE:
+            return fail(JournalClosed(f"this server is not the active one, it is {self.role.value}: that one purges"))
+        return self.journal.purge_older_than(TxId(min_txid_to_keep))
 
     def active_address(self) -> Deferred[str]:
         """Where the active server says that it is; empty where nobody is active, or it does not say."""
@@ -286,21 +309,38 @@ async def _open_own(reactor: Any, uri: str, options: Mapping[str, Any] | None) -
 
 
 def join_group(
-    reactor: Any, uri: str, machine: StateMachine, *, options: Mapping[str, Any] | None = None, **named: Any
+    reactor: Any,
+    uri: str,
+    machine: StateMachine,
+    *,
+    options: Mapping[str, Any] | None = None,
+    on_opened: Callable[[NamespaceInfo], object] = lambda namespace: None,
+    **named: Any,
 ) -> Deferred[Member]:
     """Open a journal and stand for its group; fires once loading has begun.
 
-    options: for whoever opens the journal (`journalmgr.plugins`). The other arguments are those of Member. Fails with
-    NotFormatted, InvalidArgument, JournalError; nothing is left open then.
+    options: for whoever opens the journal (`journalmgr.plugins`). on_opened: told whose journal it is before the
+    machine is loaded: a checkpoint of another journal would be taken where its txid happens to fit. The other
+    arguments are those of Member. Fails with NotFormatted, InvalidArgument, JournalError; nothing is left open then.
     """
-    return Deferred.fromCoroutine(_join(reactor, uri, machine, options, named))
+    return Deferred.fromCoroutine(_join(reactor, uri, machine, options, on_opened, named))
 
 
 async def _join(
-    reactor: Any, uri: str, machine: StateMachine, options: Mapping[str, Any] | None, named: Mapping[str, Any]
+    reactor: Any,
+    uri: str,
+    machine: StateMachine,
+    options: Mapping[str, Any] | None,
+    on_opened: Callable[[NamespaceInfo], object],
+    named: Mapping[str, Any],
 ) -> Member:
-    journal, _ = await open_own_journal(reactor, uri, options)
-    member = Member(reactor, journal, machine, **named)
+    journal, namespace = await open_own_journal(reactor, uri, options)
+    try:
+        on_opened(namespace)
+        member = Member(reactor, journal, machine, namespace=namespace, **named)
+    except BaseException:
+        await journal.close()
+        raise
     member.start()
     return member
 

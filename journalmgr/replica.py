@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError
 from journalmgr.contract import EditsTail, JournalManager, Record, RecordBatch
@@ -35,8 +36,8 @@ from journalmgr.errors import (
     EditsError,
     GapInTransactions,
     JournalClosed,
-    JournalError,
     NamespaceMismatch,
+    NotApplicable,
     NotFormatted,
     WriterReplaced,
 )
@@ -95,6 +96,7 @@ class ReplicaSettings:
 
     retry_delay_s, retry_delay_max_s: between attempts after trouble with the journal. confirm_timeout_s: how long what
     a checkpoint covers may be missing in the segment in progress, as long as this server does not take over.
+    leave_timeout_s: how long one that stops waits for its segment to be ended, and as long for its role to go.
     """
 
     roll_transactions: int = 1_000_000
@@ -102,10 +104,7 @@ class ReplicaSettings:
     retry_delay_s: float = 0.1
     retry_delay_max_s: float = 10.0
     confirm_timeout_s: float = 10.0
-
-
-class NotApplicable(JournalError):
-    """The machine refuses a transaction of the journal; its error is the cause."""
+    leave_timeout_s: float = 5.0
 
 
 FATAL = (GapInTransactions, EditsError, NamespaceMismatch, NotFormatted, NotApplicable)
@@ -224,6 +223,26 @@ class Replica:
             Deferred.fromCoroutine(self._stop()).addBoth(self._tell_stoppers)
         return done
 
+    async def _within_limit(self, work: Deferred[None], what: str) -> None:
+        """Await what needs servers that may be gone, and go on without it after a while."""
+        over: Deferred[None] = Deferred()
+
+        def done(result: Any) -> None:
+            if isinstance(result, Failure):
+                log.warn("This server could not {what}: {error}", what=what, error=result.value)
+            if not over.called:
+                over.callback(None)
+
+        def late() -> None:
+            log.warn("This server waits no longer to {what}", what=what)
+            over.callback(None)
+
+        timer = self._clock.callLater(self._settings.leave_timeout_s, late)
+        work.addBoth(done)
+        await over
+        if timer.active():
+            timer.cancel()
+
     def _tell_stoppers(self, result: Any) -> None:
         self._stopped = True
         stoppers, self._stoppers = self._stoppers, []
@@ -234,12 +253,9 @@ class Replica:
         self._stopping = True
         if self._log is not None and self.role is Role.ACTIVE:
             self._become(Role.LOADING)  # it takes nothing any more, and callers are to look for the next one
-            try:
-                await self._log.close()
-            except BookKeeperError as error:
-                log.warn("The segment could not be ended in order: {error}", error=error)
+            await self._within_limit(self._log.close(), "end the segment in order; the next server will end it")
         self._wake()
-        await self._leave()
+        await self._within_limit(self._candidate.leave(), "hand the role on; it ends with the session")
         if self._running is not None:
             await _finished(self._running)
         if self.role is not Role.FAILED:
@@ -281,7 +297,12 @@ class Replica:
                     self._fail(error)
             except BookKeeperError as error:
                 if not self._stopping:
-                    log.warn("In trouble while {role}: {error}", role=self.role.value, error=error)
+                    log.warn(
+                        "In trouble while {role}, and trying again in {delay:.1f} s: {error}",
+                        role=self.role.value,
+                        delay=delay_s,
+                        error=error,
+                    )
                     self.error = error
                     self._become(Role.LOADING)
                     await self._drop_log()
@@ -338,8 +359,17 @@ class Replica:
 
         Where this one takes over instead, `EditLog.open` knows.
         """
-        begun_s = self._clock.seconds()
+        begun_s, told = self._clock.seconds(), False
         while self._waits() and not await is_confirmed(self.journal, self.applied_txid):
+            if not told:
+                told = True
+                log.warn(
+                    "{journal} does not show txid {txid} yet, which the checkpoint covers; this server ends if that "
+                    "does not change within {seconds:g} s",
+                    journal=self.journal.description,
+                    txid=self.applied_txid,
+                    seconds=self._settings.confirm_timeout_s,
+                )
             if self._clock.seconds() - begun_s > self._settings.confirm_timeout_s:
                 raise ahead(self.journal, self.applied_txid, await self.journal.last_txid_seen())
             if self._waits():
@@ -366,6 +396,8 @@ class Replica:
         try:
             await edit_log.open(self.applied_txid + 1)
         except GapInTransactions as error:
+            if error.expected <= self._checkpoint_txid:
+                raise ahead(self.journal, self._checkpoint_txid, TxId(error.expected - 1)) from error
             if error.expected <= self.applied_txid + 1:
                 raise
             raise WriterReplaced(

@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     import random
     import time
 
+    from journalmgr.errors import HasData
     from journalmgr.ledger.connecting import local_hostname
     from journalmgr.namespace_ids import new_namespace
 
@@ -50,10 +51,11 @@ def run(args: argparse.Namespace) -> int:
     )
     with session(args) as commands:
         journal = commands.open(commands.uri(args.journal), namespace)
-        has_data = commands.call(journal.has_data)
-        if has_data:
+        try:
+            commands.call(lambda: journal.format(namespace))
+        except HasData:
             confirm(f"{journal.description} has data. Destroy all of it?", force=args.force)
-        commands.call(lambda: journal.format(namespace, force=has_data))
+            commands.call(lambda: journal.format(namespace, force=True))
         if args.json:
             print_json({"journal": journal.description, "namespace": namespace_json(namespace)})
         else:

@@ -239,7 +239,7 @@ def _add_servers(parser: argparse.ArgumentParser, *, again: bool) -> None:
         type=at_least(0),
         metavar="SECONDS",
         default=argparse.SUPPRESS if again else WAIT_DEFAULT_S,
-        help=f"how long to look for an active server (default: {WAIT_DEFAULT_S})",
+        help=f"how long to look for an active server; each is asked once at least (default: {WAIT_DEFAULT_S})",
     )
 
 

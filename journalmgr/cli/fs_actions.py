@@ -34,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
     """Carry one action out; its exit code."""
     user = user_of(args)
     try:
-        client = FileSystemClient(servers_of(args), user=user, wait_s=float(args.wait))
+        client = FileSystemClient(
+            servers_of(args), user=user, wait_s=float(args.wait), tell=lambda text: note(f"journalmgr: {text}")
+        )
     except InvalidArgument as error:
         raise CommandFailed(str(error), EXIT_USAGE) from error
     if "paths" in args:

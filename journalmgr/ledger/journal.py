@@ -156,7 +156,10 @@ class LedgerJournal:
     async def _stored_namespace(self) -> NamespaceInfo:
         version = await self._znodes.read_version()
         if version is None:
-            raise NotFormatted(f"{self.description}: Environment not initialized. Have you forgotten to format?")
+            raise NotFormatted(
+                f"{self.description}: Environment not initialized. Have you forgotten to format? "
+                f"(journalmgr format 'bookkeeper://<ZooKeeper servers>{self._znodes.root}')"
+            )
         if version.namespace is None:
             raise NamespaceMismatch(
                 f"{self.description} is older than Hadoop 2.0.3 and names no namespace: it can only be read"

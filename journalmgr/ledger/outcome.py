@@ -65,8 +65,8 @@ def write_failure(what: str, error: BookKeeperError) -> WriterReplaced | StreamF
     """Why a stream ended: another writer took the segment over, or something failed."""
     if isinstance(error, LedgerFencedOff | LedgerClosed):
         return WriterReplaced(
-            f"{what}: another writer took the journal over; this one must stop serving, and read the journal again "
-            f"before it writes: {error}"
+            f"{what}: another writer took the journal over ({type(error).__name__}); this one must stop serving, and "
+            "read the journal again before it writes"
         )
     return StreamFailed(
         f"{what}: Failed to write to bookkeeper; Error is ({error.code}) {error}; what was not flushed before may be "

@@ -8,6 +8,9 @@ It finds the active server, and finds it again after a failover: it asks one aft
 says of the active, and waits while nobody is. A change carries a request id, the same in each attempt, so it happens
 once however often it had to be sent; what has no id in the journal sets something to a value, and may be repeated.
 
+A server is sent a request only once it has shown on that connection that it answers at all: one that is frozen costs
+`PROBE_S` and not the time that a slow change may take, and a change that is merely slow is not sent twice for that.
+
 Errors of the servers are exceptions with Hadoop's names. Thread: one for each client.
 """
 
@@ -16,7 +19,9 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import math
 import os
+import select
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -31,6 +36,11 @@ PREFIX = "/webhdfs/v1"
 ANSWER_BYTES_MAX = 1024 * 1024 * 1024
 WAIT_S = 60.0
 TIMEOUT_S = 10.0
+PROBE_S = 1.5
+"""How long a server has to show that it answers; also the least that any attempt is given, however little is left."""
+
+PROBE_TARGET = "/heartbeat"
+TELL_AFTER_S = 1.0
 RETRY_DELAY_S = 0.05
 RETRY_DELAY_MAX_S = 1.0
 
@@ -157,8 +167,9 @@ class FileSystemClient:
     """Operations on the files of a group of servers.
 
     servers: host:port of each. user: who asks. wait_s: how long an operation may take, servers that are looked for
-    included. timeout_s: of one attempt. client_id: of its requests, 16 bytes, unique. clock, sleep: seconds.
-    connect: makes a connection from (host, port, timeout).
+    included; each is asked once however little that is. timeout_s: of one attempt. client_id: of its requests, 16
+    bytes, unique. clock, sleep: seconds. connect: makes a connection from (host, port, timeout). tell: told once in
+    each operation that takes longer than `TELL_AFTER_S` what is waited for.
     """
 
     def __init__(
@@ -172,6 +183,7 @@ class FileSystemClient:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
         connect: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection,
+        tell: Callable[[str], object] | None = None,
     ) -> None:
         if not servers:
             raise InvalidArgument("no server is given")
@@ -183,7 +195,8 @@ class FileSystemClient:
             raise InvalidArgument(f"a client id has {CLIENT_ID_SIZE} bytes, not {len(self.client_id)}")
         self.attempts = 0
         self._user, self._wait_s, self._timeout_s = user, wait_s, timeout_s
-        self._clock, self._sleep, self._connect = clock, sleep, connect
+        self._clock, self._sleep, self._connect, self._tell = clock, sleep, connect, tell
+        self._tell_at_s: float | None = None
         self._calls = itertools.count(1)
         self._active = self.servers[0]
         self._connected_to = ""
@@ -230,17 +243,21 @@ class FileSystemClient:
         headers = {}
         if method != "GET":
             headers["X-Request-Id"] = f"{self.client_id.hex()}:{next(self._calls)}"
-        deadline_s = self._clock() + self._wait_s
+        now_s = self._clock()
+        deadline_s = now_s + self._wait_s
+        self._tell_at_s = now_s + TELL_AFTER_S
         delay_s = RETRY_DELAY_S
         silent: dict[str, float] = {}  # server -> when it may be asked again
+        asked: set[str] = set()
         while True:
             trouble: Exception | None = None
             for server in self._candidates(silent):
                 begun_s = self._clock()
-                if begun_s >= deadline_s and trouble is not None:
+                if begun_s >= deadline_s and trouble is not None and server in asked:
                     break
+                asked.add(server)
                 try:
-                    status, hint, answer = self._attempt(server, method, target, body, headers)
+                    status, hint, answer = self._attempt(server, method, target, body, headers, deadline_s)
                 except (OSError, http.client.HTTPException) as error:
                     trouble = JournalUnavailable(f"{server}: {str(error) or type(error).__name__}")
                     trouble.__cause__ = error
@@ -262,6 +279,7 @@ class FileSystemClient:
                     f"none of {', '.join(self.servers)} did {method} {target.partition('&')[0]} within "
                     f"{self._wait_s:g} s; the last trouble: {trouble}"
                 ) from trouble
+            self._tell_once(f"waiting up to {self._wait_s:g} s for an active server; now: {trouble}")
             self._sleep(delay_s)
             delay_s = min(2 * delay_s, RETRY_DELAY_MAX_S)
 
@@ -289,33 +307,68 @@ class FileSystemClient:
             asked.add(server)
             yield server
 
+    def _tell_once(self, text: str) -> None:
+        if self._tell is not None and self._tell_at_s is not None and self._clock() >= self._tell_at_s:
+            self._tell_at_s = None
+            self._tell(text)
+
     def _attempt(
-        self, server: str, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        server: str,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        deadline_s: float = math.inf,
     ) -> tuple[int, str, bytes]:
         """Status, who is active as far as the server says, and body."""
         used_before = self._connection is not None and self._connected_to == server
         try:
-            return self._exchange(server, method, target, body, headers)
+            return self._exchange(server, method, target, body, headers, deadline_s)
         except TimeoutError:
             raise
         except (OSError, http.client.HTTPException):
             if not used_before:
                 raise
         # A server ends connections that were idle; the request has its id, so it may go out again.
-        return self._exchange(server, method, target, body, headers)
+        return self._exchange(server, method, target, body, headers, deadline_s)
 
     def _exchange(
-        self, server: str, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        server: str,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        deadline_s: float,
     ) -> tuple[int, str, bytes]:
         if self._connection is None or self._connected_to != server:
             self.close()
-            host, port = parse_address(server)
-            self._connection = self._connect(host, port, timeout=self._timeout_s)
-            self._connected_to = server
+            self._connect_to(server)
         self.attempts += 1
+        return self._send(method, target, body, headers, max(PROBE_S, deadline_s - self._clock()))
+
+    def _connect_to(self, server: str) -> None:
+        """A connection at whose other end somebody answers: a frozen process still has its connections accepted."""
+        host, port = parse_address(server)
+        self._connection = self._connect(host, port, timeout=min(PROBE_S, self._timeout_s))
+        self._connected_to = server
+        # Whatever the answer is, it is one.
+        self._send("GET", PROBE_TARGET, None, {}, PROBE_S)
+
+    def _send(
+        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], most_s: float
+    ) -> tuple[int, str, bytes]:
+        connection = self._connection
+        assert connection is not None
+        timeout_s = min(most_s, self._timeout_s)
+        connection.timeout = timeout_s
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout_s)
         try:
-            self._connection.request(method, target, body, dict(headers))
-            response = self._connection.getresponse()
+            connection.request(method, target, body, dict(headers))
+            self._tell_if_late(connection)
+            response = connection.getresponse()
             if (response.length or 0) > ANSWER_BYTES_MAX:
                 raise http.client.HTTPException(f"an answer of {response.length} bytes")
             # Only without a bound does `read` see to it that the whole length came; a chunked answer has an end.
@@ -323,10 +376,23 @@ class FileSystemClient:
             hint = response.getheader("X-Active-Server") or ""
             if not response.isclosed():
                 raise http.client.HTTPException(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+        except TimeoutError as error:
+            self.close()
+            raise TimeoutError(f"no answer within {timeout_s:.1f} s") from error
         except BaseException:
             self.close()
             raise
         return response.status, _known_address(hint), answer
+
+    def _tell_if_late(self, connection: http.client.HTTPConnection) -> None:
+        """Say who is waited for once that takes long; the answer is waited for as long as ever."""
+        if self._tell is None or self._tell_at_s is None or connection.sock is None:
+            return
+        arrived = select.poll()
+        arrived.register(connection.sock, select.POLLIN)
+        left_s = min(max(self._tell_at_s - self._clock(), 0.0), connection.timeout or 0.0)
+        if not arrived.poll(left_s * 1000):
+            self._tell_once(f"waiting for {self._connected_to}, which does not answer yet")
 
     def _json(self, method: str, op: str, path: str, **parameters: object) -> Json:
         return _object(self.ask(method, op, path, parameters), op)

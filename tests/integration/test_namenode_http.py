@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -115,6 +116,17 @@ def test_nobody_is_active_for_too_long(servers: Servers) -> None:
     servers.elect(None)
     with FileSystemClient(servers.addresses, wait_s=0.2) as files, pytest.raises(NoActiveServer):
         files.mkdirs("/a")
+
+
+def test_a_frozen_server_named_first_does_not_keep_the_others_from_being_asked(servers: Servers) -> None:
+    """A process that is stopped has its connections accepted, and never answers."""
+    told: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        address = f"127.0.0.1:{frozen.getsockname()[1]}"
+        with FileSystemClient([address, *servers.addresses], wait_s=0.0, tell=told.append) as files:
+            files.mkdirs("/a")
+            assert files.active == servers.addresses[0]
+    assert told == [f"waiting for {address}, which does not answer yet"]
 
 
 def test_a_long_list_arrives_whole(servers: Servers) -> None:

@@ -153,6 +153,7 @@ class ScriptedJournal:
         self.finalised: list[Segment] = []
         self.start_error: Exception | None = None
         self.finalise_error: Exception | None = None
+        self.finalise_segment_later: Deferred[Segment] | None = None
         self.tail_error: Exception | None = None
         self.recover_error: Exception | None = None
         self.purged_txid = TxId(0)
@@ -194,6 +195,8 @@ class ScriptedJournal:
     def finalize_segment(self, first_txid: TxId, last_txid: TxId) -> Deferred[Segment]:
         if self.finalise_error is not None:
             return fail(self.finalise_error)
+        if self.finalise_segment_later is not None:
+            return self.finalise_segment_later
         writer = next(writer for writer in self.writers if writer.first_txid == first_txid)
         assert writer.durable_txid == last_txid
         segment = Segment(first_txid, last_txid, writer.layout_version)

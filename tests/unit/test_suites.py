@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -43,16 +44,40 @@ def test_no_suite_and_an_unknown_one_are_usage_errors(suites: ModuleType, capsys
     ],
 )
 def test_the_exit_code_sums_up(
-    suites: ModuleType, monkeypatch: pytest.MonkeyPatch, results: list[str], options: list[str], code: int
+    suites: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    results: list[str],
+    options: list[str],
+    code: int,
 ) -> None:
     names = list(suites.SUITES[: len(results)])
     outcome = dict(zip(names, results, strict=True))
     given: list[list[str]] = []
 
-    def run_suite(suite: str, options: list[str]) -> str:
+    def run_suite(suite: str, options: list[str]) -> Any:
         given.append(options)
-        return outcome[suite]
+        failed = outcome[suite].startswith("failed")
+        return suites.Result(outcome[suite], ["tests.a::test_b: failure\n    E  why"] if failed else [])
 
     monkeypatch.setattr(suites, "run_suite", run_suite)
     assert suites.main([*names, *(["--", *options] if options else [])]) == code
     assert given == [options] * len(names)
+    assert ("tests.a::test_b: failure\n    E  why\n" in capsys.readouterr().out) == ("failed (code 1)" in results)
+
+
+def test_what_failed_is_named_with_the_end_of_what_it_said(suites: ModuleType, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    assert suites.failures_in(report) == ["pytest ended without a report"]
+    lines = "&#10;".join(f"line {number}" for number in range(20))
+    report.write_text(
+        "<testsuites><testsuite>"
+        '<testcase classname="tests.a" name="test_good" time="0.1"/>'
+        f'<testcase classname="tests.a" name="test_bad" time="1.5"><failure message="m">{lines}</failure></testcase>'
+        '<testcase classname="tests.b" name="test_worse" time="0.0"><error message="no fixture"/></testcase>'
+        "</testsuite></testsuites>"
+    )
+    bad, worse = suites.failures_in(report)
+    assert bad.startswith("tests.a::test_bad: failure after 1.5 s\n    line 14\n")
+    assert bad.endswith("    line 19")
+    assert worse == "tests.b::test_worse: error after 0.0 s\n    no fixture"

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 from bookkeeper.errors import BookKeeperError
 from journalmgr.aio import AsyncMember
@@ -26,7 +26,7 @@ async def member_on(journal: ScriptedJournal) -> AsyncMember:
 
     await Deferred.fromCoroutine(open_log()).asFuture(asyncio.get_running_loop())
     journal.answers_at_once = False
-    member = SimpleNamespace(append=log.append, replica=SimpleNamespace(log=log))
+    member = SimpleNamespace(append=log.append, ready=log.ready)
     return AsyncMember(member, SimpleNamespace())  # type: ignore[arg-type]
 
 
@@ -34,9 +34,9 @@ def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(story, 5.0))
 
 
-async def full(member: AsyncMember) -> list[asyncio.Task[Any]]:
+async def full(member: AsyncMember) -> list[asyncio.Future[Any]]:
     """Append until it is; who waits."""
-    under_way = [asyncio.create_task(member.append(bytes(40))) for _ in range(2)]
+    under_way = [member.append(bytes(40)) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(LogFull, match="ready"):
         await member.append(b"")
@@ -54,7 +54,7 @@ def test_ready_returns_once_a_full_log_takes_something_again() -> None:
         assert not ready.done()
         journal.writer.flushes[0].answer()
         await ready
-        again = asyncio.create_task(member.append(b"again"))
+        again = member.append(b"again")
         await asyncio.sleep(0)
         journal.answers_at_once = True
         journal.writer.flushes[-1].answer()
@@ -98,14 +98,26 @@ def test_whoever_gives_up_waiting_leaves_the_log_as_it_is() -> None:
 
 
 def test_a_server_that_is_not_active_has_no_log_to_wait_for() -> None:
-    class Standby:
-        @property
-        def log(self) -> EditLog:
-            raise JournalClosed("this server is not the active one, it is standby")
-
     async def story() -> None:
-        member = AsyncMember(SimpleNamespace(replica=Standby()), SimpleNamespace())  # type: ignore[arg-type]
+        closed = fail(JournalClosed("this server is not the active one, it is standby"))
+        member = AsyncMember(SimpleNamespace(ready=lambda: closed), SimpleNamespace())  # type: ignore[arg-type]
         with pytest.raises(JournalClosed, match="standby"):
             await member.ready()
+
+    run(story())
+
+
+def test_a_transaction_has_its_place_when_append_is_called() -> None:
+    """Awaited or not; whoever waits for room before each is never refused."""
+
+    async def story() -> None:
+        journal = ScriptedJournal()
+        member = await member_on(journal)
+        journal.answers_at_once = True
+        under_way = []
+        for _ in range(50):
+            await member.ready()
+            under_way.append(member.append(bytes(40)))
+        assert await asyncio.gather(*under_way) == list(range(2, 52))
 
     run(story())

@@ -173,4 +173,4 @@ def test_who_takes_over_with_a_checkpoint_that_is_ahead_ends() -> None:
     server = Server(journal, 500)
     server.elect()
     assert server.role is Role.FAILED
-    assert "the journal ends at 2" in str(server.failures[0])
+    assert "covers txids up to 500, and the journal ends at 2" in str(server.failures[0])

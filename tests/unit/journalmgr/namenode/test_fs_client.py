@@ -15,6 +15,8 @@ from journalmgr.errors import JournalUnavailable
 from journalmgr.namenode import fs_client
 from journalmgr.namenode.errors import RequestRefused
 from journalmgr.namenode.fs_client import (
+    PROBE_S,
+    PROBE_TARGET,
     FileAlreadyExistsException,
     FileNotFoundException,
     FileSystemClient,
@@ -47,10 +49,12 @@ class Servers:
             api.serve(service)
             self.apis[service.address] = api
         self.asked: list[str] = []
+        self.probed: list[str] = []
         self.ids: list[str] = []
         self.lost: set[str] = set()
         self.frozen: set[str] = set()
         self.lose_answers = 0
+        self.slow_s = 0.0
         self.on_sleep: Callable[[], object] = lambda: None
         self.slept: list[float] = []
         self.files = FileSystemClient(
@@ -78,16 +82,17 @@ class _Connection:
     """The part of http.client.HTTPConnection that is used."""
 
     def __init__(self, servers: Servers, address: str, timeout_s: float) -> None:
-        self._servers, self._address, self._timeout_s = servers, address, timeout_s
+        self._servers, self._address, self.timeout = servers, address, timeout_s
+        self.sock = None
         self._answer: Answer | None = None
 
     def request(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> None:
-        servers = self._servers
-        servers.asked.append(self._address)
+        servers, self._target = self._servers, target
+        (servers.probed if target == PROBE_TARGET else servers.asked).append(self._address)
         if self._address in servers.lost or self._address not in servers.apis:
             raise ConnectionRefusedError("refused")
         if self._address in servers.frozen:
-            servers.clock.run_until(lambda: False, seconds=self._timeout_s)
+            servers.clock.run_until(lambda: False, seconds=self.timeout)
             raise TimeoutError("timed out")
         if "X-Request-Id" in headers:
             servers.ids.append(headers["X-Request-Id"])
@@ -99,9 +104,13 @@ class _Connection:
     def getresponse(self) -> Any:
         servers, answer = self._servers, self._answer
         assert answer is not None
-        if servers.lose_answers:
+        if servers.lose_answers and self._target != PROBE_TARGET:
             servers.lose_answers -= 1
             raise http.client.RemoteDisconnected("gone")
+        if self._target != PROBE_TARGET:
+            if servers.slow_s > self.timeout:
+                raise TimeoutError("timed out")
+            servers.clock.run_until(lambda: False, seconds=servers.slow_s)
         return SimpleNamespace(
             status=answer.status,
             length=len(answer.body),
@@ -228,7 +237,7 @@ def test_a_server_that_is_gone_is_passed_over() -> None:
     servers.lost.add(A)
     servers.group.elect(1)
     servers.files.mkdirs("/x")
-    assert servers.asked == [A, B]
+    assert (servers.probed, servers.asked) == ([A, B], [B])
 
 
 def test_it_waits_while_nobody_is_active() -> None:
@@ -296,17 +305,67 @@ def test_a_hint_that_leads_nowhere_does_not_stop_the_search() -> None:
     servers.group.elect(1)
     servers.group.services[1].address = "gone:3"
     servers.files.mkdirs("/x")
-    assert servers.asked == [A, "gone:3", B]
+    assert (servers.probed, servers.asked) == ([A, "gone:3", B], [A, B])
 
 
 def test_a_frozen_server_is_waited_for_once_though_others_still_name_it() -> None:
     """It holds the role until its session expires; the client is with its successor a moment after that."""
     servers = Servers(timeout_s=10.0)
+    servers.files.mkdirs("/w")
     servers.frozen.add(A)
     servers.on_sleep = lambda: servers.group.elect(1) if servers.clock.seconds() > 12.0 else None
     servers.files.mkdirs("/x")
-    assert servers.asked.count(A) == 1
+    assert servers.asked.count(A) == 2, "once for each change"
     assert servers.clock.seconds() < 15.0
+
+
+def test_a_server_frozen_from_the_start_costs_no_more_than_a_probe_and_is_sent_no_request() -> None:
+    servers = Servers(timeout_s=10.0, wait_s=2.0)
+    servers.group.elect(1)
+    servers.frozen.add(A)
+    servers.files.mkdirs("/x")
+    assert servers.asked == [B]
+    assert servers.clock.seconds() == PROBE_S
+
+
+def test_every_server_is_asked_however_little_time_there_is() -> None:
+    servers = Servers(wait_s=0.0)
+    servers.group.elect(1)
+    servers.files.mkdirs("/x")
+    assert servers.asked == [A, B]
+    frozen = Servers(wait_s=0.0)
+    frozen.group.elect(1)
+    frozen.frozen.add(A)
+    frozen.files.mkdirs("/x")
+    assert (frozen.probed, frozen.asked) == ([A, B], [B])
+
+
+def test_an_attempt_takes_no_longer_than_what_is_left() -> None:
+    servers = Servers(timeout_s=10.0, wait_s=4.0)
+    servers.files.mkdirs("/w")
+    servers.frozen |= {A, B}
+    with pytest.raises(NoActiveServer, match=r"b:2: no answer within 1\.5 s"):
+        servers.files.mkdirs("/x")
+    assert servers.asked == [A, A], "its connection was known to work"
+    assert servers.clock.seconds() == 4.0 + PROBE_S
+
+
+def test_a_change_that_is_slow_is_waited_for_and_sent_once() -> None:
+    servers = Servers(timeout_s=10.0)
+    servers.slow_s = 8.0
+    servers.files.create("/f", b"a")
+    assert servers.asked == [A]
+
+
+def test_it_says_once_what_is_waited_for() -> None:
+    told: list[str] = []
+    servers = Servers(tell=told.append, wait_s=30.0)
+    servers.files.mkdirs("/quick")
+    servers.group.elect(None)
+    servers.on_sleep = lambda: servers.group.elect(1) if len(servers.slept) == 8 else None
+    assert told == []
+    servers.files.mkdirs("/x")
+    assert [text.partition(";")[0] for text in told] == ["waiting up to 30 s for an active server"]
 
 
 def test_a_frozen_server_is_asked_again_where_there_is_no_other() -> None:
