@@ -151,6 +151,7 @@ PURE = (
     "journalmgr.namenode.xattrs",
     "hedwig.model",
     "hedwig.errors",
+    "hedwig.names",
     "hedwig.wire",
     "hedwig.protocol",
 )
