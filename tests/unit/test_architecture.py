@@ -154,6 +154,7 @@ PURE = (
     "hedwig.names",
     "hedwig.wire",
     "hedwig.protocol",
+    "hedwig.hub.recent",
 )
 IMPURE_IMPORTS = frozenset(
     {
