@@ -425,6 +425,48 @@ class TopicLog:
         self._handle = self._open = None
         self._ending = False
 
+    # --- trimming
+
+    async def trim(self, up_to: LocalId) -> list[LedgerRange]:
+        """Delete ledgers that end there or before; those that went. Nothing while a ledger is made or ended.
+
+        The ledgers first, then the list: what a crash leaves is a record of messages that nobody needs, never a ledger
+        that nobody knows. The last record stays, as all that says which ids were used. A ledger that cannot be deleted
+        ends it for now.
+        """
+        if self.state is not LogState.READY or self._busy:
+            return []
+        gone: list[LedgerRange] = []
+        self._busy = True
+        try:
+            for each in self._ranges if self._open is not None else self._ranges[:-1]:
+                if each.last is None or each.last.local > up_to or not await self._deleted(each):
+                    break
+                gone.append(each)
+            if gone and not self._is_lost():
+                left = self._ranges[len(gone) :]
+                listed = left if self._open is None else [*left, self._open]
+                self._version = await self._metadata.write_ranges(self.topic, listed, self._version)
+                self._ranges = left
+        except PubSubError as error:
+            self._lose(error, error)
+        except BookKeeperError as error:
+            self._lose(ServiceDown(f"topic {self.topic!r}: {error}"), error)
+        finally:
+            self._busy = False
+        self._pump()
+        return gone
+
+    async def _deleted(self, each: LedgerRange) -> bool:
+        try:
+            await self._client.delete(each.ledger_id)
+        except NoSuchLedger:
+            return True
+        except BookKeeperError as error:
+            log.warn("Ledger {ledger_id} is deleted later: {error}", ledger_id=each.ledger_id, error=error)
+            return False
+        return True
+
     # --- the end
 
     async def release(self) -> None:

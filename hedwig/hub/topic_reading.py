@@ -1,7 +1,7 @@
 """Reading a topic's messages from its ledgers: the ended ones, and the one being written as far as it is acknowledged.
 
-Each ledger is opened once and stays open while it is read; at most `HANDLES_MAX` of a topic. Nothing is fenced: this hub
-owns the topic, and knows what is acknowledged. Thread: reactor. Source: hedwig-protocol.md 3.3.
+Each ledger is opened once and stays open while it is read; at most `HANDLES_MAX` of a topic. Nothing is fenced: this
+hub owns the topic, and knows what is acknowledged. Thread: reactor. Source: hedwig-protocol.md 3.3.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TopicReader:
             entries = await handle.read_unconfirmed(first - found.first, last - found.first)
         except NoSuchLedger as error:
             raise UnexpectedCondition(
-                f"ledger {found.ledger_id} of topic {self._log.topic!r}, with the messages from {found.first} on, is gone"
+                f"ledger {found.ledger_id} of topic {self._log.topic!r}, with messages from {found.first} on, is gone"
             ) from error
         return [bytes(entry.payload) for entry in entries]
 

@@ -255,6 +255,32 @@ def test_remote_regions_are_carried_on_from_message_to_message() -> None:
     run(world, story())
 
 
+def test_what_nobody_needs_is_deleted_but_for_the_last_record() -> None:
+    """I-94: and the ids go on."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, entries_max=2).acquired()
+        hub.publish(*[b"%d" % number for number in range(1, 8)])
+        await hub.settled()
+        before = hub.log.ranges
+        assert await hub.log.trim(LocalId(3)) == before[:1]
+        assert await hub.log.trim(LocalId(3)) == []
+        assert (hub.log.first_id, (await hub.metadata.ranges(TOPIC)).value) == (3, before[1:])
+        assert await hub.log.trim(LocalId(100)) == before[1:3], "what is being written stays"
+        await hub.log.release()
+        owner = await Hub(world).acquired()
+        assert await owner.log.trim(LocalId(100)) == []
+        owner.publish(b"8")
+        await owner.settled()
+        assert owner.acknowledged == [(8, b"8")]
+        assert [each.first for each in (await owner.metadata.ranges(TOPIC)).value] == [7, 8]
+        left = {number async for ids in owner.client.ledgers.ids() for number in ids}
+        assert left == {each.ledger_id for each in owner.log.ranges}
+
+    run(world, story())
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_hubs_do_to_each_other_what_was_acknowledged_is_there_once_under_its_id(seed: int) -> None:
     """I-88, I-89, I-90: hubs take the topic from each other, die, and lose answers, under load."""
