@@ -3,8 +3,7 @@
     model errors names    values; what can go wrong; which names there are, and where their znodes are
     wire                  frames, messages, requests, responses, records: bytes and back
     protocol              decisions apart from I/O
-    hub.metadata          the hubs' records in ZooKeeper
-    hub.topic_log         one topic's messages as a chain of ledgers
+    hub                   what a hub is made of
 
 The `hedwig` command says so, and exits 1.
 """

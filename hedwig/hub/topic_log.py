@@ -94,7 +94,11 @@ class _Publish:
 
 
 class TopicLog:
-    """See the module. on_lost: called once when the topic is lost, not by `release`."""
+    """See the module. on_lost: called once when the topic is lost, not by `release`.
+
+    on_durable: told the stored forms of messages, in order and once, when they are acknowledged and their publishers
+    have been answered.
+    """
 
     def __init__(
         self,
@@ -105,8 +109,11 @@ class TopicLog:
         stamp: Stamp,
         settings: TopicLogSettings,
         on_lost: Callable[[PubSubError], object],
+        on_durable: Callable[[list[bytes]], object] = lambda stored: None,
     ) -> None:
         self.topic = topic
+        self._on_durable = on_durable
+        self._sent: deque[list[bytes]] = deque()  # stored forms that are not acknowledged
         self.state = LogState.NEW
         self.error: PubSubError | None = None
         self._metadata, self._client, self._clock = metadata, client, clock
@@ -304,6 +311,7 @@ class TopicLog:
         if publish.first is None:
             publish.first = MessageId(LocalId(self._last.local + 1), last.remote)
         self._last = last
+        self._sent.append(stored)
         publish.taken += count
         self._ledger_bytes += sum(map(len, stored))
         if publish.taken == len(publish.messages):
@@ -346,13 +354,27 @@ class TopicLog:
         if self._open is None or self.state is LogState.LOST:
             return
         assert self._open.first is not None
-        self._durable = LocalId(self._open.first + entry_ids.stop - 1)
+        before, self._durable = self._durable, LocalId(self._open.first + entry_ids.stop - 1)
         under_way = self._under_way
         while under_way and under_way[0].last <= self._durable:
             publish = under_way.popleft()
             self._pending_bytes -= publish.size
             _tell(publish, None)
+        if self._durable > before:
+            self._on_durable(self._acknowledged(self._durable - before))
         self._pump()
+
+    def _acknowledged(self, count: int) -> list[bytes]:
+        """The next so many of what was sent."""
+        found: list[bytes] = []
+        while len(found) < count:
+            stored = self._sent.popleft()
+            left = count - len(found)
+            if len(stored) > left:
+                self._sent.appendleft(stored[left:])
+                stored = stored[:left]
+            found += stored
+        return found
 
     def _on_failed(self, error: BookKeeperError) -> None:
         self._lose(ServiceDown(f"topic {self.topic!r} cannot be written: {error}"), error)
@@ -509,6 +531,7 @@ class TopicLog:
         waiting = [*self._under_way, *self._queue]
         self._under_way.clear()
         self._queue.clear()
+        self._sent.clear()
         self._pending_bytes = 0
         for publish in waiting:
             certain = publish.taken == 0
