@@ -1,5 +1,9 @@
-"""Publish-subscribe on ledgers (Hedwig's protocol): reserved, and empty so far.
+"""Publish-subscribe on ledgers, by Hedwig's protocol. Not usable yet: no hub and no client is in this release.
 
-The name is taken so that the distribution's layout and its console program are settled. This release holds
-no hub and no client: importing the package gives nothing, and the `hedwig` command says so and exits 1.
+    model errors names    values; what can go wrong; which names there are, and where their znodes are
+    wire                  frames, messages, requests, responses, records: bytes and back
+    protocol              decisions apart from I/O
+    hub                   what a hub is made of
+
+The `hedwig` command says so, and exits 1.
 """

@@ -151,8 +151,10 @@ PURE = (
     "journalmgr.namenode.xattrs",
     "hedwig.model",
     "hedwig.errors",
+    "hedwig.names",
     "hedwig.wire",
     "hedwig.protocol",
+    "hedwig.hub.recent",
 )
 IMPURE_IMPORTS = frozenset(
     {

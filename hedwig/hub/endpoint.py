@@ -1,0 +1,260 @@
+"""A client's connection to a hub: requests in, answers and deliveries out.
+
+    bytes -> frames -> requests --owner of the topic?--> another hub: redirect
+                                                     --> this one:   TopicService
+    deliveries of all its subscriptions  -> one write for each look, paused while the client takes nothing
+
+Answers come as the work is done, so they may overtake each other; a subscribe's comes before its first delivery. What
+cannot be parsed ends the connection, and nothing else does: an error is answered, with a text that says what to do.
+Differs from Apache, which closes the connection after most errors of SUBSCRIBE, and so takes all subscriptions of a
+multiplexed client with it.
+
+Bounds: a frame's size; a connection with more than `unanswered_max` publishes, or bytes of them, is not read until half
+of them are answered. Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-2.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.errors import BookKeeperError, RemoteProtocolError
+from hedwig.errors import MalformedRequest, NotResponsible, PubSubError, ServiceDown, UnexpectedCondition
+from hedwig.hub.ownership import Ownership
+from hedwig.hub.topic_service import Attachment, TopicService
+from hedwig.model import MessageId, Preferences, SubscriberId, Topic
+from hedwig.wire.framing import FRAME_SIZE_MAX_HUB, FrameDecoder
+from hedwig.wire.requests import (
+    CloseSubscription,
+    Consume,
+    Malformed,
+    Publishes,
+    Request,
+    Subscribe,
+    Unsubscribe,
+    decode_requests,
+)
+from hedwig.wire.responses import error_frame, published_frames, subscribed_frame, success_frame
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Transport
+
+log = Logger()
+
+UNANSWERED_MAX = 10_000
+UNANSWERED_BYTES_MAX = 16 * 1024 * 1024
+
+
+class HubConnection:
+    """See StreamProtocol and Channel. on_closed: told once, when the connection is gone."""
+
+    def __init__(
+        self,
+        ownership: Ownership[TopicService],
+        *,
+        frame_size_max: int = FRAME_SIZE_MAX_HUB,
+        unanswered_max: int = UNANSWERED_MAX,
+        on_closed: Callable[[HubConnection], object] = lambda connection: None,
+    ) -> None:
+        self._ownership, self._on_closed = ownership, on_closed
+        self._decoder = FrameDecoder(frame_size_max)
+        self._unanswered_max = unanswered_max
+        self._transport: Transport | None = None
+        self._attachments: dict[tuple[Topic, SubscriberId], Attachment] = {}
+        self._unanswered = self._unanswered_bytes = 0
+        self._not_read = False
+        self.writable = False
+        self.closed = False
+
+    # --- the transport
+
+    def makeConnection(self, transport: Transport) -> None:
+        """The connection is up."""
+        self._transport = transport
+        self.writable = True
+        transport.registerProducer(self, True)
+
+    def pauseProducing(self) -> None:
+        """The client takes nothing more for now."""
+        self.writable = False
+
+    def resumeProducing(self) -> None:
+        """It takes something again."""
+        self.writable = True
+        for attachment in list(self._attachments.values()):
+            if not self.writable:
+                return
+            attachment.resume()
+
+    def stopProducing(self) -> None:
+        """The connection ends."""
+        self.writable = False
+
+    def connectionLost(self, reason: Any) -> None:
+        """The connection is gone: its subscriptions are free."""
+        self.closed, self.writable = True, False
+        attachments, self._attachments = self._attachments, {}
+        for (topic, subscriber), attachment in attachments.items():
+            attachment.ended = True
+            service = self._ownership.owned.get(topic)
+            if service is not None:
+                service.close_subscription(subscriber, self)
+        self._on_closed(self)
+
+    def close(self) -> None:
+        """End it, once what was written has left."""
+        if self._transport is not None and not self.closed:
+            self._transport.loseConnection()
+
+    def dataReceived(self, data: bytes) -> None:
+        """Some bytes arrived."""
+        try:
+            requests = decode_requests(self._decoder.receive(data))
+        except RemoteProtocolError as error:
+            self._broken(error)
+            return
+        for request in requests:
+            self._on_request(request)
+        if self._decoder.error is not None:
+            self._broken(self._decoder.error)
+
+    def _broken(self, error: RemoteProtocolError) -> None:
+        assert self._transport is not None
+        log.warn("A client's connection is closed: {error}", error=error)
+        self.writable = False
+        self._transport.abortConnection()
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        """See Channel."""
+        if not self.closed and self._transport is not None:
+            self._transport.writeSequence(parts)
+
+    # --- requests
+
+    def _on_request(self, request: Request) -> None:
+        if isinstance(request, Publishes):
+            self._count(len(request.txn_ids), sum(map(len, request.messages)))
+        claim = not isinstance(request, Consume) and request.should_claim
+        try:
+            service = self._ownership.service(request.topic, should_claim=claim)
+        except BookKeeperError as error:
+            self._refuse(request, error)
+            return
+        if isinstance(service, Deferred):
+            service.addCallbacks(
+                lambda found: self._serve(request, found), lambda failure: self._refuse(request, failure.value)
+            )
+            service.addErrback(self._fault, request)
+        else:
+            self._serve(request, service)
+
+    def _serve(self, request: Request, service: TopicService) -> None:
+        if self.closed:
+            return
+        try:
+            match request:
+                case Publishes():
+                    self._publish(request, service)
+                case Consume():
+                    service.consume(request.subscriber, request.up_to)
+                case Subscribe():
+                    subscribing = service.subscribe(request, self)
+                    subscribing.addCallback(self._subscribed, request)
+                    self._watch(subscribing, request)
+                case Unsubscribe():
+                    ending = service.unsubscribe(request.subscriber)
+                    ending.addCallback(lambda _: self._let_go(request.topic, request.subscriber, request.txn_id))
+                    self._watch(ending, request)
+                case CloseSubscription():
+                    service.close_subscription(request.subscriber, self)
+                    self._let_go(request.topic, request.subscriber, request.txn_id)
+                case Malformed():
+                    raise MalformedRequest(request.text)
+        except BookKeeperError as error:
+            self._refuse(request, error)
+
+    def _watch(self, work: Deferred[Any], request: Request) -> None:
+        work.addErrback(lambda failure: self._refuse(request, failure.value))
+        work.addErrback(self._fault, request)
+
+    def _fault(self, failure: Failure, request: Request) -> None:
+        log.failure("A request broke", failure=failure)
+        self._refuse(request, UnexpectedCondition(f"a fault of this hub: {failure.value!r}"))
+
+    def _refuse(self, request: Request, error: BaseException | None) -> None:
+        """Answer every part of the request with the error."""
+        if not isinstance(error, PubSubError):
+            if not isinstance(error, BookKeeperError):
+                log.error("A request broke: {error!r}", error=error)
+            error = ServiceDown(str(error))
+        text = str(error)
+        if isinstance(error, NotResponsible):
+            text = "" if error.owner is None else str(error.owner)
+        txn_ids = request.txn_ids if isinstance(request, Publishes) else [request.txn_id]
+        self.write([error_frame(txn_id, error.status, text) for txn_id in txn_ids])
+        if isinstance(request, Publishes):
+            self._count(-len(txn_ids), -sum(map(len, request.messages)))
+
+    # --- publishes
+
+    def _publish(self, request: Publishes, service: TopicService) -> None:
+        if request.plain:
+            self._publish_some(service, request.topic, request.txn_ids, request.messages, plain=True)
+            return
+        for txn_id, message in zip(request.txn_ids, request.messages, strict=True):
+            # One by one: what each says of other regions is part of its own id.
+            self._publish_some(service, request.topic, [txn_id], [message], plain=False)
+
+    def _publish_some(
+        self, service: TopicService, topic: Topic, txn_ids: list[int], messages: list[bytes], *, plain: bool
+    ) -> None:
+        size = sum(map(len, messages))
+
+        def done(first: MessageId | None, error: PubSubError | None) -> None:
+            if error is not None:
+                self._refuse(Publishes(topic, False, plain, txn_ids, messages), error)
+                return
+            assert first is not None
+            self.write([published_frames(txn_ids, first.local, first.remote)])
+            self._count(-len(txn_ids), -size)
+
+        try:
+            service.publish(messages, done, plain=plain)
+        except BookKeeperError as error:
+            self._refuse(Publishes(topic, False, plain, txn_ids, messages), error)
+
+    def _count(self, count: int, size: int) -> None:
+        """So many publishes more (or less) wait for their answers."""
+        self._unanswered += count
+        self._unanswered_bytes += size
+        if self._transport is None or self.closed:
+            return
+        if self._not_read:
+            if self._unanswered <= self._unanswered_max // 2 and self._unanswered_bytes <= UNANSWERED_BYTES_MAX // 2:
+                self._not_read = False
+                self._transport.resumeProducing()
+        elif self._unanswered > self._unanswered_max or self._unanswered_bytes > UNANSWERED_BYTES_MAX:
+            self._not_read = True
+            self._transport.pauseProducing()
+
+    # --- subscriptions
+
+    def _subscribed(self, result: tuple[Preferences, Attachment], request: Subscribe) -> None:
+        preferences, attachment = result
+        if self.closed:
+            attachment.ended = True
+            service = self._ownership.owned.get(request.topic)
+            if service is not None:
+                service.close_subscription(request.subscriber, self)
+            return
+        self._attachments[request.topic, request.subscriber] = attachment
+        self.write([subscribed_frame(request.txn_id, preferences)])
+        attachment.start()
+
+    def _let_go(self, topic: Topic, subscriber: SubscriberId, txn_id: int) -> None:
+        self._attachments.pop((topic, subscriber), None)
+        self.write([success_frame(txn_id)])

@@ -1,0 +1,237 @@
+"""What hubs keep in ZooKeeper: who is there, who serves a topic, its ledgers, its subscriptions.
+
+Every change is a compare-and-set (I-90, I-93); one whose answer was lost is looked up, and MetadataOutcomeUnknown tells
+that this failed. Absent, unreadable (UnexpectedCondition), unreachable (MetadataUnavailable) are three answers. Names
+were looked at before (`hedwig.names`). Thread: reactor. Source: hedwig-protocol.md 3.1, 3.8, 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from twisted.logger import Logger
+
+from bookkeeper.metadata.outcome import Errand, Owned
+from bookkeeper.metadata.store import MetadataSettings
+from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, NodeKind, Stat, Tree
+from hedwig.errors import StaleVersion, UnexpectedCondition
+from hedwig.model import HubAddress, HubInfo, LedgerRange, SubscriberId, Subscription, Topic
+from hedwig.names import Paths
+from hedwig.wire import records
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Clock
+
+log = Logger()
+
+T = TypeVar("T")
+
+ATTEMPTS_MAX = 10
+
+
+class Versioned(NamedTuple, Generic[T]):
+    """A record and the version to change it by; None where there is no znode yet."""
+
+    value: T
+    version: int | None
+
+
+class HubMetadata:
+    """The records of one region. Does not own the tree."""
+
+    def __init__(self, tree: Tree, clock: Clock, settings: MetadataSettings, paths: Paths) -> None:
+        self.tree, self.paths = tree, paths
+        self._clock, self._settings = clock, settings
+
+    def _errand(self, purpose: str) -> Errand:
+        return Errand(self.tree, self._clock, self._settings, purpose)
+
+    # --- the region
+
+    async def open(self) -> None:
+        """Make what is missing; raises UnexpectedCondition where the region's metadata is of another kind."""
+        errand = self._errand(f"open {self.paths.root}")
+        await errand.ensure_all(self.paths.hubs)
+        await errand.ensure_all(self.paths.topics)
+        await errand.ensure_all(self.paths.layout.rpartition("/")[0])
+        wanted = records.encode_layout()
+        try:
+            await errand.create(self.paths.layout, wanted, lambda data, _stat: data == wanted)
+        except NodeExists:
+            found = await errand.read(self.paths.layout)
+            manager, version = records.decode_layout(found[0], self.paths.layout)
+            if (manager, version) != (records.ZOOKEEPER_MANAGER, records.MANAGER_VERSION):
+                raise UnexpectedCondition(
+                    f"{self.paths.layout} says that the metadata is kept by {manager}, version {version}; this hub "
+                    f"knows {records.ZOOKEEPER_MANAGER}, version {records.MANAGER_VERSION}: use another zk_prefix or "
+                    "region"
+                ) from None
+
+    # --- hubs
+
+    async def register(self, address: HubAddress, topic_count: int = 0) -> HubInfo:
+        """Say that this hub is there, for as long as the session lasts. What an earlier life of it left goes."""
+        errand = self._errand(f"register hub {address}")
+        path = self.paths.hub(address)
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                await errand.create(path, records.encode_load(topic_count), self._is_mine, kind=NodeKind.EPHEMERAL)
+            except NodeExists:
+                left = await errand.stat(path)
+                if left is not None:
+                    log.warn("{path} was there already, of session {owner:x}: it goes", path=path, owner=left.owner)
+                    await self._forget(errand, path, left)
+                continue
+            stat = await errand.stat(path)
+            if stat is not None and stat.owner == self.tree.session_id:
+                return HubInfo(address, stat.creation_id)
+        raise StaleVersion(f"{path} is taken again and again: does another hub have the same address and ports?")
+
+    def _is_mine(self, _data: bytes, stat: Stat) -> bool:
+        return stat.owner == self.tree.session_id
+
+    async def _forget(self, errand: Errand, path: str, stat: Stat) -> None:
+        try:
+            await errand.delete(path, stat.version, stat.creation_id)
+        except (NodeAbsent, NodeChanged):
+            return
+
+    async def unregister(self, address: HubAddress) -> None:
+        """The hub goes; harmless when it is not registered."""
+        errand = self._errand(f"unregister hub {address}")
+        stat = await errand.stat(self.paths.hub(address))
+        if stat is not None and self._is_mine(b"", stat):
+            await self._forget(errand, self.paths.hub(address), stat)
+
+    async def set_load(self, address: HubAddress, topic_count: int) -> None:
+        """Say how many topics this hub serves. Whoever is registered under the address writes it alone."""
+        errand = self._errand(f"load of hub {address}")
+        path = self.paths.hub(address)
+        stat = await errand.stat(path)
+        if stat is None or not self._is_mine(b"", stat):
+            raise StaleVersion(f"{path} is not this session's any more")
+        try:
+            await errand.write(path, records.encode_load(topic_count), stat.version)
+        except (NodeAbsent, NodeChanged) as error:
+            raise StaleVersion(str(error)) from error
+
+    async def hubs(self) -> dict[HubAddress, int]:
+        """All that are there, and how many topics each says it serves; what cannot be read is passed over and told."""
+        errand = self._errand("list the hubs")
+        found: dict[HubAddress, int] = {}
+        for name in await errand.children(self.paths.hubs):
+            path = f"{self.paths.hubs}/{name}"
+            node = await errand.read_if_present(path)
+            if node is None:
+                continue
+            try:
+                found[records.parse_address(name)] = records.decode_load(node[0], path)
+            except (ValueError, UnexpectedCondition) as error:
+                log.warn("{path} is passed over: {error}", path=path, error=error)
+        return found
+
+    # --- owners
+
+    async def owner(self, topic: Topic) -> Versioned[HubInfo] | None:
+        """Who serves it, by its record; None where nobody does. Raises UnexpectedCondition for an unreadable record."""
+        path = self.paths.owner(topic)
+        found = await self._errand(f"owner of {path}").read_if_present(path)
+        return None if found is None else Versioned(records.decode_hub_info(found[0], path), found[1].version)
+
+    async def claim(self, topic: Topic, hub: HubInfo) -> bool:
+        """Become the owner, for as long as the session lasts; False where somebody is. At most two znodes are made."""
+        path = self.paths.owner(topic)
+        errand = self._errand(f"claim {path}")
+        data = records.encode_hub_info(hub)
+        is_ours: Owned = lambda found, stat: found == data and self._is_mine(found, stat)  # noqa: E731
+        try:
+            try:
+                await errand.create(path, data, is_ours, kind=NodeKind.EPHEMERAL)
+            except NodeAbsent:
+                await errand.ensure_all(path.rpartition("/")[0], self.paths.root)
+                await errand.create(path, data, is_ours, kind=NodeKind.EPHEMERAL)
+        except NodeExists:
+            return False
+        return True
+
+    async def release(self, topic: Topic, hub: HubInfo) -> None:
+        """Give the topic up; nothing where another hub has it, or nobody."""
+        path = self.paths.owner(topic)
+        errand = self._errand(f"release {path}")
+        found = await errand.read_if_present(path)
+        if found is not None and records.decode_hub_info(found[0], path).address == hub.address:
+            await self._forget(errand, path, found[1])
+
+    # --- a topic's ledgers
+
+    async def topics(self) -> list[str]:
+        """Names of the topics; of those with slashes the first part."""
+        return sorted(await self._errand("list the topics").children(self.paths.topics))
+
+    async def ranges(self, topic: Topic) -> Versioned[list[LedgerRange]]:
+        """The topic's ledgers, after a sync: a new owner must see what the one before wrote (I-19)."""
+        path = self.paths.ledgers(topic)
+        errand = self._errand(f"read {path}")
+        await errand.sync()
+        found = await errand.read_if_present(path)
+        if found is None:
+            return Versioned([], None)
+        return Versioned(records.decode_ranges(found[0], path), found[1].version)
+
+    async def write_ranges(self, topic: Topic, ranges: Sequence[LedgerRange], version: int | None) -> int:
+        """Replace them, as they were read; the new version. Raises StaleVersion where another hub wrote meanwhile."""
+        path = self.paths.ledgers(topic)
+        return await self._replace(self._errand(f"write {path}"), path, records.encode_ranges(ranges), version)
+
+    async def _replace(self, errand: Errand, path: str, data: bytes, version: int | None) -> int:
+        try:
+            if version is not None:
+                return (await errand.write(path, data, version)).version
+            try:
+                await errand.create(path, data, lambda found, stat: found == data and stat.version == 0)
+            except NodeAbsent:
+                await errand.ensure_all(path.rpartition("/")[0], self.paths.root)
+                await errand.create(path, data, lambda found, stat: found == data and stat.version == 0)
+        except (NodeExists, NodeChanged, NodeAbsent) as error:
+            raise StaleVersion(f"{path} was changed by another hub: {error}") from error
+        return 0
+
+    # --- its subscriptions
+
+    async def subscriptions(self, topic: Topic) -> dict[SubscriberId, Versioned[Subscription]]:
+        """All of them, after a sync. Raises UnexpectedCondition where one cannot be read."""
+        parent = self.paths.subscribers(topic)
+        errand = self._errand(f"read {parent}")
+        await errand.sync()
+        try:
+            names = await errand.children(parent)
+        except NodeAbsent:
+            return {}
+        found: dict[SubscriberId, Versioned[Subscription]] = {}
+        for name in sorted(names):
+            path = f"{parent}/{name}"
+            node = await errand.read_if_present(path)
+            if node is not None:
+                found[SubscriberId(name.encode())] = Versioned(
+                    records.decode_subscription(node[0], path), node[1].version
+                )
+        return found
+
+    async def write_subscription(
+        self, topic: Topic, subscriber: SubscriberId, subscription: Subscription, version: int | None
+    ) -> int:
+        """Make it (None), or replace it as it was read; the new version. Raises StaleVersion."""
+        path = self.paths.subscription(topic, subscriber)
+        data = records.encode_subscription(subscription)
+        return await self._replace(self._errand(f"write {path}"), path, data, version)
+
+    async def delete_subscription(self, topic: Topic, subscriber: SubscriberId, version: int) -> None:
+        """It ends, as it was read. Raises StaleVersion."""
+        path = self.paths.subscription(topic, subscriber)
+        try:
+            await self._errand(f"delete {path}").delete(path, version)
+        except NodeAbsent:
+            return
+        except NodeChanged as error:
+            raise StaleVersion(f"{path} was changed by another hub: {error}") from error

@@ -1,0 +1,252 @@
+"""Which topics this hub serves, and where the others are. `T` is what serves one topic.
+
+    nobody's --claim asked for, or this hub has the least load--> claiming --record is ours--> acquiring --> owned
+                                                                      |                          |             |
+    another hub's <--record is there------------------------------- -+      nobody's <--failed--+  <--release-+
+
+The record (an ephemeral znode) says who is *meant* to serve a topic; what makes it safe is the acquisition, which
+fences whoever did before (I-90). So a hub whose session ended gives up all its topics at once, and one that does not
+know it yet harms nobody. With the next session it registers anew.
+
+Who asks for a topic that nobody has is sent to the hub with the fewest topics, which claims it only when the client
+says so (should_claim): so two hubs that see different loads do not send a client to and fro. Requests for one topic
+wait for each other; those for topics that are owned do not wait for anything.
+
+Thread: reactor. Source: hedwig-protocol.md 2.1, 3.1.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.store import StoreState
+from hedwig.errors import NotResponsible, PubSubError, ServiceDown
+from hedwig.hub.metadata import HubMetadata
+from hedwig.model import HubAddress, HubInfo, Topic
+from hedwig.names import topic_part
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Clock
+
+log = Logger()
+
+T = TypeVar("T")
+
+ATTEMPTS_MAX = 10
+LOAD_PERIOD_S = 1.0
+"""At most so often this hub says how many topics it has: not once for each of a hundred thousand."""
+
+
+class Ownership(Generic[T]):
+    """Topics of one hub.
+
+    acquire: makes a topic's service; what it raises is told to whoever asked. release: ends one in order, never fails.
+    abandon: drops one at once, because another hub may have it.
+    """
+
+    def __init__(
+        self,
+        metadata: HubMetadata,
+        clock: Clock,
+        rng: random.Random,
+        address: HubAddress,
+        *,
+        acquire: Callable[[Topic], Awaitable[T]],
+        release: Callable[[T], Awaitable[None]],
+        abandon: Callable[[T], object],
+    ) -> None:
+        self.address = address
+        self.owned: dict[Topic, T] = {}
+        self._metadata, self._clock, self._rng = metadata, clock, rng
+        self._acquire, self._release, self._abandon = acquire, release, abandon
+        self._info: HubInfo | None = None
+        self._asking: dict[Topic, list[tuple[bool, Deferred[T]]]] = {}
+        self._releasing: dict[Topic, list[Deferred[None]]] = {}
+        self._load_timer: object = None
+        self._told_load = 0
+        self._stopped = False
+
+    # --- life
+
+    async def start(self) -> None:
+        """Register this hub."""
+        await self._register()
+        self._metadata.tree.watch_state(self._on_state)
+
+    async def _register(self) -> None:
+        self._info = await self._metadata.register(self.address)
+        self._told_load = 0
+
+    def _on_state(self, state: StoreState) -> None:
+        if state is StoreState.LOST:
+            self.session_lost()
+        elif state is StoreState.CONNECTED and self._info is None and not self._stopped:
+            Deferred.fromCoroutine(self._register()).addErrback(self._not_registered)
+
+    def _not_registered(self, failure: Failure) -> None:
+        log.error("The hub could not be registered anew, and serves nothing: {error}", error=failure.value)
+        self._clock.callLater(LOAD_PERIOD_S, lambda: self._on_state(self._metadata.tree.state))
+
+    def session_lost(self) -> None:
+        """The records are gone: nothing is served any more."""
+        self._info = None
+        owned, self.owned = self.owned, {}
+        if owned:
+            log.error("The metadata session ended: {count} topics are given up", count=len(owned))
+        for service in owned.values():
+            self._abandon(service)
+
+    async def stop(self) -> None:
+        """Release everything in order; then nothing is acquired any more."""
+        self._stopped = True
+        await gatherResults([self.release(topic) for topic in list(self.owned)])
+        if self._info is not None:
+            try:
+                await self._metadata.unregister(self.address)
+            except BookKeeperError as error:
+                log.info("The hub's registration ends with its session: {error}", error=error)
+
+    # --- asking
+
+    def service(self, topic: Topic, *, should_claim: bool) -> T | Deferred[T]:
+        """What serves the topic here; at once where this hub owns it.
+
+        Fails with NotResponsible where another hub does or should, MalformedRequest for a name that none can be,
+        ServiceDown, and as the acquisition does.
+        """
+        found = self.owned.get(topic)
+        if found is not None:
+            return found
+        waiting: Deferred[T] = Deferred()
+        asking = self._asking.get(topic)
+        if asking is not None:
+            asking.append((should_claim, waiting))
+            return waiting
+        self._asking[topic] = [(should_claim, waiting)]
+        Deferred.fromCoroutine(self._ask(topic)).addBoth(self._answer, topic)
+        return waiting
+
+    def _answer(self, result: T | Failure, topic: Topic) -> None:
+        for _, waiting in self._asking.pop(topic):
+            waiting.callback(result)  # a Failure makes it fail
+
+    async def _ask(self, topic: Topic) -> T:
+        topic_part(topic)
+        releasing = self._releasing.get(topic)
+        if releasing is not None:
+            released: Deferred[None] = Deferred()
+            releasing.append(released)
+            await released
+        try:
+            for _ in range(ATTEMPTS_MAX):
+                if self._info is None or self._stopped:
+                    raise ServiceDown(
+                        "this hub has no session with the metadata store, or is stopping: ask another one"
+                    )
+                info = self._info
+                found = await self._metadata.owner(topic)
+                if found is not None:
+                    if found.value.address != self.address:
+                        raise NotResponsible(str(found.value.address), found.value.address)
+                    # Ours, and yet not owned: an earlier life's, or one that could not be released.
+                    await self._metadata.release(topic, found.value)
+                    continue
+                if not any(claim for claim, _ in self._asking[topic]):
+                    least = await self._least_loaded()
+                    if least != self.address:
+                        raise NotResponsible(str(least), least)
+                if await self._metadata.claim(topic, info):
+                    return await self._acquire_claimed(topic, info)
+        except PubSubError:
+            raise
+        except BookKeeperError as error:
+            raise ServiceDown(f"topic {topic!r}: {error}") from error
+        raise ServiceDown(f"the owner of topic {topic!r} changes all the time: try again later")
+
+    async def _least_loaded(self) -> HubAddress:
+        """Of the hubs that are there; by the toss of a coin where several are equal."""
+        hubs = await self._metadata.hubs()
+        hubs.setdefault(self.address, len(self.owned))
+        hubs[self.address] = len(self.owned) + len(self._asking) - 1
+        least = min(hubs.values())
+        return self._rng.choice(sorted((each for each, load in hubs.items() if load == least), key=str))
+
+    async def _acquire_claimed(self, topic: Topic, info: HubInfo) -> T:
+        try:
+            service = await self._acquire(topic)
+        except BaseException:
+            await self._give_back(topic, info)
+            raise
+        if self._info is not info or self._stopped:
+            self._abandon(service)
+            await self._give_back(topic, info)
+            raise ServiceDown(f"topic {topic!r} was acquired by a hub that is stopping, or that lost its session")
+        self.owned[topic] = service
+        self._tell_load()
+        return service
+
+    async def _give_back(self, topic: Topic, info: HubInfo) -> None:
+        try:
+            await self._metadata.release(topic, info)
+        except BookKeeperError as error:
+            log.warn("Topic {topic!r} stays this hub's by its record: {error}", topic=topic, error=error)
+
+    # --- giving up
+
+    def release(self, topic: Topic) -> Deferred[None]:
+        """End the service in order and give the topic back; fires when that is done. Nothing where it is not owned."""
+        done: Deferred[None] = Deferred()
+        releasing = self._releasing.get(topic)
+        if releasing is not None:
+            releasing.append(done)
+            return done
+        service = self.owned.pop(topic, None)
+        if service is None:
+            done.callback(None)
+            return done
+        self._releasing[topic] = [done]
+        Deferred.fromCoroutine(self._release_one(topic, service)).addBoth(self._released, topic)
+        return done
+
+    async def _release_one(self, topic: Topic, service: T) -> None:
+        info = self._info
+        await self._release(service)
+        if info is not None:
+            await self._give_back(topic, info)
+        self._tell_load()
+
+    def _released(self, result: object, topic: Topic) -> None:
+        if isinstance(result, Failure):
+            log.failure("Releasing topic {topic!r} broke", failure=result, topic=topic)
+        for done in self._releasing.pop(topic):
+            done.callback(None)
+
+    def lost(self, topic: Topic, service: T) -> None:
+        """The service found out that it cannot go on: whoever asks next acquires the topic anew."""
+        if self.owned.get(topic) is service:
+            self.release(topic)
+
+    # --- load
+
+    def _tell_load(self) -> None:
+        if self._load_timer is None and not self._stopped:
+            self._load_timer = self._clock.callLater(LOAD_PERIOD_S, self._write_load)
+
+    def _write_load(self) -> None:
+        async def write() -> None:
+            count = len(self.owned)
+            if self._info is not None and count != self._told_load:
+                await self._metadata.set_load(self.address, count)
+                self._told_load = count
+
+        self._load_timer = None
+        Deferred.fromCoroutine(write()).addErrback(
+            lambda failure: log.warn("The hub's load could not be told: {error}", error=failure.value)
+        )

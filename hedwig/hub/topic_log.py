@@ -1,0 +1,550 @@
+"""One topic's messages while this hub owns it: a chain of ledgers, of which only the last is written.
+
+    new --acquire()--> ready --release()--> released
+                         |
+                         +--any error, any stale version--> lost: everybody who waits hears of it, nothing more is taken
+
+    topics/<topic>/ledgers     [first..last] [first..last] ... [first..        at most one open, and it is the last
+
+Acquisition (I-90): read the list after a sync; recover the open ledger, which stops the adds of whoever owned the topic
+before; write the list by its version, changed or not, which stops that one's changes of it. Only then anything is
+served. No ledger is made: the first publish does that, and lists it before a message goes into it.
+
+Publish (I-88, I-89): a message gets its id and goes to the ledger in one step, in the order of the calls, and is
+answered once its entry is acknowledged. After one failed add the topic is lost: what was not answered may be there or
+not, and nothing is ever sent again under another id.
+
+A ledger that is long, large or old enough is ended once all of it is acknowledged; the list hears of it with the next
+ledger, or at release. Bound: `pending_bytes_max`. Thread: reactor. Source: hedwig-protocol.md 3.3.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from bookkeeper.errors import BookKeeperError, InvalidArgument, NoSuchLedger, WindowFull
+from bookkeeper.model import DigestType
+from hedwig.errors import NotResponsible, PubSubError, ServiceDown, StaleVersion, UncertainState, UnexpectedCondition
+from hedwig.hub.metadata import HubMetadata
+from hedwig.model import FIRST_ID, LedgerRange, LocalId, MessageId, Topic
+from hedwig.wire.messages import Stamp, remote_of, stored_id
+
+if TYPE_CHECKING:
+    from bookkeeper.client.client import LedgerClient
+    from bookkeeper.client.writer import WriteHandle
+    from bookkeeper.ports import Clock
+
+log = Logger()
+
+PASSWORD = b"sillysecret"
+"""Of every topic's ledgers, as Apache's hubs have it."""
+
+_LEDGER_METADATA_VERSION = 2
+"""Text, which the hubs of 4.2 and 4.3 read."""
+
+_NONE = LocalId(0)
+
+OnDone = Callable[[MessageId | None, PubSubError | None], object]
+"""Called once for each publish: with the id of its first message, or with why it is not known to be there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLogSettings:
+    """ensemble, write_quorum, ack_quorum: of each ledger. entries_max, bytes_max, age_max_s: a ledger that has so many,
+    or so much, or is so old and not empty is ended; 0: never. pending_bytes_max: messages that are not acknowledged.
+    """
+
+    ensemble: int = 3
+    write_quorum: int = 2
+    ack_quorum: int = 2
+    entries_max: int = 0
+    bytes_max: int = 0
+    age_max_s: float = 0.0
+    pending_bytes_max: int = 64 * 1024 * 1024
+
+
+class LogState(enum.Enum):
+    """What may be done with a topic's log."""
+
+    NEW = "not acquired"
+    READY = "owned"
+    RELEASING = "being released"
+    RELEASED = "released"
+    LOST = "lost"
+
+
+@dataclass(slots=True, eq=False)
+class _Publish:
+    """Messages of one call. taken: how many have an id; last: the id of the last of them, once all have one."""
+
+    messages: Sequence[bytes]
+    plain: bool
+    size: int
+    on_done: OnDone
+    taken: int = 0
+    first: MessageId | None = None
+    last: LocalId = _NONE
+
+
+class TopicLog:
+    """See the module. on_lost: called once when the topic is lost, not by `release`.
+
+    on_durable: told the stored forms of messages, in order and once, when they are acknowledged and their publishers
+    have been answered.
+    """
+
+    def __init__(
+        self,
+        metadata: HubMetadata,
+        client: LedgerClient,
+        clock: Clock,
+        topic: Topic,
+        stamp: Stamp,
+        settings: TopicLogSettings,
+        on_lost: Callable[[PubSubError], object],
+        on_durable: Callable[[list[bytes]], object] = lambda stored: None,
+    ) -> None:
+        self.topic = topic
+        self._on_durable = on_durable
+        self._sent: deque[list[bytes]] = deque()  # stored forms that are not acknowledged
+        self.state = LogState.NEW
+        self.error: PubSubError | None = None
+        self._metadata, self._client, self._clock = metadata, client, clock
+        self._stamp, self._settings, self._on_lost = stamp, settings, on_lost
+        # durable <= last; entries of the ledger being written: ledger_first .. last
+        self._ranges: list[LedgerRange] = []  # ended ones
+        self._version: int | None = None
+        self._last = MessageId(LocalId(0))
+        self._durable = LocalId(0)
+        self._handle: WriteHandle | None = None
+        self._open: LedgerRange | None = None
+        self._ledger_bytes, self._ledger_begun_s = 0, 0.0
+        self._busy = False  # a ledger is being made or ended
+        self._ending = False  # the ledger takes no more
+        self._queue: deque[_Publish] = deque()  # not all of it has ids
+        self._under_way: deque[_Publish] = deque()  # all of it has
+        self._pending_bytes = 0
+        self._idle: list[Deferred[None]] = []
+
+    # --- what is known
+
+    @property
+    def last_id(self) -> MessageId:
+        """The last id given out."""
+        return self._last
+
+    @property
+    def durable_id(self) -> LocalId:
+        """All up to this one are acknowledged."""
+        return self._durable
+
+    @property
+    def ranges(self) -> list[LedgerRange]:
+        """All ledgers, in order."""
+        return [*self._ranges, self._open] if self._open is not None else list(self._ranges)
+
+    @property
+    def first_id(self) -> LocalId:
+        """Of the oldest message that is there, or will be."""
+        ranges = self.ranges
+        return ranges[0].first or FIRST_ID if ranges else LocalId(self._last.local + 1)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Of messages that are not answered."""
+        return self._pending_bytes
+
+    # --- acquiring
+
+    async def acquire(self) -> None:
+        """Take the topic over from whoever had it. Raises PubSubError, BookKeeperError; the log is of no use then."""
+        if self.state is not LogState.NEW:
+            raise InvalidArgument(f"the log of topic {self.topic!r} is {self.state.value}")
+        found = await self._metadata.ranges(self.topic)
+        ranges, empty = await self._ended(found.value)
+        # An empty ledger that stands alone is all that says which ids were used.
+        kept = ranges or ([empty] if empty is not None and empty.first != FIRST_ID else [])
+        self._version = await self._metadata.write_ranges(self.topic, kept, found.version)
+        self._ranges = ranges
+        if ranges:
+            last = ranges[-1].last
+            assert last is not None
+            self._last, self._durable = last, last.local
+        elif empty is not None and empty.first is not None:
+            self._last = MessageId(LocalId(empty.first - 1))
+            self._durable = self._last.local
+        self.state = LogState.READY
+        if empty is not None and empty not in kept:
+            await self._delete(empty.ledger_id)
+
+    async def _ended(self, ranges: Sequence[LedgerRange]) -> tuple[list[LedgerRange], LedgerRange | None]:
+        """The chain with all its ends, and an empty ledger that is dropped from it. It must have no gap (I-91)."""
+        where = self._metadata.paths.ledgers(self.topic)
+        ended: list[LedgerRange] = []
+        for position, each in enumerate(ranges):
+            first = each.first
+            if first is None:
+                first = await self._first_of(each) if position == 0 else None
+            previous = ended[-1].last if ended else None
+            if previous is not None:
+                expected = LocalId(previous.local + 1)
+                first = expected if first is None else first
+                if first != expected:
+                    raise UnexpectedCondition(
+                        f"{where}: ledger {each.ledger_id} begins at {first}, and the one before ends at "
+                        f"{previous.local}: messages are missing, or there twice; restore the record"
+                    )
+            if first is None:
+                first = FIRST_ID
+            if each.last is not None:
+                if each.last.local < first:
+                    raise UnexpectedCondition(f"{where}: ledger {each.ledger_id} is said to hold {first}..{each.last}")
+                ended.append(replace(each, first=first))
+                continue
+            if position != len(ranges) - 1:
+                raise UnexpectedCondition(f"{where}: ledger {each.ledger_id} has no end, and is not the last")
+            last = await self._recovered_end(each.ledger_id, first)
+            if last is None:
+                return ended, replace(each, first=first)
+            ended.append(LedgerRange(each.ledger_id, first, last))
+        return ended, None
+
+    async def _first_of(self, first_range: LedgerRange) -> LocalId | None:
+        """Where the first ledger begins, of a list of a hub before 4.2."""
+        if first_range.last is None:
+            return None
+        handle = await self._client.open_without_recovery(first_range.ledger_id, PASSWORD, DigestType.CRC32)
+        try:
+            return LocalId(first_range.last.local - handle.last_add_confirmed)
+        finally:
+            handle.close()
+
+    async def _recovered_end(self, ledger_id: int, first: LocalId) -> MessageId | None:
+        """Stop whoever writes the ledger; its last message's id, None where it is empty."""
+        try:
+            handle = await self._client.open(ledger_id, PASSWORD, DigestType.CRC32)
+        except NoSuchLedger as error:
+            raise UnexpectedCondition(
+                f"{self._metadata.paths.ledgers(self.topic)} names ledger {ledger_id}, which is gone, as the last one: "
+                "restore it, or take it off the list if its messages are not needed"
+            ) from error
+        try:
+            last_entry = handle.last_add_confirmed
+            if last_entry < 0:
+                return None
+            last = stored_id((await handle.read_last()).payload)
+        finally:
+            handle.close()
+        if last.local != first + last_entry:
+            raise UnexpectedCondition(
+                f"ledger {ledger_id} of topic {self.topic!r} begins with message {first} and has {last_entry + 1}; its "
+                f"last one says that it is {last}"
+            )
+        return last
+
+    async def _delete(self, ledger_id: int) -> None:
+        try:
+            await self._client.delete(ledger_id)
+        except BookKeeperError as error:
+            log.warn("Empty ledger {ledger_id} stays: {error}", ledger_id=ledger_id, error=error)
+
+    # --- publishing
+
+    def publish(self, messages: Sequence[bytes], on_done: OnDone, *, plain: bool) -> None:
+        """Store messages, in this order behind all before; not empty. plain: see `hedwig.wire.messages.is_plain`.
+
+        `on_done` runs once, never within this call. Raises NotResponsible where the topic is not owned (any more), and
+        ServiceDown where too much waits already; nothing was taken then.
+        """
+        if self.state is not LogState.READY:
+            raise NotResponsible(f"this hub does not serve topic {self.topic!r}: it is {self.state.value}")
+        size = sum(map(len, messages))
+        if self._pending_bytes and self._pending_bytes + size > self._settings.pending_bytes_max:
+            raise ServiceDown(
+                f"{self._pending_bytes} bytes of topic {self.topic!r} wait to be stored, and at most "
+                f"{self._settings.pending_bytes_max} may: try again later"
+            )
+        self._pending_bytes += size
+        self._queue.append(_Publish(messages, plain, size, on_done))
+        self._pump()
+
+    def _pump(self) -> None:
+        """Give ids to what waits, as far as the ledger has room; make one, or end one, if that is due."""
+        while self._queue and self.state in (LogState.READY, LogState.RELEASING):
+            if self._busy or self._ending:
+                break
+            if self._handle is None:
+                self._begin(self._open_ledger())
+                break
+            if not self._take(self._queue[0]):
+                break
+        if self._ending and not self._busy and self._durable == self._last.local:
+            self._begin(self._end_ledger())
+        if not self._queue and not self._under_way and not self._busy:
+            idle, self._idle = self._idle, []
+            for waiting in idle:
+                waiting.callback(None)
+
+    def _take(self, publish: _Publish) -> bool:
+        """Send what fits of the first call that waits; False where nothing more fits now."""
+        handle = self._handle
+        assert handle is not None
+        count = min(len(publish.messages) - publish.taken, self._room(), handle.window_free)
+        if count <= 0:
+            return False
+        messages = publish.messages[publish.taken : publish.taken + count]
+        stored, last = self._stamped(messages, plain=publish.plain)
+        try:
+            handle.append_batch_nowait(stored)
+        except WindowFull:
+            return False
+        except BookKeeperError as error:
+            self._lose(ServiceDown(f"topic {self.topic!r}: {error}"), error)
+            return False
+        if publish.first is None:
+            publish.first = MessageId(LocalId(self._last.local + 1), last.remote)
+        self._last = last
+        self._sent.append(stored)
+        publish.taken += count
+        self._ledger_bytes += sum(map(len, stored))
+        if publish.taken == len(publish.messages):
+            publish.last = last.local
+            self._queue.popleft()
+            self._under_way.append(publish)
+        if self._is_due():
+            self._ending = True
+        return True
+
+    def _room(self) -> int:
+        """Entries that the ledger still takes."""
+        if not self._settings.entries_max:
+            return 1 << 30
+        assert self._open is not None
+        assert self._open.first is not None
+        return self._settings.entries_max - (self._last.local + 1 - self._open.first)
+
+    def _is_due(self) -> bool:
+        settings = self._settings
+        return (
+            self._room() <= 0
+            or 0 < settings.bytes_max <= self._ledger_bytes
+            or 0 < settings.age_max_s <= self._clock.seconds() - self._ledger_begun_s
+        )
+
+    def _stamped(self, messages: Sequence[bytes], *, plain: bool) -> tuple[list[bytes], MessageId]:
+        """As they are stored, and the id of the last one."""
+        last = self._last
+        if plain and not last.remote:
+            first = LocalId(last.local + 1)
+            return self._stamp.plain(messages, first), MessageId(LocalId(last.local + len(messages)))
+        stored = []
+        for message in messages:
+            last = MessageId(LocalId(last.local + 1), last.remote).merged(remote_of(message))
+            stored.append(self._stamp.any(message, last))
+        return stored, last
+
+    def _on_acknowledged(self, entry_ids: range) -> None:
+        if self._open is None or self.state is LogState.LOST:
+            return
+        assert self._open.first is not None
+        before, self._durable = self._durable, LocalId(self._open.first + entry_ids.stop - 1)
+        under_way = self._under_way
+        while under_way and under_way[0].last <= self._durable:
+            publish = under_way.popleft()
+            self._pending_bytes -= publish.size
+            _tell(publish, None)
+        if self._durable > before:
+            self._on_durable(self._acknowledged(self._durable - before))
+        self._pump()
+
+    def _acknowledged(self, count: int) -> list[bytes]:
+        """The next so many of what was sent."""
+        found: list[bytes] = []
+        while len(found) < count:
+            stored = self._sent.popleft()
+            left = count - len(found)
+            if len(stored) > left:
+                self._sent.appendleft(stored[left:])
+                stored = stored[:left]
+            found += stored
+        return found
+
+    def _on_failed(self, error: BookKeeperError) -> None:
+        self._lose(ServiceDown(f"topic {self.topic!r} cannot be written: {error}"), error)
+
+    # --- ledgers
+
+    def _begin(self, work: object) -> None:
+        """Run what makes or ends a ledger; its trouble is the topic's."""
+        self._busy = True
+
+        async def run() -> None:
+            try:
+                await work  # type: ignore[misc]
+            except PubSubError as error:
+                self._lose(error, error)
+            except BookKeeperError as error:
+                self._lose(ServiceDown(f"topic {self.topic!r}: {error}"), error)
+            finally:
+                self._busy = False
+            self._pump()
+
+        Deferred.fromCoroutine(run()).addErrback(self._broken)
+
+    def _broken(self, failure: object) -> None:
+        log.error("The log of topic {topic!r} broke: {failure}", topic=self.topic, failure=failure)
+        self._lose(UnexpectedCondition(f"topic {self.topic!r}: {failure}"), None)
+
+    async def _open_ledger(self) -> None:
+        settings = self._settings
+        handle = await self._client.create(
+            ensemble=settings.ensemble,
+            write_quorum=settings.write_quorum,
+            ack_quorum=settings.ack_quorum,
+            digest=DigestType.CRC32,
+            password=PASSWORD,
+            metadata_version=_LEDGER_METADATA_VERSION,
+        )
+        opened = LedgerRange(handle.ledger_id, LocalId(self._last.local + 1))
+        try:
+            if self.state is LogState.LOST:
+                raise StaleVersion(f"topic {self.topic!r} was lost meanwhile")
+            self._version = await self._metadata.write_ranges(self.topic, [*self._ranges, opened], self._version)
+        except StaleVersion:
+            handle.abort()
+            await self._delete(handle.ledger_id)
+            raise
+        except BaseException:
+            handle.abort()  # it may be listed; whoever acquires the topic finds it empty
+            raise
+        if self._is_lost():
+            handle.abort()
+            return
+        self._open, self._handle = opened, handle
+        self._ledger_bytes, self._ledger_begun_s = 0, self._clock.seconds()
+        handle.on_acknowledged = self._on_acknowledged
+        handle.on_failed = self._on_failed
+
+    def _is_lost(self) -> bool:
+        return self.state is LogState.LOST
+
+    async def _end_ledger(self) -> None:
+        """All of it is acknowledged."""
+        handle, opened = self._handle, self._open
+        assert handle is not None
+        assert opened is not None
+        await handle.close()
+        if self._is_lost():
+            return
+        self._ranges.append(replace(opened, last=self._last))
+        self._handle = self._open = None
+        self._ending = False
+
+    # --- trimming
+
+    async def trim(self, up_to: LocalId) -> list[LedgerRange]:
+        """Delete ledgers that end there or before; those that went. Nothing while a ledger is made or ended.
+
+        The ledgers first, then the list: what a crash leaves is a record of messages that nobody needs, never a ledger
+        that nobody knows. The last record stays, as all that says which ids were used. A ledger that cannot be deleted
+        ends it for now.
+        """
+        if self.state is not LogState.READY or self._busy:
+            return []
+        gone: list[LedgerRange] = []
+        self._busy = True
+        try:
+            for each in self._ranges if self._open is not None else self._ranges[:-1]:
+                if each.last is None or each.last.local > up_to or not await self._deleted(each):
+                    break
+                gone.append(each)
+            if gone and not self._is_lost():
+                left = self._ranges[len(gone) :]
+                listed = left if self._open is None else [*left, self._open]
+                self._version = await self._metadata.write_ranges(self.topic, listed, self._version)
+                self._ranges = left
+        except PubSubError as error:
+            self._lose(error, error)
+        except BookKeeperError as error:
+            self._lose(ServiceDown(f"topic {self.topic!r}: {error}"), error)
+        finally:
+            self._busy = False
+        self._pump()
+        return gone
+
+    async def _deleted(self, each: LedgerRange) -> bool:
+        try:
+            await self._client.delete(each.ledger_id)
+        except NoSuchLedger:
+            return True
+        except BookKeeperError as error:
+            log.warn("Ledger {ledger_id} is deleted later: {error}", ledger_id=each.ledger_id, error=error)
+            return False
+        return True
+
+    # --- the end
+
+    async def release(self) -> None:
+        """Take nothing more, finish what was taken, end the ledger, and say where it ends. Never fails.
+
+        What cannot be done is left to the next owner, who recovers the ledger.
+        """
+        if self.state is not LogState.READY:
+            return
+        self.state = LogState.RELEASING
+        if self._queue or self._under_way or self._busy:
+            waiting: Deferred[None] = Deferred()
+            self._idle.append(waiting)
+            await waiting
+        try:
+            if self._handle is not None and not self._is_lost():
+                if self._durable >= (self._open.first or FIRST_ID if self._open is not None else FIRST_ID):
+                    await self._end_ledger()
+                    await self._metadata.write_ranges(self.topic, self._ranges, self._version)
+                else:
+                    self._handle.abort()
+        except BookKeeperError as error:
+            log.info("Topic {topic!r} is released without its ledger's end: {error}", topic=self.topic, error=error)
+        if not self._is_lost():
+            self.state = LogState.RELEASED
+
+    def abandon(self, error: PubSubError) -> None:
+        """Stop at once: this hub may not be the owner any more. `on_lost` is not called."""
+        self._lose(error, None, tell=False)
+
+    def _lose(self, error: PubSubError, cause: BookKeeperError | None, *, tell: bool = True) -> None:
+        if self.state in (LogState.LOST, LogState.RELEASED):
+            return
+        if error.__cause__ is None and cause is not error:
+            error.__cause__ = cause
+        self.state, self.error = LogState.LOST, error
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.abort()
+        waiting = [*self._under_way, *self._queue]
+        self._under_way.clear()
+        self._queue.clear()
+        self._sent.clear()
+        self._pending_bytes = 0
+        for publish in waiting:
+            certain = publish.taken == 0
+            _tell(publish, error if certain else UncertainState(f"{error}; the message may be stored or not"))
+        idle, self._idle = self._idle, []
+        for deferred in idle:
+            deferred.callback(None)
+        if tell:
+            self._on_lost(error)
+
+
+def _tell(publish: _Publish, error: PubSubError | None) -> None:
+    try:
+        publish.on_done(None if error is not None else publish.first, error)
+    except Exception:  # noqa: BLE001 - one caller's fault must not keep the others' answers back
+        log.failure("An answer to a publish broke")

@@ -1,0 +1,81 @@
+"""Reading a topic's messages from its ledgers: the ended ones, and the one being written as far as it is acknowledged.
+
+Each ledger is opened once and stays open while it is read; at most `HANDLES_MAX` of a topic. Nothing is fenced: this
+hub owns the topic, and knows what is acknowledged. Thread: reactor. Source: hedwig-protocol.md 3.3.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from bookkeeper.errors import NoSuchLedger
+from bookkeeper.model import DigestType
+from hedwig.errors import UnexpectedCondition
+from hedwig.hub.topic_log import PASSWORD, TopicLog
+from hedwig.model import LedgerRange, LocalId
+
+if TYPE_CHECKING:
+    from bookkeeper.client.client import LedgerClient
+    from bookkeeper.client.reader import ReadHandle
+
+HANDLES_MAX = 2
+
+
+class TopicReader:
+    """Of one topic's log."""
+
+    def __init__(self, client: LedgerClient, log: TopicLog) -> None:
+        self._client, self._log = client, log
+        self._handles: OrderedDict[int, ReadHandle] = OrderedDict()
+
+    async def read(self, first: LocalId, count: int) -> list[bytes]:
+        """Stored messages from `first` on, at most so many, of one ledger; empty behind what is acknowledged.
+
+        Raises UnexpectedCondition where `first` is before all that is kept, or a ledger is gone; BookKeeperError.
+        """
+        found = self._range_of(first)
+        if found is None:
+            return []
+        assert found.first is not None
+        end = self._log.durable_id if found.last is None else found.last.local
+        last = min(first + count - 1, end, self._log.durable_id)
+        if last < first:
+            return []
+        try:
+            handle = await self._handle(found.ledger_id)
+            entries = await handle.read_unconfirmed(first - found.first, last - found.first)
+        except NoSuchLedger as error:
+            raise UnexpectedCondition(
+                f"ledger {found.ledger_id} of topic {self._log.topic!r}, with messages from {found.first} on, is gone"
+            ) from error
+        return [bytes(entry.payload) for entry in entries]
+
+    def _range_of(self, local: LocalId) -> LedgerRange | None:
+        for each in self._log.ranges:
+            assert each.first is not None
+            if local < each.first:
+                raise UnexpectedCondition(
+                    f"message {local} of topic {self._log.topic!r} is not kept any more: they begin at {each.first}"
+                )
+            if each.last is None or local <= each.last.local:
+                return each
+        return None
+
+    async def _handle(self, ledger_id: int) -> ReadHandle:
+        found = self._handles.get(ledger_id)
+        if found is not None:
+            self._handles.move_to_end(ledger_id)
+            return found
+        handle = await self._client.open_without_recovery(ledger_id, PASSWORD, DigestType.CRC32)
+        other = self._handles.setdefault(ledger_id, handle)
+        if other is not handle:
+            handle.close()
+        while len(self._handles) > HANDLES_MAX:
+            self._handles.popitem(last=False)[1].close()
+        return other
+
+    def close(self) -> None:
+        """Let go of the ledgers."""
+        while self._handles:
+            self._handles.popitem()[1].close()

@@ -1,0 +1,461 @@
+"""One topic while this hub serves it: its log, its subscriptions, and what is delivered to whom.
+
+    publish ---> TopicLog ---acknowledged---> answers, then RecentMessages ---> every attached subscriber
+                                                                 ^
+    old messages: TopicReader ---> the subscriber that asked ----+ (not kept: the next one reads its own)
+
+A subscription exists in the metadata; it is *attached* while a connection holds it, and one connection at a time does
+(I-96). What it consumed is stored every `consume_interval` ids, when the topic is released, and when the hub stops.
+Whoever is slow is asked nothing and costs nothing: nothing is prepared for a connection that takes nothing (I-95).
+
+Changes of subscriptions are made one after the other, each by its version (I-93); a version that is not ours any more
+means that another hub has the topic: everything is given up. Thread: reactor. Source: hedwig-protocol.md 2.3-2.11,
+3.5, 3.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+
+from bookkeeper.errors import BookKeeperError
+from hedwig.errors import InvalidFilter, NotResponsible, NotSubscribed, PubSubError, StaleVersion, TopicBusy
+from hedwig.hub.metadata import HubMetadata, Versioned
+from hedwig.hub.recent import RecentBudget, RecentMessages
+from hedwig.hub.topic_log import LogState, OnDone, TopicLog, TopicLogSettings
+from hedwig.hub.topic_reading import TopicReader
+from hedwig.model import (
+    HUB_SUBSCRIBER_PREFIX,
+    Event,
+    LocalId,
+    MessageId,
+    Preferences,
+    SubscriberId,
+    Subscription,
+    Topic,
+)
+from hedwig.names import subscriber_part
+from hedwig.protocol.subscription import CONSUME_INTERVAL, Position, first_kept, subscribed, topic_bound, trim_point
+from hedwig.wire.messages import Message, Stamp, decode_message
+from hedwig.wire.requests import Subscribe
+from hedwig.wire.responses import DeliveryEncoder, event_frame
+
+if TYPE_CHECKING:
+    from bookkeeper.client.client import LedgerClient
+    from bookkeeper.ports import Clock
+
+log = Logger()
+
+DELIVERED_AT_ONCE = 128
+"""Messages that one look takes; a connection is asked in between whether it takes more."""
+
+Filter = Callable[[Message], bool]
+"""Whether a message is for a subscriber."""
+
+MakeFilter = Callable[[Preferences], Filter]
+"""Makes one from a subscription's preferences. Raises InvalidFilter."""
+
+
+class Channel(Protocol):
+    """A subscriber's connection."""
+
+    @property
+    def writable(self) -> bool:
+        """It takes more now. When it does again, it calls `resume` of all its attachments."""
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        """Whole frames, in pieces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """window_size: where a subscription does not say; 0 none. consume_interval: ids between two writes of a position.
+    read_ahead: messages of one read from a ledger. retry_delay_s: after a read that failed.
+    """
+
+    log: TopicLogSettings = field(default_factory=TopicLogSettings)
+    window_size: int = 0
+    consume_interval: int = CONSUME_INTERVAL
+    read_ahead: int = 100
+    retry_delay_s: float = 1.0
+
+
+class _Subscriber:
+    """A subscription, and the connection that holds it, if any."""
+
+    __slots__ = ("attachment", "position", "record", "storing")
+
+    def __init__(self, record: Versioned[Subscription]) -> None:
+        self.record = record
+        self.position = Position(record.value.consumed)
+        self.attachment: Attachment | None = None
+        self.storing = False
+
+
+class Attachment:
+    """A subscription on a connection: delivers in order, as fast as the connection takes it."""
+
+    __slots__ = (
+        "_encoder",
+        "_filter",
+        "_position",
+        "_reading",
+        "_service",
+        "channel",
+        "ended",
+        "started",
+        "subscriber",
+    )
+
+    def __init__(
+        self,
+        service: TopicService,
+        subscriber: SubscriberId,
+        position: Position,
+        channel: Channel,
+        wanted: Filter | None,
+    ) -> None:
+        self.subscriber, self.channel = subscriber, channel
+        self._service, self._position, self._filter = service, position, wanted
+        self._encoder = DeliveryEncoder(service.topic, subscriber)
+        self._reading = False
+        self.started = self.ended = False
+
+    def start(self) -> None:
+        """The subscribe was answered: deliver from now on."""
+        self.started = True
+        self.resume()
+
+    def resume(self) -> None:
+        """Deliver what can be delivered now."""
+        service, position = self._service, self._position
+        while self.started and not self.ended and not self._reading and self.channel.writable:
+            room = position.room()
+            first, durable = position.next_id, service.log.durable_id
+            if room == 0 or first > durable:
+                return
+            kept = max(service.first_kept, service.log.first_id)
+            if first < kept:
+                position.on_passed_over(first, LocalId(min(kept - 1, durable)))
+                continue
+            count = DELIVERED_AT_ONCE if room is None else min(room, DELIVERED_AT_ONCE)
+            messages = service.recent.get(first, count)
+            if messages is None:
+                self._read(first, count if room is not None else service.settings.read_ahead)
+                return
+            self._deliver(first, messages)
+
+    def _deliver(self, first: LocalId, messages: list[bytes]) -> None:
+        position, last = self._position, LocalId(first + len(messages) - 1)
+        if self._filter is None:
+            position.on_sent(last)
+            self.channel.write(self._encoder.parts(messages))
+            return
+        wanted: list[bytes] = []
+        for local, message in enumerate(messages, first):
+            if self._filter(decode_message(message)):
+                wanted.append(message)
+                position.on_sent(LocalId(local))
+            else:
+                position.on_passed_over(LocalId(local), LocalId(local))
+        if wanted:
+            self.channel.write(self._encoder.parts(wanted))
+
+    def _read(self, first: LocalId, count: int) -> None:
+        self._reading = True
+        reading = Deferred.fromCoroutine(self._service.reader.read(first, count))
+        reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,))
+        reading.addErrback(lambda failure: log.failure("Delivering broke", failure=failure))
+
+    def _was_read(self, messages: list[bytes], first: LocalId) -> None:
+        self._reading = False
+        if not self.ended and messages and self._position.next_id == first:
+            self._deliver(first, messages)
+        self.resume()
+
+    def _not_read(self, failure: object) -> None:
+        if self.ended:
+            return
+        log.warn(
+            "Topic {topic!r} cannot be read for {subscriber!r}, and is tried again: {failure}",
+            topic=self._service.topic,
+            subscriber=self.subscriber,
+            failure=failure,
+        )
+        self._service.clock.callLater(self._service.settings.retry_delay_s, self._try_again)
+
+    def _try_again(self) -> None:
+        self._reading = False
+        self.resume()
+
+
+class TopicService:
+    """See the module. on_lost: the topic has to be given up, or acquired anew."""
+
+    def __init__(
+        self,
+        metadata: HubMetadata,
+        client: LedgerClient,
+        clock: Clock,
+        topic: Topic,
+        region: bytes,
+        stamp: Stamp,
+        settings: TopicSettings,
+        budget: RecentBudget,
+        filters: dict[str, MakeFilter],
+        on_lost: Callable[[TopicService], object],
+    ) -> None:
+        self.topic, self.settings, self.clock = topic, settings, clock
+        self._metadata, self._region, self._filters, self._on_lost = metadata, region, filters, on_lost
+        self.log = TopicLog(metadata, client, clock, topic, stamp, settings.log, self._lost, self._durable)
+        self.reader = TopicReader(client, self.log)
+        self.recent = RecentMessages(budget, LocalId(1))
+        self.first_kept = LocalId(1)
+        self._budget = budget
+        self._bound = 0
+        self._subscribers: dict[SubscriberId, _Subscriber] = {}
+        self._attached: dict[SubscriberId, Attachment] = {}
+        self._changing = DeferredLock()
+        self._ended = False
+
+    # --- the topic
+
+    async def acquire(self) -> None:
+        """Take it over. Raises PubSubError, BookKeeperError."""
+        await self.log.acquire()
+        self.recent = RecentMessages(self._budget, LocalId(self.log.last_id.local + 1))
+        found = await self._metadata.subscriptions(self.topic)
+        self._subscribers = {subscriber: _Subscriber(record) for subscriber, record in found.items()}
+        self._set_bound()
+
+    def publish(self, messages: Sequence[bytes], on_done: OnDone, *, plain: bool) -> None:
+        """See TopicLog."""
+        self.log.publish(messages, on_done, plain=plain)
+
+    def _durable(self, stored: list[bytes]) -> None:
+        self.recent.add(stored)
+        if self._bound:
+            self.first_kept = first_kept(self._bound, self.log.durable_id)
+        for attachment in list(self._attached.values()):
+            attachment.resume()
+
+    def _set_bound(self) -> None:
+        self._bound = topic_bound(each.record.value.preferences for each in self._subscribers.values())
+        self.first_kept = first_kept(self._bound, self.log.durable_id)
+
+    def _lost(self, error: PubSubError) -> None:
+        self._end(Event.TOPIC_MOVED)
+        self._on_lost(self)
+
+    def _check_served(self) -> None:
+        if self._ended or self.log.state is not LogState.READY:
+            raise NotResponsible("")
+
+    # --- subscribing
+
+    def subscribe(self, request: Subscribe, channel: Channel) -> Deferred[tuple[Preferences, Attachment]]:
+        """Make or attach a subscription, for this connection; its preferences, and what delivers once it is started.
+
+        Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, NotResponsible.
+        """
+        return self._changing.run(lambda: Deferred.fromCoroutine(self._subscribe(request, channel)))
+
+    async def _subscribe(self, request: Subscribe, channel: Channel) -> tuple[Preferences, Attachment]:
+        self._check_served()
+        subscriber_part(request.subscriber)
+        known = self._subscribers.get(request.subscriber)
+        found = None if known is None else known.record.value
+        wanted = subscribed(
+            self.topic,
+            request.subscriber,
+            found,
+            request.mode,
+            request.preferences,
+            request.message_bound,
+            self.log.last_id,
+        )
+        if wanted is not found:
+            consumed = wanted.consumed if known is None else known.position.consumed_id
+            record = Subscription(consumed, wanted.preferences)
+            known = await self._store(request.subscriber, known, record)
+            self._set_bound()
+        assert known is not None
+        self._check_served()
+        wanted_ones = self._filter_of(request.subscriber, wanted.preferences)
+        before = known.attachment
+        if before is not None and not before.ended:
+            if before.channel is not channel and not request.force:
+                raise TopicBusy(
+                    f"subscriber {request.subscriber!r} of topic {self.topic!r} is attached on another connection"
+                )
+            self._detach(before, None if before.channel is channel else Event.SUBSCRIPTION_FORCED_CLOSED)
+        window_size = wanted.preferences.window_size
+        known.position.attach(self.settings.window_size if window_size is None else window_size)
+        attachment = Attachment(self, request.subscriber, known.position, channel, wanted_ones)
+        known.attachment = self._attached[request.subscriber] = attachment
+        return wanted.preferences, attachment
+
+    async def _store(self, subscriber: SubscriberId, known: _Subscriber | None, record: Subscription) -> _Subscriber:
+        version = None if known is None else known.record.version
+        try:
+            stored = await self._metadata.write_subscription(self.topic, subscriber, record, version)
+        except StaleVersion as error:
+            self._give_up(error)
+            raise NotResponsible("") from error
+        if known is None:
+            known = self._subscribers[subscriber] = _Subscriber(Versioned(record, stored))
+        else:
+            known.record = Versioned(record, stored)
+            known.position.on_stored(record.consumed)
+        return known
+
+    def _filter_of(self, subscriber: SubscriberId, preferences: Preferences) -> Filter | None:
+        """None where everything is wanted."""
+        name = preferences.message_filter
+        chosen: Filter | None = None
+        if name:
+            make = self._filters.get(name)
+            if make is None:
+                known = ", ".join(sorted(self._filters)) or "none"
+                raise InvalidFilter(f"this hub has no message filter {name!r}; it has: {known}")
+            chosen = make(preferences)
+        if not subscriber.startswith(HUB_SUBSCRIBER_PREFIX):
+            return chosen
+        region, inner = self._region, chosen
+
+        def of_this_region(message: Message) -> bool:
+            """Other regions get what was published here, or every message would go round for ever (3.7)."""
+            return message.region == region and (inner is None or inner(message))
+
+        return of_this_region
+
+    def unsubscribe(self, subscriber: SubscriberId) -> Deferred[None]:
+        """End a subscription for good. Fails with NotSubscribed, NotResponsible."""
+        return self._changing.run(lambda: Deferred.fromCoroutine(self._unsubscribe(subscriber)))
+
+    async def _unsubscribe(self, subscriber: SubscriberId) -> None:
+        self._check_served()
+        known = self._subscribers.get(subscriber)
+        if known is None:
+            raise NotSubscribed("")
+        assert known.record.version is not None
+        try:
+            await self._metadata.delete_subscription(self.topic, subscriber, known.record.version)
+        except StaleVersion as error:
+            self._give_up(error)
+            raise NotResponsible("") from error
+        self._subscribers.pop(subscriber, None)
+        if known.attachment is not None:
+            self._detach(known.attachment, None)
+        self._set_bound()
+
+    def close_subscription(self, subscriber: SubscriberId, channel: Channel) -> None:
+        """A connection lets go of a subscription, which stays. Harmless for one that it does not hold."""
+        attachment = self._attached.get(subscriber)
+        if attachment is not None and attachment.channel is channel:
+            self._detach(attachment, None)
+
+    def _detach(self, attachment: Attachment, event: Event | None) -> None:
+        attachment.ended = True
+        if self._attached.get(attachment.subscriber) is attachment:
+            del self._attached[attachment.subscriber]
+        known = self._subscribers.get(attachment.subscriber)
+        if known is not None and known.attachment is attachment:
+            known.attachment = None
+        if event is not None:
+            attachment.channel.write([event_frame(self.topic, attachment.subscriber, event)])
+
+    # --- consuming
+
+    def consume(self, subscriber: SubscriberId, up_to: MessageId) -> None:
+        """All up to this id is consumed. What says nothing new, or of messages it was not given, is passed over."""
+        known = self._subscribers.get(subscriber)
+        if known is None or not known.position.on_consumed(up_to):
+            return
+        if known.position.is_due(self.settings.consume_interval):
+            self._store_position(subscriber, known)
+        if known.attachment is not None:
+            known.attachment.resume()
+
+    def _store_position(self, subscriber: SubscriberId, known: _Subscriber) -> None:
+        if known.storing:
+            return
+        known.storing = True
+
+        async def store() -> None:
+            try:
+                while not self._ended and known.position.is_due(self.settings.consume_interval):
+                    record = Subscription(known.position.consumed_id, known.record.value.preferences)
+                    await self._store(subscriber, known, record)
+            finally:
+                known.storing = False
+
+        storing = self._changing.run(lambda: Deferred.fromCoroutine(store()))
+        storing.addErrback(
+            lambda failure: log.warn(
+                "The position of {subscriber!r} on {topic!r} is stored later: {error}",
+                subscriber=subscriber,
+                topic=self.topic,
+                error=failure.value,
+            )
+        )
+
+    # --- trimming
+
+    async def trim(self) -> int:
+        """Delete the ledgers that nobody needs any more; how many went."""
+        if self._ended:
+            return 0
+        stored = [LocalId(each.position.stored) for each in self._subscribers.values()]
+        point = trim_point(stored, self._bound, self.log.durable_id)
+        return len(await self.log.trim(point)) if point >= self.log.first_id else 0
+
+    # --- the end
+
+    def _give_up(self, error: PubSubError) -> None:
+        """Another hub has the topic."""
+        if not self._ended:
+            self.log.abandon(error)
+            self._end(Event.TOPIC_MOVED)
+            self._on_lost(self)
+
+    def abandon(self) -> None:
+        """Drop it at once. `on_lost` is not called."""
+        if not self._ended:
+            self.log.abandon(NotResponsible(""))
+            self._end(Event.TOPIC_MOVED)
+
+    def _end(self, event: Event) -> None:
+        self._ended = True
+        for attachment in list(self._attached.values()):
+            self._detach(attachment, event)
+        self.recent.clear()
+        self.reader.close()
+
+    async def release(self) -> None:
+        """Store all positions, finish what was published, and let go. Never fails; what could not be done is told."""
+        if self._ended:
+            return
+        await self.log.release()
+        await self._changing.run(lambda: Deferred.fromCoroutine(self._store_all()))
+        if not self._ended:
+            self._end(Event.TOPIC_MOVED)
+
+    async def _store_all(self) -> None:
+        for subscriber, known in list(self._subscribers.items()):
+            if self._ended or not known.position.is_dirty:
+                continue
+            record = Subscription(known.position.consumed_id, known.record.value.preferences)
+            try:
+                await self._metadata.write_subscription(self.topic, subscriber, record, known.record.version)
+            except BookKeeperError as error:
+                log.warn(
+                    "The position of {subscriber!r} on {topic!r} is not stored, and some messages come again: {error}",
+                    subscriber=subscriber,
+                    topic=self.topic,
+                    error=error,
+                )

@@ -1,0 +1,146 @@
+"""Subscriptions: create or attach, how far each has consumed, and what of a topic nobody needs any more.
+
+    exists   CREATE              ATTACH           CREATE_OR_ATTACH
+    yes      AlreadySubscribed   attach           attach
+    no       create              NotSubscribed    create
+
+A new subscription begins behind the last message that was given an id, and is durable before it is answered (I-92).
+Source: hedwig-protocol.md 2.3-2.5, 2.10, 2.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hedwig.errors import AlreadySubscribed, NotSubscribed
+from hedwig.model import LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Subscription, Topic
+
+CONSUME_INTERVAL = 50
+"""Ids between two writes of a subscriber's position."""
+
+
+def subscribed(
+    topic: Topic,
+    subscriber: SubscriberId,
+    found: Subscription | None,
+    mode: SubscribeMode,
+    preferences: Preferences | None,
+    bound: int | None,
+    last: MessageId,
+) -> Subscription:
+    """What is stored from now on; the same object as `found` where nothing changes. Raises AlreadySubscribed,
+    NotSubscribed.
+
+    bound: the field of clients of 4.1, which counts for a new subscription only. last: the topic's last id.
+    """
+    if found is None:
+        if mode is SubscribeMode.ATTACH:
+            raise NotSubscribed(f"there is no subscriber {subscriber!r} of topic {topic!r} to attach to")
+        wanted = preferences or Preferences()
+        if bound is not None:
+            wanted = wanted.merged(Preferences(message_bound=bound))
+        return Subscription(last, wanted)
+    if mode is SubscribeMode.CREATE:
+        raise AlreadySubscribed(f"there is a subscriber {subscriber!r} of topic {topic!r} already")
+    if preferences is None:
+        return found
+    merged = found.preferences.merged(preferences)
+    return found if merged == found.preferences else Subscription(found.consumed, merged)
+
+
+class Position:
+    """How far one subscriber is, in one hub's time with the topic.
+
+    Everything up to `consumed` is consumed; up to `stored` that is durable. Never back, never beyond what was delivered
+    to it since this hub has the topic (I-93): what it says of earlier deliveries is heard again after the redelivery.
+    """
+
+    __slots__ = ("_id", "consumed", "delivered", "sent", "stored", "window_size")
+
+    # stored <= consumed <= delivered;  consumed <= sent + 1 of the present attachment
+
+    def __init__(self, stored: MessageId, window_size: int = 0) -> None:
+        self._id = stored
+        self.stored = self.consumed = self.delivered = self.sent = stored.local
+        self.window_size = window_size
+
+    @property
+    def consumed_id(self) -> MessageId:
+        """With what is known of other regions; what is to be stored."""
+        return self._id
+
+    @property
+    def next_id(self) -> LocalId:
+        """To be delivered next."""
+        return LocalId(self.sent + 1)
+
+    def attach(self, window_size: int) -> None:
+        """A connection takes the subscription: delivery begins behind what is consumed."""
+        self.sent, self.window_size = self.consumed, window_size
+
+    def room(self) -> int | None:
+        """How many ids may be sent now; None: any number. Ids count, not messages (2.10)."""
+        if not self.window_size:
+            return None
+        return max(0, self.window_size - (self.sent - self.consumed))
+
+    def on_sent(self, last: LocalId) -> None:
+        """All up to this id were sent, or passed over."""
+        self.sent = max(self.sent, last)
+        self.delivered = max(self.delivered, last)
+
+    def on_passed_over(self, first: LocalId, last: LocalId) -> None:
+        """These ids are not for it, by its filter or bound: where nothing before waits for it, they are consumed."""
+        if self.consumed == first - 1:
+            self._id = MessageId(last, self._id.remote)
+            self.consumed = last
+        self.on_sent(last)
+
+    def on_consumed(self, up_to: MessageId) -> bool:
+        """It has consumed all up to this; whether that is news."""
+        if not self.consumed < up_to.local <= self.delivered:
+            return False
+        self._id, self.consumed = up_to, up_to.local
+        self.sent = max(self.sent, self.consumed)
+        return True
+
+    def is_due(self, interval: int = CONSUME_INTERVAL) -> bool:
+        """So much was consumed that it is to be stored."""
+        return self.consumed - self.stored >= interval
+
+    @property
+    def is_dirty(self) -> bool:
+        """Something was consumed that is not stored."""
+        return self.consumed > self.stored
+
+    def on_stored(self, stored: MessageId) -> None:
+        """This much is durable."""
+        self.stored = max(self.stored, stored.local)
+
+
+# --- of a whole topic
+
+
+def topic_bound(subscribers: Iterable[Preferences]) -> int:
+    """How many of the newest messages are kept for those that have not consumed them; 0: all.
+
+    The greatest of the bounds, if each subscriber has one; nobody is deprived of what it has not given up.
+    """
+    bounds = [preferences.message_bound or 0 for preferences in subscribers]
+    return max(bounds) if bounds and all(bounds) else 0
+
+
+def first_kept(bound: int, last: LocalId) -> LocalId:
+    """The first message that a topic's bound keeps."""
+    return LocalId(max(1, last - bound + 1)) if bound else LocalId(1)
+
+
+def trim_point(stored: Iterable[LocalId], bound: int, last: LocalId) -> LocalId:
+    """All up to here may be deleted: every subscriber's stored position is past it, or the bound gives it up (I-94).
+
+    Without a subscriber that is everything.
+    """
+    positions = list(stored)
+    if not positions:
+        return last
+    return LocalId(max(min(positions), first_kept(bound, last) - 1))

@@ -1,0 +1,103 @@
+"""Frames: an unsigned big-endian length of four bytes, then so many bytes."""
+
+from __future__ import annotations
+
+import struct
+
+from bookkeeper.errors import RemoteProtocolError
+
+LENGTH = struct.Struct(">I")
+LENGTH_SIZE = LENGTH.size
+
+FRAME_SIZE_MAX_HUB = 1_258_291
+"""Bytes of a frame that a hub takes, with its length; max_message_size."""
+
+FRAME_SIZE_MAX_CLIENT = 2_097_152
+"""The same of a client."""
+
+
+class FrameDecoder:
+    """Chunks of a connection to whole frames. frame_size_max: of a frame with its length."""
+
+    def __init__(self, frame_size_max: int) -> None:
+        self._frame_size_max = frame_size_max
+        self._rest: list[bytes] = []  # pieces of a frame that is not whole
+        self._rest_size = 0
+        self._wanted = 0  # bytes that make the next look worthwhile
+        self.error: RemoteProtocolError | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that wait for the rest of their frame."""
+        return self._rest_size
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """The frames that are whole now, without their lengths. After a frame that is too long only `error` is set."""
+        if self.error is not None:
+            return []
+        if self._rest:
+            self._rest.append(data)
+            self._rest_size += len(data)
+            if self._rest_size < self._wanted:
+                return []
+            data = b"".join(self._rest)
+            self._rest = []
+        frames: list[bytes] = []
+        position, end = 0, len(data)
+        unpack = LENGTH.unpack_from
+        self._wanted = LENGTH_SIZE
+        while end - position >= LENGTH_SIZE:
+            (size,) = unpack(data, position)
+            if size + LENGTH_SIZE > self._frame_size_max:
+                self.error = RemoteProtocolError(
+                    f"a frame of {size} bytes; at most {self._frame_size_max - LENGTH_SIZE} are taken "
+                    "(max_message_size less its length)"
+                )
+                break
+            stop = position + LENGTH_SIZE + size
+            if stop > end:
+                self._wanted = LENGTH_SIZE + size
+                break
+            frames.append(data[position + LENGTH_SIZE : stop])
+            position = stop
+        self._rest_size = 0
+        if position < end and self.error is None:
+            self._rest = [data[position:]]
+            self._rest_size = end - position
+        return frames
+
+
+def framed(message: bytes) -> bytes:
+    """A frame."""
+    return LENGTH.pack(len(message)) + message
+
+
+def varint(value: int) -> bytes:
+    """A protobuf varint of a number from 0 on."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The number at a position, and where it ends. Raises IndexError at the end, ValueError beyond ten bytes."""
+    byte = data[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value, shift = byte & 0x7F, 7
+    position += 1
+    while (byte := data[position]) >= 0x80:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        position += 1
+        if shift > 63:
+            raise ValueError("a number of more than ten bytes")
+    return value | byte << shift, position + 1

@@ -1,0 +1,151 @@
+"""A message as it is stored and delivered: body, region and id, header; one Message of protobuf.
+
+    as published     0A size body                        | 22 size header
+    as stored        0A size body | 12 size region | 1A size id | 22 size header
+
+A hub stamps each message once; what it stores is what it delivers, to every subscriber the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from bookkeeper.errors import RemoteProtocolError
+from hedwig.model import NO_OPTIONS, LocalId, MessageId
+from hedwig.proto import PubSubProtocol_pb2 as pb
+from hedwig.wire.framing import read_varint, varint
+
+_BODY_TAG = 0x0A
+_REGION_TAG = b"\x12"
+_ID_TAG = b"\x1a"
+_LOCAL_TAG = b"\x08"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """body: what was published. properties, message_type: of its header. id, region: None before it is stored."""
+
+    body: bytes
+    properties: Mapping[str, bytes] = field(default_factory=lambda: NO_OPTIONS)
+    message_type: str | None = None
+    id: MessageId | None = None
+    region: bytes | None = None
+
+
+def encode_map(properties: Mapping[str, bytes]) -> pb.Map:
+    """As protobuf has it."""
+    return pb.Map(entries=[pb.Map.Entry(key=key, value=value) for key, value in properties.items()])
+
+
+def decode_map(entries: pb.Map) -> dict[str, bytes]:
+    """The first value of each key, as Java takes it."""
+    found: dict[str, bytes] = {}
+    for entry in entries.entries:
+        found.setdefault(entry.key, entry.value)
+    return found
+
+
+def encode_id(message_id: MessageId) -> bytes:
+    """A MessageSeqId."""
+    if not message_id.remote:
+        return _LOCAL_TAG + varint(message_id.local)
+    return id_message(message_id).SerializeToString()
+
+
+def id_message(message_id: MessageId) -> pb.MessageSeqId:
+    """The same as an object."""
+    remote = [pb.RegionSpecificSeqId(region=region, seqId=number) for region, number in message_id.remote]
+    return pb.MessageSeqId(localComponent=message_id.local, remoteComponents=remote)
+
+
+def decode_id(found: pb.MessageSeqId) -> MessageId:
+    """From protobuf; an absent number reads as 0."""
+    remote = tuple((each.region, each.seqId) for each in found.remoteComponents)
+    return MessageId(LocalId(found.localComponent), remote)
+
+
+def encode_message(message: Message) -> bytes:
+    """A Message, as a client publishes it or a hub stores it."""
+    found = pb.Message(body=message.body)
+    if message.region is not None:
+        found.srcRegion = message.region
+    if message.id is not None:
+        found.msgId.CopyFrom(id_message(message.id))
+    if message.properties:
+        found.header.properties.CopyFrom(encode_map(message.properties))
+    if message.message_type is not None:
+        found.header.messageType = message.message_type
+    return found.SerializeToString()
+
+
+def decode_message(data: bytes) -> Message:
+    """From its bytes. Raises RemoteProtocolError."""
+    return message_of(_parsed(data))
+
+
+def message_of(found: pb.Message) -> Message:
+    """The same from protobuf."""
+    header = found.header
+    return Message(
+        found.body,
+        decode_map(header.properties) if header.properties.entries else NO_OPTIONS,
+        header.messageType if header.HasField("messageType") else None,
+        decode_id(found.msgId) if found.HasField("msgId") else None,
+        found.srcRegion if found.HasField("srcRegion") else None,
+    )
+
+
+def _parsed(data: bytes) -> pb.Message:
+    try:
+        return pb.Message.FromString(data)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"a message of {len(data)} bytes does not parse: {error}") from error
+
+
+def is_plain(message: bytes) -> bool:
+    """Whether it is nothing but a body, so that what follows may be appended to it."""
+    try:
+        if message[0] != _BODY_TAG:
+            return False
+        size, position = read_varint(message, 1)
+    except (IndexError, ValueError):
+        return False
+    return position + size == len(message)
+
+
+class Stamp:
+    """Gives messages of one hub their region and ids."""
+
+    def __init__(self, region: bytes) -> None:
+        self._region = region
+        self._region_part = _REGION_TAG + varint(len(region)) + region + _ID_TAG
+
+    def plain(self, messages: Sequence[bytes], first: LocalId) -> list[bytes]:
+        """Stored forms of plain messages (`is_plain`), which get consecutive ids from `first` on."""
+        part = self._region_part
+        stored = []
+        for local, message in enumerate(messages, first):
+            number = varint(local)
+            stored.append(b"%b%b%c%b%b" % (message, part, len(number) + 1, _LOCAL_TAG, number))
+        return stored
+
+    def any(self, message: bytes, message_id: MessageId) -> bytes:
+        """The stored form of one message, whatever is in it; what it says of region and id is replaced."""
+        found = _parsed(message)
+        found.srcRegion = self._region
+        found.msgId.CopyFrom(id_message(message_id))
+        return found.SerializeToString()
+
+
+def remote_of(message: bytes) -> tuple[tuple[bytes, int], ...]:
+    """What a publisher says of other regions (hedwig-protocol.md 2.2)."""
+    found = _parsed(message)
+    return decode_id(found.msgId).remote if found.HasField("msgId") else ()
+
+
+def stored_id(message: bytes) -> MessageId:
+    """The id of a stored message. Raises RemoteProtocolError."""
+    return decode_id(_parsed(message).msgId)

@@ -1,0 +1,168 @@
+"""What hubs keep in the metadata, as bytes: owners, loads and the layout as protobuf text, the rest in binary.
+
+    hosts/<hub>                numTopics: 3
+    topics/<topic>/hub         hostname: "10.0.0.1:4080:9876"  czxid: 27          one field a line
+    topics/<topic>/ledgers     LedgerRanges
+    topics/<topic>/subscribers/<subscriber>   SubscriptionData
+    managers/METADATA/LAYOUT   managerImpl: "..."  managerVersion: 1
+
+Also read: the plain forms of hubs of 4.0 and 4.1. Every function raises UnexpectedCondition, naming the znode, for what
+cannot be read: that is never taken for absent. Source: hedwig-protocol.md 3.1, 3.3, 3.5, 3.8, 4, 9.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError, Message
+
+from hedwig.errors import UnexpectedCondition
+from hedwig.model import HubAddress, HubInfo, LedgerRange, LocalId, MessageId, Preferences, Subscription
+from hedwig.proto import PubSubProtocol_pb2 as pb
+from hedwig.wire.messages import decode_id, id_message
+from hedwig.wire.requests import decode_preferences, encode_preferences
+
+M = TypeVar("M", bound=Message)
+
+ZOOKEEPER_MANAGER = "org.apache.hedwig.server.meta.ZkMetadataManagerFactory"
+"""What the layout says where the metadata is in ZooKeeper as drawn above."""
+
+MANAGER_VERSION = 1
+
+
+def _unreadable(path: str, why: object) -> UnexpectedCondition:
+    return UnexpectedCondition(f"{path} cannot be read: {why}; restore it, or remove the znode if it may go")
+
+
+def _text(message: Message) -> bytes:
+    return text_format.MessageToString(message).encode()
+
+
+def _from_text(data: bytes, message: M, path: str) -> M:
+    try:
+        text_format.Parse(data.decode(), message)
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+    return message
+
+
+def _from_binary(data: bytes, message: M, path: str) -> M:
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise _unreadable(path, error) from error
+    if not message.IsInitialized():
+        raise _unreadable(path, f"{message.DESCRIPTOR.name} lacks a required field")
+    return message
+
+
+# --- hubs
+
+
+def parse_address(text: str) -> HubAddress:
+    """host:port or host:port:sslport. Raises ValueError."""
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not parts[0]:
+        raise ValueError(f"{text!r} is no address of a hub: want host:port or host:port:sslport")
+    try:
+        port, ssl_port = int(parts[1]), int(parts[2]) if len(parts) == 3 else -1
+    except ValueError:
+        raise ValueError(f"{text!r} is no address of a hub: its ports are not numbers") from None
+    if not 0 < port < 65536 or not (ssl_port == -1 or 0 < ssl_port < 65536):
+        raise ValueError(f"{text!r} is no address of a hub: ports are from 1 to 65535")
+    return HubAddress(parts[0], port, None if ssl_port == -1 else ssl_port)
+
+
+def encode_hub_info(info: HubInfo) -> bytes:
+    """Who owns a topic."""
+    return _text(pb.HubInfoData(hostname=str(info.address), czxid=info.creation_id))
+
+
+def decode_hub_info(data: bytes, path: str) -> HubInfo:
+    """From text, or the plain address of an old hub, whose creation id is 0."""
+    try:
+        if not data.startswith(b"hostname"):
+            return HubInfo(parse_address(data.decode().strip()), 0)
+        found = _from_text(data, pb.HubInfoData(), path)
+        return HubInfo(parse_address(found.hostname), found.czxid)
+    except ValueError as error:
+        raise _unreadable(path, error) from error
+
+
+def encode_load(topic_count: int) -> bytes:
+    """How many topics a hub serves."""
+    return _text(pb.HubLoadData(numTopics=topic_count))
+
+
+def decode_load(data: bytes, path: str) -> int:
+    """From text, or the plain number of an old hub."""
+    if data.strip().isdigit():
+        return int(data)
+    return _from_text(data, pb.HubLoadData(), path).numTopics
+
+
+def encode_layout(manager: str = ZOOKEEPER_MANAGER, version: int = MANAGER_VERSION) -> bytes:
+    """Which kind of metadata there is."""
+    return _text(pb.ManagerMeta(managerImpl=manager, managerVersion=version))
+
+
+def decode_layout(data: bytes, path: str) -> tuple[str, int]:
+    """The manager and its version."""
+    found = _from_text(data, pb.ManagerMeta(), path)
+    return found.managerImpl, found.managerVersion
+
+
+# --- topics
+
+
+def encode_ranges(ranges: Sequence[LedgerRange]) -> bytes:
+    """The ledgers of a topic, in order."""
+    found = pb.LedgerRanges()
+    for each in ranges:
+        one = found.ranges.add(ledgerId=each.ledger_id)
+        if each.last is not None:
+            one.endSeqIdIncluded.CopyFrom(id_message(each.last))
+        if each.first is not None:
+            one.startSeqIdIncluded = each.first
+    return found.SerializeToString()
+
+
+def decode_ranges(data: bytes, path: str) -> list[LedgerRange]:
+    """From binary; what it says of their order is for the topic to judge."""
+    return [
+        LedgerRange(
+            each.ledgerId,
+            LocalId(each.startSeqIdIncluded) if each.HasField("startSeqIdIncluded") else None,
+            decode_id(each.endSeqIdIncluded) if each.HasField("endSeqIdIncluded") else None,
+        )
+        for each in _from_binary(data, pb.LedgerRanges(), path).ranges
+    ]
+
+
+# --- subscriptions
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """State and preferences, both always there."""
+    found = pb.SubscriptionData()
+    found.state.msgId.CopyFrom(id_message(subscription.consumed))
+    found.preferences.CopyFrom(encode_preferences(subscription.preferences))
+    return found.SerializeToString()
+
+
+def decode_subscription(data: bytes, path: str) -> Subscription:
+    """From binary, or the bare state of a hub of 4.0 or 4.1, which has a bound in it or none (0)."""
+    found = pb.SubscriptionData()
+    try:
+        found.ParseFromString(data)
+        whole = found.IsInitialized() and found.HasField("state")
+    except DecodeError:
+        whole = False
+    if whole:
+        return Subscription(decode_id(found.state.msgId), decode_preferences(found.preferences))
+    if not data:
+        return Subscription(MessageId(LocalId(0)), Preferences(message_bound=0))
+    old = _from_binary(data, pb.SubscriptionState(), path)
+    return Subscription(decode_id(old.msgId), Preferences(message_bound=old.messageBound))

@@ -1,0 +1,330 @@
+"""Requests: a hub reads them, a client writes them.
+
+    Publishes       consecutive publishes of one connection to one topic, plain or not
+    Subscribe, Consume, Unsubscribe, CloseSubscription
+    Malformed       to be answered with a text; the connection stays
+
+What cannot be parsed ends the connection (RemoteProtocolError).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import cast
+
+from google.protobuf.message import DecodeError
+
+from bookkeeper.errors import RemoteProtocolError
+from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
+from hedwig.proto import PubSubProtocol_pb2 as pb
+from hedwig.wire.framing import framed, read_varint, varint
+from hedwig.wire.messages import decode_id, decode_map, encode_id, encode_map, is_plain
+
+_PLAIN_PUBLISH = b"\x08\x01\x10\x00\x20"
+"""Version 1, type PUBLISH, no tried servers; the request id follows."""
+
+_PUBLISH_TAG = b"\xa2\x03"
+_MESSAGE_TAG = 0x12
+_CLAIM_TAG = 0x28
+_TOPIC_TAG = 0x32
+
+
+@dataclass(slots=True)
+class Publishes:
+    """messages: as they came, each a Message. plain: none of them has anything but a body. should_claim: of any."""
+
+    topic: Topic
+    should_claim: bool
+    plain: bool
+    txn_ids: list[int]
+    messages: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """preferences: None where the request has none, which is not the same as empty ones."""
+
+    txn_id: int
+    topic: Topic
+    should_claim: bool
+    subscriber: SubscriberId
+    mode: SubscribeMode
+    synchronous: bool
+    preferences: Preferences | None
+    message_bound: int | None
+    force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Consume:
+    """Everything up to this id is consumed. Answered only where it fails."""
+
+    txn_id: int
+    topic: Topic
+    subscriber: SubscriberId
+    up_to: MessageId
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """The subscription ends for good."""
+
+    txn_id: int
+    topic: Topic
+    should_claim: bool
+    subscriber: SubscriberId
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSubscription:
+    """This connection lets go of the subscription, which stays."""
+
+    txn_id: int
+    topic: Topic
+    should_claim: bool
+    subscriber: SubscriberId
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """text: what the hub answers; Java's words."""
+
+    txn_id: int
+    topic: Topic
+    should_claim: bool
+    text: str
+
+
+Request = Publishes | Subscribe | Consume | Unsubscribe | CloseSubscription | Malformed
+
+
+def decode_requests(frames: Sequence[bytes]) -> list[Request]:
+    """In their order; publishes to one topic that follow each other become one. Raises RemoteProtocolError."""
+    requests: list[Request] = []
+    run: Publishes | None = None
+    for frame in frames:
+        found = _plain_publish(frame)
+        if found is not None:
+            txn_id, claim, topic, message, plain = found
+            if run is not None and run.topic == topic:
+                run.txn_ids.append(txn_id)
+                run.messages.append(message)
+                run.plain = run.plain and plain
+                run.should_claim = run.should_claim or claim
+                continue
+            run = Publishes(topic, claim, plain, [txn_id], [message])
+            requests.append(run)
+            continue
+        request = decode_request(frame)
+        if isinstance(request, Publishes) and run is not None and run.topic == request.topic:
+            run.txn_ids += request.txn_ids
+            run.messages += request.messages
+            run.plain = run.plain and request.plain
+            run.should_claim = run.should_claim or request.should_claim
+            continue
+        run = request if isinstance(request, Publishes) else None
+        requests.append(request)
+    return requests
+
+
+def _plain_publish(frame: bytes) -> tuple[int, bool, Topic, bytes, bool] | None:
+    """Request id, claim, topic, message, whether it is plain; None for what is not in the form that clients write."""
+    if not frame.startswith(_PLAIN_PUBLISH):
+        return None
+    try:
+        txn_id, position = read_varint(frame, 5)
+        claim = False
+        if frame[position] == _CLAIM_TAG:
+            claim = frame[position + 1] == 1
+            if frame[position + 1] > 1:
+                return None
+            position += 2
+        if frame[position] != _TOPIC_TAG:
+            return None
+        size, position = read_varint(frame, position + 1)
+        topic = frame[position : position + size]
+        position += size
+        if not frame.startswith(_PUBLISH_TAG, position):
+            return None
+        size, position = read_varint(frame, position + 2)
+        if position + size != len(frame) or frame[position] != _MESSAGE_TAG:
+            return None
+        size, position = read_varint(frame, position + 1)
+    except (IndexError, ValueError):
+        return None
+    message = frame[position:]
+    if len(message) != size or not is_plain(message):
+        return None
+    return txn_id, claim, Topic(topic), message, True
+
+
+def decode_request(frame: bytes) -> Request:
+    """One request. Raises RemoteProtocolError for what is none."""
+    try:
+        found = pb.PubSubRequest.FromString(frame)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"a frame of {len(frame)} bytes is no request: {error}") from error
+    if not found.IsInitialized():
+        raise RemoteProtocolError(f"a request of {len(frame)} bytes lacks a required field, or has an unknown number")
+    topic, claim, txn_id = Topic(found.topic), found.shouldClaim, found.txnId
+
+    def malformed(text: str) -> Malformed:
+        return Malformed(txn_id, topic, claim, text)
+
+    match found.type:
+        case pb.PUBLISH:
+            if not found.HasField("publishRequest"):
+                return malformed("Missing publish request data")
+            message = found.publishRequest.msg.SerializeToString()
+            return Publishes(topic, claim, is_plain(message), [txn_id], [message])
+        case pb.SUBSCRIBE:
+            if not found.HasField("subscribeRequest"):
+                return malformed("Missing subscribe request data")
+            return _subscribe(found)
+        case pb.CONSUME:
+            if not found.HasField("consumeRequest"):
+                return malformed("Missing consume request data")
+            consume = found.consumeRequest
+            return Consume(txn_id, topic, SubscriberId(consume.subscriberId), decode_id(consume.msgId))
+        case pb.UNSUBSCRIBE:
+            if not found.HasField("unsubscribeRequest"):
+                return malformed("Missing unsubscribe request data")
+            return Unsubscribe(txn_id, topic, claim, SubscriberId(found.unsubscribeRequest.subscriberId))
+        case pb.CLOSESUBSCRIPTION:
+            if not found.HasField("closeSubscriptionRequest"):
+                return malformed("Missing closesubscription request data")
+            return CloseSubscription(txn_id, topic, claim, SubscriberId(found.closeSubscriptionRequest.subscriberId))
+        case number:
+            return malformed(f"Request type {number} unknown")
+
+
+def _subscribe(found: pb.PubSubRequest) -> Subscribe:
+    subscribe = found.subscribeRequest
+    return Subscribe(
+        found.txnId,
+        Topic(found.topic),
+        found.shouldClaim,
+        SubscriberId(subscribe.subscriberId),
+        SubscribeMode(subscribe.createOrAttach),
+        subscribe.synchronous,
+        decode_preferences(subscribe.preferences) if subscribe.HasField("preferences") else None,
+        subscribe.messageBound if subscribe.HasField("messageBound") else None,
+        subscribe.forceAttach,
+    )
+
+
+def decode_preferences(found: pb.SubscriptionPreferences) -> Preferences:
+    """From protobuf."""
+    return Preferences(
+        found.messageBound if found.HasField("messageBound") else None,
+        found.messageFilter if found.HasField("messageFilter") else None,
+        found.messageWindowSize if found.HasField("messageWindowSize") else None,
+        MappingProxyType(decode_map(found.options)) if found.options.entries else Preferences().options,
+    )
+
+
+def encode_preferences(preferences: Preferences) -> pb.SubscriptionPreferences:
+    """To protobuf; only what is said."""
+    found = pb.SubscriptionPreferences()
+    if preferences.options:
+        found.options.CopyFrom(encode_map(preferences.options))
+    if preferences.message_bound is not None:
+        found.messageBound = preferences.message_bound
+    if preferences.message_filter is not None:
+        found.messageFilter = preferences.message_filter
+    if preferences.window_size is not None:
+        found.messageWindowSize = preferences.window_size
+    return found
+
+
+# --- what a client writes --------------------------------------------------------------------------------------------
+
+
+class PublishEncoder:
+    """Frames of publishes to one topic."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic_part = b"\x32" + varint(len(topic)) + topic + _PUBLISH_TAG
+        self._head = {claim: b"\x28" + bytes([claim]) + self._topic_part for claim in (False, True)}
+
+    def frames(self, first_txn_id: int, messages: Sequence[bytes], *, should_claim: bool = False) -> list[bytes]:
+        """One for each message, with consecutive request ids."""
+        head = self._head[should_claim]
+        out = []
+        for txn_id, message in enumerate(messages, first_txn_id):
+            inner = b"\x12" + varint(len(message))
+            body = b"%b%b%b%b%b" % (_PLAIN_PUBLISH, varint(txn_id), head, varint(len(inner) + len(message)), inner)
+            out.append(b"%b%b%b" % ((len(body) + len(message)).to_bytes(4), body, message))
+        return out
+
+
+def _request(
+    kind: pb.OperationType, txn_id: int, topic: Topic, tried: Sequence[bytes], should_claim: bool | None
+) -> pb.PubSubRequest:
+    found = pb.PubSubRequest(protocolVersion=pb.VERSION_ONE, type=kind, txnId=txn_id, topic=topic)
+    if tried:
+        found.triedServers.extend(tried)
+    if should_claim is not None:
+        found.shouldClaim = should_claim
+    return found
+
+
+def publish_frame(
+    txn_id: int, topic: Topic, message: bytes, *, tried: Sequence[bytes] = (), should_claim: bool = False
+) -> bytes:
+    """A publish that was sent on from another hub."""
+    found = _request(pb.PUBLISH, txn_id, topic, tried, should_claim)
+    found.publishRequest.msg.ParseFromString(message)
+    return framed(found.SerializeToString())
+
+
+def subscribe_frame(
+    txn_id: int,
+    topic: Topic,
+    subscriber: SubscriberId,
+    mode: SubscribeMode,
+    preferences: Preferences,
+    *,
+    force: bool = False,
+    synchronous: bool = True,
+    tried: Sequence[bytes] = (),
+    should_claim: bool = False,
+) -> bytes:
+    """As the Java client writes it: preferences always, the bound in both places."""
+    found = _request(pb.SUBSCRIBE, txn_id, topic, tried, should_claim)
+    subscribe = found.subscribeRequest
+    subscribe.subscriberId = subscriber
+    subscribe.createOrAttach = cast("pb.SubscribeRequest.CreateOrAttach", int(mode))
+    subscribe.synchronous, subscribe.forceAttach = synchronous, force
+    subscribe.preferences.CopyFrom(encode_preferences(preferences))
+    if preferences.message_bound:
+        subscribe.messageBound = preferences.message_bound
+    return framed(found.SerializeToString())
+
+
+def consume_frame(txn_id: int, topic: Topic, subscriber: SubscriberId, up_to: MessageId) -> bytes:
+    """Never with a claim."""
+    found = _request(pb.CONSUME, txn_id, topic, (), None)
+    found.consumeRequest.subscriberId = subscriber
+    found.consumeRequest.msgId.ParseFromString(encode_id(up_to))
+    return framed(found.SerializeToString())
+
+
+def unsubscribe_frame(
+    txn_id: int, topic: Topic, subscriber: SubscriberId, *, tried: Sequence[bytes] = (), should_claim: bool = False
+) -> bytes:
+    """The end of a subscription."""
+    found = _request(pb.UNSUBSCRIBE, txn_id, topic, tried, should_claim)
+    found.unsubscribeRequest.subscriberId = subscriber
+    return framed(found.SerializeToString())
+
+
+def close_subscription_frame(
+    txn_id: int, topic: Topic, subscriber: SubscriberId, *, tried: Sequence[bytes] = (), should_claim: bool = False
+) -> bytes:
+    """This connection lets go."""
+    found = _request(pb.CLOSESUBSCRIPTION, txn_id, topic, tried, should_claim)
+    found.closeSubscriptionRequest.subscriberId = subscriber
+    return framed(found.SerializeToString())

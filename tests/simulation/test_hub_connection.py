@@ -1,0 +1,358 @@
+"""A hub as its clients see it, on the simulated cluster: their frames in, the genuine hub's answers out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from hedwig.hub.endpoint import HubConnection
+from hedwig.hub.metadata import HubMetadata
+from hedwig.hub.ownership import Ownership
+from hedwig.hub.recent import RecentBudget
+from hedwig.hub.topic_service import TopicService, TopicSettings
+from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
+from hedwig.names import Paths
+from hedwig.wire.framing import FrameDecoder
+from hedwig.wire.messages import Message, Stamp, encode_message
+from hedwig.wire.requests import (
+    PublishEncoder,
+    close_subscription_frame,
+    consume_frame,
+    publish_frame,
+    subscribe_frame,
+    unsubscribe_frame,
+)
+from hedwig.wire.responses import Answer, Delivery, Response, Told, decode_response
+from tests.simulation.test_scenarios import run, started_world
+from tests.simulation.world import METADATA_SETTINGS, World
+
+TOPIC, SUB = Topic(b"orders"), SubscriberId(b"billing")
+
+
+class Hub:
+    """One hub process."""
+
+    def __init__(self, world: World, port: int = 4080, *, cache_size: int = 1 << 20, **settings: Any) -> None:
+        self.world, self.client = world, world.add_client()
+        clock = self.client.process.clock
+        self.metadata = HubMetadata(self.client.store.tree, clock, METADATA_SETTINGS, Paths("/hedwig", "standalone"))
+        self.budget = RecentBudget(cache_size)
+
+        self._settings = TopicSettings(**settings)
+        self.ownership: Ownership[TopicService] = Ownership(
+            self.metadata,
+            clock,
+            random.Random(port),
+            HubAddress("127.0.0.1", port),
+            acquire=self.acquire,
+            release=lambda service: service.release(),
+            abandon=lambda service: service.abandon(),
+        )
+
+    async def acquire(self, topic: Topic) -> TopicService:
+        service = TopicService(
+            self.metadata,
+            self.client.ledgers,
+            self.client.process.clock,
+            topic,
+            b"standalone",
+            Stamp(b"standalone"),
+            self._settings,
+            self.budget,
+            {"even": lambda preferences: lambda message: int(message.body) % 2 == 0},
+            lambda lost: self.ownership.lost(topic, lost),
+        )
+        await service.acquire()
+        return service
+
+    async def started(self) -> Hub:
+        await self.metadata.open()
+        await self.ownership.start()
+        return self
+
+
+class Client:
+    """A client's side of one connection; the transport of the hub's."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.world = hub.world
+        self.heard: list[Response] = []
+        self.aborted = self.read_paused = False
+        self._decoder = FrameDecoder(1 << 24)
+        self._txn_id = 0
+        self.connection = HubConnection(hub.ownership, unanswered_max=20)
+        self.connection.makeConnection(self)  # type: ignore[arg-type]
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        assert producer is self.connection
+
+    def writeSequence(self, parts: Sequence[bytes]) -> None:
+        self.heard += [decode_response(frame) for frame in self._decoder.receive(b"".join(parts))]
+
+    def pauseProducing(self) -> None:
+        self.read_paused = True
+
+    def resumeProducing(self) -> None:
+        self.read_paused = False
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+        self.connection.connectionLost(None)
+
+    def next_txn_id(self) -> int:
+        self._txn_id += 1
+        return self._txn_id
+
+    async def answer(self, txn_id: int) -> Answer:
+        while True:
+            for each in self.heard:
+                if isinstance(each, Answer) and each.txn_id == txn_id:
+                    return each
+            await self.world.pause(0.01)
+
+    async def ask(self, frame_of: Any, *args: Any, **named: Any) -> Answer:
+        txn_id = self.next_txn_id()
+        self.connection.dataReceived(frame_of(txn_id, *args, **named))
+        return await self.answer(txn_id)
+
+    async def publish(self, *bodies: bytes, topic: Topic = TOPIC) -> list[Answer]:
+        first = self._txn_id + 1
+        self._txn_id += len(bodies)
+        messages = [encode_message(Message(body)) for body in bodies]
+        self.connection.dataReceived(b"".join(PublishEncoder(topic).frames(first, messages, should_claim=True)))
+        return [await self.answer(first + index) for index in range(len(bodies))]
+
+    async def subscribe(
+        self, subscriber: SubscriberId = SUB, mode: SubscribeMode = SubscribeMode.CREATE_OR_ATTACH, **named: Any
+    ) -> Answer:
+        preferences = Preferences(**{name: named.pop(name) for name in list(named) if name != "force"})
+        return await self.ask(subscribe_frame, TOPIC, subscriber, mode, preferences, should_claim=True, **named)
+
+    def consume(self, local: int, subscriber: SubscriberId = SUB) -> None:
+        frame = consume_frame(self.next_txn_id(), TOPIC, subscriber, MessageId(LocalId(local)))
+        self.connection.dataReceived(frame)
+
+    def delivered(self, subscriber: SubscriberId = SUB) -> list[tuple[int, bytes]]:
+        return [
+            (each.message.id.local, each.message.body)
+            for each in self.heard
+            if isinstance(each, Delivery) and each.subscriber == subscriber and each.message.id is not None
+        ]
+
+    async def until(self, count: int, subscriber: SubscriberId = SUB) -> list[tuple[int, bytes]]:
+        while len(self.delivered(subscriber)) < count:
+            await self.world.pause(0.01)
+        return self.delivered(subscriber)
+
+    def events(self) -> list[Event]:
+        return [each.event for each in self.heard if isinstance(each, Told)]
+
+
+def span(first: int, last: int) -> list[tuple[int, bytes]]:
+    return [(number, b"%d" % number) for number in range(first, last + 1)]
+
+
+def bodies(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+def test_a_subscriber_hears_what_is_published_after_it_subscribed_in_order() -> None:
+    """The session of the reference, 9.5."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        publisher, subscriber = Client(hub), Client(hub)
+        (early,) = await publisher.publish(b"1")
+        assert early == Answer(1, Status.SUCCESS, "", MessageId(LocalId(1)))
+        assert await subscriber.subscribe() == Answer(1, Status.SUCCESS, "", None, Preferences())
+        assert [each.published for each in await publisher.publish(*bodies(2, 4))] == [
+            MessageId(LocalId(number)) for number in (2, 3, 4)
+        ]
+        assert await subscriber.until(3) == span(2, 4)
+        subscriber.consume(3)
+        assert (await subscriber.ask(close_subscription_frame, TOPIC, SUB)).status is Status.SUCCESS
+        await publisher.publish(b"5")
+        again = Client(hub)
+        assert (await again.subscribe(mode=SubscribeMode.ATTACH)).status is Status.SUCCESS
+        assert await again.until(2) == span(4, 5), "what was not consumed comes again"
+        assert (await publisher.ask(unsubscribe_frame, TOPIC, SUB)).status is Status.SUCCESS
+        refused = await publisher.ask(unsubscribe_frame, TOPIC, SUB)
+        assert (refused.status, refused.text) == (Status.CLIENT_NOT_SUBSCRIBED, "")
+
+    run(world, story())
+
+
+def test_answers_to_what_cannot_be_done_leave_the_connection_open() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        one, other = Client(hub), Client(hub)
+        missing = await one.subscribe(mode=SubscribeMode.ATTACH)
+        assert missing.status is Status.CLIENT_NOT_SUBSCRIBED
+        await one.subscribe()
+        assert (await one.subscribe(mode=SubscribeMode.CREATE)).status is Status.CLIENT_ALREADY_SUBSCRIBED
+        assert (await other.subscribe()).status is Status.TOPIC_BUSY
+        bad_filter = await one.subscribe(SubscriberId(b"filtered"), message_filter="no.such.Filter")
+        assert bad_filter.status is Status.INVALID_MESSAGE_FILTER
+        assert "it has: even" in bad_filter.text
+        (bad_name,) = await one.publish(b"x", topic=Topic(b"a//b"))
+        assert bad_name.status is Status.MALFORMED_REQUEST
+        assert (await one.subscribe(SubscriberId(b"a/b"))).status is Status.MALFORMED_REQUEST
+        assert not one.aborted
+        one.connection.dataReceived(b"\x00\x00\x00\x02\xff\xff")
+        assert one.aborted
+        assert (await other.subscribe()).status is Status.SUCCESS, "its subscriptions are free"
+
+    run(world, story())
+
+
+def test_another_hubs_topic_is_redirected_to() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        a, b = await Hub(world, 4080).started(), await Hub(world, 4081).started()
+        await Client(a).publish(b"1")
+        (refused,) = await Client(b).publish(b"2")
+        assert (refused.status, refused.text) == (Status.NOT_RESPONSIBLE_FOR_TOPIC, "127.0.0.1:4080:-1")
+
+    run(world, story())
+
+
+def test_a_forced_attach_takes_the_subscription_and_tells_who_had_it() -> None:
+    """I-96."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        old, new = Client(hub), Client(hub)
+        await old.subscribe()
+        await old.publish(b"1")
+        await old.until(1)
+        assert (await new.subscribe(force=True)).status is Status.SUCCESS
+        assert old.events() == [Event.SUBSCRIPTION_FORCED_CLOSED]
+        await new.publish(b"2")
+        assert await new.until(2) == span(1, 2)
+        assert old.delivered() == span(1, 1)
+
+    run(world, story())
+
+
+def test_a_window_and_a_filter_hold_back_what_they_must() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        await client.subscribe(window_size=3)
+        await client.subscribe(SubscriberId(b"even"), message_filter="even", window_size=2)
+        await client.publish(*bodies(1, 20))
+        assert await client.until(3) == span(1, 3)
+        assert await client.until(1, SubscriberId(b"even")) == [(2, b"2")], "4 is more than two ids away from 1"
+        client.consume(2)
+        assert await client.until(5) == span(1, 5)
+        for number in range(2, 21, 2):
+            await client.until(number // 2, SubscriberId(b"even"))
+            client.consume(number, SubscriberId(b"even"))
+        assert client.delivered(SubscriberId(b"even")) == [(number, b"%d" % number) for number in range(2, 21, 2)]
+
+    run(world, story())
+
+
+def test_old_messages_come_from_the_ledgers_and_a_slow_connection_is_left_alone() -> None:
+    """I-95: what does not fit in the cache is read again; who takes nothing is sent nothing."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, cache_size=500, read_ahead=7).started()
+        first, slow, publisher = Client(hub), Client(hub), Client(hub)
+        await first.subscribe()
+        await slow.subscribe(SubscriberId(b"slow"))
+        slow.connection.pauseProducing()
+        for number in range(1, 60, 5):
+            await publisher.publish(*bodies(number, number + 4))
+        assert await first.until(60) == span(1, 60)
+        assert slow.delivered(SubscriberId(b"slow")) == []
+        assert hub.budget.size <= 500
+        slow.connection.resumeProducing()
+        assert await slow.until(60, SubscriberId(b"slow")) == span(1, 60)
+
+    run(world, story())
+
+
+def test_positions_survive_a_release_and_a_crash_costs_duplicates_only() -> None:
+    """I-92, I-93."""
+    world = started_world(3)
+
+    async def story() -> None:
+        a, b = await Hub(world, 4080, consume_interval=5).started(), await Hub(world, 4081).started()
+        client = Client(a)
+        await client.subscribe()
+        await client.publish(*bodies(1, 12))
+        await client.until(12)
+        client.consume(3)
+        await a.ownership.release(TOPIC)
+        assert client.events() == [Event.TOPIC_MOVED]
+        moved = Client(b)
+        await moved.subscribe()
+        assert await moved.until(9) == span(4, 12), "3 was stored though the interval is 5"
+        moved.consume(10)
+        await world.pause(1)
+        b.client.crash()
+        await world.pause(60)
+        last = Client(a)
+        assert (await last.subscribe()).status is Status.SUCCESS
+        found = await last.until(3)
+        assert found[-1] == (12, b"12")
+        assert found == span(found[0][0], 12)
+        assert found[0][0] <= 11
+
+    run(world, story(), seconds=300)
+
+
+def test_a_hub_that_lost_the_topic_in_the_middle_says_that_it_does_not_know() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        a, b = await Hub(world, 4080).started(), Hub(world, 4081)
+        client = Client(a)
+        await client.subscribe()
+        await client.publish(b"1")
+        thief = await b.acquire(TOPIC)
+        (open_end,) = await client.publish(b"2")
+        assert open_end.status is Status.UNCERTAIN_STATE
+        assert client.events() == [Event.TOPIC_MOVED]
+        assert thief.log.durable_id == 1
+        while a.ownership.owned:
+            await world.pause(0.01)
+
+    run(world, story())
+
+
+def test_a_connection_with_too_much_unanswered_is_not_read() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        frames = PublishEncoder(TOPIC).frames(1, [encode_message(Message(b"x"))] * 21, should_claim=True)
+        client.connection.dataReceived(b"".join(frames))
+        assert client.read_paused
+        await client.answer(21)
+        assert not client.read_paused
+
+    run(world, story())
+
+
+def test_what_a_publisher_says_of_other_regions_is_in_its_answer() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        client = Client(await Hub(world).started())
+        message = encode_message(Message(b"x", {"k": b"v"}, id=MessageId(LocalId(9), ((b"r1", 7),))))
+        answer = await client.ask(publish_frame, TOPIC, message, should_claim=True)
+        assert answer.published == MessageId(LocalId(1), ((b"r1", 7),))
+
+    run(world, story())

@@ -1,0 +1,323 @@
+"""A topic's chain of ledgers on the simulated cluster: takeovers, rolls, lost answers; one order, nothing lost."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.model import DigestType
+from hedwig.errors import NotResponsible, PubSubError, StaleVersion, UncertainState, UnexpectedCondition
+from hedwig.hub.metadata import HubMetadata
+from hedwig.hub.topic_log import PASSWORD, LogState, TopicLog, TopicLogSettings
+from hedwig.model import LedgerRange, LocalId, MessageId, Topic
+from hedwig.names import Paths
+from hedwig.wire.messages import Message, Stamp, decode_message, encode_message
+from tests.simulation.test_scenarios import run, started_world
+from tests.simulation.world import METADATA_SETTINGS, SimulatedClient, World
+
+TOPIC = Topic(b"orders")
+
+
+class Hub:
+    """A process that owns the topic, or thinks so."""
+
+    def __init__(self, world: World, client: SimulatedClient | None = None, **settings: Any) -> None:
+        self.world = world
+        self.client = client or world.add_client()
+        self.metadata = HubMetadata(
+            self.client.store.tree, self.client.process.clock, METADATA_SETTINGS, Paths("/hedwig", "standalone")
+        )
+        self.lost: list[PubSubError] = []
+        self.acknowledged: list[tuple[int, bytes]] = []
+        self.failed: list[tuple[bytes, PubSubError]] = []
+        self.log = TopicLog(
+            self.metadata,
+            self.client.ledgers,
+            self.client.process.clock,
+            TOPIC,
+            Stamp(b"standalone"),
+            TopicLogSettings(**settings),
+            self.lost.append,
+        )
+
+    async def acquired(self) -> Hub:
+        await self.metadata.open()
+        await self.log.acquire()
+        return self
+
+    def publish(self, *bodies: bytes) -> None:
+        def done(first: MessageId | None, error: PubSubError | None) -> None:
+            if error is not None:
+                self.failed += [(body, error) for body in bodies]
+            else:
+                assert first is not None
+                self.acknowledged += [(first.local + index, body) for index, body in enumerate(bodies)]
+
+        self.log.publish([encode_message(Message(body)) for body in bodies], done, plain=True)
+
+    async def settled(self) -> None:
+        """Everything published was answered."""
+        while self.log.pending_bytes and self.log.state is LogState.READY:
+            await self.world.pause(0.01)
+
+
+async def stored(world: World) -> list[tuple[int, bytes]]:
+    """All of the topic, through a new owner: (id, body), each ledger's own ids checked."""
+    hub = await Hub(world).acquired()
+    found = []
+    for each in hub.log.ranges:
+        assert each.last is not None
+        assert each.first is not None
+        handle = await hub.client.ledgers.open(each.ledger_id, PASSWORD, DigestType.CRC32)
+        assert handle.last_add_confirmed == each.last.local - each.first
+        expected: int = each.first
+        async for batch in handle.batches():
+            for entry in batch:
+                message = decode_message(entry.payload)
+                assert message.id is not None
+                assert message.id.local == expected
+                expected += 1
+                found.append((int(message.id.local), message.body))
+        await handle.close()
+    assert [number for number, _ in found] == list(range(1, len(found) + 1)), "no gap, nothing twice (I-89)"
+    return found
+
+
+def test_messages_get_consecutive_ids_and_survive_the_hub() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).acquired()
+        assert (hub.log.last_id.local, hub.log.ranges) == (0, [])
+        hub.publish(b"a", b"b")
+        hub.publish(b"c")
+        assert hub.acknowledged == [], "never within the call"
+        await hub.settled()
+        assert hub.acknowledged == [(1, b"a"), (2, b"b"), (3, b"c")]
+        assert hub.log.durable_id == 3
+        hub.client.crash()
+        assert await stored(world) == [(1, b"a"), (2, b"b"), (3, b"c")]
+
+    run(world, story())
+
+
+def test_acquiring_an_idle_topic_makes_no_ledger_and_writes_its_list_once() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        first = await Hub(world).acquired()
+        first.publish(b"a")
+        await first.settled()
+        await first.log.release()
+        assert first.log.state is LogState.RELEASED
+        before = (await first.metadata.ranges(TOPIC)).version
+        assert before is not None
+        ledgers = [ids async for ids in first.client.ledgers.ids()]
+        second = await Hub(world).acquired()
+        found = await second.metadata.ranges(TOPIC)
+        assert found.version == before + 1
+        assert found.value == second.log.ranges
+        assert found.value[0].last == MessageId(LocalId(1))
+        assert [ids async for ids in second.client.ledgers.ids()] == ledgers
+        second.publish(b"b")
+        await second.settled()
+        assert await stored(world) == [(1, b"a"), (2, b"b")]
+
+    run(world, story())
+
+
+def test_a_hub_that_lost_the_topic_gets_nothing_acknowledged_any_more() -> None:
+    """I-90: whether it has a ledger or not; the publishers are still connected to it."""
+    world = started_world(3)
+
+    async def story() -> None:
+        writing, idle = await Hub(world).acquired(), Hub(world)
+        writing.publish(b"a")
+        await writing.settled()
+        await idle.acquired()
+        writing.publish(b"late")
+        await writing.settled()
+        assert [type(error) for _, error in writing.failed] == [UncertainState]
+        assert len(writing.lost) == 1
+        with pytest.raises(NotResponsible):
+            writing.publish(b"later")
+        owner = await Hub(world).acquired()
+        idle.publish(b"never had a ledger")
+        await idle.settled()
+        assert [type(error) for _, error in idle.failed] == [StaleVersion]
+        owner.publish(b"b")
+        await owner.settled()
+        assert await stored(world) == [(1, b"a"), (2, b"b")]
+
+    run(world, story())
+
+
+def test_ledgers_are_ended_by_number_of_entries_without_a_gap() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, entries_max=3).acquired()
+        hub.publish(*[b"%d" % number for number in range(1, 9)])
+        await hub.settled()
+        await hub.log.release()
+        found = (await hub.metadata.ranges(TOPIC)).value
+        assert [(each.first, each.last and each.last.local) for each in found] == [(1, 3), (4, 6), (7, 8)]
+        assert await stored(world) == [(number, b"%d" % number) for number in range(1, 9)]
+
+    run(world, story())
+
+
+def test_ledgers_are_ended_by_size_and_by_age() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, bytes_max=1000, age_max_s=10.0).acquired()
+        for count in (2, 1):
+            hub.publish(*[bytes(600)] * count)
+            await hub.settled()
+        await world.pause(11)
+        for _ in range(2):
+            hub.publish(b"x")
+            await hub.settled()
+        await hub.log.release()
+        found = (await hub.metadata.ranges(TOPIC)).value
+        assert [(each.first, each.last and each.last.local) for each in found] == [(1, 2), (3, 4), (5, 5)]
+
+    run(world, story())
+
+
+def test_an_empty_ledger_is_dropped_and_its_ids_are_not_used_again() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = Hub(world)
+        await hub.metadata.open()
+        handle = await hub.client.ledgers.create(password=PASSWORD, digest=DigestType.CRC32, metadata_version=2)
+        ranges = [LedgerRange(handle.ledger_id, LocalId(7))]
+        version = await hub.metadata.write_ranges(TOPIC, ranges, None)
+        assert version == 0
+        await hub.log.acquire()
+        assert (hub.log.last_id.local, hub.log.ranges) == (6, [])
+        again = await Hub(world).acquired()
+        assert again.log.last_id.local == 6
+        again.publish(b"seven")
+        await again.settled()
+        assert again.acknowledged == [(7, b"seven")]
+        assert (await again.metadata.ranges(TOPIC)).value[0].first == 7
+
+    run(world, story())
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        [LedgerRange(1, LocalId(1), MessageId(LocalId(3))), LedgerRange(2, LocalId(5), MessageId(LocalId(6)))],
+        [LedgerRange(1, LocalId(1), MessageId(LocalId(3))), LedgerRange(2, LocalId(3), MessageId(LocalId(6)))],
+        [LedgerRange(1, LocalId(1)), LedgerRange(2, LocalId(4), MessageId(LocalId(6)))],
+        [LedgerRange(1, LocalId(5), MessageId(LocalId(3)))],
+        [LedgerRange(77, LocalId(1))],
+    ],
+    ids=["gap", "overlap", "open in the middle", "backwards", "the open one is gone"],
+)
+def test_a_list_that_contradicts_itself_is_not_served_and_not_changed(ranges: list[LedgerRange]) -> None:
+    """I-91."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = Hub(world)
+        await hub.metadata.open()
+        await hub.metadata.write_ranges(TOPIC, ranges, None)
+        with pytest.raises(UnexpectedCondition, match="/topics/orders/ledgers"):
+            await hub.log.acquire()
+        found = await hub.metadata.ranges(TOPIC)
+        assert (found.value, found.version) == (ranges, 0)
+
+    run(world, story())
+
+
+def test_remote_regions_are_carried_on_from_message_to_message() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).acquired()
+        ids: list[MessageId | None] = []
+        with_remote = Message(b"a", id=MessageId(LocalId(99), ((b"r1", 7),)))
+        for message, plain in ((with_remote, False), (Message(b"b"), True)):
+            hub.log.publish([encode_message(message)], lambda first, _: ids.append(first), plain=plain)
+            await hub.settled()
+        assert ids == [MessageId(LocalId(1), ((b"r1", 7),)), MessageId(LocalId(2), ((b"r1", 7),))]
+        hub.client.crash()
+        assert (await Hub(world).acquired()).log.last_id == MessageId(LocalId(2), ((b"r1", 7),))
+
+    run(world, story())
+
+
+def test_what_nobody_needs_is_deleted_but_for_the_last_record() -> None:
+    """I-94: and the ids go on."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, entries_max=2).acquired()
+        hub.publish(*[b"%d" % number for number in range(1, 8)])
+        await hub.settled()
+        before = hub.log.ranges
+        assert await hub.log.trim(LocalId(3)) == before[:1]
+        assert await hub.log.trim(LocalId(3)) == []
+        assert (hub.log.first_id, (await hub.metadata.ranges(TOPIC)).value) == (3, before[1:])
+        assert await hub.log.trim(LocalId(100)) == before[1:3], "what is being written stays"
+        await hub.log.release()
+        owner = await Hub(world).acquired()
+        assert await owner.log.trim(LocalId(100)) == []
+        owner.publish(b"8")
+        await owner.settled()
+        assert owner.acknowledged == [(8, b"8")]
+        assert [each.first for each in (await owner.metadata.ranges(TOPIC)).value] == [7, 8]
+        left = {number async for ids in owner.client.ledgers.ids() for number in ids}
+        assert left == {each.ledger_id for each in owner.log.ranges}
+
+    run(world, story())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_hubs_do_to_each_other_what_was_acknowledged_is_there_once_under_its_id(seed: int) -> None:
+    """I-88, I-89, I-90: hubs take the topic from each other, die, and lose answers, under load."""
+    world = started_world(4)
+    rng = random.Random(seed)
+
+    async def story() -> None:
+        hubs: list[Hub] = []
+        published = 0
+        for _ in range(12):
+            hub = Hub(world, entries_max=rng.choice((0, 2, 5)))
+            hubs.append(hub)
+            try:
+                await hub.acquired()
+            except (PubSubError, BookKeeperError):
+                continue
+            for _ in range(rng.randrange(1, 8)):
+                writer = rng.choice(hubs[-3:])
+                bodies = [b"%d" % (published + index) for index in range(rng.randrange(1, 5))]
+                published += len(bodies)
+                try:
+                    writer.publish(*bodies)
+                except PubSubError:
+                    continue
+                if rng.random() < 0.5:
+                    await world.pause(rng.random() * 0.05)
+            action = rng.random()
+            if action < 0.3:
+                await hub.log.release()
+            elif action < 0.5:
+                hub.client.crash()
+        await world.pause(5)
+        found = dict(await stored(world))
+        acknowledged = [each for hub in hubs for each in hub.acknowledged]
+        assert len({number for number, _ in acknowledged}) == len(acknowledged), "an id was given twice"
+        for number, body in acknowledged:
+            assert found[number] == body
+        assert len(set(found.values())) == len(found), "a message is there twice"
+
+    run(world, story(), seconds=600)

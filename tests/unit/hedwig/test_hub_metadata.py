@@ -1,0 +1,152 @@
+"""The hubs' records over a simulated ZooKeeper: by version, at one place each, whatever becomes of an answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from bookkeeper.metadata.memory_session import Fault
+from bookkeeper.metadata.tree import NodeKind
+from hedwig.errors import StaleVersion, UnexpectedCondition
+from hedwig.hub.metadata import Versioned
+from hedwig.model import (
+    HubAddress,
+    HubInfo,
+    LedgerRange,
+    LocalId,
+    MessageId,
+    Preferences,
+    SubscriberId,
+    Subscription,
+    Topic,
+)
+from tests.support.hub_region import Region
+
+TOPIC, SUB = Topic(b"orders/eu"), SubscriberId(b"billing")
+HERE, THERE = HubAddress("127.0.0.1", 4080, 9876), HubAddress("127.0.0.1", 4081)
+RANGES = [LedgerRange(3, LocalId(1), MessageId(LocalId(6))), LedgerRange(5, LocalId(7))]
+
+
+@pytest.fixture
+def region() -> Region:
+    return Region()
+
+
+def test_a_region_is_made_once_and_another_kind_of_metadata_is_refused(region: Region) -> None:
+    hub = region.hub()
+    region.now(hub.open())
+    data, stat = region.now(hub.tree.read(hub.paths.layout))
+    assert data.startswith(b'managerImpl: "org.apache.hedwig.server.meta.ZkMetadataManagerFactory"\n')
+    region.now(hub.tree.write(hub.paths.layout, b'managerImpl: "other"\nmanagerVersion: 1\n', stat.version))
+    with pytest.raises(UnexpectedCondition, match="kept by other, version 1"):
+        region.now(hub.open())
+
+
+def test_a_hub_is_there_as_long_as_its_session(region: Region) -> None:
+    a, b = region.hub(), region.hub()
+    info = region.now(a.register(HERE))
+    region.now(b.register(THERE, 4))
+    region.now(a.set_load(HERE, 7))
+    assert region.now(a.hubs()) == {HERE: 7, THERE: 4}
+    stat = region.now(a.tree.stat(a.paths.hub(HERE)))
+    assert info == HubInfo(HERE, stat.creation_id)
+    region.now(a.unregister(HERE))
+    assert region.now(b.hubs()) == {THERE: 4}
+    region.now(a.unregister(THERE))
+    assert region.now(b.hubs()) == {THERE: 4}, "another session's stays"
+    with pytest.raises(StaleVersion):
+        region.now(a.set_load(THERE, 1))
+
+
+def test_what_an_earlier_life_of_a_hub_left_is_replaced(region: Region) -> None:
+    before = region.now(region.hub().register(HERE))
+    after = region.now(region.hub().register(HERE))
+    assert after.creation_id > before.creation_id
+
+
+@pytest.mark.parametrize("fault", [Fault.FAILED_BEFORE, Fault.REPLY_LOST])
+def test_a_registration_whose_answer_is_lost_is_found(region: Region, fault: Fault) -> None:
+    hub = region.hub()
+    region.faults[0].force(fault, "create", "/hosts/")
+    info = region.now(hub.register(HERE))
+    assert region.now(hub.tree.stat(hub.paths.hub(HERE))).creation_id == info.creation_id
+
+
+def test_a_hub_that_cannot_be_read_is_passed_over(region: Region) -> None:
+    hub = region.hub()
+    region.now(hub.register(HERE))
+    region.now(hub.tree.create(f"{hub.paths.hubs}/nonsense", b"numTopics: 1\n", NodeKind.EPHEMERAL))
+    region.now(hub.tree.create(f"{hub.paths.hubs}/h:1:2", b"many", NodeKind.EPHEMERAL))
+    assert region.now(hub.hubs()) == {HERE: 0}
+
+
+@pytest.mark.parametrize("fault", [None, Fault.FAILED_BEFORE, Fault.REPLY_LOST])
+def test_one_hub_owns_a_topic(region: Region, fault: Fault | None) -> None:
+    a, b = region.hub(), region.hub()
+    mine, other = region.now(a.register(HERE)), region.now(b.register(THERE))
+    assert region.now(a.owner(TOPIC)) is None
+    if fault is not None:
+        region.faults[0].force(fault, "create", "/hub")
+    assert region.now(a.claim(TOPIC, mine))
+    assert not region.now(b.claim(TOPIC, other))
+    assert region.now(b.owner(TOPIC)) == Versioned(mine, 0)
+    assert region.now(b.topics()) == ["orders"]
+    region.now(b.release(TOPIC, other))
+    assert region.now(b.owner(TOPIC)) == Versioned(mine, 0), "another hub's stays"
+    region.now(a.release(TOPIC, mine))
+    assert region.now(b.claim(TOPIC, other))
+
+
+def test_an_owner_goes_with_its_session(region: Region) -> None:
+    a, b = region.hub(), region.hub()
+    assert region.now(a.claim(TOPIC, region.now(a.register(HERE))))
+    region.now(region.sessions[0].close())
+    assert region.now(b.owner(TOPIC)) is None
+
+
+def test_an_owner_that_cannot_be_read_is_not_taken_for_none(region: Region) -> None:
+    hub = region.hub()
+    region.now(hub.claim(TOPIC, region.now(hub.register(HERE))))
+    region.now(hub.tree.write(hub.paths.owner(TOPIC), b"\xff", 0))
+    with pytest.raises(UnexpectedCondition, match="/topics/orders/eu/hub cannot be read"):
+        region.now(hub.owner(TOPIC))
+
+
+@pytest.mark.parametrize("fault", [None, Fault.FAILED_BEFORE, Fault.REPLY_LOST])
+def test_ledgers_are_written_by_version(region: Region, fault: Fault | None) -> None:
+    """I-90: the hub that lost a topic cannot write its list any more."""
+    a, b = region.hub(), region.hub()
+    assert region.now(a.ranges(TOPIC)) == Versioned([], None)
+    if fault is not None:
+        region.faults[0].force(fault, "create", "/ledgers")
+        region.faults[0].force(fault, "write", "/ledgers")
+    assert region.now(a.write_ranges(TOPIC, RANGES[:1], None)) == 0
+    with pytest.raises(StaleVersion):
+        region.now(b.write_ranges(TOPIC, [], None))
+    assert region.now(a.write_ranges(TOPIC, RANGES, 0)) == 1
+    with pytest.raises(StaleVersion):
+        region.now(b.write_ranges(TOPIC, [], 0))
+    assert region.now(b.ranges(TOPIC)) == Versioned(RANGES, 1)
+
+
+@pytest.mark.parametrize("fault", [None, Fault.FAILED_BEFORE, Fault.REPLY_LOST])
+def test_subscriptions_are_written_by_version(region: Region, fault: Fault | None) -> None:
+    """I-93."""
+    a, b = region.hub(), region.hub()
+    first = Subscription(MessageId(LocalId(5)), Preferences(window_size=3))
+    later = Subscription(MessageId(LocalId(9)), Preferences(window_size=3))
+    assert region.now(a.subscriptions(TOPIC)) == {}
+    if fault is not None:
+        for operation in ("create", "write", "delete"):
+            region.faults[0].force(fault, operation, "/subscribers/")
+    assert region.now(a.write_subscription(TOPIC, SUB, first, None)) == 0
+    with pytest.raises(StaleVersion):
+        region.now(b.write_subscription(TOPIC, SUB, later, None))
+    assert region.now(a.write_subscription(TOPIC, SUB, later, 0)) == 1
+    with pytest.raises(StaleVersion):
+        region.now(b.write_subscription(TOPIC, SUB, first, 0))
+    with pytest.raises(StaleVersion):
+        region.now(b.delete_subscription(TOPIC, SUB, 0))
+    assert region.now(b.subscriptions(TOPIC)) == {SUB: Versioned(later, 1)}
+    region.now(a.delete_subscription(TOPIC, SUB, 1))
+    region.now(a.delete_subscription(TOPIC, SUB, 1))
+    assert region.now(b.subscriptions(TOPIC)) == {}

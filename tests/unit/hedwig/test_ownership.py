@@ -1,0 +1,223 @@
+"""Who serves a topic: claims, redirects, releases, lost sessions; over a simulated ZooKeeper."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from hedwig.errors import MalformedRequest, NotResponsible, ServiceDown, UnexpectedCondition
+from hedwig.hub.ownership import LOAD_PERIOD_S, Ownership
+from hedwig.model import HubAddress, Topic
+from tests.support.hub_region import Region
+
+TOPIC = Topic(b"orders")
+
+
+class Service:
+    """What serves a topic."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic, self.ended = topic, ""
+
+
+class Hub:
+    """One hub, whose acquisitions the test may hold up or fail."""
+
+    def __init__(self, region: Region, port: int) -> None:
+        self.region, self.metadata = region, region.hub()
+        self.session = region.sessions[-1]
+        self.services: list[Service] = []
+        self.hold: Deferred[None] | None = None
+        self.error: Exception | None = None
+
+        async def acquire(topic: Topic) -> Service:
+            if self.hold is not None:
+                await self.hold
+            if self.error is not None:
+                raise self.error
+            self.services.append(Service(topic))
+            return self.services[-1]
+
+        async def release(service: Service) -> None:
+            service.ended = "released"
+
+        def abandon(service: Service) -> None:
+            service.ended = "abandoned"
+
+        self.ownership: Ownership[Service] = Ownership(
+            self.metadata,
+            region.clock,
+            random.Random(port),
+            HubAddress("127.0.0.1", port),
+            acquire=acquire,
+            release=release,
+            abandon=abandon,
+        )
+        region.now(self.ownership.start())
+
+    def ask(self, topic: Topic = TOPIC, *, claim: bool = True) -> Deferred[Service]:
+        found = self.ownership.service(topic, should_claim=claim)
+        return found if isinstance(found, Deferred) else succeed(found)
+
+    def get(self, topic: Topic = TOPIC, *, claim: bool = True) -> Service:
+        service: Service = self.region.now(self.ask(topic, claim=claim))
+        return service
+
+
+@pytest.fixture
+def hubs() -> tuple[Hub, Hub]:
+    region = Region()
+    return Hub(region, 4080), Hub(region, 4081)
+
+
+def passed(hub: Hub, seconds: float) -> None:
+    over: list[bool] = []
+    hub.region.clock.callLater(seconds, over.append, True)
+    hub.region.clock.run_until(lambda: bool(over), seconds=seconds + 1)
+
+
+def test_the_first_that_claims_serves_and_the_others_send_there(hubs: tuple[Hub, Hub]) -> None:
+    a, b = hubs
+    service = a.get()
+    assert a.ownership.service(TOPIC, should_claim=False) is service, "at once"
+    with pytest.raises(NotResponsible) as refused:
+        b.get()
+    assert refused.value.owner == a.ownership.address
+    assert str(refused.value) == "127.0.0.1:4080:-1"
+    assert len(a.services) == 1
+
+
+def test_requests_for_one_topic_wait_for_one_acquisition(hubs: tuple[Hub, Hub]) -> None:
+    a, _ = hubs
+    a.hold = Deferred()
+    asked = [a.ask(), a.ask(claim=False), a.ask()]
+    passed(a, 1)
+    a.hold.callback(None)
+    assert {a.region.now(each) for each in asked} == set(a.services)
+    assert len(a.services) == 1
+
+
+def test_who_does_not_claim_is_sent_to_the_hub_with_the_fewest_topics(hubs: tuple[Hub, Hub]) -> None:
+    a, b = hubs
+    for number in range(3):
+        a.get(Topic(b"%d" % number))
+    passed(a, 2 * LOAD_PERIOD_S)
+    assert a.region.now(a.metadata.hubs())[a.ownership.address] == 3
+    with pytest.raises(NotResponsible) as sent:
+        a.get(claim=False)
+    assert sent.value.owner == b.ownership.address
+    assert a.region.now(a.metadata.owner(TOPIC)) is None, "nothing is written for another hub"
+    assert b.get(claim=False) is b.services[0], "it has the fewest itself"
+
+
+def test_a_released_topic_goes_to_who_claims_it_next(hubs: tuple[Hub, Hub]) -> None:
+    a, b = hubs
+    service = a.get()
+    a.region.now(a.ownership.release(TOPIC))
+    assert service.ended == "released"
+    b.get()
+    with pytest.raises(NotResponsible):
+        a.get()
+    a.region.now(a.ownership.release(TOPIC))
+
+
+def test_an_acquisition_that_fails_gives_the_topic_back(hubs: tuple[Hub, Hub]) -> None:
+    a, b = hubs
+    a.error = UnexpectedCondition("the list has a gap")
+    with pytest.raises(UnexpectedCondition):
+        a.get()
+    assert a.region.now(a.metadata.owner(TOPIC)) is None
+    b.get()
+
+
+def test_a_hub_that_lost_its_session_serves_nothing(hubs: tuple[Hub, Hub]) -> None:
+    """I-90: another one may have its topics already."""
+    a, b = hubs
+    service = a.get()
+    a.session.expire_session(reconnect_s=1.0)
+    a.region.clock.run_until(lambda: service.ended == "abandoned", seconds=60)
+    with pytest.raises(ServiceDown):
+        a.get()
+    assert b.get().topic == TOPIC
+    passed(a, 30)
+    assert a.region.now(b.metadata.hubs()).keys() == {a.ownership.address, b.ownership.address}
+    assert a.get(Topic(b"another")).topic == b"another", "with its next session it serves again"
+
+
+def test_a_session_that_is_lost_during_an_acquisition_leaves_no_service(hubs: tuple[Hub, Hub]) -> None:
+    a, _ = hubs
+    a.hold = Deferred()
+    asked = a.ask()
+    passed(a, 1)
+    a.ownership.session_lost()
+    a.hold.callback(None)
+    with pytest.raises(ServiceDown):
+        a.region.now(asked)
+    assert [service.ended for service in a.services] == ["abandoned"]
+    assert a.ownership.owned == {}
+
+
+def test_a_record_of_an_earlier_life_does_not_keep_a_hub_from_its_topic(hubs: tuple[Hub, Hub]) -> None:
+    a, _ = hubs
+    before = Hub(a.region, 4090)
+    before.get()
+    after = Hub(a.region, 4090)
+    assert after.get() is after.services[0]
+
+
+def test_names_that_none_can_be_are_refused(hubs: tuple[Hub, Hub]) -> None:
+    with pytest.raises(MalformedRequest):
+        hubs[0].get(Topic(b""))
+
+
+def test_stop_releases_everything_and_takes_nothing_more(hubs: tuple[Hub, Hub]) -> None:
+    a, b = hubs
+    services = [a.get(Topic(b"%d" % number)) for number in range(5)]
+    a.region.now(a.ownership.stop())
+    assert {service.ended for service in services} == {"released"}
+    with pytest.raises(ServiceDown):
+        a.get()
+    assert list(b.region.now(b.metadata.hubs())) == [b.ownership.address]
+    b.get(Topic(b"3"))
+
+
+def test_a_service_that_cannot_go_on_is_acquired_anew(hubs: tuple[Hub, Hub]) -> None:
+    a, _ = hubs
+    service = a.get()
+    a.ownership.lost(TOPIC, Service(TOPIC))
+    assert a.get() is service, "what another service says does not count"
+    a.ownership.lost(TOPIC, service)
+    assert a.get() is not service
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_two_hubs_never_both_have_a_topic_for_good(seed: int) -> None:
+    """Their records agree once the faults stop."""
+    region = Region()
+    hubs = [Hub(region, 4080 + number) for number in range(3)]
+    rng = random.Random(seed)
+    for faults in region.faults:
+        faults.failed_before_probability = faults.reply_lost_probability = 0.05
+    asked: list[Deferred[Any]] = []
+    for _ in range(60):
+        hub, topic = rng.choice(hubs), Topic(b"%d" % rng.randrange(4))
+        if rng.random() < 0.7:
+            found = hub.ask(topic, claim=rng.random() < 0.7)
+            found.addErrback(lambda failure: failure.trap(NotResponsible, ServiceDown))
+            asked.append(found)
+        else:
+            hub.ownership.release(topic)
+        passed(hub, rng.random())
+    for index, _ in enumerate(region.faults):
+        region.faults[index].failed_before_probability = region.faults[index].reply_lost_probability = 0.0
+    for each in asked:
+        assert not isinstance(region.now(each), Failure)
+    passed(hubs[0], 60)
+    for topic in {topic for hub in hubs for topic in hub.ownership.owned}:
+        owners = [hub for hub in hubs if topic in hub.ownership.owned]
+        record = region.now(hubs[0].metadata.owner(topic))
+        assert [hub.ownership.address for hub in owners] == [record.value.address]

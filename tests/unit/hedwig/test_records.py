@@ -1,0 +1,101 @@
+"""What is in the metadata, against the genuine bytes of the reference; damage is never taken for absence."""
+
+from __future__ import annotations
+
+import pytest
+
+from hedwig.errors import UnexpectedCondition
+from hedwig.model import HubAddress, HubInfo, LedgerRange, LocalId, MessageId, Preferences, Subscription
+from hedwig.wire import records
+
+PATH = "/hedwig/standalone/x"
+
+
+def an_id(local: int, *remote: tuple[bytes, int]) -> MessageId:
+    return MessageId(LocalId(local), remote)
+
+
+def test_hubs_are_written_as_the_genuine_ones() -> None:
+    info = HubInfo(HubAddress("127.0.0.1", 14080, 19876), 27)
+    data = b'hostname: "127.0.0.1:14080:19876"\nczxid: 27\n'
+    assert records.encode_hub_info(info) == data
+    assert records.decode_hub_info(data, PATH) == info
+    assert records.encode_load(3) == b"numTopics: 3\n"
+    assert records.decode_load(b"numTopics: 3\n", PATH) == 3
+    layout = b'managerImpl: "org.apache.hedwig.server.meta.ZkMetadataManagerFactory"\nmanagerVersion: 1\n'
+    assert records.encode_layout() == layout
+    assert records.decode_layout(layout, PATH) == (records.ZOOKEEPER_MANAGER, 1)
+
+
+def test_the_plain_forms_of_old_hubs_are_read() -> None:
+    assert records.decode_hub_info(b"10.0.0.1:4080:9876", PATH) == HubInfo(HubAddress("10.0.0.1", 4080, 9876), 0)
+    assert records.decode_hub_info(b"10.0.0.1:4080:-1", PATH) == HubInfo(HubAddress("10.0.0.1", 4080), 0)
+    assert records.decode_load(b"17", PATH) == 17
+
+
+def test_addresses() -> None:
+    assert records.parse_address("hub:4080") == HubAddress("hub", 4080)
+    assert str(HubAddress("hub", 4080)) == "hub:4080:-1"
+    assert str(HubAddress("hub", 4080, 9876)) == "hub:4080:9876"
+    for wrong in ("", "hub", ":4080", "hub:x", "hub:0", "hub:70000", "hub:1:2:3", "hub:1:0"):
+        with pytest.raises(ValueError, match="no address of a hub"):
+            records.parse_address(wrong)
+
+
+@pytest.mark.parametrize(
+    ("data", "ranges"),
+    [
+        ("0a0408031801", [LedgerRange(3, LocalId(1))]),
+        ("0a08080f1202080318010a0408101804", [LedgerRange(15, LocalId(1), an_id(3)), LedgerRange(16, LocalId(4))]),
+        (
+            "0a100803120a080612060a0272311007180" + "10a0408051807",
+            [LedgerRange(3, LocalId(1), an_id(6, (b"r1", 7))), LedgerRange(5, LocalId(7))],
+        ),
+        ("0a0608031202080c", [LedgerRange(3, None, an_id(12))]),
+        ("", []),
+    ],
+)
+def test_ranges(data: str, ranges: list[LedgerRange]) -> None:
+    assert records.decode_ranges(bytes.fromhex(data), PATH) == ranges
+    assert records.encode_ranges(ranges).hex() == data
+
+
+@pytest.mark.parametrize(
+    ("data", "subscription"),
+    [
+        ("0a040a0208021200", Subscription(an_id(2))),
+        ("0a040a02080212022003", Subscription(an_id(2), Preferences(window_size=3))),
+        ("0a040a0208001200", Subscription(an_id(0))),
+        (
+            "0a0c0a0a080512060a0272311007" + "12160a100a060a01611201310a060a016212013210052004",
+            Subscription(an_id(5, (b"r1", 7)), Preferences(5, None, 4, {"a": b"1", "b": b"2"})),
+        ),
+    ],
+)
+def test_subscriptions(data: str, subscription: Subscription) -> None:
+    assert records.decode_subscription(bytes.fromhex(data), PATH) == subscription
+    assert records.encode_subscription(subscription).hex() == data
+
+
+def test_subscriptions_of_old_hubs_are_read() -> None:
+    assert records.decode_subscription(bytes.fromhex("0a020802"), PATH) == Subscription(
+        an_id(2), Preferences(message_bound=0)
+    )
+    assert records.decode_subscription(bytes.fromhex("0a0208021007"), PATH) == Subscription(
+        an_id(2), Preferences(message_bound=7)
+    )
+
+
+def test_damage_is_told_with_the_znode() -> None:
+    for decode, data in (
+        (records.decode_hub_info, b"hostname: 12"),
+        (records.decode_hub_info, b"nonsense"),
+        (records.decode_hub_info, b'hostname: "hub:x"\nczxid: 1\n'),
+        (records.decode_load, b"many"),
+        (records.decode_layout, b"\xff\xfe"),
+        (records.decode_ranges, b"\x0a\x02\x18\x01"),
+        (records.decode_ranges, b"\xff"),
+        (records.decode_subscription, b"\xff\xff"),
+    ):
+        with pytest.raises(UnexpectedCondition, match=PATH):
+            decode(data, PATH)

@@ -1,0 +1,143 @@
+"""Create or attach, positions that only go forward, and what may be deleted."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hedwig.errors import AlreadySubscribed, NotSubscribed
+from hedwig.model import LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Subscription, Topic
+from hedwig.protocol.subscription import Position, first_kept, subscribed, topic_bound, trim_point
+
+TOPIC, SUB = Topic(b"t"), SubscriberId(b"s")
+LAST = MessageId(LocalId(9), ((b"r1", 4),))
+
+
+def at(local: int) -> MessageId:
+    return MessageId(LocalId(local))
+
+
+def ask(
+    found: Subscription | None,
+    mode: SubscribeMode = SubscribeMode.CREATE_OR_ATTACH,
+    preferences: Preferences | None = None,
+    bound: int | None = None,
+) -> Subscription:
+    return subscribed(TOPIC, SUB, found, mode, preferences, bound, LAST)
+
+
+def test_a_new_subscription_begins_behind_the_last_message() -> None:
+    for mode in (SubscribeMode.CREATE, SubscribeMode.CREATE_OR_ATTACH):
+        assert ask(None, mode) == Subscription(LAST, Preferences())
+    assert ask(None, preferences=Preferences(window_size=3)).preferences == Preferences(window_size=3)
+    assert ask(None, preferences=Preferences(message_bound=3), bound=7).preferences.message_bound == 7
+    with pytest.raises(NotSubscribed):
+        ask(None, SubscribeMode.ATTACH)
+
+
+def test_an_attached_one_goes_on_where_it_was_and_its_preferences_are_merged() -> None:
+    found = Subscription(at(2), Preferences(5, "a.Filter", None, {"a": b"1", "b": b"2"}))
+    assert ask(found, SubscribeMode.ATTACH) is found
+    assert ask(found, preferences=Preferences(message_bound=5)) is found
+    assert ask(found, bound=77) is found
+    newer = Preferences(None, "b.Filter", 4, {"b": b"3", "c": b"4"})
+    merged = Preferences(5, "b.Filter", 4, {"a": b"1", "b": b"3", "c": b"4"})
+    assert ask(found, preferences=newer) == Subscription(at(2), merged)
+    with pytest.raises(AlreadySubscribed):
+        ask(found, SubscribeMode.CREATE)
+
+
+def test_a_window_counts_ids_that_are_not_consumed() -> None:
+    """The reference's trace (2.10): window 3, 1..3 delivered, 2 consumed, 4 and 5 follow."""
+    position = Position(at(0), 3)
+    assert (position.next_id, position.room()) == (1, 3)
+    position.on_sent(LocalId(3))
+    assert position.room() == 0
+    assert position.on_consumed(at(2))
+    assert (position.next_id, position.room()) == (4, 2)
+    position.on_sent(LocalId(5))
+    position.attach(3)
+    assert position.next_id == 3, "delivered again what was not consumed"
+    assert Position(at(0)).room() is None
+
+
+def test_what_is_passed_over_does_not_use_the_window_up_for_ever() -> None:
+    """I-95: nobody would ever consume it."""
+    position = Position(at(0), 3)
+    position.on_passed_over(LocalId(1), LocalId(10))
+    assert (position.next_id, position.room(), position.consumed) == (11, 3, 10)
+    position.on_sent(LocalId(11))
+    position.on_passed_over(LocalId(12), LocalId(12))
+    assert (position.consumed, position.room()) == (10, 1), "11 is not consumed"
+    assert position.on_consumed(at(11))
+    assert position.room() == 2
+
+
+def test_what_was_not_delivered_is_not_consumed() -> None:
+    """I-93: a position that jumps forward loses messages."""
+    position = Position(at(5))
+    position.on_sent(LocalId(8))
+    assert not position.on_consumed(at(9))
+    assert not position.on_consumed(at(5))
+    assert position.on_consumed(at(8))
+    assert not position.on_consumed(at(7)), "never back"
+    assert position.consumed_id == at(8)
+
+
+def test_a_position_is_stored_now_and_then() -> None:
+    position = Position(at(0))
+    position.on_sent(LocalId(100))
+    position.on_consumed(at(49))
+    assert (position.is_dirty, position.is_due()) == (True, False)
+    position.on_consumed(at(50))
+    assert (position.is_dirty, position.is_due()) == (True, True)
+    position.on_stored(at(50))
+    assert (position.is_dirty, position.is_due()) == (False, False)
+    position.on_stored(at(20))
+    assert position.stored == 50
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_positions_keep_their_order_whatever_happens(seed: int) -> None:
+    rng = random.Random(seed)
+    position = Position(at(rng.randrange(5)), rng.choice((0, 1, 4)))
+    consumed_before = position.consumed
+    for _ in range(300):
+        room = position.room()
+        step = rng.randrange(1, 5) if room is None else rng.randrange(0, room + 1)
+        match rng.randrange(5):
+            case 0 if step:
+                position.on_sent(LocalId(position.sent + step))
+            case 1 if step:
+                position.on_passed_over(position.next_id, LocalId(position.sent + step))
+            case 2:
+                position.on_consumed(at(rng.randrange(position.delivered + 5)))
+            case 3:
+                position.on_stored(position.consumed_id)
+            case _:
+                position.attach(position.window_size)
+        assert position.stored <= position.consumed <= position.sent <= position.delivered
+        assert position.consumed >= consumed_before
+        if position.window_size:
+            assert position.sent - position.consumed <= position.window_size
+        consumed_before = position.consumed
+
+
+def test_a_topic_is_bounded_when_every_subscriber_is() -> None:
+    bounded = [Preferences(message_bound=3), Preferences(message_bound=8)]
+    assert topic_bound(bounded) == 8
+    assert topic_bound([*bounded, Preferences()]) == 0
+    assert topic_bound([*bounded, Preferences(message_bound=0)]) == 0
+    assert topic_bound([]) == 0
+    assert first_kept(8, LocalId(100)) == 93
+    assert first_kept(8, LocalId(5)) == 1
+    assert first_kept(0, LocalId(100)) == 1
+
+
+def test_only_what_all_stored_positions_are_past_may_go() -> None:
+    """I-94."""
+    assert trim_point([LocalId(5), LocalId(7)], 0, LocalId(100)) == 5
+    assert trim_point([LocalId(5), LocalId(7)], 10, LocalId(100)) == 90
+    assert trim_point([LocalId(95)], 10, LocalId(100)) == 95
+    assert trim_point([], 0, LocalId(100)) == 100
