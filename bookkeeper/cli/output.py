@@ -47,7 +47,11 @@ def expected_text(error: Exception) -> str | None:
 
 
 class _Output(io.FileIO):
-    """Standard output that remembers why it could not be written: whoever wrote may have kept that to himself."""
+    """Unbuffered output that remembers why it could not be written: whoever wrote may have kept that to himself.
+
+    Not below a buffer, which keeps what could not be written and fails again in the end: an interrupt that comes when
+    the bytes are written, and before the method of Python has returned, would have the buffer write them once more.
+    """
 
     failure: OSError | None = None
 
@@ -82,10 +86,11 @@ def prepare_streams() -> frozenset[str]:
         closed.append(name)
     out = sys.stdout
     if isinstance(out, io.TextIOWrapper) and (out is sys.__stdout__ or "stdout" in closed):
-        raw = _Output(out.fileno(), "w", closefd=False)
         unbuffered = isinstance(out.buffer, io.RawIOBase)  # PYTHONUNBUFFERED
         sys.stdout = io.TextIOWrapper(
-            raw if unbuffered else io.BufferedWriter(raw),
+            _Output(out.fileno(), "w", closefd=False)
+            if unbuffered
+            else io.BufferedWriter(io.FileIO(out.fileno(), "w", closefd=False)),
             encoding=out.encoding,
             errors=out.errors,
             line_buffering=out.line_buffering,

@@ -92,3 +92,40 @@ def test_a_file_that_is_opened_does_not_become_a_standard_stream() -> None:
     )
     code, _, _ = run(">&- <&-", program, "config", "show")
     assert code > 2
+
+
+INTERRUPTED = """
+import os, sys, signal
+from bookkeeper.cli import output
+
+output.prepare_streams()
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(frame, event, argument):
+    if event == "return" and frame.f_code.co_name == "write":
+        raise Interrupted
+    return interrupt
+
+
+sys.stdout.buffer.write(b"once\\n")
+sys.settrace(interrupt)
+try:
+    sys.stdout.buffer.flush()
+except Interrupted:
+    pass
+sys.settrace(None)
+sys.stdout.flush()
+"""
+
+
+def test_what_is_written_when_an_interrupt_comes_is_not_written_once_more() -> None:
+    """No method of Python stands between the buffer and the system, where Ctrl-C could end it after its work."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout == "once\n"
