@@ -8,6 +8,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from bookkeeper.errors import LedgerFencedOff, NoSuchLedger
 from bookkeeper.model import DigestType
 from tests.interop.conftest import SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheClient
-from tests.support.apache_admin import ApacheShell, ShellFailed, attributes
+from tests.support.apache_admin import ANSWER_TIMEOUT_S, ApacheShell, ShellFailed, attributes
 from tests.support.cluster import wait_for_exit
 
 PASSWORD = b"pass-word"
@@ -180,6 +181,14 @@ def test_simpletest_writes_compares_and_deletes_a_ledger(shell: ApacheShell, cli
         client.metadata(ledger_id)
 
 
+def _is_gone(client: BlockingBookKeeper, ledger_id: int) -> bool:
+    try:
+        client.metadata(ledger_id)
+    except NoSuchLedger:
+        return True
+    return False
+
+
 def test_bookiesanity_writes_and_reads_on_the_bookie_of_this_machine(
     cluster: LocalCluster, shell: ApacheShell, client: BlockingBookKeeper
 ) -> None:
@@ -187,9 +196,10 @@ def test_bookiesanity_writes_and_reads_on_the_bookie_of_this_machine(
         # It allows a second for its requests unless told.
         lines = shell.run("bookiesanity", "-e", 7, "-t", 20, bookie_port=bookie.port)
         assert "Bookie sanity test succeeded {}" in lines
-        (ledger_id,) = attributes("ledgerId", lines)
-        with pytest.raises(NoSuchLedger):  # it deletes what it wrote
-            client.metadata(int(ledger_id))
+        (ledger_id,) = (int(value) for value in attributes("ledgerId", lines))
+        # It deletes what it wrote, without waiting for that before it ends.
+        gone = partial(_is_gone, client, ledger_id)
+        shell.await_condition(gone, f"ledger {ledger_id} deleted", timeout_s=ANSWER_TIMEOUT_S)
 
 
 def test_bookieinfo_prints_the_disk_space_our_bookies_tell(
