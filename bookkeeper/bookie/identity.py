@@ -17,12 +17,12 @@ Unused: nothing in `current`, or nothing but the very cookie that we would write
 from __future__ import annotations
 
 import enum
-import ipaddress
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bookkeeper.addresses import is_loopback
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import ConfigurationError, CookieMismatch, DirectoryUnusable, StorageError
 from bookkeeper.filesystem import FileSystem, Lock, read_whole, replace_durable
@@ -50,22 +50,15 @@ def advertised_host(settings: ServerSettings, interface_address: str) -> str:
         return settings.advertised_address
     host = interface_address
     if settings.use_host_name_as_bookie_id:
-        host = socket.getfqdn(interface_address) if not _is_loopback(interface_address) else socket.getfqdn()
+        host = socket.getfqdn(interface_address) if not is_loopback(interface_address) else socket.getfqdn()
         if settings.use_short_host_name:
             host = host.partition(".")[0]
-    if _is_loopback(interface_address) and not settings.allow_loopback:
+    if is_loopback(interface_address) and not settings.allow_loopback:
         raise ConfigurationError(
             f"the bookie would advertise {host} ({interface_address}), which only this machine can reach: set "
             "advertisedAddress or listeningInterface, or allowLoopback=true for a cluster on one machine"
         )
     return host
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def bookie_id_of(settings: ServerSettings, host: str, port: int) -> BookieId:

@@ -24,8 +24,8 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bookkeeper.addresses import PortReservation, cannot_listen, interface_address
 from bookkeeper.bookie import startup, tuning
-from bookkeeper.bookie.addresses import PortReservation, cannot_listen, interface_address
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.exits import ExitCode, exit_code_of
 from bookkeeper.bookie.identity import (
@@ -41,7 +41,6 @@ from bookkeeper.bookie.identity import (
 )
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
-from bookkeeper.bookie.notify import notify
 from bookkeeper.bookie.security import BookieSecurity
 from bookkeeper.bookie.service import BookieService
 from bookkeeper.bookie.sessions import SessionFile
@@ -59,6 +58,7 @@ from bookkeeper.filesystem import DiskUsage, FileSystem, Lock, RealFileSystem
 from bookkeeper.metadata.store import MetadataStore, RegistrationEvent
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint, LogMark
+from bookkeeper.notify import notify
 from bookkeeper.ports import Listener, Worker
 from bookkeeper.runtime import ThreadWorker, TwistedNetwork
 

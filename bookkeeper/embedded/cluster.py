@@ -11,52 +11,47 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from bookkeeper.embedded.process import dying_with_parent, ending, free_port, report
+from bookkeeper.embedded.process import free_port
+from bookkeeper.embedded.server import LocalProcessFailed, LocalServer
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from bookkeeper.errors import BookKeeperError
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
 CONF_NAME = "bookie.conf"
 
-
-class LocalProcessFailed(BookKeeperError):
-    """A process of the local cluster did not start, or ended by itself. The message holds the end of its log."""
+__all__ = ["LocalBookie", "LocalCluster", "LocalProcessFailed", "free_port"]
 
 
-class LocalBookie:
+class LocalBookie(LocalServer):
     """One bookie process. Restarting it keeps its port, its identity and its directories."""
 
     def __init__(self, number: int, directory: Path, uri: str, port: int, settings: Mapping[str, str]) -> None:
-        self.number, self.directory, self.uri, self.port = number, directory, uri, port
+        self.number, self.uri, self.port = number, uri, port
         self.journal_directory, self.ledger_directory = directory / "journal", directory / "ledgers"
-        self.conf_path, self.log_path = directory / CONF_NAME, directory / "bookie.log"
-        self.settings = {
-            "bookiePort": str(port),
-            "metadataServiceUri": uri,
-            "journalDirectories": str(self.journal_directory),
-            "ledgerDirectories": str(self.ledger_directory),
-            "allowLoopback": "true",
-            "listeningInterface": "lo",
-            **settings,
-        }
-        if settings.get("httpServerEnabled") == "true" and settings.get("httpServerPort", "0") == "0":
-            self.settings["httpServerPort"] = str(free_port())
-        self._process: subprocess.Popen[bytes] | None = None
-        self._ready: socket.socket | None = None
-        self._told_to_end = False
+        super().__init__(
+            f"bookie {number}",
+            directory,
+            conf_name=CONF_NAME,
+            log_name="bookie.log",
+            command=("bookkeeper.cli.main", "bookie"),
+            environment_prefix="BK_",
+            settings={
+                "bookiePort": str(port),
+                "metadataServiceUri": uri,
+                "journalDirectories": str(self.journal_directory),
+                "ledgerDirectories": str(self.ledger_directory),
+                "allowLoopback": "true",
+                "listeningInterface": "lo",
+                **settings,
+            },
+        )
 
     @property
     def bookie_id(self) -> str:
@@ -64,113 +59,9 @@ class LocalBookie:
         return self.settings.get("bookieId", f"127.0.0.1:{self.port}")
 
     @property
-    def metrics_url(self) -> str | None:
-        """Where its metrics are, when its HTTP server is on."""
-        if self.settings.get("httpServerEnabled") != "true":
-            return None
-        return f"http://127.0.0.1:{self.settings['httpServerPort']}/metrics"
-
-    @property
-    def pid(self) -> int:
-        """Process id. Raises LocalProcessFailed when the bookie does not run."""
-        if self._process is None:
-            raise LocalProcessFailed(f"bookie {self.number} is not running")
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        """True while the process lives."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def ended_by_itself(self) -> bool:
-        """True when the process was started and has ended although nobody asked it to here."""
-        return self._process is not None and self._process.poll() is not None and not self._told_to_end
-
-    def start(self, *, wait: bool = True) -> None:
-        """Start the process; with `wait`, return once it is registered and serving (READY=1)."""
-        if self.running:
-            raise LocalProcessFailed(f"bookie {self.number} is running already, process {self.pid}")
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.conf_path.write_text("".join(f"{key}={value}\n" for key, value in self.settings.items()))
-        self._close_ready()
-        self._ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._ready.bind("")  # an abstract name of the kernel's choosing: no file, no limit on a directory's length
-        name = self._ready.getsockname()[1:].decode("ascii")
-        # What this bookie must have is not for BK_<key> of the environment to change; other keys may come from there.
-        environment = {key: value for key, value in os.environ.items() if key.removeprefix("BK_") not in self.settings}
-        command = [sys.executable, "-m", "bookkeeper.cli.main", "bookie", "--conf", str(self.conf_path)]
-        self._told_to_end = False
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                dying_with_parent(command),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**environment, "NOTIFY_SOCKET": f"@{name}"},
-                start_new_session=True,  # so that Ctrl-C reaches the supervisor and not the bookie
-            )
-        if wait:
-            self.wait_ready()
-
-    def wait_ready(self) -> None:
-        """Return once the bookie serves. Raises LocalProcessFailed when it ends first or takes too long."""
-        deadline = time.monotonic() + START_TIMEOUT_S
-        process, ready = self._process, self._ready
-        if process is None or ready is None:
-            raise LocalProcessFailed(f"bookie {self.number} was not started")
-        try:
-            while True:
-                readable, _, _ = select.select([ready], [], [], 0.05)
-                if readable and b"READY=1" in ready.recv(4096):
-                    return
-                code = process.poll()
-                if code is not None:
-                    raise self._failed(f"{ending(code)} before it served")
-                if time.monotonic() > deadline:
-                    raise self._failed(f"was not ready within {START_TIMEOUT_S:.0f} s")
-        finally:
-            self._close_ready()
-
-    def _failed(self, how: str) -> LocalProcessFailed:
-        return LocalProcessFailed(report(f"bookie {self.number}", self.pid, how, self.log_path))
-
-    def _close_ready(self) -> None:
-        if self._ready is not None:
-            self._ready.close()
-            self._ready = None
-
-    def kill(self) -> None:
-        """SIGKILL; returns once the process is gone."""
-        self._end(signal.SIGKILL)
-        if self._process is not None:
-            self._process.wait()
-
-    def stop(self) -> int:
-        """SIGTERM and wait; returns the exit code. Killed when it does not end in time, which is an error."""
-        self.terminate()
-        return self.wait()
-
-    def terminate(self) -> None:
-        """SIGTERM; does not wait."""
-        self._end(signal.SIGTERM)
-
-    def _end(self, sign: signal.Signals) -> None:
-        self._close_ready()
-        if self._process is not None and self.running:
-            self._told_to_end = True
-            self._process.send_signal(sign)
-
-    def wait(self) -> int:
-        """Wait for the end and return the exit code; 0 when it never ran. Errors as `stop`."""
-        if self._process is None:
-            return 0
-        try:
-            return self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            raise self._failed(f"did not stop within {STOP_TIMEOUT_S:.0f} s") from None
+    def address(self) -> str:
+        """Its id, which clients find it by."""
+        return self.bookie_id
 
 
 def _earlier_port(directory: Path) -> int | None:

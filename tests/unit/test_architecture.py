@@ -38,6 +38,8 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.metrics": _BASE,
     "bookkeeper.logs": _BASE,
     "bookkeeper.filesystem": _BASE,
+    "bookkeeper.addresses": _BASE,
+    "bookkeeper.notify": _BASE,
     "bookkeeper.runtime": _DRIVER,
     "bookkeeper.tls": _DRIVER,
     "bookkeeper.auth": _DRIVER,
@@ -59,6 +61,8 @@ DIRECTIONS: dict[str, frozenset[str]] = {
         "bookkeeper.runtime",
         "bookkeeper.protocol.connection",
         "bookkeeper.admin",
+        "bookkeeper.addresses",
+        "bookkeeper.notify",
     },
     "bookkeeper.replication": _DRIVER
     | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.runtime"},

@@ -6,7 +6,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from bookkeeper.bookie.addresses import interface_address
+from bookkeeper.addresses import interface_address
 from bookkeeper.bookie.identity import (
     DirectoryKind,
     advertised_host,

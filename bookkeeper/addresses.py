@@ -1,4 +1,4 @@
-"""Where the bookie listens: the address of an interface, and a port that nobody else has."""
+"""Where a server listens and what it tells others: the address of an interface, a port that nobody else has."""
 
 from __future__ import annotations
 
@@ -52,15 +52,18 @@ class PortReservation:
     Bound with SO_REUSEADDR, so that our own listener may take it over while the reservation still stands.
     """
 
-    def __init__(self, host: str, port: int) -> None:
-        """Bind; port 0: the system chooses. Raises ConfigurationError when the port is taken or the host not ours."""
+    def __init__(self, host: str, port: int, key: str = "bookiePort") -> None:
+        """Bind; port 0: the system chooses. key: what sets it, for messages.
+
+        Raises ConfigurationError when the port is taken or the host not ours.
+        """
         self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))
         except OSError as error:
             self._socket.close()
-            raise ConfigurationError(cannot_listen(host, port, error)) from error
+            raise ConfigurationError(cannot_listen(host, port, error, key)) from error
         self.port: int = self._socket.getsockname()[1]
 
     def release(self) -> None:
@@ -68,14 +71,22 @@ class PortReservation:
         self._socket.close()
 
 
-def cannot_listen(host: str, port: int, error: OSError) -> str:
-    """Why a port could not be had, and what to do."""
+def cannot_listen(host: str, port: int, error: OSError, key: str = "bookiePort") -> str:
+    """Why a port could not be had, and what to do. key: what sets it."""
     where = f"{host or '*'}:{port}"
     if error.errno == errno.EADDRINUSE:
         return (
-            f"port {port} is taken, the bookie cannot listen on {where}. `ss -ltnp 'sport = :{port}'` shows by whom; "
-            "stop that process or set another bookiePort"
+            f"port {port} is taken, cannot listen on {where}. `ss -ltnp 'sport = :{port}'` shows by whom; stop that "
+            f"process or set another {key}"
         )
     if error.errno == errno.EACCES:
-        return f"not allowed to listen on {where}: ports below 1024 need privileges; set another bookiePort"
-    return f"cannot listen on {where}: {error.strerror}. Check listeningInterface and bookiePort"
+        return f"not allowed to listen on {where}: ports below 1024 need privileges; set another {key}"
+    return f"cannot listen on {where}: {error.strerror}. Check listeningInterface and {key}"
+
+
+def is_loopback(host: str) -> bool:
+    """Only this machine can reach it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
