@@ -1,0 +1,555 @@
+"""Settings of a hub. Keys, defaults and meanings are those of Apache's hubs (4.2, 4.3), whose hw_server.conf loads.
+
+    command line (-D KEY=VALUE) > environment (HW_KEY) > file > default
+
+Apache's hub hands its file on to its ledger client, and so does this one: the table is the ledger client's with the
+hub's keys added, and those that mean something else to a hub taken out or named as there. A key that neither has is
+refused; so is one that promises what hubs do not do here. What is only tuned otherwise here is told, and has no effect.
+
+Source: hedwig-protocol.md 5.1. `python -m hedwig.config` prints conf/hw_server.conf.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from bookkeeper.config import ClientSettings, ConfText, Key, Loaded, keys_of
+from bookkeeper.config.ignored import ignored_reason
+from bookkeeper.config.keys import (
+    DAY_S,
+    GIB,
+    INT32_MAX,
+    KIB,
+    MIB,
+    Kind,
+    boolean,
+    integer,
+    key,
+    seconds,
+    secret_bytes,
+    text,
+    text_or_none,
+)
+from bookkeeper.config.render import Section, render_sections
+from bookkeeper.config.security import LAST_GROUPS, TLS_VERSIONS
+from bookkeeper.config.shared import check_root, check_servers, check_uri
+from bookkeeper.config.table import (
+    Fault,
+    Given,
+    Rules,
+    S,
+    from_command_line,
+    from_conf,
+    from_environment,
+    load_table,
+    nearest,
+)
+from bookkeeper.model import DigestType
+
+T = TypeVar("T")
+
+ENVIRONMENT_PREFIX = "HW_"
+
+ADDRESS = "Address"
+TLS = "TLS for clients"
+METADATA = "Metadata"
+LEDGERS = "Ledgers of topics"
+DELIVERY = "Delivery and subscriptions"
+MEMORY = "Memory and reading"
+HTTP = "HTTP"
+STOPPING = "Stopping"
+_GROUPS = (METADATA, ADDRESS, TLS, LEDGERS, DELIVERY, MEMORY, HTTP, STOPPING)
+
+_REGION = re.compile(r"[^/\x00-\x20\x7f-\x9f]{1,255}")
+
+
+def _or_default(kind: Kind[T], default: T) -> Kind[T]:
+    """An empty value is the default: Apache's file has such lines in comments."""
+    return Kind(kind.unit, lambda value: kind.parse(value) if value else default)
+
+
+def _or_none(kind: Kind[int]) -> Kind[int | None]:
+    return Kind(kind.unit, lambda value: kind.parse(value) if value else None)
+
+
+def _region() -> Kind[str]:
+    def parse(value: str) -> str:
+        if _REGION.fullmatch(value) is None or value in (".", ".."):
+            raise ValueError("not a name: it becomes a part of a znode's path; use letters and digits")
+        return value
+
+    return Kind("name", parse)
+
+
+def _versions() -> Kind[tuple[str, ...]]:
+    def parse(value: str) -> tuple[str, ...]:
+        names = tuple(part.strip() for part in value.split(",") if part.strip())
+        wrong = next((name for name in names if name not in TLS_VERSIONS), None)
+        if wrong is not None or not names:
+            raise ValueError(f"{wrong or value!r} is not one of {', '.join(TLS_VERSIONS)}")
+        return names
+
+    return Kind("comma-separated, of TLSv1.2 and TLSv1.3", parse)
+
+
+def _check_host(value: str) -> str:
+    if re.search(r"[\s:/;,]", value):
+        raise ValueError("not a host: write the name or the IPv4 address alone; the port is server_port")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubConfig(ClientSettings):
+    """A hub's settings, those of its ledger client included. Sizes in bytes, durations in seconds.
+
+    The first fields are of ClientSettings: known by another name to hubs, or fixed for the ledgers of topics.
+    """
+
+    # --- metadata
+    metadata_service_uri: str = key(
+        "metadataServiceUri",
+        text("URI", check_uri),
+        "",
+        METADATA,
+        "Where the metadata of the ledgers is, zk+hierarchical://host:2181;host:2181/ledgers; the hubs' own is in the "
+        "same ZooKeeper. Set, it counts instead of zk_host and zkLedgersRootPath.",
+        ours=True,
+    )
+    zk_servers: str = key(
+        "zk_host",
+        text("host:port, comma-separated", check_servers),
+        "localhost:2181",
+        METADATA,
+        "ZooKeeper servers.",
+    )
+    zk_ledgers_root_path: str = key(
+        "zkLedgersRootPath",
+        text("path", check_root),
+        "/ledgers",
+        METADATA,
+        "Root of the ledgers' metadata.",
+    )
+    zk_session_timeout_s: float = key(
+        "zk_timeout",
+        seconds("ms", 500, DAY_S * 1000),
+        "2000",
+        METADATA,
+        "ZooKeeper session timeout: how long after a hub's death its topics wait for another one.",
+    )
+    zk_prefix: str = key(
+        "zk_prefix", text("path", check_root), "/hedwig", METADATA, "Above all that hubs keep in ZooKeeper."
+    )
+    region: str = key(
+        "region",
+        _region(),
+        "standalone",
+        METADATA,
+        "Name of this region: the part of the path behind zk_prefix, and where a message was published. Hubs of one "
+        "region share its topics.",
+    )
+    digest_type: DigestType = field(default=DigestType.CRC32)
+    metadata_format_version: int = field(default=2)
+
+    # --- address
+    server_port: int = key(
+        "server_port", integer("TCP port", 0, 65535), "4080", ADDRESS, "Port for clients; 0: any free one."
+    )
+    listening_interface: str | None = key(
+        "listeningInterface",
+        text_or_none("interface or address"),
+        "",
+        ADDRESS,
+        "Network interface, or its address, to listen on. Not set: all of them.",
+        ours=True,
+    )
+    advertised_address: str | None = key(
+        "advertisedAddress",
+        text_or_none("host", _check_host),
+        "",
+        ADDRESS,
+        "Host that clients and other hubs are told. Not set: the address of the listening interface, or of this host's "
+        "name.",
+        ours=True,
+    )
+    allow_loopback: bool = key(
+        "allowLoopback",
+        boolean(),
+        "false",
+        ADDRESS,
+        "Allow 127.0.0.1 as the advertised address, which is of no use to clients elsewhere. Not needed where all "
+        "ZooKeeper servers are on this machine too.",
+        ours=True,
+    )
+    message_size_max: int = key(
+        "max_message_size",
+        integer("bytes", KIB, INT32_MAX),
+        "1258291",
+        ADDRESS,
+        "Largest request, its four bytes of length included; a larger one ends the connection.",
+    )
+
+    # --- TLS for clients
+    ssl_enabled: bool = key("ssl_enabled", boolean(), "false", TLS, "Listen on a second port too, with TLS.")
+    ssl_server_port: int = key(
+        "ssl_server_port", integer("TCP port", 0, 65535), "9876", TLS, "Port for clients with TLS; 0: any free one."
+    )
+    cert_path: str = key(
+        "cert_path",
+        text("PKCS12 or PEM file"),
+        "",
+        TLS,
+        "Certificate that clients are shown, those of intermediate authorities, and the private key: a PKCS12 file, or "
+        "a PEM file.",
+    )
+    cert_key_path: str = key(
+        "cert_key_path",
+        text("PEM file"),
+        "",
+        TLS,
+        "Private key, where cert_path is a PEM file without it.",
+        ours=True,
+    )
+    cert_password: bytes = key(
+        "password", secret_bytes("text"), "", TLS, "Password of cert_path, or of cert_key_path.", secret=True
+    )
+    cert_name: str = key(
+        "cert_name",
+        text("name"),
+        "",
+        TLS,
+        "Without effect: a resource on the class path of a Java program. Name the file in cert_path.",
+    )
+    ssl_versions: tuple[str, ...] = key(
+        "ssl_versions",
+        _versions(),
+        "TLSv1.2",
+        TLS,
+        "Versions of TLS that are spoken. Clients of Apache Hedwig on Java 11 and later fail with TLSv1.3; where there "
+        "are none, TLSv1.2,TLSv1.3 is fine.",
+        ours=True,
+    )
+
+    # --- ledgers
+    ensemble_size: int = key(
+        "bk_ensemble_size", integer("bookies", 1, 255), "3", LEDGERS, "Bookies that share a ledger's messages."
+    )
+    write_quorum_size: int | None = key(
+        "bk_write_quorum_size",
+        _or_none(integer("bookies", 1, 255)),
+        "",
+        LEDGERS,
+        "Copies of each message. Not set: bk_quorum_size.",
+    )
+    ack_quorum_size: int | None = key(
+        "bk_ack_quorum_size",
+        _or_none(integer("bookies", 1, 255)),
+        "",
+        LEDGERS,
+        "Copies that must be durable before a publish is answered. Not set: that of bk_quorum_size.",
+    )
+    quorum_size: int = key(
+        "bk_quorum_size", integer("bookies", 1, 255), "2", LEDGERS, "Both of them, where they are not set."
+    )
+    ledger_entries_max: int = key(
+        "max_entries_per_ledger",
+        integer("messages; 0 = no limit", 0, 2**62),
+        "0",
+        LEDGERS,
+        "A topic goes on in a new ledger after so many messages. Only a whole ledger can be deleted, once all its "
+        "messages are consumed.",
+    )
+    ledger_bytes_max: int = key(
+        "max_bytes_per_ledger",
+        integer("bytes; 0 = no limit", 0, 2**62),
+        "268435456",
+        LEDGERS,
+        "And after so many bytes.",
+        ours=True,
+    )
+    ledger_age_max_s: float = key(
+        "max_ledger_age_secs",
+        seconds("s", 1, 365 * 10 * DAY_S, off=("0",)),
+        "86400",
+        LEDGERS,
+        "And with the first message after so long.",
+        ours=True,
+    )
+    pending_bytes_max: int = key(
+        "max_pending_bytes_per_topic",
+        integer("bytes", MIB, 64 * GIB),
+        "67108864",
+        LEDGERS,
+        "Messages of one topic that are not durable yet; beyond it publishes are refused.",
+        ours=True,
+    )
+    password: bytes = key(
+        "passwd",
+        secret_bytes("text"),
+        "sillysecret",
+        LEDGERS,
+        "Password of the ledgers of topics. All hubs need the same; Apache's know the default alone.",
+        ours=True,
+        secret=True,
+    )
+    trim_period_s: float = key(
+        "messages_consumed_thread_run_interval",
+        seconds("ms", 100, DAY_S * 1000),
+        "60000",
+        LEDGERS,
+        "How often it is looked for ledgers whose messages are all consumed.",
+    )
+
+    # --- delivery
+    window_size: int = key(
+        "default_message_window_size",
+        integer("messages; 0 = no limit", 0, INT32_MAX),
+        "0",
+        DELIVERY,
+        "Messages that a subscriber is given and has not consumed, where its subscription does not say.",
+    )
+    consume_interval: int = key(
+        "consume_interval",
+        integer("messages", 0, INT32_MAX),
+        "50",
+        DELIVERY,
+        "How far a subscriber consumed is stored whenever it is so much further; in any case when its topic is "
+        "released. After a hub's death up to so many messages come again.",
+    )
+
+    # --- memory and reading
+    cache_size: int = key(
+        "cache_size",
+        _or_default(integer("bytes", 0, 1024 * GIB), 256 * MIB),
+        "268435456",
+        MEMORY,
+        "The newest messages of all topics that are kept in memory.",
+        differs="the smaller of 2 GiB and half of Java's heap there.",
+    )
+    readahead_count: int = key(
+        "readahead_count",
+        integer("messages", 1, 100_000),
+        "100",
+        MEMORY,
+        "Messages that are read from the bookies at once for a subscriber who is behind.",
+        differs="10 there.",
+    )
+    retry_delay_s: float = key(
+        "scan_backoff_ms",
+        seconds("ms", 1, DAY_S * 1000),
+        "1000",
+        MEMORY,
+        "A read that failed is tried again after this.",
+    )
+    explicit_lac_interval_s: float = key(
+        "explicitLacInterval",
+        seconds("ms", 1, DAY_S * 1000, off=("0",)),
+        "0",
+        MEMORY,
+        "An idle topic tells the bookies its last message this often, for readers of its ledger that are no hubs.",
+    )
+
+    # --- HTTP
+    http_server_enabled: bool = key(
+        "httpServerEnabled", boolean(), "false", HTTP, "Answer GET /heartbeat and GET /metrics over HTTP.", ours=True
+    )
+    http_server_host: str = key(
+        "httpServerHost", text("address"), "127.0.0.1", HTTP, "Address the HTTP server listens on.", ours=True
+    )
+    http_server_port: int = key(
+        "httpServerPort",
+        integer("TCP port", 0, 65535),
+        "8080",
+        HTTP,
+        "Port of the HTTP server; 0: any free one.",
+        ours=True,
+    )
+
+    # --- stopping
+    shutdown_timeout_s: float = key(
+        "shutdown_timeout_secs",
+        seconds("s", 1, DAY_S),
+        "30",
+        STOPPING,
+        "Time to release all topics after SIGTERM. What is not released by then is taken over as after a crash.",
+        ours=True,
+    )
+
+    @property
+    def write_quorum(self) -> int:
+        """Copies of each message."""
+        return self.quorum_size if self.write_quorum_size is None else self.write_quorum_size
+
+    @property
+    def ack_quorum(self) -> int:
+        """Copies before a publish is answered."""
+        return self.quorum_size if self.ack_quorum_size is None else self.ack_quorum_size
+
+    def faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield what is wrong between keys, each of which is right by itself."""
+        yield from ClientSettings.faults(self)
+        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum:
+            yield (
+                ("bk_ensemble_size", "bk_write_quorum_size", "bk_ack_quorum_size", "bk_quorum_size"),
+                f"bk_ensemble_size {self.ensemble_size}, bk_write_quorum_size {self.write_quorum}, bk_ack_quorum_size "
+                f"{self.ack_quorum}: need bk_ensemble_size >= bk_write_quorum_size >= bk_ack_quorum_size",
+            )
+        if self.message_size_max > self.frame_size_max:
+            yield (
+                ("max_message_size", "nettyMaxFrameSizeBytes"),
+                f"max_message_size {self.message_size_max} is above nettyMaxFrameSizeBytes {self.frame_size_max}, so "
+                "the largest messages could not be stored: raise nettyMaxFrameSizeBytes here and at the bookies",
+            )
+        ports = [("server_port", self.server_port)]
+        if self.ssl_enabled:
+            yield from self._tls_faults()
+            ports.append(("ssl_server_port", self.ssl_server_port))
+        if self.http_server_enabled:
+            ports.append(("httpServerPort", self.http_server_port))
+        for position, (name, port) in enumerate(ports):
+            for other, taken in ports[:position]:
+                if port == taken != 0:
+                    yield (name, other), f"{other} and {name} are both {port}"
+
+    def _tls_faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        if not self.cert_path and self.cert_name:
+            yield (
+                ("cert_name",),
+                f"cert_name={self.cert_name} is a resource on the class path of a Java program: take it out of its jar "
+                "and name the file in cert_path",
+            )
+        elif not self.cert_path:
+            yield ("ssl_enabled", "cert_path"), "ssl_enabled=true needs a certificate: set cert_path"
+
+
+# --- keys that are not in the table
+
+_ONE_THREAD = "one reactor thread does this work"
+_IDLE = "a topic that nobody uses costs a record here; it stays with its hub until that one stops"
+_BALANCE = "topics move when somebody says so, or when a hub ends; no hub sheds them by itself"
+_READING = "older messages are always read ahead, readahead_count at a time"
+_METASTORE = "belongs to a kind of metadata that hubs do not have here"
+_ONE_SESSION = "one session with ZooKeeper serves a hub: zk_host and zk_timeout are its settings"
+_AS_APACHES = "ledgers of topics are as Apache's hubs make them and can read them: CRC32, metadata as text"
+_NO_REGIONS = "no other regions are subscribed to"
+
+IGNORED: dict[str, str] = {
+    **dict.fromkeys(("num_readahead_cache_threads", "num_delivery_threads"), _ONE_THREAD),
+    **dict.fromkeys(("retention_secs", "retention_secs_after_access", "max_num_topics", "init_num_topics"), _IDLE),
+    **dict.fromkeys(("rebalance_tolerance", "rebalance_max_shed", "rebalance_interval_sec"), _BALANCE),
+    **dict.fromkeys(("readahead_enabled", "readhead_enabled", "readahead_size"), _READING),
+    "cache_entry_ttl": "messages stay in memory until newer ones need the room (cache_size)",
+    **dict.fromkeys(("metastore_impl_class", "metastoreMaxEntriesPerScan"), _METASTORE),
+    **dict.fromkeys(("zkServers", "zkTimeout"), _ONE_SESSION),
+    **dict.fromkeys(("digestType", "ledgerMetadataVersion"), _AS_APACHES),
+    "retry_remote_subscribe_thread_run_interval": _NO_REGIONS,
+}
+"""Key -> why it has no effect."""
+
+REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
+    "standalone": (
+        ("false", "no", "off"),
+        "a hub keeps its topics in ledgers; a ZooKeeper, a bookie and a hub on one machine are "
+        "`bookkeeper standalone --hub`",
+    ),
+    "regions": ((), "hubs do not subscribe to other regions in this release; messages from there would be missing"),
+    "inter_region_ssl_enabled": (
+        ("false", "no", "off"),
+        "hubs do not subscribe to other regions in this release",
+    ),
+    "metadata_manager_based_topic_manager_enabled": (
+        ("false", "no", "off"),
+        "owners of topics are ephemeral znodes here, as Apache's hubs keep them without this setting; hubs that look "
+        "elsewhere would not see each other's topics",
+    ),
+    "metadata_manager_factory_class": (
+        ("null", "org.apache.hedwig.server.meta.zkmetadatamanagerfactory"),
+        "the metadata is in ZooKeeper, as ZkMetadataManagerFactory keeps it; in another kind no topic would be found",
+    ),
+}
+"""Key -> values besides "" that promise nothing (lower case), and why the others are refused."""
+
+
+def _judge(given: Given) -> str | None:
+    """Why a key has no effect, or None if it has. Raises ValueError for one that must not stand at all."""
+    table = keys_of(HubConfig)
+    if given.name in table:
+        return None
+    refused = REFUSED.get(given.name)
+    if refused is not None:
+        harmless, why = refused
+        if given.text.lower() not in ("", *harmless):
+            raise ValueError(f"{given.name}={given.text} is refused: {why}")
+        return "its value is what hubs always do here"
+    reason = IGNORED.get(given.name) or ignored_reason(given.name)
+    if reason is None:
+        raise ValueError(f"unknown key {given.name!r}" + nearest(given.name, [*table, *IGNORED, *REFUSED]))
+    return reason
+
+
+def load_hub(
+    conf: Path | ConfText | None = None,
+    overrides: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Loaded[HubConfig]:
+    """Return a hub's settings.
+
+    conf: a .conf file, or None for none. overrides: from the command line. environ: the process's own by default.
+    Raises ConfigurationError, listing all faults.
+    """
+    return load(HubConfig, Rules(_judge), conf, overrides, environ)
+
+
+def load(
+    cls: type[S],
+    rules: Rules,
+    conf: Path | ConfText | None,
+    overrides: Mapping[str, str] | None,
+    environ: Mapping[str, str] | None,
+) -> Loaded[S]:
+    """A table of this package: from a .conf file, HW_<key> in the environment, the command line."""
+    faults: list[Fault] = []
+    texts = (
+        *from_conf(conf, faults),
+        *from_environment(os.environ if environ is None else environ, ENVIRONMENT_PREFIX),
+        *from_command_line(overrides or {}),
+    )
+    return load_table(cls, rules, texts, faults)
+
+
+# --- the shipped file
+
+HEADER = """\
+# Settings of a hub (`hedwig hub`).
+#
+# Key names are Apache Hedwig's, and Apache BookKeeper's for the ledger client inside; a hw_server.conf written for
+# Apache's hubs is read as it is. Keys it has and this program does not need are listed once at start; unknown keys, and
+# keys that turn on what this program lacks, are refused. Precedence: command line (-D key=value), environment
+# (HW_<key>), this file, default. A line that starts with '#' is a comment; one that ends in '\\' goes on in the next.
+#
+# Each key below stands with its default. Remove the '#' to change it.
+"""
+
+# What stands without '#' in Apache's file too.
+ACTIVE = frozenset({"zk_host", "zk_timeout", "server_port", "ssl_server_port", "ssl_enabled"})
+
+
+def render() -> str:
+    """Return the text of conf/hw_server.conf."""
+    table = list(keys_of(HubConfig).values())
+
+    def of_group(group: str) -> list[Key]:
+        return [each for each in table if each.group == group]
+
+    sections = [Section("", [each for group in _GROUPS for each in of_group(group)])]
+    sections.append(Section("Ledger client", [each for each in table if each.group not in _GROUPS]))
+    return render_sections(HEADER, sections, active=ACTIVE, last=LAST_GROUPS)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

@@ -1,0 +1,248 @@
+"""Settings of hubs and of their clients: Apache's keys and files, what is refused and how that is said."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.config import ConfText, Loaded, Source, keys_of
+from bookkeeper.errors import ConfigurationError
+from bookkeeper.model import DigestType
+from hedwig.client_config import HedwigClientSettings, load_hedwig_client
+from hedwig.config import HubConfig, load_hub, render
+from hedwig.model import HubAddress
+
+CONF = Path(__file__).resolve().parents[3] / "conf" / "hw_server.conf"
+
+# hedwig-protocol.md 5.1, of the keys that have an effect; cache_size and readahead_count differ on purpose.
+HUB_DEFAULTS = {
+    "region": "standalone",
+    "server_port": "4080",
+    "ssl_enabled": "false",
+    "ssl_server_port": "9876",
+    "cert_name": "",
+    "cert_path": "",
+    "password": "",
+    "max_message_size": "1258291",
+    "scan_backoff_ms": "1000",
+    "default_message_window_size": "0",
+    "consume_interval": "50",
+    "messages_consumed_thread_run_interval": "60000",
+    "zk_timeout": "2000",
+    "zk_prefix": "/hedwig",
+    "bk_ensemble_size": "3",
+    "bk_write_quorum_size": "",
+    "bk_ack_quorum_size": "",
+    "bk_quorum_size": "2",
+    "max_entries_per_ledger": "0",
+}
+
+# Every key of hedwig-protocol.md 5.1 with its default, as somebody writes it who sets them all.
+APACHES = """
+zk_host=zk1:2181,zk2:2181, zk3
+zk_timeout=2000
+standalone=false
+server_port=4080
+ssl_server_port=9876
+ssl_enabled=false
+cert_name=
+cert_path=
+password=
+max_message_size=1258291
+consume_interval=50
+retention_secs=0
+messages_consumed_thread_run_interval=60000
+default_message_window_size=0
+max_entries_per_ledger=0
+region=standalone
+regions=
+inter_region_ssl_enabled=false
+retry_remote_subscribe_thread_run_interval=120000
+readahead_enabled=true
+readahead_count=10
+readahead_size=4194304
+cache_size=
+scan_backoff_ms=1000
+num_readahead_cache_threads=
+cache_entry_ttl=
+zk_prefix=/hedwig
+metadata_manager_based_topic_manager_enabled=false
+metadata_manager_factory_class=
+metastore_impl_class=
+metastoreMaxEntriesPerScan=50
+bk_ensemble_size=3
+bk_write_quorum_size=2
+bk_ack_quorum_size=2
+bk_quorum_size=2
+init_num_topics=128
+max_num_topics=2147483647
+retention_secs_after_access=0
+num_delivery_threads=2
+rebalance_tolerance=10.0
+rebalance_max_shed=50
+rebalance_interval_sec=300
+throttle=5000
+addEntryTimeoutSec=7
+"""
+
+
+def hub(text: str = "", environ: dict[str, str] | None = None, **given: str) -> Loaded[HubConfig]:
+    return load_hub(ConfText("hw.conf", text), given, environ or {})
+
+
+def refused(text: str = "", **given: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        hub(text, **given)
+    return str(caught.value)
+
+
+# --- the table
+
+
+def test_names_and_defaults_are_apaches() -> None:
+    table = keys_of(HubConfig)
+    assert {name: table[name].default for name in HUB_DEFAULTS} == HUB_DEFAULTS
+    assert not any(table[name].ours for name in HUB_DEFAULTS)
+
+
+def test_the_shipped_file_is_what_the_table_renders() -> None:
+    assert CONF.read_text() == render(), "conf/hw_server.conf is not current: run `make conf`"
+
+
+def test_the_shipped_file_with_every_key_uncommented_changes_nothing() -> None:
+    text, _ = re.subn(r"^#(\w+=)", r"\1", render(), flags=re.MULTILINE)
+    assert {name for name in keys_of(HubConfig) if f"\n{name}=" in text} == set(keys_of(HubConfig))
+    assert hub(text).settings == HubConfig()
+
+
+def test_a_file_for_apaches_hubs_is_read_as_it_is() -> None:
+    loaded = hub(APACHES)
+    settings = loaded.settings
+    assert settings.metadata_service_uri == "zk+null://zk1:2181;zk2:2181;zk3/ledgers"
+    assert (settings.readahead_count, settings.cache_size, settings.add_timeout_s) == (10, 256 * 1024 * 1024, 7.0)
+    assert (settings.write_quorum, settings.ack_quorum) == (2, 2)
+    told = {each.name for each in loaded.ignored}
+    assert {"retention_secs", "rebalance_interval_sec", "num_delivery_threads", "throttle", "regions"} <= told
+    assert all(each.reason for each in loaded.ignored)
+
+
+def test_the_uri_counts_instead_of_the_servers() -> None:
+    uri = "zk+hierarchical://zk9:2181/other/ledgers"
+    settings = hub("zk_host=zk1\nzkLedgersRootPath=/mine", metadataServiceUri=uri).settings
+    assert settings.metadata_service_uri == uri
+
+
+def test_ledgers_of_topics_are_as_apaches_hubs_know_them() -> None:
+    settings = hub().settings
+    assert (settings.digest_type, settings.metadata_format_version) == (DigestType.CRC32, 2)
+    assert settings.password == b"sillysecret"
+    assert [each.name for each in hub(digestType="CRC32C").ignored] == ["digestType"]
+
+
+def test_the_environment_stands_between_file_and_command_line() -> None:
+    loaded = hub("server_port=1\nconsume_interval=1", {"HW_server_port": "2", "HW_region": "east"}, server_port="3")
+    assert (loaded.settings.server_port, loaded.settings.consume_interval, loaded.settings.region) == (3, 1, "east")
+    assert loaded.origin("region").source is Source.ENVIRONMENT
+
+
+def test_both_quorums_follow_the_older_key() -> None:
+    settings = hub(bk_quorum_size="3", bk_ack_quorum_size="2").settings
+    assert (settings.write_quorum, settings.ack_quorum) == (3, 2)
+
+
+def test_secrets_are_not_shown() -> None:
+    loaded = hub(password="geheim", passwd="auch")
+    assert "geheim" not in repr(loaded.settings)
+    assert "auch" not in repr(loaded.settings)
+    assert {row.text for row in loaded.rows if row.key.name in ("password", "passwd")} == {"(hidden)"}
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("server_prot=4081", "hw.conf:1: unknown key 'server_prot'; did you mean server_port?"),
+        ("bookiePort=3181", "unknown key 'bookiePort'"),
+        ("server_port=70000", "server_port=70000: out of range (want 0..65535 TCP port)"),
+        ("zk_prefix=hedwig", "zk_prefix=hedwig: not an absolute path"),
+        ("zk_host=a:b", "zk_host=a:b: 'a:b' is not host:port"),
+        ("region=a/b", "region=a/b: not a name"),
+        ("region=", "region=: not a name"),
+        ("advertisedAddress=hub1:4080", "the port is server_port"),
+        ("ssl_versions=SSLv3", "'SSLv3' is not one of TLSv1.2, TLSv1.3"),
+        ("bk_ensemble_size=1", "need bk_ensemble_size >= bk_write_quorum_size >= bk_ack_quorum_size"),
+        ("bk_ack_quorum_size=3\nbk_ensemble_size=3", "bk_write_quorum_size 2, bk_ack_quorum_size 3"),
+        ("max_message_size=9000000", "raise nettyMaxFrameSizeBytes here and at the bookies"),
+        ("ssl_enabled=true", "ssl_enabled=true needs a certificate: set cert_path"),
+        ("ssl_enabled=true\ncert_name=server.p12", "name the file in cert_path"),
+        ("ssl_enabled=true\ncert_path=x\nssl_server_port=4080", "server_port and ssl_server_port are both 4080"),
+        ("httpServerEnabled=true\nhttpServerPort=4080", "server_port and httpServerPort are both 4080"),
+        ("standalone=true", "bookkeeper standalone --hub"),
+        ("regions=h:4080:9876", "regions=h:4080:9876 is refused: hubs do not subscribe to other regions"),
+        ("inter_region_ssl_enabled=true", "inter_region_ssl_enabled=true is refused"),
+        ("metadata_manager_based_topic_manager_enabled=true", "would not see each other's topics"),
+        ("metadata_manager_factory_class=org.apache.hedwig.server.meta.MsMetadataManagerFactory", "is refused"),
+        ("tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory", "clientTrustStore"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(text: str, said: str) -> None:
+    assert said in refused(text)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    message = refused("server_port=x\nconsume_interval=-1\nnobody=1")
+    assert message.startswith("3 faults in the configuration:")
+    assert [line.strip()[:9] for line in message.splitlines()[1:]] == ["hw.conf:1", "hw.conf:2", "hw.conf:3"]
+
+
+def test_the_class_name_of_the_metadata_that_we_have_promises_nothing() -> None:
+    assert hub(metadata_manager_factory_class="org.apache.hedwig.server.meta.ZkMetadataManagerFactory").ignored
+
+
+# --- clients
+
+
+def client(text: str = "", **given: str) -> Loaded[HedwigClientSettings]:
+    return load_hedwig_client(ConfText("hw.conf", text), given, {})
+
+
+def test_a_file_for_apaches_clients_is_read_as_it_is() -> None:
+    loaded = client(
+        "default_server_host=localhost:4080:9876\nmax_message_size=2097152\nmax_server_redirects=2\n"
+        "auto_send_consume_message_enabled=true\nconsumed_messages_buffer_size=5\n"
+        "message_consume_retry_wait_time=10000\nsubscribe_reconnect_retry_wait_time=10000\n"
+        "max_outstanding_messages=10\nserver_ack_response_timeout=30000\ntimeout_thread_run_interval=60000\n"
+        "ssl_enabled=false\nsubscription_message_bound=0\nsubscription_channel_sharing_enabled=false\nproxy_port=9099"
+    )
+    settings = loaded.settings
+    assert settings.servers == (HubAddress("localhost", 4080, 9876),)
+    assert (settings.window, settings.consume_every, settings.answer_timeout_s) == (10, 5, 30.0)
+    assert not settings.shared_connections
+    assert {each.name for each in loaded.ignored} == {
+        *("max_server_redirects", "message_consume_retry_wait_time", "timeout_thread_run_interval", "proxy_port"),
+    }
+
+
+def test_several_hubs_may_be_asked() -> None:
+    servers = client(default_server_host="a, b:1,c:2:3").settings.servers
+    assert servers == (HubAddress("a", 4080), HubAddress("b", 1), HubAddress("c", 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("default_server_host=a:b", "'a:b' is not host:port or host:port:sslport"),
+        ("default_server_host=a,,b", "'' is not host:port"),
+        ("default_server_host=a:1:2:3", "is not host:port"),
+        ("ssl_enabled=true", "set ssl_trust_path"),
+        ("ssl_enabled=true\nssl_trust_all=true\ndefault_server_host=a:1", "write a:1:SSLPORT"),
+        ("max_outstanding_messages=3", "the hub would wait for what it is never told"),
+        ("retry_wait_min_ms=2000", "retry_wait_min_ms is above subscribe_reconnect_retry_wait_time"),
+        ("server_port=1", "unknown key 'server_port'"),
+    ],
+)
+def test_what_a_client_cannot_mean_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        client(text)
