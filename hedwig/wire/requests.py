@@ -328,3 +328,8 @@ def close_subscription_frame(
     found = _request(pb.CLOSESUBSCRIPTION, txn_id, topic, tried, should_claim)
     found.closeSubscriptionRequest.subscriberId = subscriber
     return framed(found.SerializeToString())
+
+
+def heartbeat_frame(txn_id: int) -> bytes:
+    """A question that every hub answers at once: an operation (START_DELIVERY) that only proxies serve."""
+    return framed(_request(pb.START_DELIVERY, txn_id, Topic(b"heartbeat"), (), None).SerializeToString())

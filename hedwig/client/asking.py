@@ -1,0 +1,137 @@
+"""One request to whichever hub serves a topic: redirects, hubs that are gone, and when to give up.
+
+    no hub known --any hub--> 501 names another --there, with a claim--> answered
+                              501 names nobody, busy elsewhere, no connection: wait a little, any hub again
+
+Thread: reactor. Source: hedwig-protocol.md 2.14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import CancelledError, Deferred
+
+from bookkeeper.errors import ClientClosed, ConnectFailed
+from hedwig.client.hubs import Hubs
+from hedwig.client.link import HubLink
+from hedwig.client.settings import backoff
+from hedwig.errors import PubSubError, ServiceDown, error_of
+from hedwig.model import HubAddress, Status, Topic
+from hedwig.wire.records import parse_address
+from hedwig.wire.responses import Answer
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Clock
+
+REDIRECTS_MAX = 8
+"""Redirects followed without waiting."""
+
+MakeFrame = Callable[[int, bool], bytes]
+"""Of the request's id, and whether the hub should claim the topic."""
+
+
+class Waiting:
+    """An answer that is waited for. See Asked."""
+
+    def __init__(self) -> None:
+        self.answer: Deferred[Answer] = Deferred()
+
+    def on_answer(self, link: HubLink, answer: Answer) -> None:
+        """The hub answered."""
+        if not self.answer.called:
+            self.answer.callback(answer)
+
+    def on_unknown(self, link: HubLink, error: PubSubError) -> None:
+        """The connection ended first."""
+        if not self.answer.called:
+            self.answer.errback(error)
+
+
+def pause(clock: Clock, delay_s: float) -> Deferred[None]:
+    """Fires after so many seconds; may be cancelled."""
+    timer: Any = None
+    waiting: Deferred[None] = Deferred(lambda _: timer.cancel() if timer.active() else None)
+    timer = clock.callLater(delay_s, waiting.callback, None)
+    return waiting
+
+
+class Asker:
+    """Asks the hub of a topic. Requests that may be done twice only: what became unknown is asked again."""
+
+    def __init__(self, clock: Clock, hubs: Hubs) -> None:
+        self._clock, self._hubs = clock, hubs
+
+    async def ask(
+        self,
+        topic: Topic,
+        make: MakeFrame,
+        connect: Callable[[HubAddress], Awaitable[HubLink]],
+        *,
+        timeout_s: float | None = None,
+        on_link: Callable[[HubLink], object] = lambda link: None,
+        again_on: tuple[Status, ...] = (),
+    ) -> tuple[Answer, HubLink]:
+        """The answer SUCCESS, and where it came from. Raises the error of any other.
+
+        connect: the connection to a hub that is to be used. timeout_s: how long it is tried; None: for ever. on_link:
+        told before each attempt. again_on: statuses that are no answer yet.
+        """
+        clock, hubs, settings = self._clock, self._hubs, self._hubs.settings
+        deadline = None if timeout_s is None else clock.seconds() + timeout_s
+        target: HubAddress | None = None
+        redirects = failures = 0
+        while True:
+            address = target or hubs.route(topic) or hubs.any_hub()
+            error: Exception
+            try:
+                link = await connect(address)
+                on_link(link)
+                waiting = Waiting()
+                claim = target is not None
+                link.ask(lambda txn_id, claim=claim: make(txn_id, claim), waiting)  # type: ignore[misc]
+                answer = await waiting.answer
+            except ConnectFailed as failed:
+                error = failed
+            except (ClientClosed, CancelledError):
+                raise
+            except PubSubError as unknown:
+                error = unknown
+            else:
+                if answer.status == Status.SUCCESS:
+                    hubs.learn(topic, link.address)
+                    return answer, link
+                owner = _owner(answer)
+                if answer.status == Status.NOT_RESPONSIBLE_FOR_TOPIC:
+                    hubs.forget(topic)
+                    error = ServiceDown(f"hub {link.address} does not serve the topic, and names {owner or 'no other'}")
+                    if owner is not None and owner != link.address and redirects < REDIRECTS_MAX:
+                        redirects += 1
+                        hubs.met(owner)
+                        target = owner
+                        continue
+                else:
+                    error = error_of(Status(answer.status), answer.text)
+                    if not isinstance(error, ServiceDown) and answer.status not in again_on:
+                        raise error
+            if hubs.closed:
+                raise ClientClosed("the client was closed before a hub answered")
+            hubs.forget(topic)
+            target, redirects = None, 0
+            failures += 1
+            delay = backoff(settings, failures)
+            if deadline is not None and clock.seconds() + delay > deadline:
+                if isinstance(error, PubSubError):
+                    raise error
+                raise ServiceDown(f"topic {topic!r}: no hub answered in time; the last failure: {error}") from error
+            await pause(clock, delay)
+
+
+def _owner(answer: Answer) -> HubAddress | None:
+    if answer.status != Status.NOT_RESPONSIBLE_FOR_TOPIC or not answer.text:
+        return None
+    try:
+        return parse_address(answer.text)
+    except ValueError:
+        return None

@@ -1,0 +1,346 @@
+"""The publish-subscribe client on Twisted: what the asyncio and the blocking face stand on.
+
+    publisher(topic) -> Publisher --lane of the topic--> its hub
+    subscribe(topic, subscriber) -> Subscription <-- its hub
+
+A client needs the address of one hub; it learns the others. Publishes to one topic leave in the order of calls, as many
+at a time as there are. Thread: reactor.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+
+from bookkeeper.errors import BookKeeperError, ClientClosed
+from hedwig.client.asking import Asker
+from hedwig.client.hubs import Hubs
+from hedwig.client.link import HubLink
+from hedwig.client.publishing import Lane
+from hedwig.client.settings import PubSubSettings
+from hedwig.client.subscription import Subscription
+from hedwig.errors import MalformedRequest
+from hedwig.model import (
+    HUB_SUBSCRIBER_PREFIX,
+    NO_OPTIONS,
+    HubAddress,
+    MessageId,
+    Preferences,
+    SubscribeMode,
+    SubscriberId,
+    Topic,
+)
+from hedwig.names import subscriber_part, topic_part
+from hedwig.wire.framing import FRAME_SIZE_MAX_HUB, varint
+from hedwig.wire.messages import Message, encode_message
+from hedwig.wire.receiving import Received
+from hedwig.wire.requests import unsubscribe_frame
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Clock, Network
+
+LOOK_S = 1.0
+"""How often calls that wait are looked at."""
+
+LANES_MAX = 10_000
+"""Topics that are not published to now, and whose state is kept."""
+
+OVERHEAD = 64
+"""Bytes of a publish beyond its topic and message, at most."""
+
+
+class Publisher:
+    """Publishes to one topic. Several of one client share the topic's lane, and its order."""
+
+    def __init__(self, client: PubSubClient, topic: Topic, *, message_type: str | None = None) -> None:
+        self.topic = topic
+        self._client, self._message_type = client, message_type
+
+    @property
+    def has_room(self) -> bool:
+        """Another publish is within `outstanding_max`. Whoever publishes without looking is not held up."""
+        return self._client.lane(self.topic).has_room
+
+    def room(self) -> Deferred[None]:
+        """Fires once there is room; publish no faster than that."""
+        return self._client.lane(self.topic).room()
+
+    def publish(self, body: bytes, properties: Mapping[str, bytes] = NO_OPTIONS) -> Deferred[MessageId]:
+        """Publish one message; its id, once it is durable.
+
+        Fails with MalformedRequest for what no hub takes, ServiceDown where none took it in time, UncertainState where
+        it may have been stored or not, ClientClosed.
+        """
+        done: Deferred[MessageId] = Deferred()
+        try:
+            message = self._client.message(self.topic, body, properties, self._message_type)
+            self._client.submit(self.topic, message, done.callback, done.errback)
+        except BookKeeperError as error:
+            return fail(error)
+        return done
+
+    def publish_many(
+        self, bodies: Sequence[bytes], properties: Mapping[str, bytes] = NO_OPTIONS
+    ) -> Deferred[list[MessageId]]:
+        """Publish several, in their order; their ids once all are durable.
+
+        Fails as `publish` with the error of the first that failed; others may have been stored.
+        """
+        if not bodies:
+            return succeed([])
+        client, topic = self._client, self.topic
+        try:
+            messages = [client.message(topic, body, properties, self._message_type) for body in bodies]
+        except BookKeeperError as error:
+            return fail(error)
+        return _Many(client, topic, messages).done
+
+
+class _Many:
+    """Several publishes with one outcome."""
+
+    def __init__(self, client: PubSubClient, topic: Topic, messages: list[bytes]) -> None:
+        self.done: Deferred[list[MessageId]] = Deferred()
+        self._ids: list[MessageId | None] = [None] * len(messages)
+        self._waiting = len(messages)
+        self._error: BookKeeperError | None = None
+        for index, message in enumerate(messages):
+            client.submit(topic, message, self._on_published(index), self._on_failed)
+
+    def _on_published(self, index: int) -> Callable[[MessageId], None]:
+        def published(message_id: MessageId) -> None:
+            self._ids[index] = message_id
+            self._one_less()
+
+        return published
+
+    def _on_failed(self, error: BookKeeperError) -> None:
+        self._error = self._error or error
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._waiting -= 1
+        if self._waiting or self.done.called:
+            return
+        if self._error is not None:
+            self.done.errback(self._error)
+        else:
+            self.done.callback([each for each in self._ids if each is not None])
+
+
+class PubSubClient:
+    """One client of one region's hubs. hubs: at least one of them."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        hubs: Sequence[HubAddress],
+        settings: PubSubSettings | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.settings = settings or PubSubSettings()
+        self._clock = clock
+        self._hubs = Hubs(clock, network, rng or random.Random(), hubs, self.settings)
+        self._asker = Asker(clock, self._hubs)
+        self._lanes: dict[Topic, Lane] = {}
+        self._subscriptions: dict[tuple[Topic, SubscriberId], Subscription] = {}
+        self._looking: Any = clock.callLater(LOOK_S, self._look)
+        self._body_max = min(self.settings.frame_size_max, FRAME_SIZE_MAX_HUB)
+        self._checked: set[Topic] = set()
+        self.closed = False
+
+    # --- publishing
+
+    def publisher(self, topic: Topic, *, message_type: str | None = None) -> Publisher:
+        """Publishes to a topic. Raises MalformedRequest for a name that no topic can have."""
+        self._check_topic(topic)
+        return Publisher(self, topic, message_type=message_type)
+
+    def publish(self, topic: Topic, body: bytes, properties: Mapping[str, bytes] = NO_OPTIONS) -> Deferred[MessageId]:
+        """See Publisher.publish."""
+        return Publisher(self, topic).publish(body, properties)
+
+    def _check_topic(self, topic: Topic) -> None:
+        if topic not in self._checked:
+            topic_part(topic)
+            if len(self._checked) >= LANES_MAX:
+                self._checked.clear()
+            self._checked.add(topic)
+
+    def message(self, topic: Topic, body: bytes, properties: Mapping[str, bytes], message_type: str | None) -> bytes:
+        """The bytes of a message that is published. Raises MalformedRequest where no hub takes it."""
+        if properties or message_type is not None:
+            message = encode_message(Message(body, properties, message_type))
+        else:
+            message = b"\x0a%b%b" % (varint(len(body)), body)
+        if len(message) + len(topic) + OVERHEAD > self._body_max:
+            raise MalformedRequest(
+                f"a message of {len(body)} bytes with its properties; hubs take at most "
+                f"{self._body_max - len(topic) - OVERHEAD} (max_message_size): publish less, or in parts"
+            )
+        return message
+
+    def lane(self, topic: Topic) -> Lane:
+        """Where publishes to a topic go through. Raises ClientClosed."""
+        found = self._lanes.get(topic)
+        if found is None:
+            if self.closed:
+                raise ClientClosed("the client is closed; connect again")
+            self._check_topic(topic)
+            found = self._lanes[topic] = Lane(self._clock, self._hubs, topic, self.settings, self._lane_idle)
+        return found
+
+    def _lane_idle(self, lane: Lane) -> None:
+        if len(self._lanes) > LANES_MAX and self._lanes.get(lane.topic) is lane:
+            del self._lanes[lane.topic]
+
+    def submit(
+        self,
+        topic: Topic,
+        message: bytes,
+        on_published: Callable[[MessageId], object],
+        on_failed: Callable[[BookKeeperError], object],
+    ) -> None:
+        """Publish a message's bytes; exactly one of the calls follows. Raises ClientClosed, MalformedRequest."""
+        lane = self._lanes.get(topic) or self.lane(topic)
+        if self.closed:
+            raise ClientClosed("the client is closed; connect again")
+        lane.publish(message, self._clock.seconds() + self.settings.retry_timeout_s, on_published, on_failed)
+
+    def flush(self) -> Deferred[None]:
+        """Fires once everything published before is answered or has failed."""
+        waiting = [lane.settled() for lane in self._lanes.values() if lane.unanswered]
+        return gatherResults(waiting).addCallback(lambda _: None)
+
+    # --- subscribing
+
+    def subscribe(
+        self,
+        topic: Topic,
+        subscriber: SubscriberId,
+        mode: SubscribeMode = SubscribeMode.CREATE_OR_ATTACH,
+        *,
+        preferences: Preferences | None = None,
+        force: bool = False,
+        auto_consume: bool = True,
+        wanted: Callable[[Received], bool] | None = None,
+    ) -> Deferred[Subscription]:
+        """Make or attach a subscription; it delivers from what it has not consumed on, a new one what is published
+        from now on.
+
+        preferences: what is not said stays as it is; the window is `settings.window` where nothing is said. force: take
+        it from a client that has it. auto_consume: what was taken counts as consumed with the next call that takes.
+        wanted: messages for which it is false are passed over, and consumed, here.
+        Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
+        """
+        return Deferred.fromCoroutine(
+            self._subscribe(topic, subscriber, mode, preferences or Preferences(), force, auto_consume, wanted)
+        )
+
+    async def _subscribe(
+        self,
+        topic: Topic,
+        subscriber: SubscriberId,
+        mode: SubscribeMode,
+        preferences: Preferences,
+        force: bool,
+        auto_consume: bool,
+        wanted: Callable[[Received], bool] | None,
+    ) -> Subscription:
+        self._check(topic, subscriber)
+        if (topic, subscriber) in self._subscriptions:
+            raise MalformedRequest(
+                f"this client holds subscriber {subscriber!r} of topic {topic!r} already: close that subscription first"
+            )
+        if preferences.window_size is None:
+            preferences = replace(preferences, window_size=self.settings.window)
+        subscription = Subscription(
+            self._clock,
+            self._hubs,
+            topic,
+            subscriber,
+            mode,
+            preferences,
+            force=force,
+            auto_consume=auto_consume,
+            wanted=wanted,
+            on_closed=self._subscription_closed,
+        )
+        self._subscriptions[topic, subscriber] = subscription
+        try:
+            await subscription.attach(timeout_s=self.settings.retry_timeout_s)
+        except BaseException:
+            self._subscription_closed(subscription)
+            raise
+        return subscription
+
+    def _check(self, topic: Topic, subscriber: SubscriberId) -> None:
+        if self.closed:
+            raise ClientClosed("the client is closed; connect again")
+        self._check_topic(topic)
+        subscriber_part(subscriber)
+        if subscriber.startswith(HUB_SUBSCRIBER_PREFIX):
+            raise MalformedRequest(f"subscriber {subscriber!r}: names that begin with '__' are for hubs; take another")
+
+    def _subscription_closed(self, subscription: Subscription) -> None:
+        key = (subscription.topic, subscription.subscriber)
+        if self._subscriptions.get(key) is subscription:
+            del self._subscriptions[key]
+
+    def unsubscribe(self, topic: Topic, subscriber: SubscriberId) -> Deferred[None]:
+        """End a subscription for good, and close it where this client holds it.
+
+        Fails with NotSubscribed, ServiceDown. Where an answer was lost, it may fail with NotSubscribed although it was
+        this call that ended it.
+        """
+        return Deferred.fromCoroutine(self._unsubscribe(topic, subscriber))
+
+    async def _unsubscribe(self, topic: Topic, subscriber: SubscriberId) -> None:
+        self._check(topic, subscriber)
+        held = self._subscriptions.get((topic, subscriber))
+        if held is not None:
+            await held.close()
+
+        async def connect(address: HubAddress) -> HubLink:
+            found = self._hubs.link(address, "publish")
+            return found if isinstance(found, HubLink) else await found
+
+        await self._asker.ask(
+            topic,
+            lambda txn_id, claim: unsubscribe_frame(txn_id, topic, subscriber, should_claim=claim),
+            connect,
+            timeout_s=self.settings.retry_timeout_s,
+        )
+
+    # --- life
+
+    def _look(self) -> None:
+        self._looking = self._clock.callLater(LOOK_S, self._look)
+        self._hubs.expire()
+        for lane in [lane for lane in self._lanes.values() if lane.unanswered]:
+            lane.expire()
+
+    def close(self) -> Deferred[None]:
+        """Wait for what is published (not longer than it may take), tell what is consumed, let go of all."""
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        if self.closed:
+            return
+        await self.flush()
+        await gatherResults([each.close() for each in list(self._subscriptions.values())])
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go at once: what is not answered fails, and what is consumed and not told comes again."""
+        self.closed = True
+        if self._looking.active():
+            self._looking.cancel()
+        self._hubs.close()
+        for lane in list(self._lanes.values()):
+            lane.close()

@@ -1,0 +1,164 @@
+"""Which hub serves a topic, as far as known, and the connections to hubs.
+
+    topic known  -> its hub
+    not known    -> one of the hubs that the client was given, or has met; it answers, or names another
+
+A connection carries publishes or subscriptions, never both, so that deliveries do not hold up publishes. Hubs that
+could not be reached are asked last. Bounds: topics remembered, hubs remembered. Thread: reactor. Source:
+hedwig-protocol.md 2.13, 2.14.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from bookkeeper.errors import ClientClosed, ConfigurationError, ConnectFailed
+from hedwig.client.link import HubLink
+from hedwig.client.settings import PubSubSettings, port_of
+from hedwig.model import HubAddress, Topic
+
+if TYPE_CHECKING:
+    from bookkeeper.ports import Clock, Network
+
+Kind = Literal["publish", "subscribe"]
+
+ROUTES_MAX = 1_000_000
+HUBS_MAX = 1_000
+
+
+class Hubs:
+    """Routes and connections of one client."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        rng: random.Random,
+        given: Sequence[HubAddress],
+        settings: PubSubSettings,
+    ) -> None:
+        if not given:
+            raise ConfigurationError("no hub to ask: give the address of at least one, as host:port")
+        self.settings = settings
+        self._clock, self._network, self._rng = clock, network, rng
+        self._hubs: OrderedDict[HubAddress, None] = OrderedDict.fromkeys(given)  # the last ones failed last
+        self._routes: OrderedDict[Topic, HubAddress] = OrderedDict()
+        self._links: dict[tuple[HubAddress, Kind], HubLink] = {}
+        self._connecting: dict[tuple[HubAddress, Kind], list[Deferred[HubLink]]] = {}
+        self._all: set[HubLink] = set()
+        self.closed = False
+
+    # --- routes
+
+    def route(self, topic: Topic) -> HubAddress | None:
+        """Where the topic was served last."""
+        return self._routes.get(topic)
+
+    def learn(self, topic: Topic, address: HubAddress) -> None:
+        """The hub serves this topic."""
+        if self._routes.get(topic) is not address:
+            self._routes[topic] = address
+            if len(self._routes) > ROUTES_MAX:
+                self._routes.popitem(last=False)
+
+    def forget(self, topic: Topic) -> None:
+        """It does no more."""
+        self._routes.pop(topic, None)
+
+    def any_hub(self) -> HubAddress:
+        """Whom to ask where nobody is known; one of those that did not fail last, at random."""
+        hubs = list(self._hubs)
+        return self._rng.choice(hubs[: max(1, (len(hubs) + 1) // 2)])
+
+    def met(self, address: HubAddress) -> None:
+        """Another hub was named by one."""
+        if address not in self._hubs:
+            self._hubs[address] = None
+            if len(self._hubs) > HUBS_MAX:
+                self._hubs.popitem(last=False)
+
+    def _failed(self, address: HubAddress) -> None:
+        if address in self._hubs:
+            self._hubs.move_to_end(address)
+
+    # --- connections
+
+    def link(self, address: HubAddress, kind: Kind) -> HubLink | Deferred[HubLink]:
+        """The connection to a hub that is shared; made where there is none. Fails with ConnectFailed, ClientClosed."""
+        found = self._links.get((address, kind))
+        if found is not None:
+            return found
+        if self.closed:
+            raise ClientClosed("the client is closed; connect again")
+        waiting: Deferred[HubLink] = Deferred()
+        others = self._connecting.setdefault((address, kind), [])
+        others.append(waiting)
+        if len(others) == 1:
+            self.dial(address).addBoth(self._connected, address, kind)
+        return waiting
+
+    def _connected(self, result: HubLink | Failure, address: HubAddress, kind: Kind) -> None:
+        if not isinstance(result, Failure) and not result.lost:
+            self._links[address, kind] = result
+        for waiting in self._connecting.pop((address, kind)):
+            waiting.callback(result)
+
+    def dial(self, address: HubAddress) -> Deferred[HubLink]:
+        """A new connection. Fails with ConnectFailed, ConfigurationError."""
+        return Deferred.fromCoroutine(self._dial(address))
+
+    async def _dial(self, address: HubAddress) -> HubLink:
+        settings = self.settings
+        port = port_of(settings, address)
+        if port is None:
+            self._failed(address)
+            raise ConnectFailed(f"hub {address} offers no TLS: set ssl_enabled there, or connect without it")
+        link = HubLink(
+            self._clock,
+            address,
+            self._lost,
+            answer_timeout_s=settings.answer_timeout_s,
+            heartbeat_s=settings.heartbeat_s,
+            linger_s=settings.linger_s,
+            frame_size_max=settings.frame_size_max,
+        )
+        self._all.add(link)
+        try:
+            await self._network.connect(address.host, port, link, timeout_s=settings.connect_timeout_s)
+        except ConnectFailed as error:
+            link.connectionLost(None)
+            raise ConnectFailed(f"hub {address} cannot be reached: {error}") from error
+        if self.closed:
+            link.abort()
+            raise ClientClosed("the client is closed; connect again")
+        return link
+
+    def _lost(self, link: HubLink) -> None:
+        self._all.discard(link)
+        self._failed(link.address)
+        for kind in ("publish", "subscribe"):
+            if self._links.get((link.address, kind)) is link:
+                del self._links[link.address, kind]
+
+    def expire(self) -> None:
+        """Give up publishes whose deadline has passed."""
+        for link in list(self._all):
+            link.expire()
+
+    def close(self) -> None:
+        """End all connections, once what was written has left."""
+        self.closed = True
+        for link in list(self._all):
+            link.close()
+
+    def abort(self) -> None:
+        """End all connections at once."""
+        self.closed = True
+        for link in list(self._all):
+            link.abort()
