@@ -9,8 +9,10 @@ import pytest
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.conftest import ZooKeeperServer
 from tests.interop.ground import KINDS, SESSION_TIMEOUT, Ground, ground_of
+from tests.interop.hedwig_cells import HEDWIG_MATRIX, HedwigMatrix
 from tests.interop.matrix import MATRIX, Matrix
 from tests.support.apache import DEFAULT, RELEASES, Apache, ApacheClient, find_apache
+from tests.support.apache_hedwig import CLIENT_VERSIONS, HUB_VERSIONS, HedwigClient, HubProcess, find_hedwig, hub_of
 from tests.support.hadoop import HadoopTool, find_hadoop
 
 __all__ = ["SESSION_TIMEOUT"]
@@ -18,6 +20,7 @@ __all__ = ["SESSION_TIMEOUT"]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[MATRIX] = Matrix()
+    config.stash[HEDWIG_MATRIX] = HedwigMatrix()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -29,7 +32,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any(_is_beside_hadoop(item) for item in items):
         with suppress(pytest.skip.Exception):
             find_hadoop()
-    if all(_is_beside_hadoop(item) for item in items):
+    if any(_is_beside_hedwig(item) for item in items):
+        with suppress(pytest.skip.Exception):
+            _find_all_of_hedwig()
+    if all(_is_beside_hadoop(item) or _is_beside_hedwig(item) for item in items):
         return
     for version in RELEASES:
         with suppress(pytest.skip.Exception):
@@ -37,12 +43,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """No test here goes without the default release, or Hadoop.
+    """No test here goes without the default release, or Hadoop, or Hedwig.
 
     Skipped from here, all of them share one line of the summary.
     """
     if _is_beside_hadoop(item):
         find_hadoop()
+    elif _is_beside_hedwig(item):
+        _find_all_of_hedwig()
     else:
         find_apache(item.config.getoption("--apache-home"))
 
@@ -51,12 +59,27 @@ def _is_beside_hadoop(item: pytest.Item) -> bool:
     return item.path.name.startswith("test_hadoop_")
 
 
+def _is_beside_hedwig(item: pytest.Item) -> bool:
+    return item.path.name.startswith("test_hedwig_")
+
+
+def _find_all_of_hedwig() -> None:
+    for version in CLIENT_VERSIONS:
+        find_hedwig("client", version)
+    for version in HUB_VERSIONS:
+        find_hedwig("server", version)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Which client wrote how much on which bookies."""
     matrix = config.stash[MATRIX]
     if matrix.cells:
         terminalreporter.section("interop matrix")
         terminalreporter.write("\n".join(matrix.lines()) + "\n")
+    hedwig = config.stash[HEDWIG_MATRIX].lines()
+    if hedwig:
+        terminalreporter.section("hedwig matrix")
+        terminalreporter.write("\n".join(hedwig) + "\n")
 
 
 @pytest.fixture(scope="session")
@@ -132,3 +155,42 @@ def name_directory(hadoop: HadoopTool, tmp_path: Path) -> Iterator[Path]:
     hadoop.format(tmp_path / "name")
     yield tmp_path / "name"
     hadoop.stop()
+
+
+@pytest.fixture(scope="session")
+def hedwig_matrix(pytestconfig: pytest.Config) -> HedwigMatrix:
+    """The table at the end of the run."""
+    return pytestconfig.stash[HEDWIG_MATRIX]
+
+
+@pytest.fixture(scope="session")
+def hedwig_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], HedwigClient]]:
+    """Hedwig's client of a release: one Java process for the whole run, started at first need."""
+    clients: dict[str, HedwigClient] = {}
+    directory = tmp_path_factory.mktemp("hedwig")
+    with ExitStack() as stack:
+
+        def client_of(version: str) -> HedwigClient:
+            if version not in clients:
+                client = HedwigClient(find_hedwig("client", version), directory / f"client-{version}.log")
+                clients[version] = stack.enter_context(client)
+            return clients[version]
+
+        yield client_of
+
+
+@pytest.fixture(scope="package")
+def hedwig_hubs(
+    cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], HubProcess]]:
+    """A hub of a kind, alone with its topics, on our bookies; started at first need. Nobody kills these."""
+    hubs: dict[str, HubProcess] = {}
+    directory = tmp_path_factory.mktemp("hubs")
+    with ExitStack() as stack:
+
+        def hub(kind: str) -> HubProcess:
+            if kind not in hubs:
+                hubs[kind] = stack.enter_context(hub_of(kind, directory, cluster.uri, f"/hedwig-{len(hubs)}"))
+            return hubs[kind]
+
+        yield hub
