@@ -21,11 +21,12 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.runtime import TwistedNetwork
+from hedwig.filters import DEFAULT_FILTERS, MakeFilter
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
-from hedwig.hub.topic_service import MakeFilter, TopicService, TopicSettings
+from hedwig.hub.topic_service import TopicService, TopicSettings
 from hedwig.model import HubAddress, Topic
 from hedwig.names import Paths
 from hedwig.wire.framing import FRAME_SIZE_MAX_HUB
@@ -57,7 +58,7 @@ class HubSettings:
     cache_size: int = 256 * 1024 * 1024
     topic: TopicSettings = field(default_factory=TopicSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
-    filters: Mapping[str, MakeFilter] = field(default_factory=dict)
+    filters: Mapping[str, MakeFilter] = field(default_factory=lambda: DEFAULT_FILTERS)
 
 
 class Hub:
@@ -142,7 +143,7 @@ class Hub:
             self._stamp,
             settings.topic,
             self.budget,
-            dict(settings.filters),
+            settings.filters,
             lambda lost: self._lost(topic, lost),
         )
         await service.acquire()

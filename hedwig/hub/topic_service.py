@@ -15,7 +15,7 @@ means that another hub has the topic: everything is given up. Thread: reactor. S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +24,7 @@ from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError
 from hedwig.errors import InvalidFilter, NotResponsible, NotSubscribed, PubSubError, StaleVersion, TopicBusy
+from hedwig.filters import Filter, MakeFilter, guarded
 from hedwig.hub.metadata import HubMetadata, Versioned
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.topic_log import LogState, OnDone, TopicLog, TopicLogSettings
@@ -39,10 +40,12 @@ from hedwig.model import (
     Topic,
 )
 from hedwig.names import subscriber_part
+from hedwig.protocol.expressions import FilterableMessage
 from hedwig.protocol.subscription import CONSUME_INTERVAL, Position, first_kept, subscribed, topic_bound, trim_point
-from hedwig.wire.messages import Message, Stamp, decode_message
+from hedwig.wire.messages import Stamp
 from hedwig.wire.requests import Subscribe
 from hedwig.wire.responses import DeliveryEncoder, event_frame
+from hedwig.wire.view import MessageView
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
@@ -52,12 +55,6 @@ log = Logger()
 
 DELIVERED_AT_ONCE = 128
 """Messages that one look takes; a connection is asked in between whether it takes more."""
-
-Filter = Callable[[Message], bool]
-"""Whether a message is for a subscriber."""
-
-MakeFilter = Callable[[Preferences], Filter]
-"""Makes one from a subscription's preferences. Raises InvalidFilter."""
 
 
 class Channel(Protocol):
@@ -157,7 +154,7 @@ class Attachment:
             return
         wanted: list[bytes] = []
         for local, message in enumerate(messages, first):
-            if self._filter(decode_message(message)):
+            if self._filter(MessageView(message)):
                 wanted.append(message)
                 position.on_sent(LocalId(local))
             else:
@@ -206,7 +203,7 @@ class TopicService:
         stamp: Stamp,
         settings: TopicSettings,
         budget: RecentBudget,
-        filters: dict[str, MakeFilter],
+        filters: Mapping[str, MakeFilter],
         on_lost: Callable[[TopicService], object],
     ) -> None:
         self.topic, self.settings, self.clock = topic, settings, clock
@@ -278,6 +275,8 @@ class TopicService:
             request.message_bound,
             self.log.last_id,
         )
+        # Before anything is stored: a name that no hub knows would make every later subscribe fail (6).
+        wanted_ones = self._filter_of(request.subscriber, wanted.preferences)
         if wanted is not found:
             consumed = wanted.consumed if known is None else known.position.consumed_id
             record = Subscription(consumed, wanted.preferences)
@@ -285,7 +284,6 @@ class TopicService:
             self._set_bound()
         assert known is not None
         self._check_served()
-        wanted_ones = self._filter_of(request.subscriber, wanted.preferences)
         before = known.attachment
         if before is not None and not before.ended:
             if before.channel is not channel and not request.force:
@@ -324,14 +322,14 @@ class TopicService:
                 raise InvalidFilter(f"this hub has no message filter {name!r}; it has: {known}")
             chosen = make(preferences)
         if not subscriber.startswith(HUB_SUBSCRIBER_PREFIX):
-            return chosen
+            return chosen and guarded(chosen, self.topic, subscriber, self.clock.seconds)
         region, inner = self._region, chosen
 
-        def of_this_region(message: Message) -> bool:
+        def of_this_region(message: FilterableMessage) -> bool:
             """Other regions get what was published here, or every message would go round for ever (3.7)."""
             return message.region == region and (inner is None or inner(message))
 
-        return of_this_region
+        return guarded(of_this_region, self.topic, subscriber, self.clock.seconds)
 
     def unsubscribe(self, subscriber: SubscriberId) -> Deferred[None]:
         """End a subscription for good. Fails with NotSubscribed, NotResponsible."""

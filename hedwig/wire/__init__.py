@@ -2,6 +2,7 @@
 
     framing     four bytes of length, then one protobuf message; a bound
     messages    a message as it is stored: stamped with its region and id
+    view        the same, decoded only as far as somebody asks: for filters
     requests    what a hub hears: publishes of one topic in a run, the rest one by one; and what a client writes
     responses   what a hub says: answers, deliveries, events; and what a client hears of them
     records     what is in the metadata, binary and text

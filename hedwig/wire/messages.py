@@ -34,6 +34,11 @@ class Message:
     id: MessageId | None = None
     region: bytes | None = None
 
+    @property
+    def body_size(self) -> int:
+        """Bytes of the body."""
+        return len(self.body)
+
 
 def encode_map(properties: Mapping[str, bytes]) -> pb.Map:
     """As protobuf has it."""

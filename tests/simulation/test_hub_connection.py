@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from hedwig.filters import MakeFilter
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
@@ -32,6 +34,10 @@ TOPIC, SUB = Topic(b"orders"), SubscriberId(b"billing")
 
 class Hub:
     """One hub process."""
+
+    filters: Mapping[str, MakeFilter] = MappingProxyType(
+        {"even": lambda preferences: lambda message: int(message.body) % 2 == 0}
+    )
 
     def __init__(self, world: World, port: int = 4080, *, cache_size: int = 1 << 20, **settings: Any) -> None:
         self.world, self.client = world, world.add_client()
@@ -60,7 +66,7 @@ class Hub:
             Stamp(b"standalone"),
             self._settings,
             self.budget,
-            {"even": lambda preferences: lambda message: int(message.body) % 2 == 0},
+            self.filters,
             lambda lost: self.ownership.lost(topic, lost),
         )
         await service.acquire()

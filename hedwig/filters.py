@@ -1,0 +1,187 @@
+"""Message filters by name: what a subscription's `message_filter` may be at a hub, and a client may run itself.
+
+    header-expression                    our own (hedwig/protocol/expressions.py); the expression is the subscription's
+    hedwig.filters.HeaderExpression      option "hw.expression", as UTF-8. Two names of one filter; Apache's Java client
+                                         sends either by setMessageFilter
+
+    [project.entry-points."hedwig.filters"]          filters of others, by any name:
+    com.example.Cheap = "example.filters:cheap"      a callable that takes Preferences, and returns what is asked for
+                                                     each message; for what can never work it raises InvalidFilter
+
+A filter gets a FilterableMessage, which decodes what it is asked for: who looks at headers does not pay for bodies.
+What raises is not delivered, and logged, but no more than `LOGGED_MAX` times in `LOGGED_PERIOD_S`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeAlias
+
+from twisted.logger import Logger
+
+from hedwig.errors import InvalidFilter
+from hedwig.model import Preferences, SubscriberId, Topic
+from hedwig.protocol.expressions import FilterableMessage, parse_expression
+from hedwig.protocol.options import EXPRESSION
+
+log = Logger()
+
+Filter: TypeAlias = Callable[[FilterableMessage], bool]
+"""Whether a message is for a subscriber."""
+
+MakeFilter: TypeAlias = Callable[[Preferences], Filter]
+"""Makes one from a subscription's preferences. Raises InvalidFilter."""
+
+GROUP = "hedwig.filters"
+"""The entry point group; the name of an entry is the filter's."""
+
+HEADER_EXPRESSION = "header-expression"
+
+LOGGED_MAX = 10
+LOGGED_PERIOD_S = 60.0
+
+
+def header_expression(preferences: Preferences) -> Filter:
+    """The filter of that name. Raises InvalidFilter."""
+    value = preferences.options.get(EXPRESSION)
+    if not value:
+        raise InvalidFilter(
+            f"the message filter {HEADER_EXPRESSION} needs the option {EXPRESSION!r} with an expression, such as "
+            "color = 'red'"
+        )
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidFilter(f"the option {EXPRESSION!r} is not UTF-8: {error}") from error
+    return parse_expression(text).matches
+
+
+def with_expression(text: str, preferences: Preferences | None = None) -> Preferences:
+    """Preferences that ask the hub for this filter. Raises InvalidFilter for what no hub would take."""
+    parse_expression(text)
+    asked = Preferences(message_filter=HEADER_EXPRESSION, options={EXPRESSION: text.encode()})
+    return (preferences or Preferences()).merged(asked)
+
+
+BUILT_IN: Mapping[str, MakeFilter] = {
+    HEADER_EXPRESSION: header_expression,
+    "hedwig.filters.HeaderExpression": header_expression,
+}
+
+
+class InstalledFilters(Mapping[str, MakeFilter]):
+    """The built-in ones, and those of other distributions, which are looked for when a name is not built in, once.
+
+    They are loaded when they are first used: one that is broken is in nobody's way.
+    """
+
+    @cached_property
+    def _installed(self) -> dict[str, MakeFilter]:
+        found: dict[str, dict[str, EntryPoint]] = {}
+        for entry in entry_points(group=GROUP):
+            found.setdefault(entry.name, {})[entry.value] = entry
+        for name in BUILT_IN.keys() & found.keys():
+            log.warn(
+                "Message filter {name} of {others} is not used: this name is built in",
+                name=name,
+                others=" and ".join(sorted(found.pop(name))),
+            )
+        return {name: _Installed(name, [one[value] for value in sorted(one)]) for name, one in found.items()}
+
+    def __getitem__(self, name: str) -> MakeFilter:
+        built_in = BUILT_IN.get(name)
+        return self._installed[name] if built_in is None else built_in
+
+    def __iter__(self) -> Iterator[str]:
+        yield from BUILT_IN
+        yield from self._installed
+
+    def __len__(self) -> int:
+        return len(BUILT_IN) + len(self._installed)
+
+
+class _Installed:
+    """A filter of somebody else; entries: one, or several that contradict each other."""
+
+    def __init__(self, name: str, entries: list[EntryPoint]) -> None:
+        self._name, self._entries = name, entries
+        self._make: MakeFilter | None = None
+
+    def __call__(self, preferences: Preferences) -> Filter:
+        named = " and ".join(_described(entry) for entry in self._entries)
+        if len(self._entries) > 1:
+            raise InvalidFilter(f"more than one message filter has the name {self._name}: {named}; remove one")
+        try:
+            if self._make is None:
+                self._make = self._entries[0].load()
+            return self._make(preferences)
+        except InvalidFilter:
+            raise
+        except Exception as error:
+            raise InvalidFilter(
+                f"the message filter {self._name}, {named}, broke: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _described(entry: EntryPoint) -> str:
+    return f"{entry.value} of {entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+
+
+DEFAULT_FILTERS: Mapping[str, MakeFilter] = InstalledFilters()
+"""What a hub has unless it is told otherwise."""
+
+
+# --- asking
+
+
+class LogBound:
+    """At most so many lines in a period, of all filters together: one bad message meets all subscribers."""
+
+    def __init__(self, count_max: int = LOGGED_MAX, period_s: float = LOGGED_PERIOD_S) -> None:
+        self._count_max, self._period_s = count_max, period_s
+        self._begun_s = 0.0
+        self._count = self._kept_back = 0
+
+    def admit(self, now_s: float) -> int | None:
+        """Whether to log now: how many were kept back since the last line; None if this one is, too."""
+        if not self._count or not 0 <= now_s - self._begun_s < self._period_s:
+            self._begun_s, self._count = now_s, 0
+        if self._count >= self._count_max:
+            self._kept_back += 1
+            return None
+        self._count += 1
+        kept_back, self._kept_back = self._kept_back, 0
+        return kept_back
+
+
+_OF_PROCESS = LogBound()
+
+
+def guarded(
+    wanted: Filter,
+    topic: Topic,
+    subscriber: SubscriberId,
+    seconds: Callable[[], float],
+    bound: LogBound = _OF_PROCESS,
+) -> Filter:
+    """The same filter, which never raises: a message that breaks it is not wanted. seconds: the time, for the log."""
+
+    def ask(message: FilterableMessage) -> bool:
+        try:
+            return bool(wanted(message))
+        except Exception as error:  # noqa: BLE001 - filters of others may raise anything, and delivery goes on
+            kept_back = bound.admit(seconds())
+            if kept_back is not None:
+                log.warn(
+                    "A message of {topic!r} is not delivered to {subscriber!r}, whose filter broke: {error!r} "
+                    "({kept_back} lines like this were left out before)",
+                    topic=topic,
+                    subscriber=subscriber,
+                    error=error,
+                    kept_back=kept_back,
+                )
+            return False
+
+    return ask

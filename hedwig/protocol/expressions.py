@@ -1,0 +1,711 @@
+"""Filter expressions: which messages a subscriber wants, said about their headers. Pure; nothing is evaluated as code.
+
+    color = 'red' AND (size BETWEEN 10 AND 20 OR "content-type" LIKE 'text/%') AND NOT EXISTS test
+
+    expression   conditions joined by AND, OR, NOT and parentheses; NOT binds closest, OR loosest
+    condition    value = value     also <> != < <= > >=
+                 value [NOT] BETWEEN value AND value
+                 value [NOT] IN (literal, literal, ...)
+                 value [NOT] LIKE 'pattern' [ESCAPE 'c']     % is any text, _ any one character
+                 value [NOT] STARTS WITH 'text'
+                 value IS [NOT] NULL;   EXISTS name is the same as name IS NOT NULL
+    value        name              a header property; "any name" where it is not letters, digits, _ and dots, or a word
+                                   of this language
+                 $type $region     of the message, texts
+                 $id $size         of the message, numbers: its local id, the bytes of its body
+                 'text'            a quote is doubled: 'it''s'; X'00ff' are bytes
+                 12  -0.5  1e6     a number
+                 TRUE FALSE        stand for the texts true and false, in small letters
+
+Words of the language may be in any case; names may not.
+
+Properties are bytes, and what they are compared with says what they are taken for. With a text: bytes, which is the
+order of UTF-8. With a number: a decimal number. Two properties: numbers if both are, else texts.
+
+As in SQL, what cannot be said is *unknown*: a property that is missing, or no number where one is wanted. NOT unknown
+is unknown; AND is false if one side is, OR true if one side is; and only what is true matches. So `color <> 'red'`
+passes over messages without a color, and so does `NOT color = 'red'`; add `OR color IS NULL` to have them.
+
+Bounds: `EXPRESSION_SIZE_MAX`, `TERMS_MAX`, `DEPTH_MAX`; a value of more than `VALUE_SIZE_MAX` bytes is unknown to LIKE
+with _, and a number of more than `NUMBER_SIZE_MAX` characters is none. So one message costs a bounded time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn, Protocol, TypeAlias
+
+from hedwig.errors import InvalidFilter
+from hedwig.model import MessageId
+
+EXPRESSION_SIZE_MAX = 4096
+"""Characters."""
+
+TERMS_MAX = 256
+"""Conditions, and items of lists, of one expression."""
+
+DEPTH_MAX = 32
+"""Parentheses and NOTs inside each other."""
+
+VALUE_SIZE_MAX = 16 * 1024
+PATTERN_SIZE_MAX = 256
+NUMBER_SIZE_MAX = 40
+
+
+class FilterableMessage(Protocol):
+    """What is asked of a message. Nothing is asked that the expression does not name."""
+
+    @property
+    def properties(self) -> Mapping[str, bytes]:
+        """Of its header."""
+
+    @property
+    def message_type(self) -> str | None:
+        """Of its header."""
+
+    @property
+    def region(self) -> bytes | None:
+        """Where it was published."""
+
+    @property
+    def id(self) -> MessageId | None:
+        """Its number."""
+
+    @property
+    def body_size(self) -> int:
+        """Bytes of its body."""
+
+    @property
+    def body(self) -> bytes:
+        """No expression asks for it; filters of others may."""
+
+
+class ExpressionError(InvalidFilter):
+    """An expression that cannot be read. position: of `token`, which is at fault, counted from 1."""
+
+    def __init__(self, why: str, position: int, token: str) -> None:
+        super().__init__(f"filter expression, at character {position} ({token}): {why}")
+        self.position, self.token = position, token
+
+
+Number: TypeAlias = int | float
+Condition: TypeAlias = Callable[[FilterableMessage], bool | None]
+_Text: TypeAlias = Callable[[FilterableMessage], bytes | None]
+_Count: TypeAlias = Callable[[FilterableMessage], Number | None]
+
+
+class Expression:
+    """Parsed once, asked for each message. properties: the names it looks at."""
+
+    __slots__ = ("_condition", "properties", "text")
+
+    def __init__(self, text: str, condition: Condition, properties: frozenset[str]) -> None:
+        self.text, self._condition, self.properties = text, condition, properties
+
+    def evaluate(self, message: FilterableMessage) -> bool | None:
+        """None: unknown."""
+        return self._condition(message)
+
+    def matches(self, message: FilterableMessage) -> bool:
+        """Whether it is true of the message."""
+        return self._condition(message) is True
+
+
+def parse_expression(text: str) -> Expression:
+    """Raises ExpressionError."""
+    return _Parser(text).parse()
+
+
+# --- values
+
+_NUMBER = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+def number_of(value: bytes) -> Number | None:
+    """A decimal number, exactly where it is a whole one; None where it is none."""
+    if len(value) > NUMBER_SIZE_MAX:
+        return None
+    if value.isdigit():  # ASCII digits, as these are bytes
+        return int(value)
+    if _NUMBER.fullmatch(value) is None:
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        found = float(value)
+    return None if found in (float("inf"), float("-inf")) else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """One side of a comparison. text, number: what it is as either; None where it cannot be.
+
+    literal: what it is always.
+    """
+
+    token: _Token
+    text: _Text | None = None
+    number: _Count | None = None
+    literal: bytes | Number | None = None
+
+
+def _property(token: _Token, name: str) -> _Value:
+    def text(message: FilterableMessage) -> bytes | None:
+        return message.properties.get(name)
+
+    def number(message: FilterableMessage) -> Number | None:
+        found = message.properties.get(name)
+        return None if found is None else number_of(found)
+
+    return _Value(token, text, number)
+
+
+def _type(message: FilterableMessage) -> bytes | None:
+    found = message.message_type
+    return None if found is None else found.encode()
+
+
+def _region(message: FilterableMessage) -> bytes | None:
+    return message.region
+
+
+def _id(message: FilterableMessage) -> Number | None:
+    found = message.id
+    return None if found is None else found.local
+
+
+def _size(message: FilterableMessage) -> Number | None:
+    return message.body_size
+
+
+_FACTS: dict[str, tuple[_Text | None, _Count | None]] = {
+    "$type": (_type, None),
+    "$region": (_region, None),
+    "$id": (None, _id),
+    "$size": (None, _size),
+}
+
+
+# --- conditions
+
+_COMPARISONS = ("=", "<>", "!=", "<", "<=", ">", ">=")
+
+
+def _compared_with(value: Callable[[FilterableMessage], bytes | Number | None], sign: str, other: object) -> Condition:
+    """A value that depends on the message, and one that does not, of one kind."""
+
+    # One function for each sign: the sign is not looked at for every message.
+    def equal(message: FilterableMessage) -> bool | None:
+        found = value(message)
+        return None if found is None else found == other
+
+    def different(message: FilterableMessage) -> bool | None:
+        found = value(message)
+        return None if found is None else found != other
+
+    def less(message: FilterableMessage) -> bool | None:
+        found = value(message)
+        return None if found is None else found < other  # type: ignore[operator]
+
+    def at_most(message: FilterableMessage) -> bool | None:
+        found = value(message)
+        return None if found is None else found <= other  # type: ignore[operator]
+
+    def greater(message: FilterableMessage) -> bool | None:
+        found = value(message)
+        return None if found is None else found > other  # type: ignore[operator]
+
+    def at_least(message: FilterableMessage) -> bool | None:
+        found = value(message)
+        return None if found is None else found >= other  # type: ignore[operator]
+
+    by_sign = (equal, different, different, less, at_most, greater, at_least)
+    return by_sign[_COMPARISONS.index(sign)]
+
+
+def _is(sign: str, left: bytes | Number, right: bytes | Number) -> bool:
+    """Of one kind."""
+    below, above = left < right, left > right  # type: ignore[operator]
+    if sign == "=":
+        return not below and not above
+    if sign in ("<>", "!="):
+        return below or above
+    return {"<": below, "<=": not above, ">": above, ">=": not below}[sign]
+
+
+def _compared(left: _Value, sign: str, right: _Value) -> Condition:
+    """Two values that both depend on the message."""
+    left_text, right_text, left_number, right_number = left.text, right.text, left.number, right.number
+
+    def compare(message: FilterableMessage) -> bool | None:
+        if left_number is not None and right_number is not None:
+            a, b = left_number(message), right_number(message)
+            if a is not None and b is not None:
+                return _is(sign, a, b)
+        if left_text is None or right_text is None:
+            return None
+        x, y = left_text(message), right_text(message)
+        return None if x is None or y is None else _is(sign, x, y)
+
+    return compare
+
+
+def _both(parts: list[Condition]) -> Condition:
+    first, *rest = parts
+
+    def both(message: FilterableMessage) -> bool | None:
+        result = first(message)
+        if result is False:
+            return False
+        for part in rest:
+            found = part(message)
+            if found is False:
+                return False
+            if found is None:
+                result = None
+        return result
+
+    return both
+
+
+def _either(parts: list[Condition]) -> Condition:
+    first, *rest = parts
+
+    def either(message: FilterableMessage) -> bool | None:
+        result = first(message)
+        if result is True:
+            return True
+        for part in rest:
+            found = part(message)
+            if found is True:
+                return True
+            if found is None:
+                result = None
+        return result
+
+    return either
+
+
+def _negated(part: Condition) -> Condition:
+    def negated(message: FilterableMessage) -> bool | None:
+        found = part(message)
+        return None if found is None else not found
+
+    return negated
+
+
+def _one_of(value: Callable[[FilterableMessage], object], items: frozenset[object]) -> Condition:
+    def one_of(message: FilterableMessage) -> bool | None:
+        found = value(message)
+        return None if found is None else found in items
+
+    return one_of
+
+
+def _begins(value: _Text, prefix: bytes) -> Condition:
+    def begins(message: FilterableMessage) -> bool | None:
+        found = value(message)
+        return None if found is None else found.startswith(prefix)
+
+    return begins
+
+
+def _present(value: Callable[[FilterableMessage], object], *, wanted: bool) -> Condition:
+    def present(message: FilterableMessage) -> bool | None:
+        return (value(message) is not None) is wanted
+
+    return present
+
+
+_ANY, _ONE = object(), object()
+
+
+def _like(value: _Text, pattern: list[object]) -> Condition:
+    """pattern: texts of one character, _ANY and _ONE.
+
+    The parts between two % are looked for from the left, each behind the one before: that finds a match if there is
+    one, and never goes back, as a regular expression with several .* does.
+    """
+    parts: list[list[object]] = [[]]
+    for each in pattern:
+        if each is _ANY:
+            parts.append([])
+        else:
+            parts[-1].append(each)
+    if _ONE in pattern:
+        return _like_characters(value, parts)
+    texts = ["".join(map(str, part)).encode() for part in parts]
+    if len(texts) == 1:
+        return _compared_with(value, "=", texts[0])
+    head, *middle, tail = texts
+    middle = [text for text in middle if text]
+    if not middle and not tail:
+        return _begins(value, head)
+    size_min = len(head) + len(tail)
+
+    def like(message: FilterableMessage) -> bool | None:
+        found = value(message)
+        if found is None:
+            return None
+        if len(found) < size_min or not found.startswith(head) or not found.endswith(tail):
+            return False
+        position, end = len(head), len(found) - len(tail)
+        for text in middle:
+            at = found.find(text, position, end)
+            if at < 0:
+                return False
+            position = at + len(text)
+        return True
+
+    return like
+
+
+def _like_characters(value: _Text, parts: list[list[object]]) -> Condition:
+    """With _, which is a character and not a byte."""
+    searches = [
+        re.compile("".join("." if each is _ONE else re.escape(str(each)) for each in part), re.DOTALL) for part in parts
+    ]
+    sizes = [len(part) for part in parts]
+    size_min = sizes[0] + sizes[-1]
+
+    def like(message: FilterableMessage) -> bool | None:
+        found = value(message)
+        if found is None or len(found) > VALUE_SIZE_MAX:
+            return None
+        try:
+            text = found.decode()
+        except UnicodeDecodeError:
+            return None
+        if len(searches) == 1:
+            return searches[0].fullmatch(text) is not None
+        position, end = sizes[0], len(text) - sizes[-1]
+        if len(text) < size_min or searches[0].match(text) is None or searches[-1].match(text, end) is None:
+            return False
+        for search in searches[1:-1]:
+            at = search.search(text, position, end)
+            if at is None:
+                return False
+            position = at.end()
+        return True
+
+    return like
+
+
+# --- reading
+
+_WORDS = frozenset(
+    {
+        *("AND", "OR", "NOT", "TRUE", "FALSE", "EXISTS", "IS", "NULL"),
+        *("IN", "LIKE", "ESCAPE", "BETWEEN", "STARTS", "WITH"),
+    }
+)
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<bytes>[xX]'(?:[^']|'')*') | (?P<text>'(?:[^']|'')*') | (?P<quoted>"(?:[^"]|"")+") |
+    (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_.])) |
+    (?P<name>[^\W0-9][\w.]*) | (?P<fact>\$\w*) | (?P<sign><>|!=|<=|>=|[=<>(),+-])
+    )""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """kind: a group of _TOKEN, "word", or "end". text: as written; a word in capitals."""
+
+    kind: str
+    text: str
+    position: int
+
+    def __str__(self) -> str:
+        return "the end" if self.kind == "end" else self.text
+
+
+def _tokens(text: str) -> list[_Token]:
+    if len(text) > EXPRESSION_SIZE_MAX:
+        raise ExpressionError(
+            f"it has {len(text)} characters, and at most {EXPRESSION_SIZE_MAX} are possible: use a property that the "
+            "publisher sets, or filter in the subscriber",
+            EXPRESSION_SIZE_MAX + 1,
+            "the whole",
+        )
+    bad = next((index for index, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
+    if bad is not None:
+        raise ExpressionError("half of a character: it is no text", bad + 1, repr(text[bad]))
+    found: list[_Token] = []
+    position, end = 0, len(text.rstrip())
+    while position < end:
+        match = _TOKEN.match(text, position, end)
+        if match is None:
+            position += len(text[position:end]) - len(text[position:end].lstrip())
+            _no_token(text, position)
+        kind = match.lastgroup or ""
+        start, content = match.start(kind), match[kind]
+        if kind == "name" and content.upper() in _WORDS:
+            kind, content = "word", content.upper()
+        found.append(_Token(kind, content, start + 1))
+        position = match.end()
+    found.append(_Token("end", "", end + 1))
+    return found
+
+
+def _no_token(text: str, position: int) -> NoReturn:
+    char = text[position]
+    if char == "'":
+        why = "this text has no end: close it with ', and double a ' that is part of it"
+    elif char == '"':
+        why = "this name has no end, or nothing in it: close it with \", and use ' for texts"
+    elif char.isdigit() or char == ".":
+        why = "this is neither a number nor a name: put a text between ', and such a name between \""
+    elif char in "&|":
+        why = "write AND and OR"
+    else:
+        why = "this means nothing here: put texts between ', and names that are no words between \""
+    raise ExpressionError(why, position + 1, text[position : position + 12])
+
+
+class _Parser:
+    """By descent; the depth is bounded, so the stack is."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _tokens(text)
+        self._next = 0
+        self._terms = 0
+        self._names: set[str] = set()
+
+    def parse(self) -> Expression:
+        if self._token.kind == "end":
+            raise ExpressionError("there is nothing: write a condition, such as color = 'red'", 1, "the end")
+        condition = self._or(0)
+        if self._token.kind != "end":
+            remedy = "join conditions by AND or OR"
+            if self._token.text == ")":
+                remedy = "there is no ( for it"
+            self._fail(f"the expression is complete before this: {remedy}")
+        return Expression(self._text, condition, frozenset(self._names))
+
+    # --- tokens
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _take(self) -> _Token:
+        found = self._tokens[self._next]
+        if found.kind != "end":
+            self._next += 1
+        return found
+
+    def _took(self, *texts: str) -> bool:
+        """Take these words or signs, if they are next."""
+        following = self._tokens[self._next : self._next + len(texts)]
+        if [each.text for each in following if each.kind in ("word", "sign")] != list(texts):
+            return False
+        self._next += len(texts)
+        return True
+
+    def _want(self, text: str, why: str) -> None:
+        if not self._took(text):
+            self._fail(f"want {text} {why}")
+
+    def _fail(self, why: str, token: _Token | None = None) -> NoReturn:
+        token = self._token if token is None else token
+        raise ExpressionError(why, token.position, str(token))
+
+    def _count(self, token: _Token) -> None:
+        self._terms += 1
+        if self._terms > TERMS_MAX:
+            self._fail(
+                f"it has more than {TERMS_MAX} conditions and items: use a property that the publisher sets, or "
+                "filter in the subscriber",
+                token,
+            )
+
+    # --- conditions
+
+    def _or(self, depth: int) -> Condition:
+        parts = [self._and(depth)]
+        while self._took("OR"):
+            parts.append(self._and(depth))
+        return parts[0] if len(parts) == 1 else _either(parts)
+
+    def _and(self, depth: int) -> Condition:
+        parts = [self._not(depth)]
+        while self._took("AND"):
+            parts.append(self._not(depth))
+        return parts[0] if len(parts) == 1 else _both(parts)
+
+    def _not(self, depth: int) -> Condition:
+        token = self._token
+        if depth > DEPTH_MAX:
+            self._fail(f"parentheses and NOTs are more than {DEPTH_MAX} deep: write it flatter", token)
+        if self._took("NOT"):
+            return _negated(self._not(depth + 1))
+        if self._took("("):
+            inner = self._or(depth + 1)
+            self._want(")", f"for the ( at character {token.position}")
+            return inner
+        return self._condition()
+
+    def _condition(self) -> Condition:
+        self._count(self._token)
+        if self._took("EXISTS"):
+            token = self._take()
+            if token.kind not in ("name", "quoted"):
+                self._fail("want the name of a property behind EXISTS", token)
+            text = self._named(token).text
+            assert text is not None
+            return _present(text, wanted=True)
+        value = self._value()
+        if self._token.kind == "sign" and self._token.text in _COMPARISONS:
+            sign = self._take().text
+            return self._comparison(value, sign, self._value())
+        if self._took("IS"):
+            wanted = self._took("NOT")
+            self._want("NULL", "behind IS: IS NULL or IS NOT NULL")
+            found = value.text or value.number
+            if found is None or value.literal is not None:
+                self._fail("only a property, or $type, $region, $id, $size, may be NULL or not", value.token)
+            return _present(found, wanted=wanted)
+        negate = self._took("NOT")
+        condition = self._ranged(value)
+        return _negated(condition) if negate else condition
+
+    def _ranged(self, value: _Value) -> Condition:
+        if self._took("BETWEEN"):
+            low = self._value()
+            self._want("AND", "between the two ends of BETWEEN")
+            high = self._value()
+            return _both([self._comparison(value, ">=", low), self._comparison(value, "<=", high)])
+        if self._took("IN"):
+            return self._in(value)
+        if self._took("LIKE"):
+            return self._pattern(value)
+        if self._took("STARTS", "WITH"):
+            prefix = self._value()
+            if not isinstance(prefix.literal, bytes):
+                self._fail("want a text behind STARTS WITH, between '", prefix.token)
+            return _begins(self._as_text(value, "STARTS WITH"), prefix.literal)
+        self._fail(
+            "want a comparison behind a value: = <> < <= > >=, BETWEEN, IN, LIKE, STARTS WITH, IS NULL; for a property "
+            "that is true or false write name = TRUE"
+        )
+
+    def _comparison(self, left: _Value, sign: str, right: _Value) -> Condition:
+        if left.literal is not None and right.literal is not None:
+            self._fail("both sides are always the same: compare with a property", left.token)
+        if left.literal is not None:
+            turned = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(sign, sign)
+            return self._comparison(right, turned, left)
+        if right.literal is None:
+            if (left.text is None or right.text is None) and (left.number is None or right.number is None):
+                self._fail("one side is a number and the other is a text, always", right.token)
+            return _compared(left, sign, right)
+        if isinstance(right.literal, bytes):
+            return _compared_with(self._as_text(left, "a text", right.token), sign, right.literal)
+        return _compared_with(self._as_number(left, right.token), sign, right.literal)
+
+    def _as_text(self, value: _Value, what: str, token: _Token | None = None) -> _Text:
+        if value.text is None or value.literal is not None:
+            self._fail(f"{value.token} is no text: {what} needs a property, $type or $region", token or value.token)
+        return value.text
+
+    def _as_number(self, value: _Value, token: _Token) -> _Count:
+        if value.number is None or value.literal is not None:
+            self._fail(f"{value.token} is no number: put what it is compared with between '", token)
+        return value.number
+
+    def _in(self, value: _Value) -> Condition:
+        self._want("(", "behind IN")
+        texts: set[object] = set()
+        numbers: set[object] = set()
+        while True:
+            item = self._value()
+            self._count(item.token)
+            if item.literal is None:
+                self._fail("want texts or numbers in the list of IN; compare properties by = and OR", item.token)
+            (texts if isinstance(item.literal, bytes) else numbers).add(item.literal)
+            if texts and numbers:
+                self._fail("want all texts or all numbers in the list of IN: join two INs by OR", item.token)
+            if self._took(")"):
+                break
+            self._want(",", "or ) behind an item of IN")
+        if texts:
+            return _one_of(self._as_text(value, "IN with texts"), frozenset(texts))
+        return _one_of(self._as_number(value, value.token), frozenset(numbers))
+
+    def _pattern(self, value: _Value) -> Condition:
+        token = self._take()
+        if token.kind != "text":
+            self._fail("want a pattern behind LIKE, between '", token)
+        pattern, escape = _unquoted(token.text), None
+        if len(pattern) > PATTERN_SIZE_MAX:
+            self._fail(f"the pattern has more than {PATTERN_SIZE_MAX} characters: shorten it", token)
+        if self._took("ESCAPE"):
+            escaping = self._take()
+            escape = _unquoted(escaping.text) if escaping.kind == "text" else ""
+            if len(escape) != 1:
+                self._fail("want one character behind ESCAPE, between '", escaping)
+        parts: list[object] = []
+        characters = iter(pattern)
+        for char in characters:
+            if char == escape:
+                following = next(characters, "")
+                if following not in ("%", "_", escape):
+                    self._fail(f"in the pattern, {escape} must stand before %, _ or itself", token)
+                parts.append(following)
+            else:
+                parts.append(_ANY if char == "%" else _ONE if char == "_" else char)
+        return _like(self._as_text(value, "LIKE"), parts)
+
+    # --- values
+
+    def _value(self) -> _Value:
+        token = self._take()
+        match token.kind:
+            case "name" | "quoted":
+                return self._named(token)
+            case "fact":
+                if token.text not in _FACTS:
+                    self._fail(
+                        f'want one of {", ".join(_FACTS)}; a property whose name begins with $ goes between "', token
+                    )
+                text, number = _FACTS[token.text]
+                return _Value(token, text, number)
+            case "text":
+                return _Value(token, literal=_unquoted(token.text).encode())
+            case "bytes":
+                try:
+                    return _Value(token, literal=bytes.fromhex(token.text[2:-1]))
+                except ValueError:
+                    self._fail("want pairs of hexadecimal digits, as in X'00ff'", token)
+            case "number":
+                return self._number(token, token.text)
+            case "word" if token.text in ("TRUE", "FALSE"):
+                return _Value(token, literal=token.text.lower().encode())
+            case "sign" if token.text in "+-":
+                if self._token.kind != "number":
+                    self._fail("there is no arithmetic here, only numbers with a sign", token)
+                return self._number(token, token.text + self._take().text)
+        if token.kind == "word":
+            self._fail('want a property or a literal; a property of this name goes between "', token)
+        self._fail("want a property, or a text between ', or a number", token)
+
+    def _number(self, token: _Token, text: str) -> _Value:
+        found = number_of(text.encode())
+        if found is None:
+            self._fail(f"this number is too large, or has more than {NUMBER_SIZE_MAX} characters", token)
+        return _Value(token, literal=found)
+
+    def _named(self, token: _Token) -> _Value:
+        name = token.text if token.kind == "name" else token.text[1:-1].replace('""', '"')
+        self._names.add(name)
+        return _property(token, name)
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace("''", "'")

@@ -1,0 +1,146 @@
+"""Filters by name: our own, those of others, and what happens to one that breaks."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, EntryPoints
+from itertools import count
+
+import pytest
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+from zope.interface import implementer
+
+import hedwig.filters as filters
+from hedwig.errors import InvalidFilter
+from hedwig.filters import (
+    DEFAULT_FILTERS,
+    GROUP,
+    HEADER_EXPRESSION,
+    InstalledFilters,
+    LogBound,
+    guarded,
+    with_expression,
+)
+from hedwig.model import Preferences, SubscriberId, Topic
+from hedwig.protocol.expressions import FilterableMessage
+from hedwig.wire.messages import Message
+
+TOPIC, SUB = Topic(b"t"), SubscriberId(b"s")
+
+
+def by_priority(preferences: Preferences) -> filters.Filter:
+    """What another distribution could offer."""
+    least = preferences.options.get("least")
+    if least is None:
+        raise InvalidFilter("needs the option 'least'")
+    number = int(least)
+    return lambda message: int(message.properties["priority"]) >= number
+
+
+def test_the_expression_is_an_option() -> None:
+    for name in (HEADER_EXPRESSION, "hedwig.filters.HeaderExpression"):
+        wanted = DEFAULT_FILTERS[name](Preferences(options={"hw.expression": b"color = 'red'"}))
+        assert wanted(Message(b"", {"color": b"red"}))
+        assert not wanted(Message(b"", {"color": b"blue"}))
+        assert not wanted(Message(b""))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "needs the option 'hw.expression'"),
+        ({"hw.expression": b"\xff"}, "is not UTF-8"),
+        ({"hw.expression": b"a"}, "at"),
+    ],
+)
+def test_a_wrong_expression_is_refused(options: dict[str, bytes], text: str) -> None:
+    with pytest.raises(InvalidFilter, match=text):
+        DEFAULT_FILTERS[HEADER_EXPRESSION](Preferences(options=options))
+
+
+def test_a_client_asks_for_an_expression_and_keeps_its_other_preferences() -> None:
+    asked = with_expression("größe > 3", Preferences(window_size=5, options={"a": b"1"}))
+    assert asked == Preferences(None, HEADER_EXPRESSION, 5, {"a": b"1", "hw.expression": "größe > 3".encode()})
+    assert DEFAULT_FILTERS[HEADER_EXPRESSION](asked)(Message(b"", {"größe": b"4"}))
+    with pytest.raises(InvalidFilter):
+        with_expression("a =")
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str]) -> InstalledFilters:
+    def entry_points(*, group: str) -> EntryPoints:
+        assert group == GROUP
+        return EntryPoints([EntryPoint(name, value, group) for name, value in entries])
+
+    monkeypatch.setattr(filters, "entry_points", entry_points)
+    return InstalledFilters()
+
+
+def test_filters_of_others_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = installed(monkeypatch, ("com.example.Priority", f"{__name__}:by_priority"))
+    assert set(found) == {*filters.BUILT_IN, "com.example.Priority"}
+    assert len(found) == 3
+    wanted = found["com.example.Priority"](Preferences(options={"least": b"3"}))
+    assert [wanted(Message(b"", {"priority": value})) for value in (b"2", b"3")] == [False, True]
+    with pytest.raises(InvalidFilter, match="needs the option 'least'"):
+        found["com.example.Priority"](Preferences())
+    with pytest.raises(InvalidFilter, match=r"Priority, .*by_priority, broke: ValueError"):
+        found["com.example.Priority"](Preferences(options={"least": b"x"}))
+    assert found.get("other") is None
+
+
+def test_a_filter_that_cannot_be_loaded_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = installed(monkeypatch, ("broken", "no.such.module:make"), ("good", f"{__name__}:by_priority"))
+    wanted = found["good"](Preferences(options={"least": b"1"}))
+    assert wanted(Message(b"", {"priority": b"1"}))
+    with pytest.raises(InvalidFilter, match=r"broken, no.such.module:make, broke: ModuleNotFoundError"):
+        found["broken"](Preferences())
+
+
+def test_two_filters_of_one_name_are_refused_and_built_in_names_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = f"{__name__}:by_priority"
+    found = installed(monkeypatch, ("same", mine), ("same", "other:make"), (HEADER_EXPRESSION, mine), ("twice", mine))
+    with pytest.raises(InvalidFilter, match=r"more than one message filter has the name same: other:make and .*by_pri"):
+        found["same"](Preferences())
+    assert found[HEADER_EXPRESSION] is filters.header_expression
+    assert list(found).count(HEADER_EXPRESSION) == 1
+
+
+def test_entry_points_are_not_looked_for_where_a_built_in_name_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry_points(*, group: str) -> EntryPoints:
+        raise AssertionError("slow")
+
+    monkeypatch.setattr(filters, "entry_points", entry_points)
+    assert InstalledFilters()[HEADER_EXPRESSION] is filters.header_expression
+
+
+def test_a_filter_that_breaks_wants_nothing_and_is_logged_at_a_bounded_rate() -> None:
+    def broken(message: FilterableMessage) -> bool:
+        raise KeyError("x")
+
+    events: list[LogEvent] = []
+
+    @implementer(ILogObserver)
+    def keep(event: LogEvent) -> None:
+        if event["log_namespace"] == "hedwig.filters":
+            events.append(event)
+
+    now = count()
+    asked = guarded(broken, TOPIC, SUB, lambda: float(next(now)), LogBound(3, 60.0))
+    globalLogPublisher.addObserver(keep)
+    try:
+        answers = [asked(Message(b"")) for _ in range(100)]
+    finally:
+        globalLogPublisher.removeObserver(keep)
+    assert not any(answers)
+    assert [event["kept_back"] for event in events] == [0, 0, 0, 57, 0, 0]
+    assert "KeyError('x')" in repr(events[0]["error"])
+
+
+def test_what_a_filter_says_is_taken_for_true_or_false() -> None:
+    assert guarded(lambda message: 1, TOPIC, SUB, float)(Message(b"")) is True  # type: ignore[arg-type,return-value]
+
+
+def test_a_clock_that_begins_anew_begins_a_period() -> None:
+    bound = LogBound(1, 60.0)
+    assert bound.admit(100.0) == 0
+    assert bound.admit(101.0) is None
+    assert bound.admit(5.0) == 1
