@@ -1,10 +1,10 @@
 """Publish, subscribe, consume: a client of hubs, ours or genuine.
 
-    client            PubSubClient, Publisher: what the faces stand on
-    subscription      messages in order, each once, through lost hubs; what is consumed
-    publishing        publishes of one topic: in order, many at a time, sent again where that is right
-    asking            one request to whichever hub serves a topic
-    hubs              who serves what; connections
-    link              one connection
-    settings          times and bounds
+client            PubSubClient, Publisher: what the faces stand on
+subscription      messages in order, each once, through lost hubs; what is consumed
+publishing        publishes of one topic: in order, many at a time, sent again where that is right
+asking            one request to whichever hub serves a topic
+hubs              who serves what; connections
+link              one connection
+settings          times and bounds
 """

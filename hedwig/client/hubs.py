@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import ClientClosed, ConfigurationError, ConnectFailed
-from hedwig.client.link import HubLink
+from hedwig.client.link import HubLink, Turns
 from hedwig.client.settings import PubSubSettings, port_of
 from hedwig.model import HubAddress, Topic
 
@@ -46,6 +46,7 @@ class Hubs:
         if not given:
             raise ConfigurationError("no hub to ask: give the address of at least one, as host:port")
         self.settings = settings
+        self.turns = Turns(clock, settings.linger_s)
         self._clock, self._network, self._rng = clock, network, rng
         self._hubs: OrderedDict[HubAddress, None] = OrderedDict.fromkeys(given)  # the last ones failed last
         self._routes: OrderedDict[Topic, HubAddress] = OrderedDict()
@@ -125,7 +126,7 @@ class Hubs:
             self._lost,
             answer_timeout_s=settings.answer_timeout_s,
             heartbeat_s=settings.heartbeat_s,
-            linger_s=settings.linger_s,
+            turns=self.turns,
             frame_size_max=settings.frame_size_max,
         )
         self._all.add(link)

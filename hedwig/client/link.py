@@ -73,6 +73,42 @@ class Delivered(Protocol):
         """The connection is gone."""
 
 
+class Turns:
+    """Work that is put off to the end of a turn of the reactor, or longer: then lanes send, and connections write."""
+
+    def __init__(self, clock: Clock, linger_s: float) -> None:
+        self._clock, self._linger_s = clock, linger_s
+        self._lanes: dict[Callable[[], object], None] = {}
+        self._links: dict[HubLink, None] = {}
+        self._planned = False
+
+    def send(self, pump: Callable[[], object]) -> None:
+        """Have a lane send."""
+        self._lanes[pump] = None
+        self._plan()
+
+    def write(self, link: HubLink) -> None:
+        """Have a connection write."""
+        self._links[link] = None
+        self._plan()
+
+    def _plan(self) -> None:
+        if not self._planned:
+            self._planned = True
+            self._clock.callLater(self._linger_s, self._end)
+
+    def _end(self) -> None:
+        lanes, self._lanes = self._lanes, {}
+        for pump in lanes:
+            pump()
+        links, self._links = self._links, {}
+        self._planned = False
+        if self._lanes:
+            self._plan()
+        for link in links:
+            link.flush()
+
+
 class HubLink:
     """See the module. on_lost: told once, with the link, when it is gone."""
 
@@ -84,7 +120,7 @@ class HubLink:
         *,
         answer_timeout_s: float,
         heartbeat_s: float,
-        linger_s: float = 0.0,
+        turns: Turns | None = None,
         frame_size_max: int = FRAME_SIZE_MAX_CLIENT,
     ) -> None:
         self.address = address
@@ -93,7 +129,8 @@ class HubLink:
         self.room_wanted: dict[Callable[[], object], None] = {}
         self.lost = False
         self._clock, self._on_lost = clock, on_lost
-        self._answer_timeout_s, self._heartbeat_s, self._linger_s = answer_timeout_s, heartbeat_s, linger_s
+        self._answer_timeout_s, self._heartbeat_s = answer_timeout_s, heartbeat_s
+        self._turns = turns or Turns(clock, 0.0)
         self._frames = FrameDecoder(frame_size_max)
         self._decoder = ResponseDecoder()
         self._transport: Transport | None = None
@@ -101,7 +138,6 @@ class HubLink:
         self._publishes: dict[int, PublishAsked] = {}
         self._next_txn_id = 1
         self._out: list[bytes] = []
-        self._flushing = False
         self._heard = clock.seconds()
         self._waiting_since: float | None = None
         self._watching = clock.callLater(self._look_s, self._look)
@@ -148,7 +184,7 @@ class HubLink:
         """Send what is written, then end it."""
         if self.lost or self._closing:
             return
-        self._flush_now()
+        self.flush()
         self._closing = True
         assert self._transport is not None
         self._transport.loseConnection()
@@ -233,7 +269,7 @@ class HubLink:
         self.unanswered_publishes += len(messages)
         self.unanswered_bytes += sum(map(len, messages))
         self._out += encoder.frames(first, messages, should_claim=should_claim)
-        self._flush_soon()
+        self._turns.write(self)
 
     def expire(self) -> None:
         """Give up publishes whose deadline has passed. Those sent first are looked at first, and wait longest."""
@@ -253,18 +289,10 @@ class HubLink:
     def write(self, frame: bytes) -> None:
         """Send a frame, with others of this turn."""
         self._out.append(frame)
-        self._flush_soon()
+        self._turns.write(self)
 
-    def _flush_soon(self) -> None:
-        if not self._flushing:
-            self._flushing = True
-            self._clock.callLater(self._linger_s, self._flush)
-
-    def _flush(self) -> None:
-        self._flushing = False
-        self._flush_now()
-
-    def _flush_now(self) -> None:
+    def flush(self) -> None:
+        """Write now what is to be written."""
         out, self._out = self._out, []
         if out and not self.lost and not self._closing and self._transport is not None:
             self._transport.writeSequence(out)

@@ -145,10 +145,11 @@ class Lane:
         self._next_number += 1
         self.unanswered += 1
         self.unanswered_bytes += publish.size
-        self._queue.append(publish)
-        if len(self._queue) == 1:
-            self._clock.callLater(0, self._pump)
-        elif len(self._queue) % SENT_AT_ONCE == 0:
+        queue = self._queue
+        queue.append(publish)
+        if len(queue) == 1:
+            self._hubs.turns.send(self._pump)
+        elif len(queue) % SENT_AT_ONCE == 0:
             self._pump()
 
     def _pump(self) -> None:
@@ -218,14 +219,15 @@ class Lane:
     def on_published(self, publish: Publish, message_id: MessageId) -> None:
         """Acknowledged."""
         self._in_flight -= 1
-        if self._state is State.ASKING:
+        asking = self._state is State.ASKING
+        if asking:
             self._served()
         self._done(publish)
         publish.on_published_call(message_id)
         if self._state is State.SETTLING:
             self._settle()
-        elif self._queue:
-            self._pump()
+        elif self._queue and asking:
+            self._hubs.turns.send(self._pump)
 
     def _served(self) -> None:
         assert self._link is not None
