@@ -243,7 +243,7 @@ def load(options: TlsOptions) -> ssl.SSLContext:
     if options.certificate is not None and options.private_key is not None:
         _load_certificate(context, options.certificate, options.private_key, options.password)
     if options.trust is not None:
-        _check_dates(options.trust, _certificates(options.trust))
+        check_dates(options.trust, _certificates(options.trust))
         try:
             context.load_verify_locations(cafile=options.trust.path)
         except (OSError, ssl.SSLError) as error:
@@ -284,7 +284,7 @@ def _load_certificate(
             f"{private_key} is not the private key of the first certificate in {certificate}: name the two that were "
             "made together"
         )
-    _check_dates(certificate, chain)
+    check_dates(certificate, chain)
     try:
         if stat.S_IMODE(os.stat(private_key.path).st_mode) & stat.S_IROTH:
             log.warn("{file} may be read by everybody on this machine: chmod o-r it", file=private_key)
@@ -311,7 +311,8 @@ def _not_pem(file: NamedFile, data: bytes, wanted: str) -> ConfigurationError:
     return ConfigurationError(f"{file}: no {wanted}; was a file named here that belongs to another key?")
 
 
-def _check_dates(file: NamedFile, certificates: list[x509.Certificate]) -> None:
+def check_dates(file: NamedFile, certificates: list[x509.Certificate]) -> None:
+    """Warn of certificates that have expired or are not valid yet."""
     now = datetime.now(UTC)
     for certificate in certificates:
         fields: dict[str, Any] = {"file": file, "subject": certificate.subject.rfc4514_string()}

@@ -22,7 +22,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
@@ -82,7 +82,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace, loaded: Loaded[ServerSettings], journal_was_off: bool) -> int:
-    reactor = _reactor_without_pyopenssl()
+    from bookkeeper.cli.reactor import reactor_without_pyopenssl
+
+    reactor = reactor_without_pyopenssl()
     from twisted.logger import Logger, LogLevel
 
     from bookkeeper.bookie.server import BookieServer
@@ -99,22 +101,6 @@ def _serve(args: argparse.Namespace, loaded: Loaded[ServerSettings], journal_was
     reactor.callWhenRunning(server.start)
     reactor.run()
     return server.exit_code
-
-
-def _reactor_without_pyopenssl() -> Any:
-    """The reactor, imported as if pyOpenSSL were not installed.
-
-    Twisted would load it at once, and it would cost each bookie 13 MB and 0.1 s. TLS uses Python's own `ssl` here.
-    """
-    absent = "OpenSSL" not in sys.modules
-    if absent:
-        sys.modules["OpenSSL"] = None  # type: ignore[assignment] # how Python spells "cannot be imported"
-    try:
-        from twisted.internet import reactor
-    finally:
-        if absent:
-            del sys.modules["OpenSSL"]
-    return reactor
 
 
 def _journal_was_off(conf: Path | None, overrides: Mapping[str, str], environ: Mapping[str, str]) -> bool:

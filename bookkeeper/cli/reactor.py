@@ -1,13 +1,16 @@
-"""The metadata store for commands that need it without a client: on a reactor of its own in another thread.
+"""Reactors for commands.
 
-Commands may be run one after the other in one process, and Ctrl-C interrupts the waiting.
+reactor_without_pyopenssl()    the process's own, for a server
+with_store()                   the metadata store without a client, on a reactor of its own in another thread:
+                               commands may be run one after the other in one process, and Ctrl-C interrupts them
 """
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from bookkeeper.config import ClientSettings
@@ -43,3 +46,19 @@ def with_store(settings: ClientSettings, use: Callable[[MetadataStore], Awaitabl
         return crossing.run(lambda: Deferred.fromCoroutine(session()))
     finally:
         crossing.stop()
+
+
+def reactor_without_pyopenssl() -> Any:
+    """The reactor, imported as if pyOpenSSL were not installed.
+
+    Twisted would load it at once, and it would cost each server 13 MB and 0.1 s. TLS uses Python's own `ssl` here.
+    """
+    absent = "OpenSSL" not in sys.modules
+    if absent:
+        sys.modules["OpenSSL"] = None  # type: ignore[assignment] # how Python spells "cannot be imported"
+    try:
+        from twisted.internet import reactor
+    finally:
+        if absent:
+            del sys.modules["OpenSSL"]
+    return reactor

@@ -1,5 +1,9 @@
-"""The hub: topics persisted in ledgers, delivered in order, handed over when a hub dies. So far:
+"""The hub: topics persisted in ledgers, delivered in order, handed over when a hub dies.
 
+    process         configuration in, exit code out; tuning: what the configuration means for the parts
+        |
+    server          the composition root: metadata, ledgers, topics, listeners; secure: the one with TLS
+        |
     endpoint        a client's connection: requests in, answers and deliveries out; redirects
         |
     ownership       which topics this hub serves, and where the others are
@@ -12,5 +16,5 @@
         |
     metadata        the znodes: hubs, owners, ledgers of topics, subscriptions; everything by version
 
-Nothing puts them together to a program yet.
+    meters          what is counted, by all of them
 """

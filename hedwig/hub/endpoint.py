@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, RemoteProtocolError
 from hedwig.errors import MalformedRequest, NotResponsible, PubSubError, ServiceDown, UnexpectedCondition
+from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.topic_service import Attachment, TopicService
 from hedwig.model import MessageId, Preferences, SubscriberId, Topic
@@ -59,7 +60,9 @@ class HubConnection:
         frame_size_max: int = FRAME_SIZE_MAX_HUB,
         unanswered_max: int = UNANSWERED_MAX,
         on_closed: Callable[[HubConnection], object] = lambda connection: None,
+        meters: HubMeters | None = None,
     ) -> None:
+        self._meters = meters or HubMeters()
         self._ownership, self._on_closed = ownership, on_closed
         self._decoder = FrameDecoder(frame_size_max)
         self._unanswered_max = unanswered_max
@@ -69,6 +72,11 @@ class HubConnection:
         self._not_read = False
         self.writable = False
         self.closed = False
+
+    @property
+    def attachment_count(self) -> int:
+        """Subscriptions that it holds."""
+        return len(self._attachments)
 
     # --- the transport
 
@@ -195,6 +203,7 @@ class HubConnection:
         if isinstance(error, NotResponsible):
             text = "" if error.owner is None else str(error.owner)
         txn_ids = request.txn_ids if isinstance(request, Publishes) else [request.txn_id]
+        self._meters.refused(error.status, len(txn_ids))
         self.write([error_frame(txn_id, error.status, text) for txn_id in txn_ids])
         if isinstance(request, Publishes):
             self._count(-len(txn_ids), -sum(map(len, request.messages)))
@@ -219,6 +228,8 @@ class HubConnection:
                 self._refuse(Publishes(topic, False, plain, txn_ids, messages), error)
                 return
             assert first is not None
+            self._meters.published.add(len(txn_ids))
+            self._meters.published_bytes.add(size)
             self.write([published_frames(txn_ids, first.local, first.remote)])
             self._count(-len(txn_ids), -size)
 
@@ -251,6 +262,7 @@ class HubConnection:
             if service is not None:
                 service.close_subscription(request.subscriber, self)
             return
+        self._meters.subscribes.add()
         self._attachments[request.topic, request.subscriber] = attachment
         self.write([subscribed_frame(request.txn_id, preferences)])
         attachment.start()

@@ -1,21 +1,25 @@
 """One hub, put together: metadata, ledgers, topics, listener. The composition root.
 
-    one session with ZooKeeper carries the hub's registration, its topics' owner records, and the ledger client
+    reserve ports -> one session with ZooKeeper: registration, owner records, ledger client -> listen -> register
 
 SIGTERM ends it in order: positions are stored, ledgers are ended, topics and registration are given back, and the other
-hubs go on at once. Everything is handed its reactor.
+hubs go on at once. What cannot be given back in `stop_timeout_s` is taken over as after a crash. Everything is handed
+its reactor; what only some hubs need (TLS, HTTP) is imported by those.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
+from bookkeeper.addresses import PortReservation, cannot_listen
 from bookkeeper.client.connecting import connect_to, metadata_settings
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, ConfigurationError
@@ -24,6 +28,7 @@ from bookkeeper.runtime import TwistedNetwork
 from hedwig.filters import DEFAULT_FILTERS, MakeFilter
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
+from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
 from hedwig.hub.topic_service import TopicService, TopicSettings
@@ -34,47 +39,80 @@ from hedwig.wire.messages import Stamp
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.ports import Listener
+    from bookkeeper.ports import Listener, StreamProtocol
+    from hedwig.hub.secure import HubCredentials, TlsConnection
 
 log = Logger()
 
-TRIM_PERIOD_S = 60.0
 CLOSE_TIMEOUT_S = 5.0
+"""How long what was written to clients may take to leave when the hub stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubTls:
+    """certificate: a PKCS12 file, or a PEM file. private_key: a PEM file, where that has none. port: 0 takes any."""
+
+    port: int
+    certificate: str
+    private_key: str = ""
+    password: bytes = field(default=b"", repr=False)
+    versions: tuple[str, ...] = ("TLSv1.2",)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """Where the HTTP server is. port: 0 takes any."""
+
+    host: str
+    port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSettings:
     """metadata_uri: of the cluster's ledgers. host: the address that clients and other hubs are told; port: 0 takes a
-    free one. region, prefix: where the records are. cache_size: bytes of recent messages of all topics.
+    free one. region, prefix: where the records are. cache_size: bytes of recent messages of all topics. trim_period_s:
+    how often consumed ledgers are looked for. stop_timeout_s: to give the topics back.
     """
 
     metadata_uri: str
     host: str
     port: int = 4080
     listen_on: str = ""
+    tls: HubTls | None = None
+    http: HttpSettings | None = None
     region: str = "standalone"
     prefix: str = "/hedwig"
     frame_size_max: int = FRAME_SIZE_MAX_HUB
     cache_size: int = 256 * 1024 * 1024
+    trim_period_s: float = 60.0
+    stop_timeout_s: float = 30.0
     topic: TopicSettings = field(default_factory=TopicSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
     filters: Mapping[str, MakeFilter] = field(default_factory=lambda: DEFAULT_FILTERS)
 
 
 class Hub:
-    """Start it, stop it."""
+    """Start it, stop it.
+
+    address: that of its registration, once it serves. overdue: it stopped, and did not give everything back.
+    """
 
     def __init__(self, reactor: Any, settings: HubSettings) -> None:
         self._reactor, self.settings = reactor, settings
         self._client: LedgerClient | None = None
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
+        self._reserved: list[PortReservation] = []
+        self._http: Any = None
         self._metadata: HubMetadata | None = None
-        self._connections: set[HubConnection] = set()
+        self._connections: set[HubConnection | TlsConnection] = set()
+        self._emptied: Deferred[None] | None = None
         self._trimming: Any = None
         self._stamp = Stamp(settings.region.encode())
         self.budget = RecentBudget(settings.cache_size)
         self.ownership: Ownership[TopicService] | None = None
         self.address: HubAddress | None = None
+        self.meters = HubMeters()
+        self.overdue = False
 
     def start(self) -> Deferred[None]:
         """Connect, listen, register; fires once clients are served. Fails with BookKeeperError, OSError; nothing is
@@ -91,6 +129,13 @@ class Hub:
 
     async def _build(self) -> None:
         settings = self.settings
+        port = self._reserve(settings.port, "server_port")
+        credentials, ssl_port = None, None
+        if settings.tls is not None:
+            from hedwig.hub.secure import HubCredentials
+
+            credentials = HubCredentials(settings.tls)
+            ssl_port = self._reserve(settings.tls.port, "ssl_server_port")
         found: list[ZooKeeperStore] = []
 
         async def keep(store: ZooKeeperStore) -> None:
@@ -101,25 +146,7 @@ class Hub:
         paths = Paths(settings.prefix, settings.region)
         metadata = self._metadata = HubMetadata(store.tree, self._reactor, metadata_settings(settings.client), paths)
         await metadata.open()
-        ownership: Ownership[TopicService] | None = None
-
-        def accept() -> HubConnection:
-            assert ownership is not None
-            connection = HubConnection(
-                ownership, frame_size_max=settings.frame_size_max, on_closed=self._connections.discard
-            )
-            self._connections.add(connection)
-            return connection
-
-        try:
-            listener = self._listener = await TwistedNetwork(self._reactor).listen(
-                settings.listen_on, settings.port, accept
-            )
-        except OSError as error:
-            raise ConfigurationError(
-                f"server_port {settings.port}: {error.strerror or error}; choose another port, or stop what uses it"
-            ) from error
-        self.address = HubAddress(settings.host, listener.port)
+        self.address = HubAddress(settings.host, port, ssl_port)
         ownership = self.ownership = Ownership(
             metadata,
             self._reactor,
@@ -129,8 +156,87 @@ class Hub:
             release=lambda service: service.release(),
             abandon=lambda service: service.abandon(),
         )
+        await self._listen(port, "server_port", self._accept)
+        if credentials is not None and ssl_port is not None:
+            secure = credentials
+            await self._listen(ssl_port, "ssl_server_port", lambda: self._accept_tls(secure))
+        self._listen_http()
         await ownership.start()
-        self._trimming = self._reactor.callLater(TRIM_PERIOD_S, self._trim)
+        self._trimming = self._reactor.callLater(settings.trim_period_s, self._trim)
+
+    # --- listening
+
+    def _reserve(self, port: int, key: str) -> int:
+        """The port, which is ours from now on. Raises ConfigurationError."""
+        reserved = PortReservation(self.settings.listen_on, port, key)
+        self._reserved.append(reserved)
+        return reserved.port
+
+    async def _listen(self, port: int, key: str, accept: Callable[[], StreamProtocol]) -> None:
+        host = self.settings.listen_on
+        try:
+            self._listeners.append(await TwistedNetwork(self._reactor).listen(host, port, accept))
+        except OSError as error:
+            raise ConfigurationError(cannot_listen(host, port, error, key)) from error
+
+    def _accept(self) -> HubConnection:
+        connection = self._connection(self._gone)
+        self._connections.add(connection)
+        return connection
+
+    def _accept_tls(self, credentials: HubCredentials) -> TlsConnection:
+        from hedwig.hub.secure import TlsConnection
+
+        inner = self._connection(lambda _: None)
+        connection = TlsConnection(credentials, inner, self._reactor, self.meters, self._gone)
+        self._connections.add(connection)
+        return connection
+
+    def _connection(self, on_closed: Callable[[HubConnection], object]) -> HubConnection:
+        assert self.ownership is not None
+        return HubConnection(
+            self.ownership, frame_size_max=self.settings.frame_size_max, on_closed=on_closed, meters=self.meters
+        )
+
+    def _gone(self, connection: HubConnection | TlsConnection) -> None:
+        self._connections.discard(connection)
+        if self._emptied is not None and not self._connections:
+            emptied, self._emptied = self._emptied, None
+            emptied.callback(None)
+
+    def _listen_http(self) -> None:
+        http = self.settings.http
+        if http is None:
+            return
+        from twisted.internet.error import CannotListenError
+
+        from bookkeeper.admin.http import listen_http  # twisted.web costs memory that most hubs need not spend
+
+        self._show_values()
+        try:
+            self._http = listen_http(self._reactor, http.host, http.port, self.meters.text)
+        except CannotListenError as error:
+            raise ConfigurationError(
+                f"the HTTP server cannot listen on {http.host or '*'}:{http.port}: {error.socketError}. Set another "
+                "httpServerPort, or httpServerEnabled=false"
+            ) from error
+
+    def _show_values(self) -> None:
+        def attached() -> int:
+            return sum(
+                each.attachment_count if isinstance(each, HubConnection) else each.inner.attachment_count
+                for each in self._connections
+            )
+
+        self.meters.watch(
+            owned=lambda: 0 if self.ownership is None else len(self.ownership.owned),
+            connections=lambda: len(self._connections),
+            attached=attached,
+            cache_size=lambda: self.budget.size,
+            cache_size_max=self.budget.size_max,
+        )
+
+    # --- topics
 
     async def _acquire(self, client: LedgerClient, metadata: HubMetadata, topic: Topic) -> TopicService:
         settings = self.settings
@@ -145,6 +251,7 @@ class Hub:
             self.budget,
             settings.filters,
             lambda lost: self._lost(topic, lost),
+            self.meters.delivered,
         )
         await service.acquire()
         return service
@@ -165,7 +272,7 @@ class Hub:
 
         def again(_: object) -> None:
             if self._client is not None:
-                self._trimming = self._reactor.callLater(TRIM_PERIOD_S, self._trim)
+                self._trimming = self._reactor.callLater(self.settings.trim_period_s, self._trim)
 
         trimming = Deferred.fromCoroutine(trim_all())
         trimming.addErrback(lambda failure: log.failure("Trimming topics broke", failure=failure))
@@ -180,14 +287,40 @@ class Hub:
     async def _close(self) -> None:
         if self._trimming is not None and self._trimming.active():
             self._trimming.cancel()
-        listener, self._listener = self._listener, None
-        if listener is not None:
+        for reserved in self._reserved:
+            reserved.release()
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
             await listener.stop()
         ownership, self.ownership = self.ownership, None
         if ownership is not None:
-            await ownership.stop()
-        for connection in list(self._connections):
-            connection.close()
+            await self._give_back(ownership)
+        await self._close_connections()
+        if self._http is not None:
+            http, self._http = self._http, None
+            await maybeDeferred(http.stopListening)
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+    async def _give_back(self, ownership: Ownership[TopicService]) -> None:
+        """Release all topics, and this hub's registration."""
+        seconds = self.settings.stop_timeout_s
+        try:
+            await Deferred.fromCoroutine(ownership.stop()).addTimeout(seconds, self._reactor)
+        except DeferredTimeout:
+            self.overdue = True
+            log.error(
+                "Not all topics could be released in {seconds:g} s: other hubs take them over as after a crash, and "
+                "some messages come to their subscribers again",
+                seconds=seconds,
+            )
+
+    async def _close_connections(self) -> None:
+        for connection in list(self._connections):
+            connection.close()
+        if not self._connections:
+            return
+        emptied = self._emptied = Deferred()
+        with contextlib.suppress(DeferredTimeout):  # they end with the process
+            await emptied.addTimeout(CLOSE_TIMEOUT_S, self._reactor)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -59,6 +59,7 @@ OnDone = Callable[[MessageId | None, PubSubError | None], object]
 class TopicLogSettings:
     """ensemble, write_quorum, ack_quorum: of each ledger. entries_max, bytes_max, age_max_s: a ledger that has so many,
     or so much, or is so old and not empty is ended; 0: never. pending_bytes_max: messages that are not acknowledged.
+    password: of the ledgers.
     """
 
     ensemble: int = 3
@@ -68,6 +69,7 @@ class TopicLogSettings:
     bytes_max: int = 0
     age_max_s: float = 0.0
     pending_bytes_max: int = 64 * 1024 * 1024
+    password: bytes = field(default=PASSWORD, repr=False)
 
 
 class LogState(enum.Enum):
@@ -116,6 +118,7 @@ class TopicLog:
         self._sent: deque[list[bytes]] = deque()  # stored forms that are not acknowledged
         self.state = LogState.NEW
         self.error: PubSubError | None = None
+        self.password = settings.password
         self._metadata, self._client, self._clock = metadata, client, clock
         self._stamp, self._settings, self._on_lost = stamp, settings, on_lost
         # durable <= last; entries of the ledger being written: ledger_first .. last
@@ -220,7 +223,7 @@ class TopicLog:
         """Where the first ledger begins, of a list of a hub before 4.2."""
         if first_range.last is None:
             return None
-        handle = await self._client.open_without_recovery(first_range.ledger_id, PASSWORD, DigestType.CRC32)
+        handle = await self._client.open_without_recovery(first_range.ledger_id, self.password, DigestType.CRC32)
         try:
             return LocalId(first_range.last.local - handle.last_add_confirmed)
         finally:
@@ -229,7 +232,7 @@ class TopicLog:
     async def _recovered_end(self, ledger_id: int, first: LocalId) -> MessageId | None:
         """Stop whoever writes the ledger; its last message's id, None where it is empty."""
         try:
-            handle = await self._client.open(ledger_id, PASSWORD, DigestType.CRC32)
+            handle = await self._client.open(ledger_id, self.password, DigestType.CRC32)
         except NoSuchLedger as error:
             raise UnexpectedCondition(
                 f"{self._metadata.paths.ledgers(self.topic)} names ledger {ledger_id}, which is gone, as the last one: "
@@ -409,7 +412,7 @@ class TopicLog:
             write_quorum=settings.write_quorum,
             ack_quorum=settings.ack_quorum,
             digest=DigestType.CRC32,
-            password=PASSWORD,
+            password=self.password,
             metadata_version=_LEDGER_METADATA_VERSION,
         )
         opened = LedgerRange(handle.ledger_id, LocalId(self._last.local + 1))

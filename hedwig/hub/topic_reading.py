@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.model import DigestType
 from hedwig.errors import UnexpectedCondition
-from hedwig.hub.topic_log import PASSWORD, TopicLog
+from hedwig.hub.topic_log import TopicLog
 from hedwig.model import LedgerRange, LocalId
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class TopicReader:
         if found is not None:
             self._handles.move_to_end(ledger_id)
             return found
-        handle = await self._client.open_without_recovery(ledger_id, PASSWORD, DigestType.CRC32)
+        handle = await self._client.open_without_recovery(ledger_id, self._log.password, DigestType.CRC32)
         other = self._handles.setdefault(ledger_id, handle)
         if other is not handle:
             handle.close()

@@ -23,6 +23,7 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.metrics import Counter
 from hedwig.errors import InvalidFilter, NotResponsible, NotSubscribed, PubSubError, StaleVersion, TopicBusy
 from hedwig.filters import Filter, MakeFilter, guarded
 from hedwig.hub.metadata import HubMetadata, Versioned
@@ -150,7 +151,7 @@ class Attachment:
         position, last = self._position, LocalId(first + len(messages) - 1)
         if self._filter is None:
             position.on_sent(last)
-            self.channel.write(self._encoder.parts(messages))
+            self._send(messages)
             return
         wanted: list[bytes] = []
         for local, message in enumerate(messages, first):
@@ -160,7 +161,11 @@ class Attachment:
             else:
                 position.on_passed_over(LocalId(local), LocalId(local))
         if wanted:
-            self.channel.write(self._encoder.parts(wanted))
+            self._send(wanted)
+
+    def _send(self, messages: list[bytes]) -> None:
+        self._service.delivered.add(len(messages))
+        self.channel.write(self._encoder.parts(messages))
 
     def _read(self, first: LocalId, count: int) -> None:
         self._reading = True
@@ -191,7 +196,7 @@ class Attachment:
 
 
 class TopicService:
-    """See the module. on_lost: the topic has to be given up, or acquired anew."""
+    """See the module. on_lost: the topic has to be given up, or acquired anew. delivered: counts messages sent."""
 
     def __init__(
         self,
@@ -205,7 +210,9 @@ class TopicService:
         budget: RecentBudget,
         filters: Mapping[str, MakeFilter],
         on_lost: Callable[[TopicService], object],
+        delivered: Counter | None = None,
     ) -> None:
+        self.delivered = delivered or Counter()
         self.topic, self.settings, self.clock = topic, settings, clock
         self._metadata, self._region, self._filters, self._on_lost = metadata, region, filters, on_lost
         self.log = TopicLog(metadata, client, clock, topic, stamp, settings.log, self._lost, self._durable)

@@ -75,8 +75,9 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "journalmgr": _SERVICE | {"bookkeeper.filesystem", "bookkeeper.tls"},
     "journalmgr.cli": _SERVICE | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded"},
     "journalmgr.spark": _SERVICE | {"journalmgr"},
-    "hedwig": _SERVICE,
-    "hedwig.cli": _SERVICE | {"hedwig", "bookkeeper.cli"},
+    "hedwig": _SERVICE | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify"},
+    "hedwig.cli": _SERVICE | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded"},
+    "hedwig.embedded": _BASE | {"bookkeeper.embedded"},
     "hedwig.spark": _SERVICE | {"hedwig"},
 }
 

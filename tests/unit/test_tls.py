@@ -475,7 +475,7 @@ def test_a_key_that_goes_away_while_it_is_read_is_told_and_the_old_one_stays(
     credentials = TlsCredentials(options, lambda: now[0])
     files.certificate.write_bytes(files.certificate.read_bytes() + b"\n")
     kept = files.key.read_bytes()
-    monkeypatch.setattr("bookkeeper.tls._check_dates", lambda *_: files.key.unlink())  # after the key was read
+    monkeypatch.setattr("bookkeeper.tls.check_dates", lambda *_: files.key.unlink())  # after the key was read
     now[0] = 61.0
     credentials.layer(Wire())
     files.key.write_bytes(kept)

@@ -1,0 +1,99 @@
+"""Run one hub until SIGTERM or SIGINT.
+
+A hub serves topics that are kept in ledgers; hubs of the same ZooKeeper and region share the topics and take over from
+each other. On SIGTERM it stores what its subscribers consumed, ends its ledgers and gives its topics back.
+
+exit codes:
+  0    stopped by SIGTERM or SIGINT
+  1    bad configuration, a port that is taken included
+  2    server error: ZooKeeper unreachable, or without a cluster; also a command line that cannot be read
+  4    registration failed: another hub has the same address
+  5    stopped, but not everything could be given back in time; other hubs take over as after a crash
+  130  interrupted before it began to start
+
+examples:
+  hedwig hub --conf conf/hw_server.conf
+  hedwig hub -D zk_host=zk1:2181,zk2:2181 -D server_port=4081
+  hedwig hub -D bk_ensemble_size=1 -D bk_quorum_size=1        with a single bookie (`bookkeeper standalone`)
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bookkeeper.cli.connection import parse_settings
+from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.output import CommandFailed
+from bookkeeper.cli.supervise import stop_reactor_on_signals
+from bookkeeper.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from bookkeeper.config import Loaded
+    from hedwig.config import HubConfig
+
+EXIT_BAD_CONFIGURATION = 1
+
+COLLECT_AFTER = 50_000
+"""As of a bookie: what a hub serves makes no cycles, and a hundred thousand topics would be looked at all the time."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `hedwig hub`."""
+    parser.add_argument("--conf", "-c", type=Path, metavar="FILE", help="settings in Apache's format (default: none)")
+    parser.add_argument(
+        "-D",
+        "-o",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one setting; takes precedence over environment (HW_KEY) and file; repeatable",
+    )
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="form of the log lines (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warn", "error"),
+        default="info",
+        help="least severity that is logged (default: %(default)s)",
+    )
+    add_verbose(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve; returns the exit code."""
+    from hedwig.config import load_hub
+
+    try:
+        loaded = load_hub(args.conf, parse_settings(args.overrides))
+    except (ConfigurationError, CommandFailed) as error:
+        print(f"hedwig: {error}", file=sys.stderr)
+        return EXIT_BAD_CONFIGURATION
+    return _serve(args, loaded)
+
+
+def _serve(args: argparse.Namespace, loaded: Loaded[HubConfig]) -> int:
+    from bookkeeper.cli.reactor import reactor_without_pyopenssl
+
+    reactor = reactor_without_pyopenssl()
+    from twisted.logger import Logger, LogLevel
+
+    from bookkeeper.logs import LogFormat, start_logging
+    from hedwig.hub.process import HubProcess
+
+    start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)
+    log = Logger()
+    for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):
+        names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
+        log.warn("Settings without effect here: {names}: {reason}", names=names, reason=reason)
+    gc.set_threshold(COLLECT_AFTER)
+    hub = HubProcess(loaded.settings, reactor)
+    reactor.callWhenRunning(stop_reactor_on_signals, reactor)
+    reactor.callWhenRunning(hub.start)
+    reactor.run()
+    return hub.exit_code

@@ -1,0 +1,46 @@
+"""The `hedwig` program: its commands. What a command is and what exit codes mean: `bookkeeper.cli.program`.
+
+`hedwig hub` has exit codes of its own besides (see `hedwig hub --help`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from bookkeeper.cli.program import Program
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "hub": ("hedwig.cli.hub", "run one hub"),
+    "config": ("hedwig.cli.config", "show and check settings"),
+}
+"""Name -> module, summary; in the order of --help."""
+
+EXAMPLES = """\
+examples:
+  bookkeeper standalone --hub                      a ZooKeeper, a bookie and a hub, to play with
+  hedwig hub --conf conf/hw_server.conf            one hub of a cluster
+  hedwig config check --conf conf/hw_server.conf
+
+`hedwig COMMAND --help` has the options, defaults and examples of each command.
+
+exit codes: 0 ok, 1 failure, 2 usage, 130 interrupted, 141 nobody reads the output any more (`| head`); those of a hub
+are in `hedwig hub --help`
+"""
+
+PROGRAM = Program(
+    name="hedwig",
+    description="Publish-subscribe on replicated logs; speaks Apache Hedwig's protocol.",
+    examples=EXAMPLES,
+    commands=COMMANDS,
+    plugins="hedwig.commands",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program with `argv` (default: the process's arguments) and return its exit code."""
+    return PROGRAM.run(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""What a hub's configuration means for its parts: the settings of each, and the address that clients are told."""
+
+from __future__ import annotations
+
+from bookkeeper.addresses import interface_address, is_loopback
+from bookkeeper.errors import ConfigurationError
+from bookkeeper.metadata.uri import parse_uri
+from hedwig.config import HubConfig
+from hedwig.hub.server import HttpSettings, HubSettings, HubTls
+from hedwig.hub.topic_log import TopicLogSettings
+from hedwig.hub.topic_service import TopicSettings
+
+
+def hub_settings(config: HubConfig) -> HubSettings:
+    """Those of the whole hub. Raises ConfigurationError for an address that is not here, or of no use to clients."""
+    listen_on, host = addresses(config)
+    return HubSettings(
+        metadata_uri=config.metadata_service_uri,
+        host=host,
+        port=config.server_port,
+        listen_on=listen_on,
+        tls=tls_of(config),
+        http=HttpSettings(config.http_server_host, config.http_server_port) if config.http_server_enabled else None,
+        region=config.region,
+        prefix=config.zk_prefix,
+        frame_size_max=config.message_size_max,
+        cache_size=config.cache_size,
+        trim_period_s=config.trim_period_s,
+        stop_timeout_s=config.shutdown_timeout_s,
+        topic=TopicSettings(
+            log=TopicLogSettings(
+                ensemble=config.ensemble_size,
+                write_quorum=config.write_quorum,
+                ack_quorum=config.ack_quorum,
+                entries_max=config.ledger_entries_max,
+                bytes_max=config.ledger_bytes_max,
+                age_max_s=config.ledger_age_max_s,
+                pending_bytes_max=config.pending_bytes_max,
+                password=config.password,
+            ),
+            window_size=config.window_size,
+            consume_interval=config.consume_interval,
+            read_ahead=config.readahead_count,
+            retry_delay_s=config.retry_delay_s,
+        ),
+        client=config,
+    )
+
+
+def tls_of(config: HubConfig) -> HubTls | None:
+    """What its second port is secured with; None where there is none."""
+    if not config.ssl_enabled:
+        return None
+    return HubTls(
+        port=config.ssl_server_port,
+        certificate=config.cert_path,
+        private_key=config.cert_key_path,
+        password=config.cert_password,
+        versions=config.ssl_versions,
+    )
+
+
+def addresses(config: HubConfig) -> tuple[str, str]:
+    """What to listen on ("" for all), and the host that clients are told.
+
+    Raises ConfigurationError for a loopback address that is of no use to anybody elsewhere: two machines would register
+    the same hub. Where ZooKeeper is on this machine alone, there is nobody elsewhere.
+    """
+    address = interface_address(config.listening_interface)
+    listen_on = "" if config.listening_interface is None else address
+    if config.advertised_address:
+        return listen_on, config.advertised_address
+    if is_loopback(address) and not (config.allow_loopback or _is_local(config)):
+        raise ConfigurationError(
+            f"the hub would advertise {address}, which only this machine can reach: set advertisedAddress or "
+            "listeningInterface, or allowLoopback=true for a cluster on one machine"
+        )
+    return listen_on, address
+
+
+def _is_local(config: HubConfig) -> bool:
+    servers = parse_uri(config.metadata_service_uri).servers
+    return all(is_loopback(server.rpartition(":")[0].strip("[]")) for server in servers)
