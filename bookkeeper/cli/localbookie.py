@@ -23,7 +23,9 @@ from bookkeeper.cli.lazy import add_verbose, at_least
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, note
 from bookkeeper.cli.supervise import Child, stopping_on_signals, wait_for_signal
 from bookkeeper.cli.zookeeper import PORT_MAX, port_number, require_free
+from bookkeeper.embedded import services
 from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.embedded.server import LocalServer
 from bookkeeper.errors import ConfigurationError
 
 TEMPORARY = "temporary, removed at the end unless a process failed"
@@ -47,6 +49,18 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, *, directory: Path | 
                         help="first bookie's; 0 picks free ones (default: %(default)s)")  # fmt: skip
     parser.add_argument("-o", "-D", dest="settings", action="append", default=[], metavar="KEY=VALUE",
                         help="bookie setting, repeatable")  # fmt: skip
+    for name in services.names():
+        _add_service_arguments(parser, name)
+
+
+def _add_service_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+    """Options of servers of another package."""
+    parser.add_argument(f"--{name}", dest=f"{name}_count", type=at_least(1), nargs="?", const=1, default=0, metavar="N",
+                        help=f"start a {name} too, or N of them (default: none)")  # fmt: skip
+    parser.add_argument(f"--{name}-port", dest=f"{name}_port", type=port_number, metavar="PORT",
+                        help=f"the first {name}'s; 0 picks free ones (default: its usual one)")  # fmt: skip
+    parser.add_argument(f"--{name}-setting", dest=f"{name}_settings", action="append", default=[], metavar="KEY=VALUE",
+                        help=f"{name} setting, repeatable")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,6 +73,7 @@ def run_cluster(args: argparse.Namespace, count: int) -> int:
     settings = parse_settings(args.settings)
     ports = range(args.port, args.port + count) if args.port else range(0)
     _check(args, settings, ports)
+    others = [_Others(args, name) for name in services.names() if getattr(args, f"{name}_count", 0)]
     with stopping_on_signals(EXIT_OK):
         cluster = LocalCluster(
             count,
@@ -70,11 +85,40 @@ def run_cluster(args: argparse.Namespace, count: int) -> int:
         )
         try:
             with cluster:
+                for other in others:
+                    cluster.start_others(other.make(cluster))
                 _serve(cluster)
         finally:
             if cluster.left_behind is not None:
                 note(f"Kept, with all logs: {cluster.left_behind}")
     return EXIT_OK
+
+
+class _Others:
+    """Servers of one kind that the command line asks for. Raises CommandFailed for what cannot work."""
+
+    def __init__(self, args: argparse.Namespace, name: str) -> None:
+        self._name, self._service = name, services.load(name)
+        self._count, port = getattr(args, f"{name}_count"), getattr(args, f"{name}_port")
+        self._settings = parse_settings(getattr(args, f"{name}_settings"))
+        first = self._service.port if port is None else port
+        self._ports = [first + position if first else 0 for position in range(self._count)]
+        try:
+            self._service.check(self._settings)
+        except ConfigurationError as error:
+            raise CommandFailed(f"--{name}-setting: {error}", EXIT_USAGE) from error
+        if self._ports[-1] > PORT_MAX:
+            raise CommandFailed(f"--{name}-port {port}: the last port would be {self._ports[-1]}", EXIT_USAGE)
+        for each in self._ports:
+            require_free(each, f"--{name}-port")
+
+    def make(self, cluster: LocalCluster) -> list[LocalServer]:
+        """Those of a cluster that runs."""
+        make, count = self._service.make, len(cluster.bookies)
+        return [
+            make(number, cluster.directory / f"{self._name}-{number}", cluster.uri, port, count, self._settings)
+            for number, port in enumerate(self._ports, 1)
+        ]
 
 
 def check_bookie_settings(settings: Mapping[str, str]) -> None:
@@ -107,7 +151,10 @@ def _serve(cluster: LocalCluster) -> None:
         children.append(Child("ZooKeeper", cluster.zookeeper.pid, cluster.zookeeper.log_path, vital=True))
     for bookie in cluster.bookies:
         note(f"  bookie {bookie.number}   {bookie.bookie_id}  process {bookie.pid}  log {bookie.log_path}")
-        children.append(Child(f"bookie {bookie.number}", bookie.pid, bookie.log_path))
+        children.append(Child(bookie.name, bookie.pid, bookie.log_path))
+    for server in cluster.others:
+        note(f"  {server.name:<9}  {server.address}  process {server.pid}  log {server.log_path}")
+        children.append(Child(server.name, server.pid, server.log_path, dependent=True))
     note(f"Try:  seq 1000 | bookkeeper ledger write --uri '{cluster.uri}'{_small(len(cluster.bookies))}")
     note("Ctrl-C stops everything.")
     wait_for_signal(children)

@@ -1,12 +1,13 @@
 """Run a ZooKeeper and one bookie whose data stays in a directory, until Ctrl-C or SIGTERM.
 
-When one of the two ends by itself both are stopped, since one is of no use without the other.
+When one of the two ends by itself everything is stopped, since one is of no use without the other.
 
 exit codes: 0 stopped by Ctrl-C or SIGTERM, also while it starts; 1 it did not start, or one ended by itself; 2 usage
 
 examples:
   bookkeeper standalone                          data in ./bookkeeper-data
   bookkeeper standalone --directory /srv/bk      data elsewhere
+  bookkeeper standalone --hub                    and a hub for publish-subscribe, where hedwig is installed
 """
 
 from __future__ import annotations

@@ -78,12 +78,15 @@ def stop_reactor_on_signals(reactor: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A child process that should run until a signal comes. vital: the others are of no use without it."""
+    """A child process that should run until a signal comes. vital: the others are of no use without it; dependent: it
+    is of none without those that are neither.
+    """
 
     name: str
     pid: int
     log_path: Path
     vital: bool = False
+    dependent: bool = False
 
     def ending(self) -> str:
         """How this process ended, which it has. It stays a zombie for whoever started it to reap."""
@@ -96,7 +99,7 @@ def wait_for_signal(children: Iterable[Child]) -> None:
     """Return on SIGTERM or SIGINT; both are ignored afterwards.
 
     Of a child that ends by itself the operator is told, and the others go on. Raises CommandFailed when nothing useful
-    is left: a vital one ended, or all that are not vital.
+    is left: a vital one ended, or all that are neither vital nor dependent.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -123,7 +126,7 @@ def wait_for_signal(children: Iterable[Child]) -> None:
 
 
 def _tell_or_give_up(ended: list[Child], left: Iterable[Child]) -> None:
-    if any(child.vital for child in ended) or all(child.vital for child in left):
+    if any(child.vital for child in ended) or all(child.vital or child.dependent for child in left):
         raise CommandFailed(
             "\n".join(report(child.name, child.pid, child.ending(), child.log_path) for child in ended)
             + "\nNothing useful is left to run; stopped everything."

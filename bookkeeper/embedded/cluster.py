@@ -74,6 +74,19 @@ def _earlier_port(directory: Path) -> int | None:
     return None
 
 
+def _stop_all(servers: Sequence[LocalServer]) -> list[BookKeeperError]:
+    """Stop them side by side; what failed."""
+    failures: list[BookKeeperError] = []
+    for server in servers:
+        server.terminate()
+    for server in servers:
+        try:
+            server.wait()
+        except LocalProcessFailed as failure:
+            failures.append(failure)
+    return failures
+
+
 class LocalCluster:
     """A ZooKeeper (embedded, or one that runs already) and `bookie_count` bookies.
 
@@ -104,6 +117,7 @@ class LocalCluster:
         self._did_not_start = False
         self.zookeeper: EmbeddedZooKeeper | None = None
         self.bookies: list[LocalBookie] = []
+        self.others: list[LocalServer] = []
 
     @property
     def uri(self) -> str:
@@ -147,17 +161,30 @@ class LocalCluster:
             bookie.start()
         return bookie
 
+    def start_others(self, servers: Sequence[LocalServer]) -> None:
+        """Start servers that use this cluster, side by side; from now on they are stopped with it.
+
+        Raises LocalProcessFailed when one does not start.
+        """
+        self.others += servers
+        try:
+            for server in servers:
+                server.start(wait=False)
+            for server in servers:
+                server.wait_ready()
+        except LocalProcessFailed:
+            self._did_not_start = True
+            raise
+
     def stop(self) -> None:
-        """Stop the bookies side by side, then ZooKeeper. Raises the first failure after everything was stopped."""
+        """Stop the other servers, then the bookies, each side by side, then ZooKeeper.
+
+        Raises the first failure after everything was stopped.
+        """
         failures: list[BookKeeperError] = []
-        failed = self._did_not_start or any(bookie.ended_by_itself for bookie in self.bookies)
-        for bookie in self.bookies:
-            bookie.terminate()
-        for bookie in self.bookies:
-            try:
-                bookie.wait()
-            except LocalProcessFailed as failure:
-                failures.append(failure)
+        failed = self._did_not_start or any(server.ended_by_itself for server in (*self.others, *self.bookies))
+        for servers in (self.others, self.bookies):
+            failures += _stop_all(servers)
         if self.zookeeper is not None:
             failed |= self.zookeeper.ended_by_itself
             self.zookeeper.stop()
