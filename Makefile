@@ -15,7 +15,7 @@ ENSURE := sh .ci/python.sh "$(PYTHON)" .ci/venv.py
 PROTOS  = $(shell find bookkeeper journalmgr hedwig -name '*.proto' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim integration interop bench bench-apache bench-apache-plan bench-apache-report bench-journals bench-journals-plan bench-journals-report proto proto-check conf clean venv-demo venv-dev
+.PHONY: help demo test check unit sim integration interop bench bench-apache bench-apache-plan bench-apache-report bench-journals bench-journals-plan bench-journals-report bench-hubs bench-hubs-plan bench-hubs-report proto proto-check conf clean venv-demo venv-dev
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -70,6 +70,15 @@ bench-journals-plan: venv-dev  ## what that would run, how long, how much disk i
 
 bench-journals-report: venv-dev  ## the tables of such a run again (ID=, the newest when absent)
 	$(BIN)/python -m tests.benchmarks.journals.main report $(if $(ID),'$(ID)')
+
+bench-hubs: venv-dev  ## our hub beside Apache's, Redis, NATS, Kafka, in alternation (CELLS= REPS= SECONDS= ID= resumes; ARGS=)
+	$(BIN)/python -m tests.benchmarks.hubs.main run $(CHOSEN)
+
+bench-hubs-plan: venv-dev  ## what that would run, how long, how much disk it needs
+	$(BIN)/python -m tests.benchmarks.hubs.main plan $(CHOSEN)
+
+bench-hubs-report: venv-dev  ## the tables of such a run again (ID=, the newest when absent)
+	$(BIN)/python -m tests.benchmarks.hubs.main report $(if $(ID),'$(ID)')
 
 proto: venv-dev  ## regenerate the *_pb2.py modules
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
