@@ -170,8 +170,11 @@ class HubConnection:
                 case Consume():
                     service.consume(request.subscriber, request.up_to)
                 case Subscribe():
-                    subscribing = service.subscribe(request, self)
-                    subscribing.addCallback(self._subscribed, request)
+                    subscribing = service.subscribe(
+                        request,
+                        self,
+                        lambda preferences, attachment: self._subscribed(request, service, preferences, attachment),
+                    )
                     self._watch(subscribing, request)
                 case Unsubscribe():
                     ending = service.unsubscribe(request.subscriber)
@@ -254,13 +257,11 @@ class HubConnection:
 
     # --- subscriptions
 
-    def _subscribed(self, result: tuple[Preferences, Attachment], request: Subscribe) -> None:
-        preferences, attachment = result
+    def _subscribed(
+        self, request: Subscribe, service: TopicService, preferences: Preferences, attachment: Attachment
+    ) -> None:
         if self.closed:
-            attachment.ended = True
-            service = self._ownership.owned.get(request.topic)
-            if service is not None:
-                service.close_subscription(request.subscriber, self)
+            service.close_subscription(request.subscriber, self)
             return
         self._meters.subscribes.add()
         self._attachments[request.topic, request.subscriber] = attachment

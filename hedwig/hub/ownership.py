@@ -151,18 +151,19 @@ class Ownership(Generic[T]):
                         "this hub has no session with the metadata store, or is stopping: ask another one"
                     )
                 info = self._info
-                found = await self._metadata.owner(topic)
-                if found is not None:
-                    if found.value.address != self.address:
-                        raise NotResponsible(str(found.value.address), found.value.address)
+                seen = await self._metadata.look(topic)
+                owner = seen.owner
+                if owner is not None:
+                    if owner.address != self.address:
+                        raise NotResponsible(str(owner.address), owner.address)
                     # Ours, and yet not owned: an earlier life's, or one that could not be released.
-                    await self._metadata.release(topic, found.value)
+                    await self._metadata.release(topic, owner)
                     continue
                 if not any(claim for claim, _ in self._asking[topic]):
                     least = await self._least_loaded()
                     if least != self.address:
                         raise NotResponsible(str(least), least)
-                if await self._metadata.claim(topic, info):
+                if await self._metadata.claim(topic, info, exists=seen.exists):
                     return await self._acquire_claimed(topic, info)
         except PubSubError:
             raise
@@ -181,9 +182,11 @@ class Ownership(Generic[T]):
     async def _acquire_claimed(self, topic: Topic, info: HubInfo) -> T:
         try:
             service = await self._acquire(topic)
-        except BaseException:
+        except Exception:
             await self._give_back(topic, info)
             raise
+        finally:
+            self._metadata.forget_new(topic)
         if self._info is not info or self._stopped:
             self._abandon(service)
             await self._give_back(topic, info)

@@ -58,6 +58,9 @@ DELIVERED_AT_ONCE = 128
 """Messages that one look takes; a connection is asked in between whether it takes more."""
 
 
+OnAttached = Callable[[Preferences, "Attachment"], object]
+
+
 class Channel(Protocol):
     """A subscriber's connection."""
 
@@ -261,14 +264,17 @@ class TopicService:
 
     # --- subscribing
 
-    def subscribe(self, request: Subscribe, channel: Channel) -> Deferred[tuple[Preferences, Attachment]]:
-        """Make or attach a subscription, for this connection; its preferences, and what delivers once it is started.
+    def subscribe(self, request: Subscribe, channel: Channel, on_attached: OnAttached) -> Deferred[None]:
+        """Make or attach a subscription, for this connection.
+
+        on_attached: told the preferences that hold, and what delivers once it is started, before anybody else can take
+        the subscription or end it: so a subscriber never hears of an end first and of its success then (I-96).
 
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, NotResponsible.
         """
-        return self._changing.run(lambda: Deferred.fromCoroutine(self._subscribe(request, channel)))
+        return self._changing.run(lambda: Deferred.fromCoroutine(self._subscribe(request, channel, on_attached)))
 
-    async def _subscribe(self, request: Subscribe, channel: Channel) -> tuple[Preferences, Attachment]:
+    async def _subscribe(self, request: Subscribe, channel: Channel, on_attached: OnAttached) -> None:
         self._check_served()
         subscriber_part(request.subscriber)
         known = self._subscribers.get(request.subscriber)
@@ -280,7 +286,7 @@ class TopicService:
             request.mode,
             request.preferences,
             request.message_bound,
-            self.log.last_id,
+            self._last_durable,
         )
         # Before anything is stored: a name that no hub knows would make every later subscribe fail (6).
         wanted_ones = self._filter_of(request.subscriber, wanted.preferences)
@@ -302,7 +308,13 @@ class TopicService:
         known.position.attach(self.settings.window_size if window_size is None else window_size)
         attachment = Attachment(self, request.subscriber, known.position, channel, wanted_ones)
         known.attachment = self._attached[request.subscriber] = attachment
-        return wanted.preferences, attachment
+        on_attached(wanted.preferences, attachment)
+
+    @property
+    def _last_durable(self) -> MessageId:
+        """Where a new subscription begins. Ids that are not acknowledged may yet be given to other messages (I-92)."""
+        last, durable = self.log.last_id, self.log.durable_id
+        return last if last.local == durable else MessageId(durable)
 
     async def _store(self, subscriber: SubscriberId, known: _Subscriber | None, record: Subscription) -> _Subscriber:
         version = None if known is None else known.record.version

@@ -362,3 +362,58 @@ def test_what_a_publisher_says_of_other_regions_is_in_its_answer() -> None:
         assert answer.published == MessageId(LocalId(1), ((b"r1", 7),))
 
     run(world, story())
+
+
+def test_a_subscription_begins_behind_what_is_durable() -> None:
+    """I-92: ids of messages that are never acknowledged are given to others by the next owner."""
+    world = started_world(3)
+
+    async def story() -> None:
+        a, b = await Hub(world, 4080).started(), await Hub(world, 4081).started()
+        publisher, subscriber = Client(a), Client(a)
+        await publisher.publish(*bodies(1, 2))
+        for bookie in world.bookies:
+            world.network.partition(a.client.name, bookie.name)
+        frames = PublishEncoder(TOPIC).frames(9, [encode_message(Message(b"never stored"))] * 3, should_claim=True)
+        publisher.connection.dataReceived(b"".join(frames))
+        assert (await subscriber.subscribe()).status is Status.SUCCESS
+        a.client.crash()
+        world.network.heal()
+        await world.pause(10)
+        moved = Client(b)
+        await moved.publish(*bodies(3, 5))
+        assert (await moved.subscribe(mode=SubscribeMode.ATTACH)).status is Status.SUCCESS
+        assert await moved.until(3) == span(3, 5)
+
+    run(world, story())
+
+
+def test_who_is_told_that_it_is_attached_was_not_told_before_that_it_is_not() -> None:
+    """I-96: two connections ask at once; each hears of its success first, and of the loss then."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        await Client(hub).ask(subscribe_frame, TOPIC, SUB, SubscribeMode.CREATE, Preferences(), should_claim=True)
+        clients = [Client(hub) for _ in range(3)]
+        asked = [world.spawn(client.subscribe(force=True)) for client in clients]
+        for each in asked:
+            await each
+        ends = [[type(each) for each in client.heard] for client in clients]
+        assert ends == [[Answer, Told], [Answer, Told], [Answer]]
+
+    run(world, story())
+
+
+def test_a_connection_that_goes_before_its_answer_leaves_the_subscription_free() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        hasty, other = Client(hub), Client(hub)
+        hasty.connection.dataReceived(subscribe_frame(1, TOPIC, SUB, SubscribeMode.CREATE, Preferences()))
+        hasty.abortConnection()
+        await other.publish(b"1")
+        assert (await other.subscribe()).status is Status.SUCCESS
+
+    run(world, story())

@@ -38,6 +38,7 @@ class SimulatedNetwork:
         self.slow: dict[frozenset[str], float] = {}
         self.faults: Counter[str] = Counter()
         self.next_port = 10_000
+        self.send_buffer_high, self.in_flight_max = SEND_BUFFER_HIGH, IN_FLIGHT_MAX
 
     def host(self, process: SimulatedProcess, name: str) -> HostNetwork:
         """The port of one process on host `name`. When the process dies its sockets close."""
@@ -208,7 +209,8 @@ class SimulatedTransport:
             return
         self._unsent += data
         self.pump()
-        if self._producer is not None and not self._producer_paused and len(self._unsent) > SEND_BUFFER_HIGH:
+        high = self._network.send_buffer_high
+        if self._producer is not None and not self._producer_paused and len(self._unsent) > high:
             self._producer_paused = True
             self._producer.pauseProducing()
 
@@ -253,7 +255,7 @@ class SimulatedTransport:
         network = self._connection.network
         stalled = frozenset((self.host, self.peer.host)) in network.partitions
         while self._unsent and self.peer.up and not stalled and not self._connection.dead:
-            room = IN_FLIGHT_MAX - self._in_flight
+            room = network.in_flight_max - self._in_flight - self.peer.unread
             if room <= 0:
                 return
             size = min(len(self._unsent), room)
@@ -265,10 +267,25 @@ class SimulatedTransport:
             now = network.clock.seconds()
             self._last_arrival = max(self._last_arrival, now + network.delay(self.host, self.peer.host))
             network.clock.callLater(self._last_arrival - now, self._arrive, piece)
-        if self._producer is not None and self._producer_paused and len(self._unsent) <= SEND_BUFFER_HIGH // 2:
+        if self._producer is not None and self._producer_paused and len(self._unsent) <= network.send_buffer_high // 2:
             self._producer_paused = False
-            self._producer.resumeProducing()
+            if self._is_asleep:
+                self.process.clock.callLater(0.0, self._resume_producer)
+            else:
+                self._producer.resumeProducing()
         self._close_if_drained()
+
+    @property
+    def _network(self) -> SimulatedNetwork:
+        return self._connection.network
+
+    @property
+    def _is_asleep(self) -> bool:
+        return self.process.asleep_until > self._network.clock.seconds()
+
+    def _resume_producer(self) -> None:
+        if self._producer is not None and not self._producer_paused and not self._connection.dead:
+            self._producer.resumeProducing()
 
     def _arrive(self, piece: bytes) -> None:
         if self._connection.dead:
@@ -295,8 +312,20 @@ class SimulatedTransport:
         self._deliver()
 
     def _deliver(self) -> None:
+        if self._is_asleep:  # the bytes wait in the kernel
+            self.process.clock.callLater(0.0, self._awake)
+            return
         while self._arrived and self._reading and not self._connection.dead and self.process.alive:
             self.protocol.dataReceived(self._arrived.pop(0))
+
+    def _awake(self) -> None:
+        self._deliver()
+        self.peer.pump()
+
+    @property
+    def unread(self) -> int:
+        """Bytes that arrived, and that the protocol has not taken."""
+        return sum(map(len, self._arrived))
 
     def _close_if_drained(self) -> None:
         if self.disconnecting and not self._unsent and not self._in_flight:
