@@ -1,0 +1,265 @@
+"""Hubs of both kinds on our bookies, with one set of records: they take topics from each other, and send clients to
+each other. And our hubs alone, when one of them goes in the middle of everything, with genuine clients.
+
+A hub's topics are free once its session has ended; a test waits for that by a watch of the topic's owner.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.metadata.uri import parse_uri
+from hedwig.model import LedgerRange, SubscriberId, Topic
+from hedwig.names import Paths
+from hedwig.wire.records import decode_hub_info, decode_ranges, decode_subscription
+from tests.interop.hedwig_cells import ROWS, SIMPLE, Cell, HedwigMatrix, Row
+from tests.support.apache_hedwig import CLIENT_VERSIONS, HUB_VERSIONS, OURS, HedwigClient, HubProcess, hub_of
+from tests.support.apache_hedwig.client import numbered
+
+SIZE_MAX = 20_000
+TIMEOUT_S = 20
+MANUAL = {"auto_send_consume_message_enabled": "false"}
+
+_numbers = itertools.count(1)
+
+Clients = Callable[[str], HedwigClient]
+
+
+class HubSet:
+    """Hubs that share topics, and a look at their records."""
+
+    def __init__(self, cluster: LocalCluster, directory: Path, running: ExitStack) -> None:
+        self.prefix = f"/hubs-{next(_numbers)}"
+        self._cluster, self._directory, self._running = cluster, directory, running
+        self._paths = Paths(self.prefix, "standalone")
+        self._zookeeper = KazooClient(hosts=parse_uri(cluster.uri).connect_string)
+        self._zookeeper.start()
+        running.callback(self._zookeeper.close)
+        running.callback(self._zookeeper.stop)
+
+    def start(self, kind: str, *, wait: bool = True) -> HubProcess:
+        """One more hub; without `wait` it may not serve yet."""
+        hub = hub_of(kind, self._directory, self._cluster.uri, self.prefix)
+        self._running.callback(hub.kill)
+        hub.start(wait=wait)
+        return hub
+
+    def owner(self, topic: str) -> int | None:
+        """The port of the hub that serves it by its record."""
+        path = self._paths.owner(Topic(topic.encode()))
+        if not self._zookeeper.exists(path):
+            return None
+        return decode_hub_info(self._zookeeper.get(path)[0], path).address.port
+
+    def ranges(self, topic: str) -> list[LedgerRange]:
+        """Its ledgers."""
+        path = self._paths.ledgers(Topic(topic.encode()))
+        return decode_ranges(self._zookeeper.get(path)[0], path)
+
+    def await_stored(self, topic: str, subscriber: str, consumed: int) -> None:
+        """Return once a subscriber's position is stored."""
+        path = self._paths.subscription(Topic(topic.encode()), SubscriberId(subscriber.encode()))
+        while True:
+            changed = threading.Event()
+            data, _ = self._zookeeper.get(path, watch=lambda _event, told=changed: told.set())
+            if decode_subscription(data, path).consumed.local == consumed:
+                return
+            assert changed.wait(TIMEOUT_S), f"what is stored is {decode_subscription(data, path)}"
+
+    def await_free(self, topic: str) -> None:
+        """Return once no hub has it."""
+        gone = threading.Event()
+        path = self._paths.owner(Topic(topic.encode()))
+        if self._zookeeper.exists(path, watch=lambda _event: gone.set()):
+            assert gone.wait(TIMEOUT_S), "the owner's record is there, though its hub is not"
+
+
+@pytest.fixture
+def hub_set(cluster: LocalCluster, tmp_path: Path) -> Iterator[HubSet]:
+    with ExitStack() as running:
+        yield HubSet(cluster, tmp_path, running)
+
+
+def assert_chain(ranges: list[LedgerRange], last_id: int) -> None:
+    """The ledgers of a topic follow each other without a gap, and only the last may be open."""
+    next_id = 1
+    for each in ranges:
+        assert each.first == next_id
+        if each.last is None:
+            assert each is ranges[-1]
+            return
+        next_id = each.last.local + 1
+    assert next_id == last_id + 1
+
+
+@pytest.mark.parametrize("version", HUB_VERSIONS)
+@pytest.mark.parametrize("ours_first", [True, False], ids=["from-ours", "from-theirs"])
+def test_a_topic_goes_to_the_other_kind_of_hub_and_back(
+    version: str, ours_first: bool, hub_set: HubSet, hedwig_clients: Clients, hedwig_matrix: HedwigMatrix
+) -> None:
+    """The first hub is killed, the second one told to end; each time the next one knows all that there was."""
+    kinds = (OURS, version, OURS) if ours_first else (version, OURS, version)
+    name = "taken over: " + " -> ".join(kind if kind == OURS else f"Apache's {kind}" for kind in kinds)
+    hedwig_matrix.begin(name)
+    tool = hedwig_clients(CLIENT_VERSIONS[HUB_VERSIONS.index(version)])
+    first = hub_set.start(kinds[0])
+    cell = Cell(Row(tool.version, SIMPLE), tool, first, next(_numbers))
+    cell.topic = topic = "topic"
+    everything = numbered(1, range(140), SIZE_MAX)
+
+    client = cell.open("a", MANUAL)
+    for subscriber in ("all", "some"):
+        tool.run("subscribe", client, topic, subscriber, "CREATE")
+        tool.run("deliver", client, topic, subscriber)
+    assert cell.ids("publish", client, topic, 1, 0, 1, SIZE_MAX) == [1]
+    second = hub_set.start(kinds[1], wait=False)
+    assert cell.ids("stream", client, topic, 1, 1, 119, SIZE_MAX) == list(range(2, 121))
+    cell.received(client, "all", everything[:120])
+    cell.received(client, "some", everything[:120])
+    tool.run("consume", client, topic, "some", 60)
+    hub_set.await_stored(topic, "some", 60)
+    cell.shut(client)
+    assert hub_set.owner(topic) == first.port
+    first.kill()
+    second.wait_ready()
+
+    hub_set.await_free(topic)
+    client = cell.open("b", MANUAL, hub=second)
+    assert cell.ids("publish", client, topic, 1, 120, 10, SIZE_MAX) == list(range(121, 131))
+    assert hub_set.owner(topic) == second.port
+    third = hub_set.start(kinds[2], wait=False)
+    assert_chain(hub_set.ranges(topic), 130)
+    for subscriber, consumed in (("all", 0), ("some", 60)):
+        tool.run("subscribe", client, topic, subscriber, "ATTACH")
+        tool.run("deliver", client, topic, subscriber)
+        cell.received(client, subscriber, everything[consumed:130])
+    tool.run("consume", client, topic, "some", 125)
+    hub_set.await_stored(topic, "some", 125)
+    cell.shut(client)
+    third.wait_ready()
+    second.stop()
+
+    hub_set.await_free(topic)
+    client = cell.open("c", MANUAL, hub=third)
+    for subscriber, consumed in (("all", 0), ("some", 125)):
+        tool.run("subscribe", client, topic, subscriber, "CREATE_OR_ATTACH")
+        tool.run("deliver", client, topic, subscriber)
+        cell.received(client, subscriber, everything[consumed:130])
+    assert cell.ids("publish", client, topic, 1, 130, 10, SIZE_MAX) == list(range(131, 141))
+    assert hub_set.owner(topic) == third.port
+    assert_chain(hub_set.ranges(topic), 140)
+    cell.received(client, "all", everything)
+    cell.received(client, "some", everything[125:])
+    cell.close()
+    hedwig_matrix.passed(name, cell.compared)
+
+
+TOPIC_COUNT = 24
+
+
+@pytest.mark.parametrize("kind", [OURS, *HUB_VERSIONS])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.version}-{row.channels}")
+def test_clients_are_sent_to_the_hub_that_has_the_topic(
+    kind: str, row: Row, pairs: Callable[[str], tuple[HubSet, HubProcess, HubProcess]], hedwig_clients: Clients
+) -> None:
+    """Each of two hubs is asked first for half of the topics; publishers ask the other one than subscribers."""
+    hubs, ours, other = pairs(kind)
+    cell = Cell(row, hedwig_clients(row.version), ours, next(_numbers))
+    tool, clients = cell.tool, (cell.open("a", hub=ours), cell.open("b", hub=other))
+    owners: set[int | None] = set()
+    for number in range(TOPIC_COUNT):
+        topic = f"{cell.topic}-{number}"
+        reader, writer = clients[number % 2], clients[1 - number % 2]
+        tool.run("subscribe", reader, topic, "reader", "CREATE")
+        tool.run("deliver", reader, topic, "reader")
+        assert cell.ids("publish", writer, topic, number, 0, 3, SIZE_MAX) == [1, 2, 3]
+        cell.received(reader, "reader", numbered(number, range(3), SIZE_MAX), topic)
+        tool.run("unsubscribe", reader, topic, "reader")
+        owners.add(hubs.owner(topic))
+    cell.close()
+    assert owners == {ours.port, other.port}
+
+
+@pytest.fixture(scope="module")
+def pairs(
+    cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], tuple[HubSet, HubProcess, HubProcess]]]:
+    """A hub of ours and one of a kind, which share their topics; started at first need."""
+    found: dict[str, tuple[HubSet, HubProcess, HubProcess]] = {}
+    with ExitStack() as running:
+
+        def pair(kind: str) -> tuple[HubSet, HubProcess, HubProcess]:
+            if kind not in found:
+                hubs = HubSet(cluster, tmp_path_factory.mktemp("pair"), running)
+                other = hubs.start(kind, wait=False)
+                found[kind] = (hubs, hubs.start(OURS), other)
+                other.wait_ready()
+            return found[kind]
+
+        yield pair
+
+
+LOAD_TOPICS = ("east", "north", "west")
+LOAD_COUNT = 400
+WINDOW = 8
+ENDS = (*((row, True) for row in ROWS), (ROWS[0], False), (ROWS[-1], False))
+"""Which clients are there when a hub is killed (True), or told to end."""
+
+
+@pytest.mark.parametrize(
+    ("row", "killed"),
+    ENDS,
+    ids=[f"{row.version}-{row.channels}-{'killed' if killed else 'told-to-end'}" for row, killed in ENDS],
+)
+def test_a_hub_goes_in_the_middle_and_the_client_goes_on_at_another(
+    row: Row, killed: bool, hub_set: HubSet, hedwig_clients: Clients, hedwig_matrix: HedwigMatrix
+) -> None:
+    """Publishes with several on their way, and readers, on topics of a hub that ends under them.
+
+    A reader may get again what it has not consumed, and never passes a message over; what was acknowledged with an id
+    comes with this id, in the order of the ids.
+    """
+    name = f"hub {'killed' if killed else 'told to end'} under {row}"
+    hedwig_matrix.begin(name)
+    first = hub_set.start(OURS)
+    cell = Cell(row, hedwig_clients(row.version), first, next(_numbers))
+    tool, maker = cell.tool, cell.open("maker")
+    for topic in LOAD_TOPICS:
+        tool.run("subscribe", maker, topic, "reader", "CREATE")
+        tool.run("close", maker, topic, "reader")
+    second = hub_set.start(OURS)  # not before: it would have got some of the topics
+    writer, reader = cell.open("writer", hub=second), cell.open("reader", hub=second)
+    for topic in LOAD_TOPICS:
+        tool.run("subscribe", reader, topic, "reader", "ATTACH")
+        tool.run("deliver", reader, topic, "reader")
+        assert hub_set.owner(topic) == first.port
+        tool.run("load", f"{topic}-{cell.topic}", writer, topic, LOAD_COUNT, WINDOW)
+    for topic in LOAD_TOPICS:
+        tool.run("acked", f"{topic}-{cell.topic}", LOAD_COUNT // 4)
+        tool.run("bodies", reader, topic, "reader", LOAD_COUNT // 8)
+    if killed:
+        first.kill()
+    else:
+        assert first.stop() == 0
+    for topic in LOAD_TOPICS:
+        *lines, failed = tool.run("loaded", f"{topic}-{cell.topic}")
+        acknowledged = {int(local_id): body for body, local_id in (line.split() for line in lines)}
+        assert len(acknowledged) == len(lines) >= LOAD_COUNT, failed
+        assert hub_set.owner(topic) == second.port
+        told = tool.run("last", reader, topic, "reader", acknowledged[max(acknowledged)])
+        delivered: dict[int, str] = {}
+        for local_id, body in ((int(first_word), rest) for first_word, rest in (line.split() for line in told)):
+            assert local_id <= len(delivered) + 1, "a message was passed over"
+            assert delivered.setdefault(local_id, body) == body, "an id has two messages"
+        assert acknowledged.items() <= delivered.items()
+        cell.compared += len(acknowledged)
+    cell.close()
+    hedwig_matrix.passed(name, cell.compared)
