@@ -205,7 +205,7 @@ class MemorySession:
     def transact(self, steps: Sequence[Step]) -> Deferred[None]:
         """All steps or none."""
         path = steps[0].path if steps else "/"
-        return self._change("transact", path, lambda: self._shared.transact(steps))
+        return self._change("transact", path, lambda: self._shared.transact(steps, self.session_id))
 
     def sync(self) -> Deferred[None]:
         """Later reads see everything written before."""

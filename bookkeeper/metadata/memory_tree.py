@@ -197,7 +197,7 @@ class Znodes:
             self._owned[node.owner].pop(path)
         self._commit(removed=(path,))
 
-    def transact(self, steps: Sequence[Step]) -> None:
+    def transact(self, steps: Sequence[Step], session_id: int) -> None:
         """All steps or none."""
         trial = {path: len(node.children) for path, node in self.leader.nodes.items()}
         for step in steps:
@@ -219,8 +219,14 @@ class Znodes:
                 trial[parent] -= 1
         for step in steps:
             if isinstance(step, Create):
-                self._commit(made=((step.path, step.data, 0),))
+                owner = session_id if step.kind is NodeKind.EPHEMERAL else 0
+                if owner:
+                    self._owned.setdefault(owner, {})[step.path] = None
+                self._commit(made=((step.path, step.data, owner),))
             elif isinstance(step, Delete):
+                owner = self.leader.nodes[step.path].owner
+                if owner:
+                    self._owned[owner].pop(step.path)
                 self._commit(removed=(step.path,))
 
     def end_session(self, session_id: int) -> None:

@@ -128,6 +128,10 @@ class _Callbacks(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
     def dispatch_callback(self, callback: Any) -> None:
         callback.func(*callback.args)
 
+    def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
+        super().__init__()
+        self._soon, self._thread = soon, threading.get_ident()
+
     def create_socket_pair(self) -> tuple[_PipeEnd, _PipeEnd]:
         """What kazoo wakes its thread with: one byte per operation, which stays there while the connection is down.
 
@@ -136,7 +140,7 @@ class _Callbacks(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is 
         """
         read_fd, write_fd = os.pipe()
         os.set_blocking(write_fd, False)
-        return _PipeEnd(read_fd), _PipeEnd(write_fd)
+        return _PipeEnd(read_fd), _WakingEnd(write_fd, self._soon, self._thread)
 
 
 class _PipeEnd:
@@ -162,6 +166,34 @@ class _PipeEnd:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+class _WakingEnd(_PipeEnd):
+    """The end that is written. What the session's thread writes leaves at the end of its turn, in one piece: kazoo's
+    thread, woken for each operation, would take the interpreter from it each time.
+
+    soon: calls at the end of the turn. thread: number of the session's.
+    """
+
+    def __init__(self, fd: int, soon: Callable[[Callable[[], None]], object], thread: int) -> None:
+        super().__init__(fd)
+        self._soon, self._thread = soon, thread
+        self._held = 0
+
+    def send(self, data: bytes) -> int:
+        """Write, at once or soon; never blocks."""
+        if threading.get_ident() != self._thread:
+            return super().send(data)
+        if not self._held:
+            self._soon(self.flush)
+        self._held += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        held, self._held = self._held, 0
+        if held and self._fd >= 0:
+            os.write(self._fd, bytes(held))
 
 
 class _ServerWatch:
@@ -303,7 +335,8 @@ class ZooKeeperSession:
             transaction = client.transaction()
             for step in steps:
                 if isinstance(step, Create):
-                    transaction.create(step.path, step.data, acl=self._access[Access.DEFAULT])
+                    ephemeral = step.kind is NodeKind.EPHEMERAL
+                    transaction.create(step.path, step.data, acl=self._access[Access.DEFAULT], ephemeral=ephemeral)
                 elif isinstance(step, Delete):
                     transaction.delete(step.path, step.version)
                 else:
@@ -475,7 +508,7 @@ class ZooKeeperSession:
         client = KazooClient(
             hosts=",".join([self._servers] * self._rounds()),
             timeout=settings.session_timeout_s,
-            handler=_Callbacks(),
+            handler=_Callbacks(lambda call: self._clock.callLater(0, call)),
             auth_data=[("digest", settings.digest_auth)] if settings.digest_auth is not None else None,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=_RECONNECT_FIRST_S, max_delay=_RECONNECT_MAX_S, ignore_expire=True

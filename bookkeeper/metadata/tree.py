@@ -90,10 +90,11 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Part of a transaction: make a persistent node."""
+    """Part of a transaction: make a node, not a sequential one."""
 
     path: str
     data: bytes = b""
+    kind: NodeKind = NodeKind.PERSISTENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from bookkeeper.metadata.outcome import Errand, Owned
 from bookkeeper.metadata.store import MetadataSettings
-from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, NodeKind, Stat, Tree
+from bookkeeper.metadata.tree import Create, NodeAbsent, NodeChanged, NodeExists, NodeKind, Stat, Tree
 from hedwig.errors import StaleVersion, UnexpectedCondition
 from hedwig.model import HubAddress, HubInfo, LedgerRange, SubscriberId, Subscription, Topic
 from hedwig.names import Paths
@@ -37,12 +37,20 @@ class Versioned(NamedTuple, Generic[T]):
     version: int | None
 
 
+class Seen(NamedTuple):
+    """What was seen of a topic. owner: None where nobody serves it."""
+
+    exists: bool
+    owner: HubInfo | None
+
+
 class HubMetadata:
     """The records of one region. Does not own the tree."""
 
     def __init__(self, tree: Tree, clock: Clock, settings: MetadataSettings, paths: Paths) -> None:
         self.tree, self.paths = tree, paths
         self._clock, self._settings = clock, settings
+        self._new: set[Topic] = set()
 
     def _errand(self, purpose: str) -> Errand:
         return Errand(self.tree, self._clock, self._settings, purpose)
@@ -133,18 +141,35 @@ class HubMetadata:
 
     # --- owners
 
-    async def owner(self, topic: Topic) -> Versioned[HubInfo] | None:
-        """Who serves it, by its record; None where nobody does. Raises UnexpectedCondition for an unreadable record."""
+    async def look(self, topic: Topic) -> Seen:
+        """Whether a topic is there, and who serves it. Raises UnexpectedCondition for an unreadable record."""
         path = self.paths.owner(topic)
-        found = await self._errand(f"owner of {path}").read_if_present(path)
-        return None if found is None else Versioned(records.decode_hub_info(found[0], path), found[1].version)
+        parent, _, name = path.rpartition("/")
+        errand = self._errand(f"owner of {path}")
+        try:
+            names = await errand.children(parent)
+        except NodeAbsent:
+            return Seen(False, None)
+        found = await errand.read_if_present(path) if name in names else None
+        return Seen(True, None if found is None else records.decode_hub_info(found[0], path))
 
-    async def claim(self, topic: Topic, hub: HubInfo) -> bool:
-        """Become the owner, for as long as the session lasts; False where somebody is. At most two znodes are made."""
+    async def owner(self, topic: Topic) -> HubInfo | None:
+        """Who serves it, by its record; None where nobody does. Raises UnexpectedCondition for an unreadable record."""
+        return (await self.look(topic)).owner
+
+    async def claim(self, topic: Topic, hub: HubInfo, *, exists: bool = True) -> bool:
+        """Become the owner, for as long as the session lasts; False where somebody is.
+
+        exists: as `look` saw it. What does not exist is made in one transaction with all its znodes, and `is_new` says
+        so until `forget_new`.
+        """
         path = self.paths.owner(topic)
         errand = self._errand(f"claim {path}")
         data = records.encode_hub_info(hub)
         is_ours: Owned = lambda found, stat: found == data and self._is_mine(found, stat)  # noqa: E731
+        if not exists and await self._claim_new(errand, topic, data, is_ours):
+            self._new.add(topic)
+            return True
         try:
             try:
                 await errand.create(path, data, is_ours, kind=NodeKind.EPHEMERAL)
@@ -154,6 +179,33 @@ class HubMetadata:
         except NodeExists:
             return False
         return True
+
+    async def _claim_new(self, errand: Errand, topic: Topic, data: bytes, is_ours: Owned) -> bool:
+        path = self.paths.owner(topic)
+        steps = [
+            Create(self.paths.topic(topic)),
+            Create(path, data, NodeKind.EPHEMERAL),
+            Create(self.paths.ledgers(topic), records.encode_ranges([])),
+            Create(self.paths.subscribers(topic)),
+        ]
+
+        async def is_done() -> bool:
+            found = await errand.read_if_present(path)
+            return found is not None and is_ours(*found)
+
+        try:
+            await errand.transact(steps, is_done)
+        except (NodeExists, NodeAbsent):
+            return False  # somebody made it meanwhile, or a topic with a slash lacks its parents
+        return True
+
+    def is_new(self, topic: Topic) -> bool:
+        """This hub has just made it: nobody wrote to it, and nobody but the owner may."""
+        return topic in self._new
+
+    def forget_new(self, topic: Topic) -> None:
+        """It was acquired, or given up."""
+        self._new.discard(topic)
 
     async def release(self, topic: Topic, hub: HubInfo) -> None:
         """Give the topic up; nothing where another hub has it, or nobody."""
@@ -172,6 +224,8 @@ class HubMetadata:
     async def ranges(self, topic: Topic) -> Versioned[list[LedgerRange]]:
         """The topic's ledgers, after a sync: a new owner must see what the one before wrote (I-19)."""
         path = self.paths.ledgers(topic)
+        if topic in self._new:
+            return Versioned([], 0)
         errand = self._errand(f"read {path}")
         await errand.sync()
         found = await errand.read_if_present(path)
@@ -201,6 +255,8 @@ class HubMetadata:
 
     async def subscriptions(self, topic: Topic) -> dict[SubscriberId, Versioned[Subscription]]:
         """All of them, after a sync. Raises UnexpectedCondition where one cannot be read."""
+        if topic in self._new:
+            return {}
         parent = self.paths.subscribers(topic)
         errand = self._errand(f"read {parent}")
         await errand.sync()

@@ -71,6 +71,8 @@ class Ownership(Generic[T]):
         self._releasing: dict[Topic, list[Deferred[None]]] = {}
         self._load_timer: object = None
         self._told_load = 0
+        self._loads: dict[HubAddress, int] | None = None
+        self._loads_read = 0.0
         self._stopped = False
 
     # --- life
@@ -172,12 +174,19 @@ class Ownership(Generic[T]):
         raise ServiceDown(f"the owner of topic {topic!r} changes all the time: try again later")
 
     async def _least_loaded(self) -> HubAddress:
-        """Of the hubs that are there; by the toss of a coin where several are equal."""
-        hubs = await self._metadata.hubs()
-        hubs.setdefault(self.address, len(self.owned))
+        """Of the hubs that are there; by the toss of a coin where several are equal.
+
+        What they say is read once a period; in between those that are sent there are counted.
+        """
+        now = self._clock.seconds()
+        if self._loads is None or now - self._loads_read >= LOAD_PERIOD_S:
+            self._loads, self._loads_read = await self._metadata.hubs(), now
+        hubs = self._loads
         hubs[self.address] = len(self.owned) + len(self._asking) - 1
         least = min(hubs.values())
-        return self._rng.choice(sorted((each for each, load in hubs.items() if load == least), key=str))
+        chosen = self._rng.choice(sorted((each for each, load in hubs.items() if load == least), key=str))
+        hubs[chosen] += 1
+        return chosen
 
     async def _acquire_claimed(self, topic: Topic, info: HubInfo) -> T:
         try:

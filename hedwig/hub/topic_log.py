@@ -174,7 +174,10 @@ class TopicLog:
         ranges, empty = await self._ended(found.value)
         # An empty ledger that stands alone is all that says which ids were used.
         kept = ranges or ([empty] if empty is not None and empty.first != FIRST_ID else [])
-        self._version = await self._metadata.write_ranges(self.topic, kept, found.version)
+        if self._metadata.is_new(self.topic):
+            self._version = found.version  # made by this hub just now: that is the write which stops others
+        else:
+            self._version = await self._metadata.write_ranges(self.topic, kept, found.version)
         self._ranges = ranges
         if ranges:
             last = ranges[-1].last

@@ -22,6 +22,7 @@ from hedwig.model import (
 from tests.support.hub_region import Region
 
 TOPIC, SUB = Topic(b"orders/eu"), SubscriberId(b"billing")
+FLAT = Topic(b"orders")
 HERE, THERE = HubAddress("127.0.0.1", 4080, 9876), HubAddress("127.0.0.1", 4081)
 RANGES = [LedgerRange(3, LocalId(1), MessageId(LocalId(6))), LedgerRange(5, LocalId(7))]
 
@@ -88,10 +89,10 @@ def test_one_hub_owns_a_topic(region: Region, fault: Fault | None) -> None:
         region.faults[0].force(fault, "create", "/hub")
     assert region.now(a.claim(TOPIC, mine))
     assert not region.now(b.claim(TOPIC, other))
-    assert region.now(b.owner(TOPIC)) == Versioned(mine, 0)
+    assert region.now(b.owner(TOPIC)) == mine
     assert region.now(b.topics()) == ["orders"]
     region.now(b.release(TOPIC, other))
-    assert region.now(b.owner(TOPIC)) == Versioned(mine, 0), "another hub's stays"
+    assert region.now(b.owner(TOPIC)) == mine, "another hub's stays"
     region.now(a.release(TOPIC, mine))
     assert region.now(b.claim(TOPIC, other))
 
@@ -150,3 +151,37 @@ def test_subscriptions_are_written_by_version(region: Region, fault: Fault | Non
     region.now(a.delete_subscription(TOPIC, SUB, 1))
     region.now(a.delete_subscription(TOPIC, SUB, 1))
     assert region.now(b.subscriptions(TOPIC)) == {}
+
+
+@pytest.mark.parametrize("fault", [None, Fault.FAILED_BEFORE, Fault.REPLY_LOST])
+def test_a_topic_that_is_not_there_is_made_and_claimed_at_once(region: Region, fault: Fault | None) -> None:
+    a, b = region.hub(), region.hub()
+    mine, other = region.now(a.register(HERE)), region.now(b.register(THERE))
+    assert region.now(a.look(FLAT)) == (False, None)
+    if fault is not None:
+        region.faults[0].force(fault, "transact")
+    assert region.now(a.claim(FLAT, mine, exists=False))
+    assert a.is_new(FLAT)
+    assert not region.now(b.claim(FLAT, other, exists=False)), "b saw too, before, that it was not there"
+    assert not b.is_new(FLAT)
+    assert region.now(b.look(FLAT)) == (True, mine)
+    assert region.now(b.ranges(FLAT)) == ([], 0) == region.now(a.ranges(FLAT))
+    assert region.now(b.subscriptions(FLAT)) == {} == region.now(a.subscriptions(FLAT))
+    a.forget_new(FLAT)
+    assert region.now(a.write_ranges(FLAT, [LedgerRange(7, LocalId(1))], 0)) == 1
+    assert region.now(a.ranges(FLAT)) == ([LedgerRange(7, LocalId(1))], 1)
+
+
+def test_a_new_topic_with_a_slash_lacks_its_parent_and_is_made_step_by_step(region: Region) -> None:
+    a = region.hub()
+    mine, topic = region.now(a.register(HERE)), Topic(b"orders/eu")
+    assert region.now(a.claim(topic, mine, exists=False))
+    assert not a.is_new(topic)
+    assert region.now(a.owner(topic)) == mine
+
+
+def test_the_owner_record_of_a_new_topic_goes_with_its_session(region: Region) -> None:
+    a, b = region.hub(), region.hub()
+    assert region.now(a.claim(FLAT, region.now(a.register(HERE)), exists=False))
+    region.now(region.sessions[0].close())
+    assert region.now(b.look(FLAT)) == (True, None)

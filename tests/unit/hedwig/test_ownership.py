@@ -220,4 +220,4 @@ def test_two_hubs_never_both_have_a_topic_for_good(seed: int) -> None:
     for topic in {topic for hub in hubs for topic in hub.ownership.owned}:
         owners = [hub for hub in hubs if topic in hub.ownership.owned]
         record = region.now(hubs[0].metadata.owner(topic))
-        assert [hub.ownership.address for hub in owners] == [record.value.address]
+        assert [hub.ownership.address for hub in owners] == [record.address]
