@@ -1,6 +1,15 @@
 """Decisions of a hub, apart from its connections, ledgers and metadata. Pure.
 
-expressions    which messages a subscriber wants, said about their headers
-options        names of options and header properties that clients and hubs of this project give each other
-subscription   create or attach; how far a subscriber has consumed; what of a topic nobody needs any more
+subscription       create or attach; how far a subscriber has consumed; what of a topic nobody needs any more
+expressions        which messages a subscriber wants, said about their headers
+
+Beyond Hedwig, for who asks:
+
+options            names of options and header properties that clients and hubs of this project give each other
+producers          publishing once: which messages of which producers a topic has
+publish_time       when a message was published
+acknowledgements   individual acknowledgement: what is done, what comes again and when, what is dead
+work_queue         a shared subscription: who gets which message
+retention          what of a topic may go by age and size
+replay             where to begin again, by id or time
 """

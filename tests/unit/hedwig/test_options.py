@@ -1,0 +1,100 @@
+"""What a client may ask for in old fields, and what it is told when it asks wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from hedwig.errors import MalformedRequest
+from hedwig.model import LocalId, MessageId, Preferences
+from hedwig.protocol.options import (
+    Acknowledge,
+    AckOptions,
+    GiveBack,
+    Replay,
+    ack_options,
+    acknowledgement,
+    check_options,
+    consumed,
+    replay_of,
+    replay_wanted,
+)
+
+
+def asked(**options: bytes) -> Preferences:
+    """Dots and dashes of names are written __ and _."""
+    return Preferences(
+        options={f"hw.{name.replace('__', '.').replace('_', '-')}": each for name, each in options.items()}
+    )
+
+
+def test_without_options_everything_is_as_it_always_was() -> None:
+    for nothing in (Preferences(), Preferences(options={"MOD": b"3"}), asked(ack=b""), asked(ack=b"cumulative")):
+        check_options(nothing)
+        assert ack_options(nothing) is None
+
+
+def test_acknowledgement_is_asked_for_by_options() -> None:
+    assert ack_options(asked(ack=b"individual")) == AckOptions()
+    assert ack_options(asked(shared=b"true", ack=b"cumulative")) == AckOptions(shared=True)
+    everything = asked(
+        ack=b"individual",
+        ack__timeout=b"1500",
+        ack__attempts=b"3",
+        ack__outstanding=b"7",
+        shared__in_flight=b"2",
+        dead_letter=b"graves",
+    )
+    check_options(everything)
+    assert ack_options(everything) == AckOptions(
+        timeout_ms=1500, attempts_max=3, outstanding_max=7, in_flight_max=2, dead_letter=b"graves"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("ack", b"maybe", "'maybe', and must be one of: cumulative, individual"),
+        ("shared", b"yes", "must be one of: false, true"),
+        ("ack__timeout", b"0", "a decimal number from 1 to"),
+        ("ack__timeout", b"-5", "a decimal number"),
+        ("ack__outstanding", b"9" * 60, r"'9{40}\.\.\.', and must be a decimal number"),
+        ("replay", b"yesterday", "write id:NUMBER"),
+        ("replay", b"id:", "a decimal number from 1"),
+        ("replay", b"time:1e3", "a decimal number from 0"),
+        ("replay", b"first:1", "write id:NUMBER"),
+        ("unheard", b"1", "there is no option 'hw.unheard'; known are: hw.ack, "),
+    ],
+)
+def test_a_wrong_option_is_refused(name: str, value: bytes, text: str) -> None:
+    with pytest.raises(MalformedRequest, match=text):
+        check_options(asked(**{name: value}))
+
+
+def test_replay_is_asked_for_once() -> None:
+    """A client that reconnects says all its options again, and goes on where it was."""
+    assert replay_of(None) is replay_of(b"") is None
+    assert replay_of(b"first") == Replay()
+    assert replay_of(b"id:17") == Replay(LocalId(17))
+    assert replay_of(b"time:1700000000000;again") == Replay(time_ms=1_700_000_000_000)
+    stored = asked(replay=b"id:17")
+    assert replay_wanted(None, stored) == Replay(LocalId(17))
+    assert replay_wanted(stored, stored) is None
+    assert replay_wanted(stored, Preferences()) is None
+    assert replay_wanted(stored, None) is None
+    assert replay_wanted(stored, asked(replay=b"id:17;2")) == Replay(LocalId(17))
+    assert replay_wanted(asked(replay=b"id:17;2"), stored) == Replay(LocalId(17))
+    assert replay_wanted(Preferences(), asked(replay=b"")) is None
+
+
+def test_a_consume_may_be_of_one_of_several_or_give_one_back() -> None:
+    for said in (
+        Acknowledge(LocalId(5), LocalId(5)),
+        Acknowledge(LocalId(2), LocalId(5)),
+        GiveBack(LocalId(5), 0),
+        GiveBack(LocalId(5), 250),
+    ):
+        assert acknowledgement(consumed(said)) == said
+    assert acknowledgement(MessageId(LocalId(5), ((b"region", 3),))) == Acknowledge(LocalId(5), LocalId(5))
+    for wrong in (((b"hw.from", 6),), ((b"hw.from", 0),), ((b"hw.from", 1), (b"hw.nack", 1))):
+        with pytest.raises(MalformedRequest):
+            acknowledgement(MessageId(LocalId(5), wrong))

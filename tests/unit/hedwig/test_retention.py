@@ -1,0 +1,124 @@
+"""What goes by age and size, and what is kept though it is consumed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hedwig.model import LedgerRange, LocalId, MessageId
+from hedwig.protocol.retention import LedgerFacts, Retention, Trimming, trimming
+
+NOTHING = Trimming()
+
+
+def ledger(
+    first: int, last: int | None, size: int | None = 10, created_ms: int | None = None, last_ms: int | None = None
+) -> LedgerFacts:
+    end = None if last is None else MessageId(LocalId(last))
+    return LedgerFacts(LedgerRange(first, LocalId(first), end), size, created_ms, last_ms)
+
+
+def of(*ledgers: LedgerFacts, needed: int = 1, now_ms: int = 1000, **said: int) -> Trimming:
+    return trimming(ledgers, LocalId(needed), Retention(**said), now_ms)
+
+
+FOUR = (
+    ledger(1, 10, created_ms=0, last_ms=99),
+    ledger(11, 20, created_ms=100, last_ms=199),
+    ledger(21, 30, created_ms=200, last_ms=299),
+    ledger(31, None, created_ms=300),
+)
+
+
+def test_without_retention_consumption_alone_decides() -> None:
+    assert of(*FOUR, needed=1) == NOTHING
+    assert of(*FOUR, needed=20) == Trimming(1, LocalId(10))
+    assert of(*FOUR, needed=21) == Trimming(2, LocalId(20))
+    assert of(*FOUR, needed=99) == Trimming(3, LocalId(30)), "never the one being written"
+    assert of() == NOTHING
+
+
+def test_what_is_consumed_is_kept_for_a_time_or_a_size_to_be_replayed() -> None:
+    assert of(*FOUR, needed=99, keep_ms=800) == Trimming(2, LocalId(20))
+    assert of(*FOUR, needed=99, keep_ms=801) == Trimming(1, LocalId(10))
+    assert of(*FOUR, needed=99, keep_bytes=20) == Trimming(2, LocalId(20))
+    assert of(*FOUR, needed=99, keep_bytes=21) == Trimming(1, LocalId(10))
+    assert of(*FOUR, needed=99, keep_bytes=0) == Trimming(3, LocalId(30))
+    assert of(*FOUR, needed=99, keep_ms=10_000, keep_bytes=20) == Trimming(2, LocalId(20)), "within both"
+    assert of(*FOUR, needed=1, keep_ms=0) == NOTHING, "keeping less is no reason to lose what is needed"
+
+
+def test_a_limit_takes_what_somebody_still_needs_and_says_how_much() -> None:
+    assert of(*FOUR, needed=5, limit_ms=900) == Trimming(1, LocalId(10), lost=6)
+    assert of(*FOUR, needed=11, limit_ms=900) == Trimming(1, LocalId(10), lost=0)
+    assert of(*FOUR, needed=1, limit_ms=0) == Trimming(3, LocalId(30), lost=30)
+    assert of(*FOUR, needed=1, limit_bytes=20) == Trimming(2, LocalId(20), lost=20)
+    assert of(*FOUR, needed=1, limit_bytes=40) == NOTHING
+    assert of(*FOUR, needed=1, limit_bytes=0) == Trimming(3, LocalId(30), lost=30)
+    assert of(*FOUR, needed=99, keep_ms=10_000, limit_bytes=30) == Trimming(1, LocalId(10)), "stronger than keep"
+
+
+def test_what_is_not_known_is_no_reason_to_delete() -> None:
+    unknown = (ledger(1, 10, None), ledger(11, 20, None), ledger(21, None, None))
+    assert of(*unknown, needed=1, limit_ms=0, limit_bytes=0) == NOTHING
+    assert of(*unknown, needed=99, keep_ms=0) == NOTHING
+    by_next = (ledger(1, 10), ledger(11, 20, created_ms=100), ledger(21, None))
+    assert of(*by_next, limit_ms=899) == Trimming(1, LocalId(10), lost=10), "it ended before the next one was made"
+    assert of(*by_next, limit_ms=900) == NOTHING
+
+
+def test_an_old_record_without_a_first_id_counts_from_the_first_message() -> None:
+    old = LedgerFacts(LedgerRange(1, None, MessageId(LocalId(10))), 10, 0, 5)
+    assert of(old, ledger(11, None), needed=4, limit_ms=10) == Trimming(1, LocalId(10), lost=7)
+
+
+@pytest.mark.parametrize("name", ["keep_ms", "keep_bytes", "limit_ms", "limit_bytes"])
+def test_a_negative_wish_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is -1"):
+        Retention(**{name: -1})
+
+
+def test_only_a_prefix_goes_and_each_of_it_for_a_reason(rng: random.Random) -> None:
+    for _ in range(2000):
+        count, now_ms = rng.randint(1, 6), 1000
+        times = sorted(rng.randrange(now_ms) for _ in range(count))
+        ledgers = [
+            ledger(10 * index + 1, 10 * index + 10, rng.randrange(50), last_ms=time) for index, time in enumerate(times)
+        ]
+        if rng.random() < 0.7:
+            ledgers.append(ledger(10 * count + 1, None, rng.randrange(50)))
+        maybe = {name: rng.choice([None, rng.randrange(1200)]) for name in ("keep_ms", "limit_ms")}
+        maybe |= {name: rng.choice([None, rng.randrange(150)]) for name in ("keep_bytes", "limit_bytes")}
+        retention, needed = Retention(**maybe), rng.randrange(1, 10 * count + 12)
+        found = trimming(ledgers, LocalId(needed), retention, now_ms)
+        sizes = [each.size or 0 for each in ledgers]
+
+        def may_go(
+            index: int,
+            retention: Retention = retention,
+            needed: int = needed,
+            sizes: list[int] = sizes,
+            times: list[int] = times,
+            ledgers: list[LedgerFacts] = ledgers,
+        ) -> bool:
+            """One rule after the other."""
+            end = ledgers[index].range.last
+            if end is None:
+                return False
+            age = 1000 - times[index]
+            if retention.limit_ms is not None and age > retention.limit_ms:
+                return True
+            if retention.limit_bytes is not None and sum(sizes[index:]) > retention.limit_bytes:
+                return True
+            if end.local >= needed:
+                return False
+            if retention.keep_ms is None and retention.keep_bytes is None:
+                return True
+            too_old = retention.keep_ms is not None and age > retention.keep_ms
+            return too_old or (retention.keep_bytes is not None and sum(sizes[index + 1 :]) >= retention.keep_bytes)
+
+        expected = next((index for index in range(len(ledgers)) if not may_go(index)), len(ledgers))
+        assert found.count == expected
+        assert found.through == 10 * expected
+        assert found.lost == max(0, 10 * expected - needed + 1)
