@@ -24,6 +24,7 @@ from nats.js.api import (  # type: ignore[import-not-found,import-untyped,unused
     StorageType,
     StreamConfig,
 )
+from nats.js.errors import NotFoundError  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
 from tests.benchmarks.hubs.loads.load import (
     DRAIN_TIMEOUT_S,
@@ -44,6 +45,7 @@ COPIES = 3
 ACK_EVERY = 50
 UNACKED_MAX = 10_000
 WAIT_S = 30.0
+TRIES, RETRY_S = 200, 0.05
 FILL_OUTSTANDING = 500
 PACE_PAUSE_S = 0.0005
 
@@ -76,8 +78,14 @@ async def subscribe(streams: Any, stream: str, subject: str, durable: str) -> st
         ack_policy=AckPolicy.ALL,
         max_ack_pending=UNACKED_MAX,
     )
-    await streams.add_consumer(stream, settings)
-    return inbox
+    for _ in range(TRIES):
+        try:
+            await streams.add_consumer(stream, settings)
+        except NotFoundError:  # the server that is asked may not have heard of a stream that was just made
+            await asyncio.sleep(RETRY_S)
+        else:
+            return inbox
+    raise LoadFailed(f"no server knows stream {stream} after {TRIES * RETRY_S:g} s")
 
 
 async def listen(connection: Any, inbox: str, on_message: Callable[[bytes], None]) -> None:

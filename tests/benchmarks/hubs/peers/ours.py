@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -11,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bookkeeper.embedded.cluster import LocalCluster
-from bookkeeper.embedded.process import free_port
-from tests.benchmarks.apache.processes import BOOKIES, DISK_SETTINGS, ROOT
-from tests.benchmarks.hubs.peers.peer import Servers, Serving, module_command
-
-_SERVES = re.compile(rb"^serving ", re.MULTILINE)
-PREFIX = "/hedwig"
+from hedwig.embedded import LocalHub
+from tests.benchmarks.apache.processes import BOOKIES, DISK_SETTINGS
+from tests.benchmarks.hubs.peers.peer import Serving, module_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +27,13 @@ class Ours:
     @contextmanager
     def serve(self, directory: Path) -> Iterator[Serving]:
         """See Peer."""
-        with (
-            LocalCluster(BOOKIES, directory=directory / "cluster", settings=DISK_SETTINGS) as cluster,
-            Servers() as hubs,
-        ):
-            port = free_port()
-            program = "tests.support.apache_hedwig.run_our_hub"
+        with LocalCluster(BOOKIES, directory=directory / "cluster", settings=DISK_SETTINGS) as cluster:
+            hub = LocalHub.beside(cluster, 1)
             began = time.monotonic()
-            command = [sys.executable, "-m", program, cluster.uri, str(port), PREFIX]
-            hub = hubs.start("our hub", command, directory / "hub", {"PYTHONPATH": str(ROOT)})
-            hubs.wait_ready(_SERVES)
+            cluster.start_others([hub])
             start_s = time.monotonic() - began
-            client = module_command(sys.executable, "our_load", f"127.0.0.1:{port}")
-            yield Serving(client, (hub,), tuple(bookie.pid for bookie in cluster.bookies), hub_start_s=start_s)
+            client = module_command(sys.executable, "our_load", hub.address)
+            yield Serving(client, (hub.pid,), tuple(bookie.pid for bookie in cluster.bookies), hub_start_s=start_s)
 
 
 def find() -> Ours:
