@@ -77,7 +77,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "journalmgr.spark": _SERVICE | {"journalmgr"},
     "hedwig": _SERVICE | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify"},
     "hedwig.cli": _SERVICE | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded"},
-    "hedwig.embedded": _BASE | {"bookkeeper.embedded"},
+    "hedwig.embedded": _BASE | {"hedwig", "bookkeeper.embedded"},
     "hedwig.spark": _SERVICE | {"hedwig"},
 }
 
