@@ -23,7 +23,8 @@ from twisted.logger import Logger
 
 from hedwig.errors import InvalidFilter
 from hedwig.model import Preferences, SubscriberId, Topic
-from hedwig.protocol.expressions import FilterableMessage, parse_expression
+from hedwig.protocol.conditions import FilterableMessage
+from hedwig.protocol.expressions import parse_expression
 from hedwig.protocol.options import EXPRESSION
 
 log = Logger()

@@ -41,7 +41,7 @@ from hedwig.model import (
     Topic,
 )
 from hedwig.names import subscriber_part
-from hedwig.protocol.expressions import FilterableMessage
+from hedwig.protocol.conditions import FilterableMessage
 from hedwig.protocol.subscription import CONSUME_INTERVAL, Position, first_kept, subscribed, topic_bound, trim_point
 from hedwig.wire.messages import Stamp
 from hedwig.wire.requests import Subscribe

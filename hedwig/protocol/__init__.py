@@ -1,7 +1,8 @@
 """Decisions of a hub, apart from its connections, ledgers and metadata. Pure.
 
 subscription       create or attach; how far a subscriber has consumed; what of a topic nobody needs any more
-expressions        which messages a subscriber wants, said about their headers
+expressions        which messages a subscriber wants, said about their headers: the language
+conditions         the same as functions that are asked for each message
 
 Beyond Hedwig, for who asks:
 

@@ -33,12 +33,35 @@ with _, and a number of more than `NUMBER_SIZE_MAX` characters is none. So one m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, TypeAlias
+from typing import NoReturn
 
 from hedwig.errors import InvalidFilter
-from hedwig.model import MessageId
+from hedwig.protocol.conditions import (
+    ANY,
+    COMPARISONS,
+    FACTS,
+    NUMBER_SIZE_MAX,
+    ONE,
+    PATTERN_SIZE_MAX,
+    Condition,
+    FilterableMessage,
+    Number,
+    NumberOf,
+    Source,
+    TextOf,
+    begins,
+    both,
+    compared,
+    compared_with,
+    either,
+    like,
+    negated,
+    number_of,
+    one_of,
+    present,
+    property_source,
+)
 
 EXPRESSION_SIZE_MAX = 4096
 """Characters."""
@@ -49,38 +72,6 @@ TERMS_MAX = 256
 DEPTH_MAX = 32
 """Parentheses and NOTs inside each other."""
 
-VALUE_SIZE_MAX = 16 * 1024
-PATTERN_SIZE_MAX = 256
-NUMBER_SIZE_MAX = 40
-
-
-class FilterableMessage(Protocol):
-    """What is asked of a message. Nothing is asked that the expression does not name."""
-
-    @property
-    def properties(self) -> Mapping[str, bytes]:
-        """Of its header."""
-
-    @property
-    def message_type(self) -> str | None:
-        """Of its header."""
-
-    @property
-    def region(self) -> bytes | None:
-        """Where it was published."""
-
-    @property
-    def id(self) -> MessageId | None:
-        """Its number."""
-
-    @property
-    def body_size(self) -> int:
-        """Bytes of its body."""
-
-    @property
-    def body(self) -> bytes:
-        """No expression asks for it; filters of others may."""
-
 
 class ExpressionError(InvalidFilter):
     """An expression that cannot be read. position: of `token`, which is at fault, counted from 1."""
@@ -88,12 +79,6 @@ class ExpressionError(InvalidFilter):
     def __init__(self, why: str, position: int, token: str) -> None:
         super().__init__(f"filter expression, at character {position} ({token}): {why}")
         self.position, self.token = position, token
-
-
-Number: TypeAlias = int | float
-Condition: TypeAlias = Callable[[FilterableMessage], bool | None]
-_Text: TypeAlias = Callable[[FilterableMessage], bytes | None]
-_Count: TypeAlias = Callable[[FilterableMessage], Number | None]
 
 
 class Expression:
@@ -116,281 +101,6 @@ class Expression:
 def parse_expression(text: str) -> Expression:
     """Raises ExpressionError."""
     return _Parser(text).parse()
-
-
-# --- values
-
-_NUMBER = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-
-
-def number_of(value: bytes) -> Number | None:
-    """A decimal number, exactly where it is a whole one; None where it is none."""
-    if len(value) > NUMBER_SIZE_MAX:
-        return None
-    if value.isdigit():  # ASCII digits, as these are bytes
-        return int(value)
-    if _NUMBER.fullmatch(value) is None:
-        return None
-    try:
-        return int(value)
-    except ValueError:
-        found = float(value)
-    return None if found in (float("inf"), float("-inf")) else found
-
-
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """One side of a comparison. text, number: what it is as either; None where it cannot be.
-
-    literal: what it is always.
-    """
-
-    token: _Token
-    text: _Text | None = None
-    number: _Count | None = None
-    literal: bytes | Number | None = None
-
-
-def _property(token: _Token, name: str) -> _Value:
-    def text(message: FilterableMessage) -> bytes | None:
-        return message.properties.get(name)
-
-    def number(message: FilterableMessage) -> Number | None:
-        found = message.properties.get(name)
-        return None if found is None else number_of(found)
-
-    return _Value(token, text, number)
-
-
-def _type(message: FilterableMessage) -> bytes | None:
-    found = message.message_type
-    return None if found is None else found.encode()
-
-
-def _region(message: FilterableMessage) -> bytes | None:
-    return message.region
-
-
-def _id(message: FilterableMessage) -> Number | None:
-    found = message.id
-    return None if found is None else found.local
-
-
-def _size(message: FilterableMessage) -> Number | None:
-    return message.body_size
-
-
-_FACTS: dict[str, tuple[_Text | None, _Count | None]] = {
-    "$type": (_type, None),
-    "$region": (_region, None),
-    "$id": (None, _id),
-    "$size": (None, _size),
-}
-
-
-# --- conditions
-
-_COMPARISONS = ("=", "<>", "!=", "<", "<=", ">", ">=")
-
-
-def _compared_with(value: Callable[[FilterableMessage], bytes | Number | None], sign: str, other: object) -> Condition:
-    """A value that depends on the message, and one that does not, of one kind."""
-
-    # One function for each sign: the sign is not looked at for every message.
-    def equal(message: FilterableMessage) -> bool | None:
-        found = value(message)
-        return None if found is None else found == other
-
-    def different(message: FilterableMessage) -> bool | None:
-        found = value(message)
-        return None if found is None else found != other
-
-    def less(message: FilterableMessage) -> bool | None:
-        found = value(message)
-        return None if found is None else found < other  # type: ignore[operator]
-
-    def at_most(message: FilterableMessage) -> bool | None:
-        found = value(message)
-        return None if found is None else found <= other  # type: ignore[operator]
-
-    def greater(message: FilterableMessage) -> bool | None:
-        found = value(message)
-        return None if found is None else found > other  # type: ignore[operator]
-
-    def at_least(message: FilterableMessage) -> bool | None:
-        found = value(message)
-        return None if found is None else found >= other  # type: ignore[operator]
-
-    by_sign = (equal, different, different, less, at_most, greater, at_least)
-    return by_sign[_COMPARISONS.index(sign)]
-
-
-def _is(sign: str, left: bytes | Number, right: bytes | Number) -> bool:
-    """Of one kind."""
-    below, above = left < right, left > right  # type: ignore[operator]
-    if sign == "=":
-        return not below and not above
-    if sign in ("<>", "!="):
-        return below or above
-    return {"<": below, "<=": not above, ">": above, ">=": not below}[sign]
-
-
-def _compared(left: _Value, sign: str, right: _Value) -> Condition:
-    """Two values that both depend on the message."""
-    left_text, right_text, left_number, right_number = left.text, right.text, left.number, right.number
-
-    def compare(message: FilterableMessage) -> bool | None:
-        if left_number is not None and right_number is not None:
-            a, b = left_number(message), right_number(message)
-            if a is not None and b is not None:
-                return _is(sign, a, b)
-        if left_text is None or right_text is None:
-            return None
-        x, y = left_text(message), right_text(message)
-        return None if x is None or y is None else _is(sign, x, y)
-
-    return compare
-
-
-def _both(parts: list[Condition]) -> Condition:
-    first, *rest = parts
-
-    def both(message: FilterableMessage) -> bool | None:
-        result = first(message)
-        if result is False:
-            return False
-        for part in rest:
-            found = part(message)
-            if found is False:
-                return False
-            if found is None:
-                result = None
-        return result
-
-    return both
-
-
-def _either(parts: list[Condition]) -> Condition:
-    first, *rest = parts
-
-    def either(message: FilterableMessage) -> bool | None:
-        result = first(message)
-        if result is True:
-            return True
-        for part in rest:
-            found = part(message)
-            if found is True:
-                return True
-            if found is None:
-                result = None
-        return result
-
-    return either
-
-
-def _negated(part: Condition) -> Condition:
-    def negated(message: FilterableMessage) -> bool | None:
-        found = part(message)
-        return None if found is None else not found
-
-    return negated
-
-
-def _one_of(value: Callable[[FilterableMessage], object], items: frozenset[object]) -> Condition:
-    def one_of(message: FilterableMessage) -> bool | None:
-        found = value(message)
-        return None if found is None else found in items
-
-    return one_of
-
-
-def _begins(value: _Text, prefix: bytes) -> Condition:
-    def begins(message: FilterableMessage) -> bool | None:
-        found = value(message)
-        return None if found is None else found.startswith(prefix)
-
-    return begins
-
-
-def _present(value: Callable[[FilterableMessage], object], *, wanted: bool) -> Condition:
-    def present(message: FilterableMessage) -> bool | None:
-        return (value(message) is not None) is wanted
-
-    return present
-
-
-_ANY, _ONE = object(), object()
-
-
-def _like(value: _Text, pattern: list[object]) -> Condition:
-    """pattern: texts of one character, _ANY and _ONE.
-
-    The parts between two % are looked for from the left, each behind the one before: that finds a match if there is
-    one, and never goes back, as a regular expression with several .* does.
-    """
-    parts: list[list[object]] = [[]]
-    for each in pattern:
-        if each is _ANY:
-            parts.append([])
-        else:
-            parts[-1].append(each)
-    if _ONE in pattern:
-        return _like_characters(value, parts)
-    texts = ["".join(map(str, part)).encode() for part in parts]
-    if len(texts) == 1:
-        return _compared_with(value, "=", texts[0])
-    head, *middle, tail = texts
-    middle = [text for text in middle if text]
-    if not middle and not tail:
-        return _begins(value, head)
-    size_min = len(head) + len(tail)
-
-    def like(message: FilterableMessage) -> bool | None:
-        found = value(message)
-        if found is None:
-            return None
-        if len(found) < size_min or not found.startswith(head) or not found.endswith(tail):
-            return False
-        position, end = len(head), len(found) - len(tail)
-        for text in middle:
-            at = found.find(text, position, end)
-            if at < 0:
-                return False
-            position = at + len(text)
-        return True
-
-    return like
-
-
-def _like_characters(value: _Text, parts: list[list[object]]) -> Condition:
-    """With _, which is a character and not a byte."""
-    searches = [
-        re.compile("".join("." if each is _ONE else re.escape(str(each)) for each in part), re.DOTALL) for part in parts
-    ]
-    sizes = [len(part) for part in parts]
-    size_min = sizes[0] + sizes[-1]
-
-    def like(message: FilterableMessage) -> bool | None:
-        found = value(message)
-        if found is None or len(found) > VALUE_SIZE_MAX:
-            return None
-        try:
-            text = found.decode()
-        except UnicodeDecodeError:
-            return None
-        if len(searches) == 1:
-            return searches[0].fullmatch(text) is not None
-        position, end = sizes[0], len(text) - sizes[-1]
-        if len(text) < size_min or searches[0].match(text) is None or searches[-1].match(text, end) is None:
-            return False
-        for search in searches[1:-1]:
-            at = search.search(text, position, end)
-            if at is None:
-                return False
-            position = at.end()
-        return True
-
-    return like
 
 
 # --- reading
@@ -422,6 +132,25 @@ class _Token:
 
     def __str__(self) -> str:
         return "the end" if self.kind == "end" else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """One side of a comparison. source: of what depends on the message; literal: what is always the same."""
+
+    token: _Token
+    source: Source = (None, None)
+    literal: bytes | Number | None = None
+
+    @property
+    def text(self) -> TextOf | None:
+        """As a text, if it can be one."""
+        return self.source[0]
+
+    @property
+    def number(self) -> NumberOf | None:
+        """As a number, if it can be one."""
+        return self.source[1]
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -531,20 +260,20 @@ class _Parser:
         parts = [self._and(depth)]
         while self._took("OR"):
             parts.append(self._and(depth))
-        return parts[0] if len(parts) == 1 else _either(parts)
+        return parts[0] if len(parts) == 1 else either(parts)
 
     def _and(self, depth: int) -> Condition:
         parts = [self._not(depth)]
         while self._took("AND"):
             parts.append(self._not(depth))
-        return parts[0] if len(parts) == 1 else _both(parts)
+        return parts[0] if len(parts) == 1 else both(parts)
 
     def _not(self, depth: int) -> Condition:
         token = self._token
         if depth > DEPTH_MAX:
             self._fail(f"parentheses and NOTs are more than {DEPTH_MAX} deep: write it flatter", token)
         if self._took("NOT"):
-            return _negated(self._not(depth + 1))
+            return negated(self._not(depth + 1))
         if self._took("("):
             inner = self._or(depth + 1)
             self._want(")", f"for the ( at character {token.position}")
@@ -559,9 +288,9 @@ class _Parser:
                 self._fail("want the name of a property behind EXISTS", token)
             text = self._named(token).text
             assert text is not None
-            return _present(text, wanted=True)
+            return present(text, wanted=True)
         value = self._value()
-        if self._token.kind == "sign" and self._token.text in _COMPARISONS:
+        if self._token.kind == "sign" and self._token.text in COMPARISONS:
             sign = self._take().text
             return self._comparison(value, sign, self._value())
         if self._took("IS"):
@@ -570,17 +299,17 @@ class _Parser:
             found = value.text or value.number
             if found is None or value.literal is not None:
                 self._fail("only a property, or $type, $region, $id, $size, may be NULL or not", value.token)
-            return _present(found, wanted=wanted)
+            return present(found, wanted=wanted)
         negate = self._took("NOT")
         condition = self._ranged(value)
-        return _negated(condition) if negate else condition
+        return negated(condition) if negate else condition
 
     def _ranged(self, value: _Value) -> Condition:
         if self._took("BETWEEN"):
             low = self._value()
             self._want("AND", "between the two ends of BETWEEN")
             high = self._value()
-            return _both([self._comparison(value, ">=", low), self._comparison(value, "<=", high)])
+            return both([self._comparison(value, ">=", low), self._comparison(value, "<=", high)])
         if self._took("IN"):
             return self._in(value)
         if self._took("LIKE"):
@@ -589,7 +318,7 @@ class _Parser:
             prefix = self._value()
             if not isinstance(prefix.literal, bytes):
                 self._fail("want a text behind STARTS WITH, between '", prefix.token)
-            return _begins(self._as_text(value, "STARTS WITH"), prefix.literal)
+            return begins(self._as_text(value, "STARTS WITH"), prefix.literal)
         self._fail(
             "want a comparison behind a value: = <> < <= > >=, BETWEEN, IN, LIKE, STARTS WITH, IS NULL; for a property "
             "that is true or false write name = TRUE"
@@ -604,17 +333,17 @@ class _Parser:
         if right.literal is None:
             if (left.text is None or right.text is None) and (left.number is None or right.number is None):
                 self._fail("one side is a number and the other is a text, always", right.token)
-            return _compared(left, sign, right)
+            return compared(left.source, sign, right.source)
         if isinstance(right.literal, bytes):
-            return _compared_with(self._as_text(left, "a text", right.token), sign, right.literal)
-        return _compared_with(self._as_number(left, right.token), sign, right.literal)
+            return compared_with(self._as_text(left, "a text", right.token), sign, right.literal)
+        return compared_with(self._as_number(left, right.token), sign, right.literal)
 
-    def _as_text(self, value: _Value, what: str, token: _Token | None = None) -> _Text:
+    def _as_text(self, value: _Value, what: str, token: _Token | None = None) -> TextOf:
         if value.text is None or value.literal is not None:
             self._fail(f"{value.token} is no text: {what} needs a property, $type or $region", token or value.token)
         return value.text
 
-    def _as_number(self, value: _Value, token: _Token) -> _Count:
+    def _as_number(self, value: _Value, token: _Token) -> NumberOf:
         if value.number is None or value.literal is not None:
             self._fail(f"{value.token} is no number: put what it is compared with between '", token)
         return value.number
@@ -635,8 +364,8 @@ class _Parser:
                 break
             self._want(",", "or ) behind an item of IN")
         if texts:
-            return _one_of(self._as_text(value, "IN with texts"), frozenset(texts))
-        return _one_of(self._as_number(value, value.token), frozenset(numbers))
+            return one_of(self._as_text(value, "IN with texts"), frozenset(texts))
+        return one_of(self._as_number(value, value.token), frozenset(numbers))
 
     def _pattern(self, value: _Value) -> Condition:
         token = self._take()
@@ -659,8 +388,8 @@ class _Parser:
                     self._fail(f"in the pattern, {escape} must stand before %, _ or itself", token)
                 parts.append(following)
             else:
-                parts.append(_ANY if char == "%" else _ONE if char == "_" else char)
-        return _like(self._as_text(value, "LIKE"), parts)
+                parts.append(ANY if char == "%" else ONE if char == "_" else char)
+        return like(self._as_text(value, "LIKE"), parts)
 
     # --- values
 
@@ -670,12 +399,11 @@ class _Parser:
             case "name" | "quoted":
                 return self._named(token)
             case "fact":
-                if token.text not in _FACTS:
+                if token.text not in FACTS:
                     self._fail(
-                        f'want one of {", ".join(_FACTS)}; a property whose name begins with $ goes between "', token
+                        f'want one of {", ".join(FACTS)}; a property whose name begins with $ goes between "', token
                     )
-                text, number = _FACTS[token.text]
-                return _Value(token, text, number)
+                return _Value(token, FACTS[token.text])
             case "text":
                 return _Value(token, literal=_unquoted(token.text).encode())
             case "bytes":
@@ -704,7 +432,7 @@ class _Parser:
     def _named(self, token: _Token) -> _Value:
         name = token.text if token.kind == "name" else token.text[1:-1].replace('""', '"')
         self._names.add(name)
-        return _property(token, name)
+        return _Value(token, property_source(name))
 
 
 def _unquoted(text: str) -> str:

@@ -12,13 +12,12 @@ import pytest
 
 from hedwig.errors import InvalidFilter
 from hedwig.model import LocalId, MessageId, Status
+from hedwig.protocol.conditions import VALUE_SIZE_MAX, number_of
 from hedwig.protocol.expressions import (
     DEPTH_MAX,
     EXPRESSION_SIZE_MAX,
     TERMS_MAX,
-    VALUE_SIZE_MAX,
     ExpressionError,
-    number_of,
     parse_expression,
 )
 from hedwig.wire.messages import Message, encode_message

@@ -21,7 +21,7 @@ from hedwig.filters import (
     with_expression,
 )
 from hedwig.model import Preferences, SubscriberId, Topic
-from hedwig.protocol.expressions import FilterableMessage
+from hedwig.protocol.conditions import FilterableMessage
 from hedwig.wire.messages import Message
 
 TOPIC, SUB = Topic(b"t"), SubscriberId(b"s")
