@@ -72,12 +72,16 @@ TERMS_MAX = 256
 DEPTH_MAX = 32
 """Parentheses and NOTs inside each other."""
 
+TOKEN_SHOWN_MAX = 40
+"""Characters of a token that an error repeats."""
+
 
 class ExpressionError(InvalidFilter):
     """An expression that cannot be read. position: of `token`, which is at fault, counted from 1."""
 
     def __init__(self, why: str, position: int, token: str) -> None:
-        super().__init__(f"filter expression, at character {position} ({token}): {why}")
+        shown = token if len(token) <= TOKEN_SHOWN_MAX else f"{token[:TOKEN_SHOWN_MAX]}..."
+        super().__init__(f"filter expression, at character {position} ({shown}): {why}")
         self.position, self.token = position, token
 
 

@@ -215,7 +215,8 @@ def test_an_error_says_where_and_what_to_do(text: str, position: int, token: str
         parse_expression(text)
     error = caught.value
     assert (error.position, error.token) == (position, token)
-    assert str(error).startswith(f"filter expression, at character {position} ({token}): ")
+    shown = token if len(token) < 40 else f"{token[:40]}..."
+    assert str(error).startswith(f"filter expression, at character {position} ({shown}): ")
     assert remedy in str(error)
     assert isinstance(error, InvalidFilter)
     assert error.status is Status.INVALID_MESSAGE_FILTER

@@ -20,6 +20,7 @@ from hedwig.filters import (
     guarded,
     with_expression,
 )
+from hedwig.hub.server import HubSettings
 from hedwig.model import Preferences, SubscriberId, Topic
 from hedwig.protocol.conditions import FilterableMessage
 from hedwig.wire.messages import Message
@@ -55,6 +56,10 @@ def test_the_expression_is_an_option() -> None:
 def test_a_wrong_expression_is_refused(options: dict[str, bytes], text: str) -> None:
     with pytest.raises(InvalidFilter, match=text):
         DEFAULT_FILTERS[HEADER_EXPRESSION](Preferences(options=options))
+
+
+def test_a_hub_has_them_unless_it_is_told_otherwise() -> None:
+    assert HubSettings(metadata_uri="zk://127.0.0.1/ledgers", host="127.0.0.1").filters is DEFAULT_FILTERS
 
 
 def test_a_client_asks_for_an_expression_and_keeps_its_other_preferences() -> None:
