@@ -116,7 +116,7 @@ def wait_for_signal(children: Iterable[Child]) -> None:
             for descriptor in readable:
                 ended.append(watched.pop(descriptor))
                 os.close(descriptor)
-            _tell_or_give_up(ended, left=watched.values())
+            tell_or_give_up(ended, left=watched.values())
     finally:
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -125,7 +125,8 @@ def wait_for_signal(children: Iterable[Child]) -> None:
             os.close(descriptor)
 
 
-def _tell_or_give_up(ended: list[Child], left: Iterable[Child]) -> None:
+def tell_or_give_up(ended: list[Child], left: Iterable[Child]) -> None:
+    """Tell of those that ended. Raises CommandFailed when nothing useful is left: see `wait_for_signal`."""
     if any(child.vital for child in ended) or all(child.vital or child.dependent for child in left):
         raise CommandFailed(
             "\n".join(report(child.name, child.pid, child.ending(), child.log_path) for child in ended)

@@ -1,13 +1,15 @@
 """Signals around a command: the first unwinds it, the later ones do not disturb the unwinding."""
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_INTERRUPTED
-from bookkeeper.cli.supervise import STOP_SIGNALS, stopping_on_signals
+from bookkeeper.cli.output import EXIT_INTERRUPTED, CommandFailed
+from bookkeeper.cli.supervise import STOP_SIGNALS, Child, stopping_on_signals, tell_or_give_up
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +39,22 @@ def test_what_a_shell_has_its_background_jobs_ignore_stays_ignored() -> None:
     with stopping_on_signals(EXIT_INTERRUPTED):
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+ENDED = Child("bookie 1", os.getpid(), Path("bookie.log"))
+HUB = Child("hub 1", 2, Path("hub.log"), dependent=True)
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Child, "ending", lambda child: "ended with code 5")
+
+
+@pytest.mark.usefixtures("ended")
+def test_what_depends_on_the_bookies_is_of_no_use_without_them(capsys: pytest.CaptureFixture[str]) -> None:
+    zookeeper = Child("ZooKeeper", 1, Path("zookeeper.log"), vital=True)
+    with pytest.raises(CommandFailed, match="Nothing useful is left"):
+        tell_or_give_up([ENDED], [zookeeper, HUB])
+    tell_or_give_up([ENDED], [zookeeper, HUB, Child("bookie 2", 3, Path("bookie.log"))])
+    tell_or_give_up([HUB], [zookeeper, ENDED])
+    assert capsys.readouterr().err.count("the others go on") == 2
