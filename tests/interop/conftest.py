@@ -190,7 +190,9 @@ def hedwig_hubs(
 
         def hub(kind: str) -> HubProcess:
             if kind not in hubs:
-                hubs[kind] = stack.enter_context(hub_of(kind, directory, cluster.uri, f"/hedwig-{len(hubs)}"))
+                hubs[kind] = hub_of(kind, directory, cluster.uri, f"/hedwig-{len(hubs)}")
+                stack.callback(hubs[kind].kill)
+                hubs[kind].start()
             return hubs[kind]
 
         yield hub

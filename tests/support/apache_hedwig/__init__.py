@@ -3,7 +3,6 @@
     fetched.py    jars in `.cache/hedwig-<module>-<release>`, our Java driver compiled against them
     client.py     its client in one Java process, driven by commands (tests/interop/java/hedwig)
     hubs.py       hubs of both kinds as processes
-    run_our_hub.py   the program of ours
 
 Maven Central has the client of 4.2.2 and 4.3.2, and the hub of 4.2.0 and 4.3.2. Nothing of Apache's is committed.
 """
