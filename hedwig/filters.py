@@ -17,15 +17,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from twisted.logger import Logger
 
 from hedwig.errors import InvalidFilter
-from hedwig.model import Preferences, SubscriberId, Topic
+from hedwig.model import MessageId, Preferences, SubscriberId, Topic
 from hedwig.protocol.conditions import FilterableMessage
 from hedwig.protocol.expressions import parse_expression
 from hedwig.protocol.options import EXPRESSION
+
+if TYPE_CHECKING:
+    from hedwig.wire.receiving import Received
 
 log = Logger()
 
@@ -64,6 +67,48 @@ def with_expression(text: str, preferences: Preferences | None = None) -> Prefer
     parse_expression(text)
     asked = Preferences(message_filter=HEADER_EXPRESSION, options={EXPRESSION: text.encode()})
     return (preferences or Preferences()).merged(asked)
+
+
+class _Delivered:
+    """A message at a client, as an expression wants it: its header is decoded once, however many conditions ask."""
+
+    __slots__ = ("_properties", "_received")
+
+    def __init__(self, received: Received) -> None:
+        self._received = received
+        self._properties: Mapping[str, bytes] | None = None
+
+    @property
+    def properties(self) -> Mapping[str, bytes]:
+        if self._properties is None:
+            self._properties = self._received.properties
+        return self._properties
+
+    @property
+    def message_type(self) -> str | None:
+        return self._received.message_type
+
+    @property
+    def region(self) -> bytes | None:
+        return self._received.region or None
+
+    @property
+    def id(self) -> MessageId:
+        return self._received.id
+
+    @property
+    def body_size(self) -> int:
+        return len(self._received.body)
+
+    @property
+    def body(self) -> bytes:
+        return self._received.body
+
+
+def expression_filter(text: str) -> Callable[[Received], bool]:
+    """The same for a client that runs it itself, at a hub that has no such filter. Raises InvalidFilter."""
+    matches = parse_expression(text).matches
+    return lambda received: matches(_Delivered(received))
 
 
 BUILT_IN: Mapping[str, MakeFilter] = {

@@ -17,13 +17,16 @@ from hedwig.filters import (
     HEADER_EXPRESSION,
     InstalledFilters,
     LogBound,
+    expression_filter,
     guarded,
     with_expression,
 )
 from hedwig.hub.server import HubSettings
-from hedwig.model import Preferences, SubscriberId, Topic
+from hedwig.model import LocalId, Preferences, SubscriberId, Topic
+from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.protocol.conditions import FilterableMessage
-from hedwig.wire.messages import Message
+from hedwig.wire.messages import Message, encode_map
+from hedwig.wire.receiving import Received
 
 TOPIC, SUB = Topic(b"t"), SubscriberId(b"s")
 
@@ -68,6 +71,18 @@ def test_a_client_asks_for_an_expression_and_keeps_its_other_preferences() -> No
     assert DEFAULT_FILTERS[HEADER_EXPRESSION](asked)(Message(b"", {"größe": b"4"}))
     with pytest.raises(InvalidFilter):
         with_expression("a =")
+
+
+def test_a_client_may_run_an_expression_itself() -> None:
+    header = pb.MessageHeader(properties=encode_map({"color": b"red", "size": b"3"}), messageType="order")
+    received = Received(b"body", LocalId(7), b"r1", header.SerializeToString())
+    for text in ("color = 'red' AND size < 4", "$id = 7 AND $size = 4 AND $region = 'r1' AND $type = 'order'"):
+        assert expression_filter(text)(received)
+    assert not expression_filter("color = 'blue'")(received)
+    assert not expression_filter("color <> 'blue'")(Received(b"", LocalId(1)))
+    assert expression_filter("$region IS NULL AND $type IS NULL")(Received(b"", LocalId(1)))
+    with pytest.raises(InvalidFilter):
+        expression_filter("color")
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str]) -> InstalledFilters:
