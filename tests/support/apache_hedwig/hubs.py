@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -63,7 +64,8 @@ class OurHub(LocalHub):
 class ApacheHub:
     """A genuine one: as it comes, but with short sessions."""
 
-    def __init__(self, jars: HedwigJars, directory: Path, uri: str, prefix: str) -> None:
+    def __init__(self, jars: HedwigJars, directory: Path, uri: str, prefix: str, settings: Mapping[str, str]) -> None:
+        self._settings = settings
         self.kind, self.port = f"Apache's {jars.version}", free_port()
         self._jars, self._uri, self._prefix, self._directory = jars, uri, prefix, directory
         self.log_path = directory / "hub.log"
@@ -113,6 +115,7 @@ class ApacheHub:
             "zk_timeout": SESSION_TIMEOUT_MS,
             "zk_prefix": self._prefix,
             "zkLedgersRootPath": service.root,
+            **self._settings,
         }
         if service.kind is not None:
             settings["ledgerManagerFactoryClass"] = service.kind.value
@@ -121,14 +124,15 @@ class ApacheHub:
         return self._jars.command("org.apache.hedwig.server.netty.PubSubServer", conf_path)
 
 
-def hub_of(kind: str, directory: Path, uri: str, prefix: str) -> HubProcess:
+def hub_of(kind: str, directory: Path, uri: str, prefix: str, settings: Mapping[str, str] | None = None) -> HubProcess:
     """A hub that does not run yet. kind: OURS, or a release of HUB_VERSIONS; skips the test where there is none.
 
-    prefix: the root of the hubs' records: those of one prefix share topics.
+    prefix: the root of the hubs' records: those of one prefix share topics. settings: more keys, which both kinds know.
     """
+    more = dict(settings or {})
     number = next(_numbers)
     below = directory / f"hub-{number}"
     if kind == OURS:
-        settings = {"zk_prefix": prefix, "zk_timeout": str(SESSION_TIMEOUT_MS)}
+        settings = {"zk_prefix": prefix, "zk_timeout": str(SESSION_TIMEOUT_MS), **more}
         return OurHub(number, below, uri, settings=settings)
-    return ApacheHub(find_hedwig("server", kind), below, uri, prefix)
+    return ApacheHub(find_hedwig("server", kind), below, uri, prefix, more)
