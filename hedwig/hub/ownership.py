@@ -258,7 +258,14 @@ class Ownership(Generic[T]):
                 await self._metadata.set_load(self.address, count)
                 self._told_load = count
 
-        self._load_timer = None
-        Deferred.fromCoroutine(write()).addErrback(
-            lambda failure: log.warn("The hub's load could not be told: {error}", error=failure.value)
-        )
+        def told(_: None) -> None:
+            self._load_timer = None
+            if self._info is not None and len(self.owned) != self._told_load:
+                self._tell_load()
+
+        def not_told(failure: Failure) -> None:
+            self._load_timer = None
+            log.warn("The hub's load could not be told: {error}", error=failure.value)
+
+        # The timer counts as running until then: two writes at a time would each find the other's version.
+        Deferred.fromCoroutine(write()).addCallbacks(told, not_told)

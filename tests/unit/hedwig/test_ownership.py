@@ -101,6 +101,27 @@ def test_requests_for_one_topic_wait_for_one_acquisition(hubs: tuple[Hub, Hub]) 
     assert len(a.services) == 1
 
 
+def test_the_load_is_told_by_one_write_at_a_time(hubs: tuple[Hub, Hub], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that takes longer than the period would meet its own successor, and one of them fail."""
+    hub = hubs[0]
+    writes: list[tuple[int, Deferred[None]]] = []
+
+    async def set_load(address: HubAddress, topic_count: int) -> None:
+        done: Deferred[None] = Deferred()
+        writes.append((topic_count, done))
+        await done
+
+    monkeypatch.setattr(hub.metadata, "set_load", set_load)
+    hub.get(Topic(b"first"))
+    passed(hub, 2 * LOAD_PERIOD_S)
+    hub.get(Topic(b"second"))
+    passed(hub, 2 * LOAD_PERIOD_S)
+    assert [count for count, _ in writes] == [1]
+    writes[0][1].callback(None)
+    passed(hub, 2 * LOAD_PERIOD_S)
+    assert [count for count, _ in writes] == [1, 2]
+
+
 def test_who_does_not_claim_is_sent_to_the_hub_with_the_fewest_topics(hubs: tuple[Hub, Hub]) -> None:
     a, b = hubs
     for number in range(3):
