@@ -14,7 +14,18 @@ from twisted.logger import Logger
 
 from bookkeeper.metadata.outcome import Errand, Owned
 from bookkeeper.metadata.store import MetadataSettings
-from bookkeeper.metadata.tree import Create, NodeAbsent, NodeChanged, NodeExists, NodeKind, Stat, Tree
+from bookkeeper.metadata.tree import (
+    Check,
+    Create,
+    Delete,
+    NodeAbsent,
+    NodeChanged,
+    NodeExists,
+    NodeKind,
+    Stat,
+    Step,
+    Tree,
+)
 from hedwig.errors import StaleVersion, UnexpectedCondition
 from hedwig.model import HubAddress, HubInfo, LedgerRange, SubscriberId, Subscription, Topic
 from hedwig.names import Paths
@@ -274,20 +285,56 @@ class HubMetadata:
                 )
         return found
 
-    async def write_subscription(
-        self, topic: Topic, subscriber: SubscriberId, subscription: Subscription, version: int | None
+    async def create_subscription(
+        self, topic: Topic, subscriber: SubscriberId, subscription: Subscription, list_version: int
     ) -> int:
-        """Make it (None), or replace it as it was read; the new version. Raises StaleVersion."""
+        """Make it, while the topic's list of ledgers has this version; its own version. Raises StaleVersion.
+
+        A new owner reads the subscriptions after it has written the list: it knows all that will ever be made by hubs
+        before it.
+        """
+        path = self.paths.subscription(topic, subscriber)
+        data = records.encode_subscription(subscription)
+        errand = self._errand(f"make {path}")
+        steps: list[Step] = [Check(self.paths.ledgers(topic), list_version), Create(path, data)]
+
+        async def is_done() -> bool:
+            found = await errand.read_if_present(path)
+            return found is not None and found[0] == data and found[1].version == 0
+
+        try:
+            try:
+                await errand.transact(steps, is_done)
+            except NodeAbsent:
+                await errand.ensure_all(self.paths.subscribers(topic), self.paths.root)
+                await errand.transact(steps, is_done)
+        except (NodeExists, NodeChanged, NodeAbsent) as error:
+            raise StaleVersion(f"{path}, or the topic, was changed by another hub: {error}") from error
+        return 0
+
+    async def write_subscription(
+        self, topic: Topic, subscriber: SubscriberId, subscription: Subscription, version: int
+    ) -> int:
+        """Replace it as it was read; the new version. Raises StaleVersion."""
         path = self.paths.subscription(topic, subscriber)
         data = records.encode_subscription(subscription)
         return await self._replace(self._errand(f"write {path}"), path, data, version)
 
-    async def delete_subscription(self, topic: Topic, subscriber: SubscriberId, version: int) -> None:
-        """It ends, as it was read. Raises StaleVersion."""
+    async def delete_subscription(
+        self, topic: Topic, subscriber: SubscriberId, version: int, list_version: int
+    ) -> None:
+        """It ends, as it was read, while the topic's list has this version. Raises StaleVersion."""
         path = self.paths.subscription(topic, subscriber)
+        errand = self._errand(f"delete {path}")
+        steps: list[Step] = [Check(self.paths.ledgers(topic), list_version), Delete(path, version)]
+
+        async def is_done() -> bool:
+            return await errand.stat(path) is None
+
         try:
-            await self._errand(f"delete {path}").delete(path, version)
-        except NodeAbsent:
-            return
+            await errand.transact(steps, is_done)
+        except NodeAbsent as error:
+            if await errand.stat(path) is not None:
+                raise StaleVersion(f"the list of topic {topic!r} is gone") from error
         except NodeChanged as error:
-            raise StaleVersion(f"{path} was changed by another hub: {error}") from error
+            raise StaleVersion(f"{path}, or the topic, was changed by another hub: {error}") from error

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Clock
 
 log = Logger()
+
+T = TypeVar("T")
 
 PASSWORD = b"sillysecret"
 """Of every topic's ledgers, as Apache's hubs have it."""
@@ -129,7 +131,9 @@ class TopicLog:
         self._handle: WriteHandle | None = None
         self._open: LedgerRange | None = None
         self._ledger_bytes, self._ledger_begun_s = 0, 0.0
-        self._busy = False  # a ledger is being made or ended
+        self._busy = False  # a ledger is being made or ended, or some are deleted: the list may change
+        self._held = False  # ... or something is done that holds only for the list as it is
+        self._settling: tuple[Deferred[None], ...] = ()
         self._ending = False  # the ledger takes no more
         self._queue: deque[_Publish] = deque()  # not all of it has ids
         self._under_way: deque[_Publish] = deque()  # all of it has
@@ -287,13 +291,15 @@ class TopicLog:
             if self._busy or self._ending:
                 break
             if self._handle is None:
+                if self._held:
+                    break
                 self._begin(self._open_ledger())
                 break
             if not self._take(self._queue[0]):
                 break
-        if self._ending and not self._busy and self._durable == self._last.local:
+        if self._ending and not self._busy and not self._held and self._durable == self._last.local:
             self._begin(self._end_ledger())
-        if not self._queue and not self._under_way and not self._busy:
+        if not self._queue and not self._under_way and not self._busy and not self._held:
             idle, self._idle = self._idle, []
             for waiting in idle:
                 waiting.callback(None)
@@ -399,7 +405,7 @@ class TopicLog:
             except BookKeeperError as error:
                 self._lose(ServiceDown(f"topic {self.topic!r}: {error}"), error)
             finally:
-                self._busy = False
+                self._settled()
             self._pump()
 
         Deferred.fromCoroutine(run()).addErrback(self._broken)
@@ -453,6 +459,29 @@ class TopicLog:
         self._handle = self._open = None
         self._ending = False
 
+    def _settled(self) -> None:
+        self._busy = self._held = False
+        waiting, self._settling = self._settling, ()
+        for each in waiting:
+            each.callback(None)
+
+    async def while_listed(self, change: Callable[[int], Awaitable[T]]) -> T:
+        """Run a change of the topic's other records that is to fail once another hub wrote the list (I-90): it is given
+        the list's version, and this hub writes no other meanwhile. Raises NotResponsible.
+        """
+        while self._busy or self._held:
+            waiting: Deferred[None] = Deferred()
+            self._settling = (*self._settling, waiting)
+            await waiting
+        if self.state is not LogState.READY or self._version is None:
+            raise NotResponsible("")
+        self._held = True
+        try:
+            return await change(self._version)
+        finally:
+            self._settled()
+            self._pump()
+
     # --- trimming
 
     async def trim(self, up_to: LocalId) -> list[LedgerRange]:
@@ -462,7 +491,7 @@ class TopicLog:
         that nobody knows. The last record stays, as all that says which ids were used. A ledger that cannot be deleted
         ends it for now.
         """
-        if self.state is not LogState.READY or self._busy:
+        if self.state is not LogState.READY or self._busy or self._held:
             return []
         gone: list[LedgerRange] = []
         self._busy = True
@@ -481,7 +510,7 @@ class TopicLog:
         except BookKeeperError as error:
             self._lose(ServiceDown(f"topic {self.topic!r}: {error}"), error)
         finally:
-            self._busy = False
+            self._settled()
         self._pump()
         return gone
 
@@ -505,7 +534,7 @@ class TopicLog:
         if self.state is not LogState.READY:
             return
         self.state = LogState.RELEASING
-        if self._queue or self._under_way or self._busy:
+        if self._queue or self._under_way or self._busy or self._held:
             waiting: Deferred[None] = Deferred()
             self._idle.append(waiting)
             await waiting

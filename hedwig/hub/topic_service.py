@@ -96,6 +96,12 @@ class _Subscriber:
         self.attachment: Attachment | None = None
         self.storing = False
 
+    @property
+    def version(self) -> int:
+        """What the next change of the record names."""
+        assert self.record.version is not None
+        return self.record.version
+
 
 class Attachment:
     """A subscription on a connection: delivers in order, as fast as the connection takes it."""
@@ -317,9 +323,13 @@ class TopicService:
         return last if last.local == durable else MessageId(durable)
 
     async def _store(self, subscriber: SubscriberId, known: _Subscriber | None, record: Subscription) -> _Subscriber:
-        version = None if known is None else known.record.version
         try:
-            stored = await self._metadata.write_subscription(self.topic, subscriber, record, version)
+            if known is None:
+                stored = await self.log.while_listed(
+                    lambda listed: self._metadata.create_subscription(self.topic, subscriber, record, listed)
+                )
+            else:
+                stored = await self._metadata.write_subscription(self.topic, subscriber, record, known.version)
         except StaleVersion as error:
             self._give_up(error)
             raise NotResponsible("") from error
@@ -359,9 +369,11 @@ class TopicService:
         known = self._subscribers.get(subscriber)
         if known is None:
             raise NotSubscribed("")
-        assert known.record.version is not None
+        version = known.version
         try:
-            await self._metadata.delete_subscription(self.topic, subscriber, known.record.version)
+            await self.log.while_listed(
+                lambda listed: self._metadata.delete_subscription(self.topic, subscriber, version, listed)
+            )
         except StaleVersion as error:
             self._give_up(error)
             raise NotResponsible("") from error
@@ -468,7 +480,7 @@ class TopicService:
                 continue
             record = Subscription(known.position.consumed_id, known.record.value.preferences)
             try:
-                await self._metadata.write_subscription(self.topic, subscriber, record, known.record.version)
+                await self._metadata.write_subscription(self.topic, subscriber, record, known.version)
             except BookKeeperError as error:
                 log.warn(
                     "The position of {subscriber!r} on {topic!r} is not stored, and some messages come again: {error}",

@@ -22,7 +22,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from bookkeeper.model import DigestType
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
@@ -567,7 +567,7 @@ class Member(HubUser):
 
     def _has_all(self, attachment: AttachmentHistory) -> bool:
         reached = max(attachment.last, self.history.consumed or 0)
-        return self.run.published and reached >= self.history.topic.last
+        return self.run.published and (reached >= self.history.topic.last or self.history.needed is None)
 
     def _consume(self, link: Link, local: int, *, lie: bool = False) -> None:
         if local < 1:
@@ -801,10 +801,18 @@ class HubRun:
         )
         await log.acquire()
         found: dict[int, bytes] = {}
+        first_id = log.first_id
         for each in log.ranges:
             assert each.first is not None
             assert each.last is not None
-            handle = await client.ledgers.open(each.ledger_id, PASSWORD, DigestType.CRC32)
+            try:
+                handle = await client.ledgers.open(each.ledger_id, PASSWORD, DigestType.CRC32)
+            except NoSuchLedger:
+                # Deleted by one who could not say so any more; whether rightly so was looked at then.
+                if first_id != each.first:
+                    raise
+                first_id = LocalId(each.last.local + 1)
+                continue
             expected = int(each.first)
             async for batch in handle.batches():
                 for entry in batch:
@@ -820,7 +828,7 @@ class HubRun:
                     f"I-91: {topic!r}: ledger {each.ledger_id} ends before {expected}, and is listed as {each}"
                 )
             await handle.close()
-        lost = [local for local in history.acknowledged if local >= log.first_id and local not in found]
+        lost = [local for local in history.acknowledged if local >= first_id and local not in found]
         if lost or log.last_id.local < history.last:
             raise Violation(f"I-88: {topic!r}: {sorted(lost)[:5]} were acknowledged, and are not there: {log.ranges}")
         done.append(topic)

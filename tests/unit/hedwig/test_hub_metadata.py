@@ -137,20 +137,35 @@ def test_subscriptions_are_written_by_version(region: Region, fault: Fault | Non
     later = Subscription(MessageId(LocalId(9)), Preferences(window_size=3))
     assert region.now(a.subscriptions(TOPIC)) == {}
     if fault is not None:
-        for operation in ("create", "write", "delete"):
-            region.faults[0].force(fault, operation, "/subscribers/")
-    assert region.now(a.write_subscription(TOPIC, SUB, first, None)) == 0
+        for operation, part in (("transact", "/ledgers"), ("write", "/subscribers/"), ("transact", "/ledgers")):
+            region.faults[0].force(fault, operation, part)
+    listed = region.now(a.write_ranges(TOPIC, [], None))
+    assert region.now(a.create_subscription(TOPIC, SUB, first, listed)) == 0
     with pytest.raises(StaleVersion):
-        region.now(b.write_subscription(TOPIC, SUB, later, None))
+        region.now(b.create_subscription(TOPIC, SUB, later, listed))
     assert region.now(a.write_subscription(TOPIC, SUB, later, 0)) == 1
     with pytest.raises(StaleVersion):
         region.now(b.write_subscription(TOPIC, SUB, first, 0))
     with pytest.raises(StaleVersion):
-        region.now(b.delete_subscription(TOPIC, SUB, 0))
+        region.now(b.delete_subscription(TOPIC, SUB, 0, listed))
     assert region.now(b.subscriptions(TOPIC)) == {SUB: Versioned(later, 1)}
-    region.now(a.delete_subscription(TOPIC, SUB, 1))
-    region.now(a.delete_subscription(TOPIC, SUB, 1))
+    region.now(a.delete_subscription(TOPIC, SUB, 1, listed))
+    region.now(a.delete_subscription(TOPIC, SUB, 1, listed))
     assert region.now(b.subscriptions(TOPIC)) == {}
+
+
+def test_a_hub_whose_list_another_one_wrote_makes_and_ends_no_subscription(region: Region) -> None:
+    """I-90: the new owner would not know."""
+    a, b = region.hub(), region.hub()
+    record = Subscription(MessageId(LocalId(5)))
+    listed = region.now(a.write_ranges(TOPIC, [], None))
+    region.now(a.create_subscription(TOPIC, SUB, record, listed))
+    assert region.now(b.write_ranges(TOPIC, [], listed)) == listed + 1
+    with pytest.raises(StaleVersion):
+        region.now(a.create_subscription(TOPIC, SubscriberId(b"late"), record, listed))
+    with pytest.raises(StaleVersion):
+        region.now(a.delete_subscription(TOPIC, SUB, 0, listed))
+    assert region.now(b.subscriptions(TOPIC)) == {SUB: Versioned(record, 0)}
 
 
 @pytest.mark.parametrize("fault", [None, Fault.FAILED_BEFORE, Fault.REPLY_LOST])
