@@ -25,6 +25,12 @@ HANDLES_MAX = 2
 class TopicReader:
     """Of one topic's log."""
 
+    __slots__ = (
+        "_client",
+        "_handles",
+        "_log",
+    )
+
     def __init__(self, client: LedgerClient, log: TopicLog) -> None:
         self._client, self._log = client, log
         self._handles: OrderedDict[int, ReadHandle] = OrderedDict()

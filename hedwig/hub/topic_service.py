@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Clock
 
 log = Logger()
+
+R = TypeVar("R")
 
 DELIVERED_AT_ONCE = 128
 """Messages that one look takes; a connection is asked in between whether it takes more."""
@@ -207,6 +209,27 @@ class Attachment:
 class TopicService:
     """See the module. on_lost: the topic has to be given up, or acquired anew. delivered: counts messages sent."""
 
+    __slots__ = (
+        "_attached",
+        "_bound",
+        "_budget",
+        "_changing",
+        "_ended",
+        "_filters",
+        "_metadata",
+        "_on_lost",
+        "_region",
+        "_subscribers",
+        "clock",
+        "delivered",
+        "first_kept",
+        "log",
+        "reader",
+        "recent",
+        "settings",
+        "topic",
+    )
+
     def __init__(
         self,
         metadata: HubMetadata,
@@ -232,7 +255,7 @@ class TopicService:
         self._bound = 0
         self._subscribers: dict[SubscriberId, _Subscriber] = {}
         self._attached: dict[SubscriberId, Attachment] = {}
-        self._changing = DeferredLock()
+        self._changing: DeferredLock | None = None
         self._ended = False
 
     # --- the topic
@@ -256,6 +279,18 @@ class TopicService:
         for attachment in list(self._attached.values()):
             attachment.resume()
 
+    def _one_by_one(self, change: Callable[[], Deferred[R]]) -> Deferred[R]:
+        """Changes of subscriptions wait for each other."""
+        if self._changing is None:
+            self._changing = DeferredLock()
+        return self._changing.run(change).addBoth(self._unlocked)
+
+    def _unlocked(self, result: R) -> R:
+        # An idle topic needs no lock: it is made again.
+        if self._changing is not None and not self._changing.locked:
+            self._changing = None
+        return result
+
     def _set_bound(self) -> None:
         self._bound = topic_bound(each.record.value.preferences for each in self._subscribers.values())
         self.first_kept = first_kept(self._bound, self.log.durable_id)
@@ -278,7 +313,7 @@ class TopicService:
 
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, NotResponsible.
         """
-        return self._changing.run(lambda: Deferred.fromCoroutine(self._subscribe(request, channel, on_attached)))
+        return self._one_by_one(lambda: Deferred.fromCoroutine(self._subscribe(request, channel, on_attached)))
 
     async def _subscribe(self, request: Subscribe, channel: Channel, on_attached: OnAttached) -> None:
         self._check_served()
@@ -362,7 +397,7 @@ class TopicService:
 
     def unsubscribe(self, subscriber: SubscriberId) -> Deferred[None]:
         """End a subscription for good. Fails with NotSubscribed, NotResponsible."""
-        return self._changing.run(lambda: Deferred.fromCoroutine(self._unsubscribe(subscriber)))
+        return self._one_by_one(lambda: Deferred.fromCoroutine(self._unsubscribe(subscriber)))
 
     async def _unsubscribe(self, subscriber: SubscriberId) -> None:
         self._check_served()
@@ -423,7 +458,7 @@ class TopicService:
             finally:
                 known.storing = False
 
-        storing = self._changing.run(lambda: Deferred.fromCoroutine(store()))
+        storing = self._one_by_one(lambda: Deferred.fromCoroutine(store()))
         storing.addErrback(
             lambda failure: log.warn(
                 "The position of {subscriber!r} on {topic!r} is stored later: {error}",
@@ -470,7 +505,7 @@ class TopicService:
         if self._ended:
             return
         await self.log.release()
-        await self._changing.run(lambda: Deferred.fromCoroutine(self._store_all()))
+        await self._one_by_one(lambda: Deferred.fromCoroutine(self._store_all()))
         if not self._ended:
             self._end(Event.TOPIC_MOVED)
 

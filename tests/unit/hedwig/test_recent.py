@@ -51,3 +51,30 @@ def test_a_message_larger_than_the_budget_is_not_kept() -> None:
     recent = RecentMessages(budget, LocalId(1))
     recent.add([bytes(200)])
     assert (len(recent), recent.next_id, budget.size) == (0, 2, 0)
+
+
+def test_the_topic_that_stored_nothing_for_the_longest_time_lets_go_first() -> None:
+    """What lies in topics that nobody publishes to any more must not keep the others out for ever."""
+    budget = RecentBudget(10 * (100 + MESSAGE_OVERHEAD))
+    idle, busy = RecentMessages(budget, LocalId(1)), RecentMessages(budget, LocalId(1))
+    idle.add([bytes(100)] * 9)
+    for _ in range(5):
+        busy.add([bytes(100)])
+    assert (len(idle), len(busy)) == (5, 5)
+    for _ in range(20):
+        busy.add([bytes(100)])
+    assert (len(idle), len(busy)) == (0, 10)
+    assert idle.get(LocalId(9), 1) is None
+    assert idle.get(LocalId(10), 1) == []
+
+
+def test_the_newest_messages_are_found_without_passing_the_older_ones() -> None:
+    recent = RecentMessages(RecentBudget(1 << 30), LocalId(1))
+    recent.add([b"%d" % number for number in range(1, 1001)])
+    recent.forget_before(LocalId(300))
+    recent.forget_before(LocalId(310))
+    assert recent.get(LocalId(1000), 5) == [b"1000"]
+    assert recent.get(LocalId(310), 2) == [b"310", b"311"]
+    assert recent.get(LocalId(309), 2) is None
+    recent.forget_before(LocalId(2000))
+    assert (recent.first, recent.next_id, recent.size) == (1001, 1001, 0)
