@@ -160,6 +160,7 @@ class Hub:
         if credentials is not None and ssl_port is not None:
             secure = credentials
             await self._listen(ssl_port, "ssl_server_port", lambda: self._accept_tls(secure))
+        self._release_reserved()
         self._listen_http()
         await ownership.start()
         self._trimming = self._reactor.callLater(settings.trim_period_s, self._trim)
@@ -171,6 +172,11 @@ class Hub:
         reserved = PortReservation(self.settings.listen_on, port, key)
         self._reserved.append(reserved)
         return reserved.port
+
+    def _release_reserved(self) -> None:
+        """They are listened on, or not wanted any more."""
+        while self._reserved:
+            self._reserved.pop().release()
 
     async def _listen(self, port: int, key: str, accept: Callable[[], StreamProtocol]) -> None:
         host = self.settings.listen_on
@@ -287,8 +293,7 @@ class Hub:
     async def _close(self) -> None:
         if self._trimming is not None and self._trimming.active():
             self._trimming.cancel()
-        for reserved in self._reserved:
-            reserved.release()
+        self._release_reserved()
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             await listener.stop()
