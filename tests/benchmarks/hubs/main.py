@@ -115,7 +115,7 @@ def settings(plan: Plan, peers: Mapping[Side, Peer]) -> dict[str, str]:
         "in it), from handing over to delivery; paced: from when a message was due",
         "drain": f"{DRAINED:,} messages in all that waited for a subscription, from its attaching to the last",
         "acquire": "a topic with a subscription; Redis: a stream with a consumer group; NATS: a stream with a durable "
-        "consumer, three copies of each",
+        "consumer, three copies of each, ten at a time",
         **{side.name: peer.durability for side, peer in peers.items()},
         "ratios": "ours over the peer's within a round, median (least-most) of quiet rounds; [..]: none was quiet",
     }

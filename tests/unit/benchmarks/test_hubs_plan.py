@@ -9,7 +9,7 @@ from tests.benchmarks.apache.records import Record, Records
 from tests.benchmarks.hubs import main as program
 from tests.benchmarks.hubs.loads.load import BODY_SIZE, Load, body, parsed
 from tests.benchmarks.hubs.main import main, settings
-from tests.benchmarks.hubs.peers.peer import Peer
+from tests.benchmarks.hubs.peers.peer import Peer, fetch
 from tests.benchmarks.hubs.plan import (
     DEFAULT_CELLS,
     DEFAULT_SECONDS,
@@ -49,9 +49,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_cells_are_those_of_the_goals() -> None:
     names = [cell.name for cell in DEFAULT_CELLS]
     assert names == [
-        "publish:1x1", "publish:1x100", "publish:1x1000", "publish:100x100", "publish:100x1000", "publish:10000x1000",
+        "publish:1x1", "publish:1x100", "publish:1x1000", "publish:100x100", "publish:100x1000",
         "deliver:1x1", "deliver:1x100", "deliver:1x1000", "deliver:10x1000", "paced:12000",
-        "drain:1", "drain:100", "acquire",
+        "drain:1", "drain:100", "acquire", "publish:10000x1000",
     ]  # fmt: skip
     goals = {name for of_peer in RATE_GOALS.values() for name in of_peer}
     assert (goals | P50_GOALS.keys() | LATENCY_GOALS.keys() | {MANY_TOPICS, ONE_TOPIC}) <= set(names)
@@ -158,6 +158,11 @@ def test_peers_are_named_with_their_durability_and_the_missing_with_the_reason(m
     told = settings(WHOLE, peers)
     assert told["nats"] == "synced by two"
     assert "redis" not in told
+
+
+def test_who_has_no_client_of_a_registry_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(Missing, match="^redis-server: there is no no-such-program$"):
+        fetch("redis-server", ["no-such-program", "download"], tmp_path)
 
 
 def test_every_side_has_a_way_to_be_found() -> None:

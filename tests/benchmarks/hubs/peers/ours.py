@@ -33,7 +33,10 @@ class Ours:
             cluster.start_others([hub])
             start_s = time.monotonic() - began
             client = module_command(sys.executable, "our_load", hub.address)
-            yield Serving(client, (hub.pid,), tuple(bookie.pid for bookie in cluster.bookies), hub_start_s=start_s)
+            try:
+                yield Serving(client, (hub.pid,), tuple(bookie.pid for bookie in cluster.bookies), hub_start_s=start_s)
+            finally:
+                hub.kill()  # its topics are thrown away: giving back ten thousand of them takes a while
 
 
 def find() -> Ours:
