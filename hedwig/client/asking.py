@@ -17,7 +17,7 @@ from bookkeeper.errors import ClientClosed, ConnectFailed
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
 from hedwig.client.settings import backoff
-from hedwig.errors import PubSubError, ServiceDown, error_of
+from hedwig.errors import PubSubError, ServiceDown, UncertainState, error_of
 from hedwig.model import HubAddress, Status, Topic
 from hedwig.wire.records import parse_address
 from hedwig.wire.responses import Answer
@@ -31,16 +31,21 @@ REDIRECTS_MAX = 8
 MakeFrame = Callable[[int, bool], bytes]
 """Of the request's id, and whether the hub should claim the topic."""
 
+OnLate = Callable[[HubLink, Answer], object]
+
 
 class Waiting:
-    """An answer that is waited for. See Asked."""
+    """An answer that is waited for. See Asked. on_late: told of an answer that nobody waits for any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_late: OnLate) -> None:
         self.answer: Deferred[Answer] = Deferred()
+        self._on_late = on_late
 
     def on_answer(self, link: HubLink, answer: Answer) -> None:
         """The hub answered."""
-        if not self.answer.called:
+        if self.answer.called:
+            self._on_late(link, answer)
+        else:
             self.answer.callback(answer)
 
     def on_unknown(self, link: HubLink, error: PubSubError) -> None:
@@ -71,12 +76,14 @@ class Asker:
         *,
         timeout_s: float | None = None,
         on_link: Callable[[HubLink], object] = lambda link: None,
+        on_late: OnLate = lambda link, answer: None,
         again_on: tuple[Status, ...] = (),
     ) -> tuple[Answer, HubLink]:
         """The answer SUCCESS, and where it came from. Raises the error of any other.
 
         connect: the connection to a hub that is to be used. timeout_s: how long it is tried; None: for ever. on_link:
-        told before each attempt. again_on: statuses that are no answer yet.
+        told before each attempt. on_late: told of an answer that came when it was not waited for any more. again_on:
+        statuses that are no answer yet.
         """
         clock, hubs, settings = self._clock, self._hubs, self._hubs.settings
         deadline = None if timeout_s is None else clock.seconds() + timeout_s
@@ -88,10 +95,10 @@ class Asker:
             try:
                 link = await connect(address)
                 on_link(link)
-                waiting = Waiting()
+                waiting = Waiting(on_late)
                 claim = target is not None
                 link.ask(lambda txn_id, claim=claim: make(txn_id, claim), waiting)  # type: ignore[misc]
-                answer = await waiting.answer
+                answer = await self._bounded(link, waiting, deadline)
             except ConnectFailed as failed:
                 error = failed
             except (ClientClosed, CancelledError):
@@ -113,7 +120,7 @@ class Asker:
                         continue
                 else:
                     error = error_of(Status(answer.status), answer.text)
-                    if not isinstance(error, ServiceDown) and answer.status not in again_on:
+                    if not isinstance(error, (ServiceDown, UncertainState)) and answer.status not in again_on:
                         raise error
             if hubs.closed:
                 raise ClientClosed("the client was closed before a hub answered")
@@ -126,6 +133,19 @@ class Asker:
                     raise error
                 raise ServiceDown(f"topic {topic!r}: no hub answered in time; the last failure: {error}") from error
             await pause(clock, delay)
+
+    async def _bounded(self, link: HubLink, waiting: Waiting, deadline: float | None) -> Answer:
+        """Not longer than the call may take: a hub that lives may be stuck with one topic."""
+        if deadline is None:
+            return await waiting.answer
+        error = UncertainState(f"hub {link.address} has not answered in time; it may have been done or not")
+        left_s = max(0.0, deadline - self._clock.seconds())
+        timer = self._clock.callLater(left_s, waiting.on_unknown, link, error)
+        try:
+            return await waiting.answer
+        finally:
+            if timer.active():
+                timer.cancel()
 
 
 def _owner(answer: Answer) -> HubAddress | None:

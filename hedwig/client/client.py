@@ -10,11 +10,12 @@ at a time as there are. Thread: reactor.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
+from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, ClientClosed
 from hedwig.client.asking import Asker
@@ -43,6 +44,8 @@ from hedwig.wire.requests import unsubscribe_frame
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Network
 
+T = TypeVar("T")
+
 LOOK_S = 1.0
 """How often calls that wait are looked at."""
 
@@ -68,6 +71,35 @@ class Publisher:
     def room(self) -> Deferred[None]:
         """Fires once there is room; publish no faster than that."""
         return self._client.lane(self.topic).room()
+
+    def publish_soon(
+        self, body: bytes, properties: Mapping[str, bytes] = NO_OPTIONS
+    ) -> tuple[Deferred[None], Deferred[MessageId]]:
+        """Publish one message once there is room; when it is taken, and its id, as of `publish`.
+
+        Cancelling the first gives it up where it has not been taken; then the second is cancelled too.
+        """
+        done: Deferred[MessageId] = Deferred()
+        try:
+            message = self._client.message(self.topic, body, properties, self._message_type)
+            room = self._client.lane(self.topic).room()
+        except BookKeeperError as error:
+            return succeed(None), fail(error)
+
+        def publish(_: object) -> None:
+            try:
+                self._client.submit(self.topic, message, done.callback, done.errback)
+            except BookKeeperError as error:
+                done.errback(error)
+
+        def given_up(failure: Failure) -> None:
+            if isinstance(failure.value, CancelledError):
+                done.cancel()
+            else:
+                done.errback(failure)
+
+        room.addCallbacks(publish, given_up)
+        return room, done
 
     def publish(self, body: bytes, properties: Mapping[str, bytes] = NO_OPTIONS) -> Deferred[MessageId]:
         """Publish one message; its id, once it is durable.
@@ -166,6 +198,8 @@ class PubSubClient:
         self._looking: Any = clock.callLater(LOOK_S, self._look)
         self._body_max = min(self.settings.frame_size_max, FRAME_SIZE_MAX_HUB)
         self._checked: set[Topic] = set()
+        self._asking: set[Deferred[Any]] = set()
+        self._closing: Deferred[None] | None = None
         self.closed = False
 
     # --- publishing
@@ -203,11 +237,14 @@ class PubSubClient:
         """Where publishes to a topic go through. Raises ClientClosed."""
         found = self._lanes.get(topic)
         if found is None:
-            if self.closed:
-                raise ClientClosed("the client is closed; connect again")
+            self._check_open()
             self._check_topic(topic)
             found = self._lanes[topic] = Lane(self._clock, self._hubs, topic, self.settings, self._lane_idle)
         return found
+
+    def _check_open(self) -> None:
+        if self.closed or self._closing is not None:
+            raise ClientClosed("the client is closed; connect again")
 
     def _lane_idle(self, lane: Lane) -> None:
         if len(self._lanes) > LANES_MAX and self._lanes.get(lane.topic) is lane:
@@ -222,12 +259,12 @@ class PubSubClient:
     ) -> None:
         """Publish a message's bytes; exactly one of the calls follows. Raises ClientClosed, MalformedRequest."""
         lane = self._lanes.get(topic) or self.lane(topic)
-        if self.closed:
-            raise ClientClosed("the client is closed; connect again")
+        if self._closing is not None or self.closed:
+            self._check_open()
         lane.publish(message, self._clock.seconds() + self.settings.retry_timeout_s, on_published, on_failed)
 
     def flush(self) -> Deferred[None]:
-        """Fires once everything published before is answered or has failed."""
+        """Fires once everything published before is answered or has failed; what comes later may still be open."""
         waiting = [lane.settled() for lane in self._lanes.values() if lane.unanswered]
         return gatherResults(waiting).addCallback(lambda _: None)
 
@@ -252,9 +289,23 @@ class PubSubClient:
         wanted: messages for which it is false are passed over, and consumed, here.
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
         """
-        return Deferred.fromCoroutine(
+        return self._ask(
             self._subscribe(topic, subscriber, mode, preferences or Preferences(), force, auto_consume, wanted)
         )
+
+    def _ask(self, work: Coroutine[Any, Any, T]) -> Deferred[T]:
+        """Runs until it is done, or the client is closed."""
+        asking: Deferred[T] = Deferred.fromCoroutine(work)
+        self._asking.add(asking)
+
+        def done(result: T | Failure) -> T | Failure:
+            self._asking.discard(asking)
+            if isinstance(result, Failure) and isinstance(result.value, CancelledError) and self.closed:
+                raise ClientClosed("the client was closed before a hub answered")
+            return result
+
+        asking.addBoth(done)
+        return asking
 
     async def _subscribe(
         self,
@@ -294,8 +345,7 @@ class PubSubClient:
         return subscription
 
     def _check(self, topic: Topic, subscriber: SubscriberId) -> None:
-        if self.closed:
-            raise ClientClosed("the client is closed; connect again")
+        self._check_open()
         self._check_topic(topic)
         subscriber_part(subscriber)
         if subscriber.startswith(HUB_SUBSCRIBER_PREFIX):
@@ -312,7 +362,7 @@ class PubSubClient:
         Fails with NotSubscribed, ServiceDown. Where an answer was lost, it may fail with NotSubscribed although it was
         this call that ended it.
         """
-        return Deferred.fromCoroutine(self._unsubscribe(topic, subscriber))
+        return self._ask(self._unsubscribe(topic, subscriber))
 
     async def _unsubscribe(self, topic: Topic, subscriber: SubscriberId) -> None:
         self._check(topic, subscriber)
@@ -340,21 +390,40 @@ class PubSubClient:
             lane.expire()
 
     def close(self) -> Deferred[None]:
-        """Wait for what is published (not longer than it may take), tell what is consumed, let go of all."""
-        return Deferred.fromCoroutine(self._close())
+        """Wait for what is published (not longer than it may take), tell what is consumed, let go of all.
+
+        Nothing new is taken from now on. Cancelling the waiting lets go at once, as `abandon`.
+        """
+        if self.closed:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred(lambda _: self.abandon())
+        if self._closing is None:
+            self._closing = Deferred.fromCoroutine(self._close())
+        self._closing.addBoth(_tell, waiting)
+        return waiting
 
     async def _close(self) -> None:
-        if self.closed:
-            return
         await self.flush()
         await gatherResults([each.close() for each in list(self._subscriptions.values())])
         self.abandon()
 
     def abandon(self) -> None:
         """Let go at once: what is not answered fails, and what is consumed and not told comes again."""
+        if self.closed:
+            return
         self.closed = True
         if self._looking.active():
             self._looking.cancel()
+        for asking in list(self._asking):
+            asking.cancel()
+        for subscription in list(self._subscriptions.values()):
+            subscription.close()
         self._hubs.close()
         for lane in list(self._lanes.values()):
             lane.close()
+
+
+def _tell(result: Any, waiting: Deferred[None]) -> Any:
+    if not waiting.called:
+        waiting.callback(None)
+    return result

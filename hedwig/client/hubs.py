@@ -48,6 +48,7 @@ class Hubs:
         self.settings = settings
         self.turns = Turns(clock, settings.linger_s)
         self._clock, self._network, self._rng = clock, network, rng
+        self._given = frozenset(given)
         self._hubs: OrderedDict[HubAddress, None] = OrderedDict.fromkeys(given)  # the last ones failed last
         self._routes: OrderedDict[Topic, HubAddress] = OrderedDict()
         self._links: dict[tuple[HubAddress, Kind], HubLink] = {}
@@ -82,7 +83,10 @@ class Hubs:
         if address not in self._hubs:
             self._hubs[address] = None
             if len(self._hubs) > HUBS_MAX:
-                self._hubs.popitem(last=False)
+                # Those that were given stay: the others may all be gone one day.
+                oldest = next((each for each in self._hubs if each not in self._given), None)
+                if oldest is not None:
+                    del self._hubs[oldest]
 
     def _failed(self, address: HubAddress) -> None:
         if address in self._hubs:
@@ -95,8 +99,7 @@ class Hubs:
         found = self._links.get((address, kind))
         if found is not None:
             return found
-        if self.closed:
-            raise ClientClosed("the client is closed; connect again")
+        self._check_open()
         waiting: Deferred[HubLink] = Deferred()
         others = self._connecting.setdefault((address, kind), [])
         others.append(waiting)
@@ -105,16 +108,17 @@ class Hubs:
         return waiting
 
     def _connected(self, result: HubLink | Failure, address: HubAddress, kind: Kind) -> None:
-        if not isinstance(result, Failure) and not result.lost:
+        if not isinstance(result, Failure):
             self._links[address, kind] = result
         for waiting in self._connecting.pop((address, kind)):
             waiting.callback(result)
 
     def dial(self, address: HubAddress) -> Deferred[HubLink]:
-        """A new connection. Fails with ConnectFailed, ConfigurationError."""
+        """A new connection. Fails with ConnectFailed, ClientClosed."""
         return Deferred.fromCoroutine(self._dial(address))
 
     async def _dial(self, address: HubAddress) -> HubLink:
+        self._check_open()
         settings = self.settings
         port = port_of(settings, address)
         if port is None:
@@ -132,17 +136,30 @@ class Hubs:
         self._all.add(link)
         try:
             await self._network.connect(address.host, port, link, timeout_s=settings.connect_timeout_s)
-        except ConnectFailed as error:
+        except (ConnectFailed, OSError, ValueError) as error:  # ValueError: a name that can be no host's
             link.connectionLost(None)
             raise ConnectFailed(f"hub {address} cannot be reached: {error}") from error
-        if self.closed:
+        except BaseException:
+            link.closed_here = True  # the waiting was cancelled: it is nobody's fault
+            link.connectionLost(None)
+            raise
+        try:
+            self._check_open()
+        except ClientClosed:
             link.abort()
-            raise ClientClosed("the client is closed; connect again")
+            raise
+        if link.lost:
+            raise ConnectFailed(f"hub {address} ended the connection at once")
         return link
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClientClosed("the client is closed; connect again")
 
     def _lost(self, link: HubLink) -> None:
         self._all.discard(link)
-        self._failed(link.address)
+        if not link.closed_here:
+            self._failed(link.address)
         for kind in ("publish", "subscribe"):
             if self._links.get((link.address, kind)) is link:
                 del self._links[link.address, kind]

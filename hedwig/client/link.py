@@ -3,10 +3,11 @@
     request ---> out list ---one write at the turn's end (or after the linger)---> hub
     hub ---> batches ---> publishes: their topic's lane;  others: whoever asked;  deliveries: their subscription
 
-A hub that leaves a request unanswered for `answer_timeout_s` is taken for dead: the connection is dropped, and with it
-everything that is unanswered becomes uncertain. A connection that carries subscriptions asks for a sign of life after
-`heartbeat_s` of silence, because a hub that is cut off would be waited for without end; the question is an operation
-that hubs do not serve, which every release answers at once without looking at a topic.
+A connection that waits for answers or carries subscriptions asks for a sign of life after `heartbeat_s` of silence: a
+hub that is cut off would be waited for without end, and one that is busy with one topic is no reason to leave it, as
+what was sent would be sent again and stored twice. The question is an operation that hubs do not serve, which every
+release answers at once without looking at a topic. A hub that is asked and silent for `answer_timeout_s` is taken for
+dead: the connection is dropped, and with it everything that is unanswered becomes uncertain.
 
 Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1, 2.13, 2.15.
 """
@@ -99,14 +100,16 @@ class Turns:
 
     def _end(self) -> None:
         lanes, self._lanes = self._lanes, {}
-        for pump in lanes:
-            pump()
-        links, self._links = self._links, {}
-        self._planned = False
-        if self._lanes:
-            self._plan()
-        for link in links:
-            link.flush()
+        try:
+            for pump in lanes:
+                pump()
+        finally:
+            links, self._links = self._links, {}
+            self._planned = False
+            if self._lanes:
+                self._plan()
+            for link in links:
+                link.flush()
 
 
 class HubLink:
@@ -141,7 +144,10 @@ class HubLink:
         self._heard = clock.seconds()
         self._waiting_since: float | None = None
         self._watching = clock.callLater(self._look_s, self._look)
+        self.closed_here = False
         self._closing = False
+        self._ending: Any = None
+        self._beating = False
         self._paused = 0
 
     @property
@@ -158,18 +164,27 @@ class HubLink:
     def makeConnection(self, transport: Transport) -> None:
         """The connection is up."""
         self._transport = transport
+        if self._closing:
+            transport.abortConnection()
 
     def connectionLost(self, reason: Any) -> None:
         """The connection is gone: what is unanswered is unknown."""
+        if self._ending is not None and self._ending.active():
+            self._ending.cancel()
+        self._end()
+
+    def _end(self) -> None:
         if self.lost:
             return
         self.lost = True
         if self._watching.active():
             self._watching.cancel()
-        why = "it was closed by this client" if self._closing else "the connection ended"
-        error = UncertainState(f"hub {self.address}: {why} before the answer came; it may have been done or not")
+        error = self._unknown()
         asked: list[Asked] = [*self._publishes.values(), *self._pending.values()]
-        self._publishes, self._pending, self._out = {}, {}, []
+        # Emptied, not replaced: a batch of answers may be in the middle of being dealt out.
+        self._publishes.clear()
+        self._pending.clear()
+        self._out.clear()
         subscriptions, self.subscriptions = self.subscriptions, {}
         waiting, self.room_wanted = self.room_wanted, {}
         self._on_lost(self)
@@ -180,14 +195,22 @@ class HubLink:
         for tell in waiting:
             tell()
 
+    def _unknown(self) -> UncertainState:
+        why = "the connection was closed by this client" if self._closing else "the connection ended"
+        return UncertainState(f"hub {self.address}: {why} before the answer came; it may have been done or not")
+
     def close(self) -> None:
-        """Send what is written, then end it."""
+        """Send what is written, then end it. What is unanswered is unknown at once, whatever the hub still says."""
         if self.lost or self._closing:
             return
         self.flush()
-        self._closing = True
-        assert self._transport is not None
+        self.closed_here = self._closing = True
+        if self._transport is None:
+            return  # it is being connected, and is dropped when it is
         self._transport.loseConnection()
+        # A hub that reads no more would keep it open for as long as TCP has patience.
+        self._ending = self._clock.callLater(self._answer_timeout_s, self._transport.abortConnection)
+        self._end()
 
     def abort(self) -> None:
         """End it at once."""
@@ -241,6 +264,9 @@ class HubLink:
 
     def ask(self, make: Callable[[int], bytes], asked: Asked) -> None:
         """Send a request; `make` gets its id."""
+        if self.lost:
+            asked.on_unknown(self, self._unknown())
+            return
         txn_id = self._next_txn_id
         self._next_txn_id += 1
         self._note_waiting()
@@ -285,6 +311,8 @@ class HubLink:
             self.unanswered_bytes -= publish.size
         for _, publish in overdue:
             publish.on_overdue()
+        if overdue:
+            self._answered()  # there is room again, and perhaps nothing is waited for any more
 
     def write(self, frame: bytes) -> None:
         """Send a frame, with others of this turn."""
@@ -361,8 +389,17 @@ class HubLink:
                 seconds=self._answer_timeout_s,
             )
             self.abort()
-        elif self.subscriptions and not self._pending and now - self._heard > self._heartbeat_s:
+        elif (
+            not self._beating
+            and (self.subscriptions or self._waiting_since is not None)
+            and now - self._heard > self._heartbeat_s
+        ):
+            self._beating = True
             self.ask(heartbeat_frame, _Heartbeat())
+
+    def on_heartbeat(self) -> None:
+        """The hub lives."""
+        self._beating = False
 
 
 class _Heartbeat:
@@ -370,6 +407,7 @@ class _Heartbeat:
 
     def on_answer(self, link: HubLink, answer: Answer) -> None:
         """Heard."""
+        link.on_heartbeat()
 
     def on_unknown(self, link: HubLink, error: PubSubError) -> None:
         """The connection is gone anyway."""

@@ -74,6 +74,16 @@ class Publish:
         self.lane.on_unknown(self, error)
 
 
+class _Flush:
+    """Waits for the publishes below a number; so many of them are unanswered."""
+
+    __slots__ = ("done", "end", "left")
+
+    def __init__(self, end: int, left: int) -> None:
+        self.end, self.left = end, left
+        self.done: Deferred[None] = Deferred()
+
+
 class State(enum.Enum):
     """Of a lane; see the module."""
 
@@ -108,7 +118,8 @@ class Lane:
         self._redirects = self._failures = 0
         self._retry: Any = None
         self._why = ""
-        self._settled: list[Deferred[None]] = []
+        self._flushes: list[_Flush] = []
+        self._closed = False
         self._room: deque[Deferred[None]] = deque()
         self.unanswered = self.unanswered_bytes = 0
 
@@ -130,13 +141,13 @@ class Lane:
         return waiting
 
     def settled(self) -> Deferred[None]:
-        """Fires once nothing is unanswered."""
-        waiting: Deferred[None] = Deferred()
+        """Fires once everything published before is answered, or has failed; what is published later may be open."""
+        flush = _Flush(self._next_number, self.unanswered)
         if self.unanswered:
-            self._settled.append(waiting)
+            self._flushes.append(flush)
         else:
-            waiting.callback(None)
-        return waiting
+            flush.done.callback(None)
+        return flush.done
 
     def publish(self, message: bytes, deadline: float, on_published: OnPublished, on_failed: OnFailed) -> None:
         """Publish one message; exactly one of the calls follows."""
@@ -244,7 +255,9 @@ class Lane:
             self._failed.append(publish)
         else:
             error = error_of(Status(answer.status), answer.text)
-            if isinstance(error, ServiceDown):
+            if isinstance(error, (ServiceDown, UncertainState)):
+                # Uncertain is what a hub says whose topic was taken over: as good as a connection that ended.
+                publish.uncertain = publish.uncertain or isinstance(error, UncertainState)
                 if link is self._link:
                     self._lost_hub(f"hub {link.address}: {error}")
                 self._failed.append(publish)
@@ -289,19 +302,28 @@ class Lane:
         publish.on_failed(UncertainState(f"topic {self.topic!r}: {text}"))
         if self._state is State.SETTLING:
             self._settle()
+        elif self._queue:
+            self._hubs.turns.send(self._pump)
 
     def _done(self, publish: Publish) -> None:
         self.unanswered -= 1
         self.unanswered_bytes -= publish.size
         while self._room and self.has_room:
             self._room.popleft().callback(None)
-        if not self.unanswered:
-            settled, self._settled = self._settled, []
-            for waiting in settled:
+        if self._flushes:
+            self._count_down(publish)
+        if not self.unanswered and not self._room:
+            self._on_idle(self)
+
+    def _count_down(self, publish: Publish) -> None:
+        for flush in list(self._flushes):
+            if publish.number >= flush.end:
+                continue
+            flush.left -= 1
+            if not flush.left:
+                self._flushes.remove(flush)
                 # In a turn of its own: this publish is told before.
-                self._clock.callLater(0, waiting.callback, None)
-            if not self._room:
-                self._on_idle(self)
+                self._clock.callLater(0, flush.done.callback, None)
 
     # --- again
 
@@ -313,10 +335,13 @@ class Lane:
         failed.sort(key=lambda each: each.number)
         self._queue.extendleft(reversed(failed))
         self._state = State.ASKING
+        if self._closed:
+            self._fail_all()
+            return
         self.expire()
         if not self._queue or self._retry is not None:
             return
-        if self._failures:
+        if self._failures and self._target is None:
             self._retry = self._clock.callLater(backoff(self._settings, self._failures), self._try_again)
         else:
             self._find()
@@ -344,19 +369,25 @@ class Lane:
             else:
                 each.on_failed(ServiceDown(f"topic {self.topic!r}: no hub took the message in time{why}"))
 
-    def _fail_all(self, error: BookKeeperError) -> None:
+    def _fail_all(self, error: BookKeeperError | None = None) -> None:
+        """error: None where the client was closed."""
         queue, self._queue = self._queue, deque()
         for each in queue:
             self._done(each)
-            each.on_failed(error)
+            if each.uncertain:
+                why = "the client was closed" if error is None else str(error)
+                text = f"{why}; an attempt before may have stored the message"
+                each.on_failed(UncertainState(f"topic {self.topic!r}: {text}"))
+            else:
+                each.on_failed(error or ClientClosed("the client was closed before the message was published"))
 
     def close(self) -> None:
-        """Fail what waits; what was sent is answered by its connection's end."""
+        """Fail what waits. Connections are closed before: what was sent is unknown by then, and waits here."""
+        self._closed = True
         if self._retry is not None and self._retry.active():
             self._retry.cancel()
         self._retry = None
-        error = ClientClosed("the client was closed before the message was published")
-        self._fail_all(error)
         waiting, self._room = self._room, deque()
+        self._fail_all()
         for each in waiting:
-            each.errback(error)
+            each.errback(ClientClosed("the client was closed before there was room"))

@@ -11,15 +11,19 @@ subscription object hands out each message once. Messages wait here until they a
 the hub delivers no more than that beyond what is consumed; a subscription without a window stops its connection from
 being read while too many wait, and all that share it.
 
-Consumed is what `consume` says, or with `auto_consume` what was taken before the last call that takes. One request
-tells many; what is not told yet is told on close, and again after the subscription moved. Thread: reactor.
+Consumed is what `consume` says. With `auto_consume` it is also what `receive` gave before the last call of it, or
+before `close`; and of an iteration the messages before the current one: that at which a loop is left comes again. One
+request tells many; what is not told yet is told on close, and again after the subscription moved.
+
+A hub that ends every connection after the same message is not asked again and again without a pause. Thread: reactor;
+`finished` may be set by another.
 Source: hedwig-protocol.md 2.3-2.5, 2.10, 2.13-2.17.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
@@ -27,14 +31,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
-from hedwig.client.asking import Asker
+from hedwig.client.asking import Asker, pause
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
-from hedwig.errors import TopicBusy
+from hedwig.client.settings import backoff
+from hedwig.errors import InvalidFilter, TopicBusy, UnexpectedCondition
 from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.wire.receiving import Received
 from hedwig.wire.requests import close_subscription_frame, consume_frame, subscribe_frame
-from hedwig.wire.responses import Told
+from hedwig.wire.responses import Answer, Told
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
@@ -68,6 +73,8 @@ class Subscription:
     ) -> None:
         self.topic, self.subscriber, self.preferences = topic, subscriber, preferences
         self.auto_consume = auto_consume
+        self.finished: Received | None = None
+        """Of an iteration: the last message whose turn is over. Looked at now and then; any thread may set it."""
         self._clock, self._hubs, self._settings = clock, hubs, hubs.settings
         self._asker = Asker(clock, hubs)
         self._mode, self._force, self._wanted, self._on_closed = mode, force, wanted, on_closed
@@ -79,6 +86,12 @@ class Subscription:
         self._ready_bytes = 0
         self._taking: Deferred[list[Received]] | None = None
         self._taking_max = 0
+        self._taking_counts = True
+        self._current: Received | None = None
+        self._unnoted = 0
+        self._lent_id = LocalId(0)  # given to an iteration of another thread
+        self._fruitless = 0
+        self._attached_s = 0.0
         self._last_id = LocalId(0)  # given to the reader, or waiting for it
         self._last_seen: MessageId | None = None  # where some are filtered
         self._last_wanted = LocalId(0)
@@ -88,6 +101,7 @@ class Subscription:
         self._timer: Any = None
         self._stopped_reading: HubLink | None = None
         self._failure: BookKeeperError | None = None
+        self._broken: InvalidFilter | None = None
         self._closed = False
 
     # --- attaching
@@ -109,7 +123,13 @@ class Subscription:
         busy = (Status.TOPIC_BUSY,) if self._attached else ()
         try:
             answer, link = await self._asker.ask(
-                self.topic, frame, self._connect, timeout_s=timeout_s, on_link=self._listen, again_on=busy
+                self.topic,
+                frame,
+                self._connect,
+                timeout_s=timeout_s,
+                on_link=self._listen,
+                on_late=self._attached_late,
+                again_on=busy,
             )
         except BaseException:
             self._leave(None)
@@ -117,11 +137,12 @@ class Subscription:
         if self._closed:
             self._let_go(link)
             raise ClientClosed("the subscription was closed meanwhile")
+        self._attached, self._mode, self._force = True, SubscribeMode.ATTACH, False
         if link.lost:
             self._moved(link)
             return
-        self._attached, self._mode, self._force = True, SubscribeMode.ATTACH, False
         self._link, self._asked = link, None
+        self._attached_s = self._clock.seconds()
         if answer.preferences is not None:
             self.preferences = answer.preferences
         self._told_id = LocalId(0)
@@ -133,6 +154,11 @@ class Subscription:
             return await self._hubs.dial(address)
         found = self._hubs.link(address, "subscribe")
         return found if isinstance(found, HubLink) else await found
+
+    def _attached_late(self, link: HubLink, answer: Answer) -> None:
+        """The hub attached it when nobody waited for that any more; it would be nobody's while this client lives."""
+        if answer.status == Status.SUCCESS and not link.subscriptions.get((self.topic, self.subscriber)):
+            self._let_go(link)
 
     def _listen(self, link: HubLink) -> None:
         # Before the answer: the first messages may come in the same read.
@@ -154,7 +180,15 @@ class Subscription:
         """Attach anew, for as long as it takes."""
         if self._closed or self._failure is not None or self._attaching is not None:
             return
-        self._attaching = Deferred.fromCoroutine(self.attach(timeout_s=None))
+        lasted_s = self._clock.seconds() - self._attached_s
+        fruitless = self._fruitless = 0 if lasted_s > self._settings.retry_max_s else self._fruitless + 1
+
+        async def again() -> None:
+            if fruitless > 1:
+                await pause(self._clock, backoff(self._settings, fruitless - 1))
+            await self.attach(timeout_s=None)
+
+        self._attaching = Deferred.fromCoroutine(again())
         self._attaching.addBoth(self._was_attached)
 
     def _was_attached(self, result: Failure | None) -> None:
@@ -162,16 +196,17 @@ class Subscription:
         if isinstance(result, Failure):
             error = result.value
             if not isinstance(error, CancelledError):
-                assert isinstance(error, Exception)
-                self._fail(error if isinstance(error, BookKeeperError) else ClientClosed(str(error)))
+                if not isinstance(error, BookKeeperError):
+                    log.failure("Attaching a subscription broke", failure=result)
+                    error = UnexpectedCondition(f"a fault of this client: {error!r}")
+                self._fail(error)
         elif self._link is None:
             self._again()
 
     def _moved(self, link: HubLink) -> None:
         if self._link is link:
             self._link = None
-        if self._stopped_reading is link:
-            self._stopped_reading = None
+        self._read_again()
         self._hubs.forget(self.topic)
         self._again()
 
@@ -182,6 +217,7 @@ class Subscription:
         if self._closed or self._failure is not None or (self._link is not None and link is not self._link):
             return
         if messages[0].local_id <= self._last_id:
+            self._tell_again(link, messages[-1].local_id)
             messages = [each for each in messages if each.local_id > self._last_id]
             if not messages:
                 return
@@ -189,23 +225,52 @@ class Subscription:
         if self._wanted is not None:
             messages = self._filtered(self._wanted, messages)
             if not messages:
+                self._check_filter()
                 return
         self._ready.extend(messages)
         self._ready_bytes += sum([len(each.body) for each in messages])
         if self._taking is not None and self._ready:
             taking, self._taking = self._taking, None
             taking.callback(self._take(self._taking_max))
-        if len(self._ready) > BUFFERED_MAX or self._ready_bytes > BUFFERED_BYTES_MAX:
+        if self._stopped_reading is None and (
+            len(self._ready) > BUFFERED_MAX or self._ready_bytes > BUFFERED_BYTES_MAX
+        ):
             self._stopped_reading = link
             link.pause()
+        if self._wanted is not None:
+            self._check_filter()
+
+    def _check_filter(self) -> None:
+        if self._broken is not None:
+            self._fail(self._broken)
+
+    def _read_again(self) -> None:
+        stopped, self._stopped_reading = self._stopped_reading, None
+        if stopped is not None:
+            stopped.resume()
 
     def _filtered(self, wanted: Callable[[Received], bool], messages: list[Received]) -> list[Received]:
         """Those for the reader. The others are consumed with the last one before them."""
-        self._last_seen = messages[-1].id
-        messages = [each for each in messages if wanted(each)]
+        found: list[Received] = []
+        for each in messages:
+            try:
+                if wanted(each):
+                    found.append(each)
+            except Exception as error:  # noqa: BLE001 - the application's; it may raise anything
+                # Nothing is passed over because of it: the reader gets what came before, and is told.
+                broken = InvalidFilter(
+                    f"the filter of subscriber {self.subscriber!r} broke at message {each.local_id}: {error!r}"
+                )
+                broken.__cause__ = error
+                self._broken = broken
+                return found
+            self._last_seen = each.id
+        messages = found
         if messages:
             self._last_wanted = messages[-1].local_id
-        elif self._last_wanted <= (0 if self._consumed is None else self._consumed.local):
+        elif self._last_seen is not None and self._last_wanted <= (
+            0 if self._consumed is None else self._consumed.local
+        ):
             self._set_consumed(self._last_seen)
         return messages
 
@@ -216,6 +281,7 @@ class Subscription:
         link.subscriptions.pop((self.topic, self.subscriber), None)
         if told.event is Event.SUBSCRIPTION_FORCED_CLOSED:
             self._link = None
+            self._drop(link)
             self._fail(
                 TopicBusy(f"subscriber {self.subscriber!r} of topic {self.topic!r} was attached by another client")
             )
@@ -230,18 +296,22 @@ class Subscription:
 
     # --- taking
 
-    def receive(self, count_max: int = TAKEN_AT_ONCE) -> Deferred[list[Received]]:
-        """The next messages, at least one, as soon as there are any. One call at a time; a cancelled one takes nothing.
+    def receive(
+        self, count_max: int = TAKEN_AT_ONCE, timeout_s: float | None = None, *, counts: bool = True
+    ) -> Deferred[list[Received]]:
+        """The next messages: all that are here, at most count_max, as soon as there is one; none after timeout_s.
 
-        With auto_consume everything taken before is consumed now. Fails with TopicBusy where another client took the
-        subscription, NotSubscribed where it was ended, ClientClosed after `close`.
+        counts: False where `finished` says what is consumed of them.
+        Fails with ClientClosed after `close`; with what ended the subscription (NotSubscribed, TopicBusy where another
+        client took it, InvalidFilter where the filter of this client broke), once everything before is taken; with
+        InvalidArgument while another call waits.
         """
         if count_max < 1:
             return fail(InvalidArgument(f"count_max must be at least 1, not {count_max}"))
         if self._taking is not None:
             return fail(InvalidArgument("another receive of this subscription is under way: wait for it"))
-        if self.auto_consume and self._taken_id is not None:
-            self._set_consumed(self._taken_id)
+        self._note_taken()
+        self._taking_counts = counts
         if self._ready:
             return succeed(self._take(count_max))
         if self._failure is not None:
@@ -249,12 +319,35 @@ class Subscription:
         if self._closed:
             return fail(ClientClosed("the subscription is closed"))
         self._taking_max = count_max
-        self._taking = Deferred(self._not_taking)
-        return self._taking
+        taking = self._taking = Deferred(self._not_taking)
+        if timeout_s is not None:
+            timer = self._clock.callLater(timeout_s, self._nothing, taking)
+            taking.addBoth(_stop, timer)
+        return taking
 
     def _not_taking(self, taking: Deferred[list[Received]]) -> None:
         if self._taking is taking:
             self._taking = None
+
+    def _nothing(self, taking: Deferred[list[Received]]) -> None:
+        if self._taking is taking:
+            self._taking = None
+            taking.callback([])
+
+    def _note_taken(self) -> None:
+        """What was given before is done."""
+        if self._current is not None:
+            self.finished, self._current = self._current, None
+        if self.auto_consume:
+            self._note_finished()
+            if self._taken_id is not None:
+                self._set_consumed(self._taken_id)
+
+    def _note_finished(self) -> None:
+        finished = self.finished
+        self._unnoted = 0
+        if finished is not None and self.auto_consume:
+            self._set_consumed(finished.id)
 
     def _take(self, count_max: int) -> list[Received]:
         ready = self._ready
@@ -265,23 +358,63 @@ class Subscription:
         else:
             taken = [ready.popleft() for _ in range(count_max)]
             self._ready_bytes -= sum([len(each.body) for each in taken])
-        self._taken_id = taken[-1].id
-        stopped = self._stopped_reading
-        if stopped is not None and len(ready) <= BUFFERED_MAX // 2 and self._ready_bytes <= BUFFERED_BYTES_MAX // 2:
-            self._stopped_reading = None
-            stopped.resume()
+        if self._taking_counts:
+            self._taken_id = taken[-1].id
+        elif self.auto_consume:
+            self._lent_id = taken[-1].local_id
+            self._plan_telling()
+        self._look_for_room()
         return taken
 
-    async def __aiter__(self) -> AsyncIterator[Received]:
-        while True:
+    def _look_for_room(self) -> None:
+        if (
+            self._stopped_reading is not None
+            and len(self._ready) <= BUFFERED_MAX // 2
+            and self._ready_bytes <= BUFFERED_BYTES_MAX // 2
+        ):
+            self._read_again()
+
+    def give_back(self, messages: list[Received]) -> None:
+        """What `receive` gave last was not looked at: it comes first again."""
+        if not self._closed:
+            self._taken_id = None
+            self._ready.extendleft(reversed(messages))
+            self._ready_bytes += sum([len(each.body) for each in messages])
+
+    def forget_taken(self) -> None:
+        """What was taken last is not done, though the subscription is closed: it comes again some day."""
+        self._taken_id = None
+
+    def next_now(self) -> Received | None:
+        """The next message of an iteration, if one is here; the one before is done."""
+        self.finished, self._current = self._current or self.finished, None
+        if not self._ready:
+            return None
+        self._current = message = self._ready.popleft()
+        self._ready_bytes -= len(message.body)
+        self._unnoted += 1
+        if self._unnoted >= self._consume_every:
+            self._note_finished()
+        elif self._timer is None and self.auto_consume:
+            self._plan_telling()
+        if self._stopped_reading is not None:
+            self._look_for_room()
+        return message
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Received:
+        message = self.next_now()
+        if message is None:
             try:
-                batch = await self.receive()
+                [message] = await self.receive(1, counts=False)
             except ClientClosed:
                 if self._closed:
-                    return
+                    raise StopAsyncIteration from None
                 raise
-            for message in batch:
-                yield message
+            self._current, self._lent_id = message, LocalId(0)
+        return message
 
     # --- consuming
 
@@ -295,17 +428,26 @@ class Subscription:
         if self._last_seen is not None and message_id.local >= self._last_wanted:
             message_id = max(message_id, self._last_seen)
         self._consumed = message_id
-        settings = self._settings
-        window = self.preferences.window_size
-        every = settings.consume_every if not window else max(1, min(settings.consume_every, window // 4))
-        if message_id.local - max(self._told_id, 0) >= every:
+        if message_id.local - self._told_id >= self._consume_every:
             self._tell()
-        elif self._timer is None:
-            self._timer = self._clock.callLater(settings.consume_delay_s, self._on_timer)
+        else:
+            self._plan_telling()
+
+    @property
+    def _consume_every(self) -> int:
+        window, every = self.preferences.window_size, self._settings.consume_every
+        return max(1, min(every, window // 4)) if window else every
+
+    def _plan_telling(self) -> None:
+        if self._timer is None and not self._closed:
+            self._timer = self._clock.callLater(self._settings.consume_delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
+        self._note_finished()
         self._tell()
+        if self._lent_id > (0 if self.finished is None else self.finished.local_id):
+            self._plan_telling()
 
     def _tell(self) -> None:
         consumed, link = self._consumed, self._link
@@ -314,6 +456,14 @@ class Subscription:
         self._told_id = consumed.local
         link.tell(lambda txn_id: consume_frame(txn_id, self.topic, self.subscriber, consumed))
 
+    def _tell_again(self, link: HubLink, delivered: LocalId) -> None:
+        """A hub delivers again what is consumed: it heard of that before it had delivered it, and passed it over."""
+        consumed = self._consumed
+        if consumed is None:
+            return
+        up_to = consumed if consumed.local <= delivered else MessageId(delivered)
+        link.tell(lambda txn_id: consume_frame(txn_id, self.topic, self.subscriber, up_to))
+
     # --- the end
 
     def _fail(self, error: BookKeeperError) -> None:
@@ -321,6 +471,10 @@ class Subscription:
             return
         self._failure = error
         self._on_closed(self)
+        self._read_again()
+        link, self._link = self._link, None
+        if link is not None and not link.lost:
+            self._let_go(link)  # the hub does not know of it
         taking, self._taking = self._taking, None
         if taking is not None:
             taking.errback(error)
@@ -330,14 +484,15 @@ class Subscription:
         if self._closed:
             return succeed(None)
         self._closed = True
+        if self.auto_consume:
+            self._note_finished()
+            if self._taken_id is not None:
+                self._set_consumed(self._taken_id)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._attaching is not None:
             self._attaching.cancel()
-        taken, consumed = self._taken_id, self._consumed
-        if self.auto_consume and taken is not None and (consumed is None or taken.local > consumed.local):
-            self._consumed = taken
         self._tell()
         taking, self._taking = self._taking, None
         if self._failure is None:
@@ -345,21 +500,22 @@ class Subscription:
         if taking is not None:
             taking.errback(ClientClosed("the subscription was closed"))
         link, self._link = self._link, None
-        stopped, self._stopped_reading = self._stopped_reading, None
-        if stopped is not None:
-            stopped.resume()
+        self._read_again()
         self._ready.clear()
         if link is None or link.lost:
             return succeed(None)
         return self._let_go(link)
 
     def _let_go(self, link: HubLink) -> Deferred[None]:
-        link.subscriptions.pop((self.topic, self.subscriber), None)
-        if not self._settings.shared_connections:
-            link.close()
-            return succeed(None)
-        closing = _Closing()
+        if link.subscriptions.get((self.topic, self.subscriber)) is self:
+            del link.subscriptions[self.topic, self.subscriber]
+        closing = _Closing(None if self._settings.shared_connections else link)
+        # Also where the connection ends next: the hub may notice that later than whoever attaches it now.
         link.ask(lambda txn_id: close_subscription_frame(txn_id, self.topic, self.subscriber), closing)
+        if not closing.done.called:
+            # Another subscription may keep the connection from being read.
+            timer = self._clock.callLater(self._settings.answer_timeout_s, closing.on_unknown, link, None)
+            closing.done.addBoth(_stop, timer)
         return closing.done
 
     def _drop(self, link: HubLink) -> None:
@@ -368,15 +524,29 @@ class Subscription:
 
 
 class _Closing:
-    """A CLOSESUBSCRIPTION: whatever is answered, it is closed."""
+    """A CLOSESUBSCRIPTION: whatever is answered, it is closed. own: its connection, which ends with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: HubLink | None) -> None:
         self.done: Deferred[None] = Deferred()
+        self._own = own
 
     def on_answer(self, link: HubLink, answer: object) -> None:
         """Closed."""
-        self.done.callback(None)
+        self._closed()
 
     def on_unknown(self, link: HubLink, error: object) -> None:
-        """Closed by the connection's end."""
+        """Closed by the connection's end, or given up."""
+        self._closed()
+
+    def _closed(self) -> None:
+        if self.done.called:
+            return
+        if self._own is not None:
+            self._own.close()
         self.done.callback(None)
+
+
+def _stop(result: Any, timer: Any) -> Any:
+    if timer.active():
+        timer.cancel()
+    return result

@@ -144,4 +144,15 @@ def decode_response(frame: bytes) -> Response:
         if body.HasField("subscribeResponse") and body.subscribeResponse.HasField("preferences")
         else None
     )
-    return Answer(found.txnId, Status(found.statusCode), found.statusMsg, published, preferences)
+    return Answer(found.txnId, Status(found.statusCode), _text_of(found), published, preferences)
+
+
+def _text_of(found: pb.PubSubResponse) -> str:
+    """What protobuf makes of bytes that are not UTF-8 depends on its release: an error, or bytes."""
+    try:
+        text: object = found.statusMsg
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"a response has a text that is not UTF-8: {error}") from error
+    if not isinstance(text, str):
+        raise RemoteProtocolError(f"a response has a text that is not UTF-8: {text!r}")
+    return text
