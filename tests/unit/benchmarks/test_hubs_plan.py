@@ -161,7 +161,7 @@ def test_peers_are_named_with_their_durability_and_the_missing_with_the_reason(m
 
 
 def test_who_has_no_client_of_a_registry_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(Missing, match="^redis-server: there is no no-such-program$"):
+    with pytest.raises(Missing, match=r"^redis-server: there is no no-such-program$"):
         fetch("redis-server", ["no-such-program", "download"], tmp_path)
 
 
