@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_OK, counted
+from bookkeeper.cli.perf.calibrate import Calibration, calibrate
 from bookkeeper.embedded.java import JavaNotFoundError, find_java
 from tests.benchmarks.apache.machine import IN_MEMORY, code_id, machine_facts
 from tests.benchmarks.apache.options import Refused, file_of, parser_of, progress
@@ -133,6 +134,14 @@ def found(wanted: Sequence[Side]) -> tuple[dict[Side, Peer], dict[str, str]]:
     return peers, skipped
 
 
+def calibration_text(found: Calibration) -> str:
+    """What the machine did at the start of the run, before any server."""
+    return (
+        f"{found.echo_frames_per_s:,.0f} echoes/s, fdatasync p50 {found.fdatasync_p50_s * 1e3:.2f} ms "
+        f"p99 {found.fdatasync_p99_s * 1e3:.2f} ms, {found.append_records_per_s:,.0f} records/s appended"
+    )
+
+
 def _java() -> Path | None:
     try:
         return find_java().executable
@@ -171,6 +180,8 @@ def _run(options: argparse.Namespace) -> int:
     if usage.free < needed:
         raise Refused(f"{parent} has {usage.free / 1e9:.0f} GB free and needs {needed / 1e9:.0f} GB")
     facts = machine_facts(_java(), parent, PACKAGES)
+    if rounds:
+        facts["calibration"] = calibration_text(calibrate(parent))
     recorded = {
         "cells": options.cells,
         "repetitions": plan.repetitions,

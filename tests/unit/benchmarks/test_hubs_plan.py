@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.cli.perf.calibrate import Calibration
 from tests.benchmarks.apache.machine import code_id
 from tests.benchmarks.apache.records import Record, Records
 from tests.benchmarks.hubs import main as program
@@ -163,6 +164,14 @@ def test_peers_are_named_with_their_durability_and_the_missing_with_the_reason(m
 def test_who_has_no_client_of_a_registry_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(Missing, match=r"^redis-server: there is no no-such-program$"):
         fetch("redis-server", ["no-such-program", "download"], tmp_path)
+
+
+def test_the_calibration_is_told_in_words() -> None:
+    found = Calibration(echo_frames_per_s=200_000.4, fdatasync_p50_s=8e-5, fdatasync_p99_s=0.004,
+                        append_records_per_s=3e6, interpreter="any")  # fmt: skip
+    assert program.calibration_text(found) == (
+        "200,000 echoes/s, fdatasync p50 0.08 ms p99 4.00 ms, 3,000,000 records/s appended"
+    )
 
 
 def test_every_side_has_a_way_to_be_found() -> None:
