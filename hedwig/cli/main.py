@@ -12,6 +12,7 @@ from bookkeeper.cli.program import Program
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "hub": ("hedwig.cli.hub", "run one hub"),
+    "perf": ("hedwig.cli.perf", "measure hubs"),
     "config": ("hedwig.cli.config", "show and check settings"),
 }
 """Name -> module, summary; in the order of --help."""

@@ -1,4 +1,8 @@
-"""What `hedwig perf` measures, on a client and a meter that are handed over.
+"""What `hedwig perf` measures.
 
-loads       publish, deliver, drain, acquire: one measurement each
+plan        which measurements there are. Pure
+loads       publish, deliver, drain, acquire: what a client does in one of them
+meter       what counts of it
+worker      a client process, told by JSON lines what to do
+run         a cluster, its client processes, and what the hub and the bookies spent
 """
