@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 from kazoo.client import KazooClient
 
 from bookkeeper.embedded.cluster import LocalCluster
@@ -23,8 +26,9 @@ from hedwig.wire.records import decode_hub_info, decode_ranges, decode_subscript
 from tests.interop.hedwig_cells import MULTIPLEXED, ROWS, Cell, HedwigMatrix, Row
 from tests.support.apache_hedwig import CLIENT_VERSIONS, HUB_VERSIONS, OURS, HedwigClient, HubProcess, hub_of
 from tests.support.apache_hedwig.client import numbered
+from tests.support.certificates import Authority
 
-SIZE_MAX = 20_000
+SIZE_MAX, LARGE = 20_000, 300_000
 TIMEOUT_S = 20
 ENTRIES_MAX = 25
 ROLLING = {
@@ -41,7 +45,10 @@ Clients = Callable[[str], HedwigClient]
 class HubSet:
     """Hubs that share topics, and a look at their records."""
 
-    def __init__(self, cluster: LocalCluster, directory: Path, running: ExitStack) -> None:
+    def __init__(
+        self, cluster: LocalCluster, directory: Path, running: ExitStack, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._settings = {**ROLLING, **(settings or {})}
         self.prefix = f"/hubs-{next(_numbers)}"
         self._cluster, self._directory, self._running = cluster, directory, running
         self._paths = Paths(self.prefix, "standalone")
@@ -52,7 +59,7 @@ class HubSet:
 
     def start(self, kind: str, *, wait: bool = True) -> HubProcess:
         """One more hub; without `wait` it may not serve yet."""
-        hub = hub_of(kind, self._directory, self._cluster.uri, self.prefix, ROLLING)
+        hub = hub_of(kind, self._directory, self._cluster.uri, self.prefix, self._settings)
         self._running.callback(hub.kill)
         hub.start(wait=wait)
         return hub
@@ -101,6 +108,11 @@ def hub_set(cluster: LocalCluster, tmp_path: Path) -> Iterator[HubSet]:
         yield HubSet(cluster, tmp_path, running)
 
 
+def named(kind: str) -> str:
+    """A kind of hub, as the table has it."""
+    return kind if kind == OURS else f"Apache's {kind}"
+
+
 def assert_chain(ranges: list[LedgerRange], last_id: int) -> None:
     """The ledgers of a topic follow each other without a gap, and only the last may be open."""
     next_id = 1
@@ -120,7 +132,7 @@ def test_a_topic_goes_to_the_other_kind_of_hub_and_back(
 ) -> None:
     """The first hub is killed, the second one told to end; each time the next one knows all that there was."""
     kinds = (OURS, version, OURS) if ours_first else (version, OURS, version)
-    name = "taken over: " + " -> ".join(kind if kind == OURS else f"Apache's {kind}" for kind in kinds)
+    name = "taken over: " + " -> ".join(map(named, kinds))
     hedwig_matrix.begin(name)
     tool = hedwig_clients(CLIENT_VERSIONS[HUB_VERSIONS.index(version)])
     first = hub_set.start(kinds[0])
@@ -194,7 +206,7 @@ def test_a_topic_goes_to_the_other_kind_of_hub_and_back(
 def test_a_topic_of_which_all_is_consumed_and_deleted_goes_on_with_its_numbers(
     kinds: tuple[str, str], hub_set: HubSet, hedwig_clients: Clients, hedwig_matrix: HedwigMatrix
 ) -> None:
-    name = "taken over, consumed: " + " -> ".join(kind if kind == OURS else f"Apache's {kind}" for kind in kinds)
+    name = "taken over, consumed: " + " -> ".join(map(named, kinds))
     hedwig_matrix.begin(name)
     tool, count = hedwig_clients(CLIENT_VERSIONS[-1]), 3 * ENTRIES_MAX
     first = hub_set.start(kinds[0])
@@ -229,9 +241,15 @@ TOPIC_COUNT = 24
 @pytest.mark.parametrize("kind", [OURS, *HUB_VERSIONS])
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.version}-{row.channels}")
 def test_clients_are_sent_to_the_hub_that_has_the_topic(
-    kind: str, row: Row, pairs: Callable[[str], tuple[HubSet, HubProcess, HubProcess]], hedwig_clients: Clients
+    kind: str,
+    row: Row,
+    pairs: Callable[[str], tuple[HubSet, HubProcess, HubProcess]],
+    hedwig_clients: Clients,
+    hedwig_matrix: HedwigMatrix,
 ) -> None:
     """Each of two hubs is asked first for half of the topics; publishers ask the other one than subscribers."""
+    name = f"sent on, {OURS} and {named(kind)}"
+    hedwig_matrix.begin(name)
     hubs, ours, other = pairs(kind)
     cell = Cell(row, hedwig_clients(row.version), ours, next(_numbers))
     tool, clients = cell.tool, (cell.open("a", hub=ours), cell.open("b", hub=other))
@@ -247,6 +265,47 @@ def test_clients_are_sent_to_the_hub_that_has_the_topic(
         owners.add(hubs.owner(topic))
     cell.close()
     assert owners == {ours.port, other.port}
+    hedwig_matrix.passed(name, cell.compared)
+
+
+@pytest.fixture(scope="module")
+def secure_pair(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HubProcess, ...]]:
+    """A hub of each kind, which share their topics and show the same certificate."""
+    directory = tmp_path_factory.mktemp("secure")
+    issued = Authority(directory / "ca", "ca").issue("hub")
+    key = load_pem_private_key(issued.key.read_bytes(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    certificate = x509.load_pem_x509_certificate(issued.certificate.read_bytes())
+    encryption = BestAvailableEncryption(b"secret")
+    store = directory / "server.p12"
+    store.write_bytes(pkcs12.serialize_key_and_certificates(b"hub", key, certificate, None, encryption))
+    settings = {"ssl_enabled": "true", "cert_path": str(store), "password": "secret"}
+    with ExitStack() as running:
+        hubs = HubSet(cluster, directory, running, settings)
+        pair = tuple(hubs.start(kind, wait=False) for kind in (OURS, HUB_VERSIONS[-1]))
+        for hub in pair:
+            hub.wait_ready()
+        yield pair
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.version}-{row.channels}")
+def test_clients_with_tls_are_sent_to_the_tls_port_of_the_hub_that_has_the_topic(
+    row: Row, secure_pair: tuple[HubProcess, ...], hedwig_clients: Clients, hedwig_matrix: HedwigMatrix
+) -> None:
+    name = f"sent on with TLS, {OURS} and {named(HUB_VERSIONS[-1])}"
+    hedwig_matrix.begin(name)
+    cell = Cell(row, hedwig_clients(row.version), secure_pair[0], next(_numbers))
+    tool, secure = cell.tool, {"ssl_enabled": "true"}
+    clients = [cell.open(f"client-{number}", secure, hub=hub) for number, hub in enumerate(secure_pair)]
+    for number in range(TOPIC_COUNT // 2):
+        topic = f"{cell.topic}-{number}"
+        reader, writer = clients[number % 2], clients[1 - number % 2]
+        tool.run("subscribe", reader, topic, "reader", "CREATE")
+        tool.run("deliver", reader, topic, "reader")
+        assert cell.ids("publish", writer, topic, number, 0, 3, LARGE) == [1, 2, 3]
+        cell.received(reader, "reader", numbered(number, range(3), LARGE), topic)
+    cell.close()
+    hedwig_matrix.passed(name, cell.compared)
 
 
 @pytest.fixture(scope="module")

@@ -67,6 +67,7 @@ class ApacheHub:
     def __init__(self, jars: HedwigJars, directory: Path, uri: str, prefix: str, settings: Mapping[str, str]) -> None:
         self._settings = settings
         self.kind, self.port = f"Apache's {jars.version}", free_port()
+        self._ssl_port = free_port()  # advertised, and served where ssl_enabled says so
         self._jars, self._uri, self._prefix, self._directory = jars, uri, prefix, directory
         self.log_path = directory / "hub.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,7 +75,7 @@ class ApacheHub:
     @property
     def server(self) -> str:
         """See HubProcess."""
-        return f"127.0.0.1:{self.port}:-1"
+        return f"127.0.0.1:{self.port}:{self._ssl_port}"
 
     def start(self, *, wait: bool = True) -> None:
         """See HubProcess."""
@@ -110,7 +111,7 @@ class ApacheHub:
         service = parse_uri(self._uri)
         settings = {
             "server_port": self.port,
-            "ssl_server_port": free_port(),  # advertised, and not bound
+            "ssl_server_port": self._ssl_port,
             "zk_host": service.connect_string,
             "zk_timeout": SESSION_TIMEOUT_MS,
             "zk_prefix": self._prefix,
