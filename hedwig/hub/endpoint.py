@@ -24,9 +24,10 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, RemoteProtocolError
 from hedwig.errors import MalformedRequest, NotResponsible, PubSubError, ServiceDown, UnexpectedCondition
+from hedwig.hub.attachment import Attachment
 from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
-from hedwig.hub.topic_service import Attachment, TopicService
+from hedwig.hub.topic_service import TopicService
 from hedwig.model import MessageId, Preferences, SubscriberId, Topic
 from hedwig.wire.framing import FRAME_SIZE_MAX_HUB, FrameDecoder
 from hedwig.wire.requests import (

@@ -17,15 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metrics import Counter
-from hedwig.errors import InvalidFilter, NotResponsible, NotSubscribed, PubSubError, StaleVersion, TopicBusy
+from hedwig.errors import (
+    InvalidFilter,
+    MalformedRequest,
+    NotResponsible,
+    NotSubscribed,
+    PubSubError,
+    StaleVersion,
+    TopicBusy,
+)
 from hedwig.filters import Filter, MakeFilter, guarded
+from hedwig.hub.attachment import Attachment, Channel
 from hedwig.hub.metadata import HubMetadata, Versioned
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.topic_log import LogState, OnDone, TopicLog, TopicLogSettings
@@ -42,11 +51,11 @@ from hedwig.model import (
 )
 from hedwig.names import subscriber_part
 from hedwig.protocol.conditions import FilterableMessage
+from hedwig.protocol.options import check_wanted, replay_wanted
 from hedwig.protocol.subscription import CONSUME_INTERVAL, Position, first_kept, subscribed, topic_bound, trim_point
 from hedwig.wire.messages import Stamp
 from hedwig.wire.requests import Subscribe
-from hedwig.wire.responses import DeliveryEncoder, event_frame
-from hedwig.wire.view import MessageView
+from hedwig.wire.responses import event_frame
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
@@ -56,22 +65,7 @@ log = Logger()
 
 R = TypeVar("R")
 
-DELIVERED_AT_ONCE = 128
-"""Messages that one look takes; a connection is asked in between whether it takes more."""
-
-
-OnAttached = Callable[[Preferences, "Attachment"], object]
-
-
-class Channel(Protocol):
-    """A subscriber's connection."""
-
-    @property
-    def writable(self) -> bool:
-        """It takes more now. When it does again, it calls `resume` of all its attachments."""
-
-    def write(self, parts: Sequence[bytes]) -> None:
-        """Whole frames, in pieces."""
+OnAttached = Callable[[Preferences, Attachment], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,107 +97,6 @@ class _Subscriber:
         """What the next change of the record names."""
         assert self.record.version is not None
         return self.record.version
-
-
-class Attachment:
-    """A subscription on a connection: delivers in order, as fast as the connection takes it."""
-
-    __slots__ = (
-        "_encoder",
-        "_filter",
-        "_position",
-        "_reading",
-        "_service",
-        "channel",
-        "ended",
-        "started",
-        "subscriber",
-    )
-
-    def __init__(
-        self,
-        service: TopicService,
-        subscriber: SubscriberId,
-        position: Position,
-        channel: Channel,
-        wanted: Filter | None,
-    ) -> None:
-        self.subscriber, self.channel = subscriber, channel
-        self._service, self._position, self._filter = service, position, wanted
-        self._encoder = DeliveryEncoder(service.topic, subscriber)
-        self._reading = False
-        self.started = self.ended = False
-
-    def start(self) -> None:
-        """The subscribe was answered: deliver from now on."""
-        self.started = True
-        self.resume()
-
-    def resume(self) -> None:
-        """Deliver what can be delivered now."""
-        service, position = self._service, self._position
-        while self.started and not self.ended and not self._reading and self.channel.writable:
-            room = position.room()
-            first, durable = position.next_id, service.log.durable_id
-            if room == 0 or first > durable:
-                return
-            kept = max(service.first_kept, service.log.first_id)
-            if first < kept:
-                position.on_passed_over(first, LocalId(min(kept - 1, durable)))
-                continue
-            count = DELIVERED_AT_ONCE if room is None else min(room, DELIVERED_AT_ONCE)
-            messages = service.recent.get(first, count)
-            if messages is None:
-                self._read(first, count if room is not None else service.settings.read_ahead)
-                return
-            self._deliver(first, messages)
-
-    def _deliver(self, first: LocalId, messages: list[bytes]) -> None:
-        position, last = self._position, LocalId(first + len(messages) - 1)
-        if self._filter is None:
-            position.on_sent(last)
-            self._send(messages)
-            return
-        wanted: list[bytes] = []
-        for local, message in enumerate(messages, first):
-            if self._filter(MessageView(message)):
-                wanted.append(message)
-                position.on_sent(LocalId(local))
-            else:
-                position.on_passed_over(LocalId(local), LocalId(local))
-        if wanted:
-            self._send(wanted)
-
-    def _send(self, messages: list[bytes]) -> None:
-        self._service.delivered.add(len(messages))
-        self.channel.write(self._encoder.parts(messages))
-
-    def _read(self, first: LocalId, count: int) -> None:
-        self._reading = True
-        reading = Deferred.fromCoroutine(self._service.reader.read(first, count))
-        reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,))
-        reading.addErrback(lambda failure: log.failure("Delivering broke", failure=failure))
-
-    def _was_read(self, messages: list[bytes], first: LocalId) -> None:
-        self._reading = False
-        if not self.ended and messages and self._position.next_id == first:
-            self._deliver(first, messages)
-        self.resume()
-
-    def _not_read(self, failure: object) -> None:
-        if self.ended:
-            return
-        log.warn(
-            "Topic {topic!r} cannot be read for {subscriber!r}, and is tried again: {failure}",
-            topic=self._service.topic,
-            subscriber=self.subscriber,
-            failure=failure,
-        )
-        self._service.clock.callLater(self._service.settings.retry_delay_s, self._try_again)
-
-    def _try_again(self) -> None:
-        self._reading = False
-        self.resume()
 
 
 class TopicService:
@@ -331,6 +224,14 @@ class TopicService:
         )
         # Before anything is stored: a name that no hub knows would make every later subscribe fail (6).
         wanted_ones = self._filter_of(request.subscriber, wanted.preferences)
+        individual = check_wanted(request.preferences, wanted.preferences, self.topic)
+        if (
+            individual is not None
+            or replay_wanted(found.preferences if found else None, request.preferences) is not None
+        ):
+            raise MalformedRequest("this hub serves neither individual acknowledgement nor replay")
+        if known is not None:
+            self._check_free(known, request, channel)
         if wanted is not found:
             consumed = wanted.consumed if known is None else known.position.consumed_id
             record = Subscription(consumed, wanted.preferences)
@@ -340,16 +241,20 @@ class TopicService:
         self._check_served()
         before = known.attachment
         if before is not None and not before.ended:
-            if before.channel is not channel and not request.force:
-                raise TopicBusy(
-                    f"subscriber {request.subscriber!r} of topic {self.topic!r} is attached on another connection"
-                )
             self._detach(before, None if before.channel is channel else Event.SUBSCRIPTION_FORCED_CLOSED)
         window_size = wanted.preferences.window_size
         known.position.attach(self.settings.window_size if window_size is None else window_size)
         attachment = Attachment(self, request.subscriber, known.position, channel, wanted_ones)
         known.attachment = self._attached[request.subscriber] = attachment
         on_attached(wanted.preferences, attachment)
+
+    def _check_free(self, known: _Subscriber, request: Subscribe, channel: Channel) -> None:
+        """Who may not have it changes nothing of it."""
+        before = known.attachment
+        if before is not None and not before.ended and before.channel is not channel and not request.force:
+            raise TopicBusy(
+                f"subscriber {request.subscriber!r} of topic {self.topic!r} is attached on another connection"
+            )
 
     @property
     def _last_durable(self) -> MessageId:

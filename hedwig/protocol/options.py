@@ -37,7 +37,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hedwig.errors import MalformedRequest
-from hedwig.model import LocalId, MessageId, Preferences
+from hedwig.model import LocalId, MessageId, Preferences, Topic
+from hedwig.names import topic_part
 
 PREFIX = "hw."
 
@@ -68,6 +69,8 @@ _OPTIONS = frozenset(
         *(DEAD_LETTER, SHARED, SHARED_IN_FLIGHT, REPLAY),
     }
 )
+
+_OF_INDIVIDUAL = frozenset({ACK_TIMEOUT, ACK_ATTEMPTS, ACK_OUTSTANDING, DEAD_LETTER, SHARED_IN_FLIGHT})
 
 NUMBER_MAX = 2**63 - 1
 """Java's long."""
@@ -125,6 +128,32 @@ def check_options(preferences: Preferences) -> None:
             raise MalformedRequest(f"there is no option {name!r}; known are: {', '.join(sorted(_OPTIONS))}")
     ack_options(preferences)
     replay_of(preferences.options.get(REPLAY))
+
+
+def check_wanted(asked: Preferences | None, wanted: Preferences, topic: Topic) -> AckOptions | None:
+    """What `ack_options` says of the preferences that a subscription will have, if it is granted what it asks for.
+
+    Raises MalformedRequest for what no hub understands, and for what would be stored and never be heeded.
+    """
+    if asked is not None:
+        check_options(asked)
+    found = ack_options(wanted)
+    if asked is not None and found is None:
+        useless = sorted(name for name in _OF_INDIVIDUAL if asked.options.get(name))
+        if useless:
+            raise MalformedRequest(
+                f"{', '.join(useless)}: heeded with individual acknowledgement alone; add {ACK}=individual, or "
+                f"{SHARED}=true"
+            )
+    if found is not None and found.dead_letter is not None:
+        if not found.attempts_max:
+            raise MalformedRequest(
+                f"option {DEAD_LETTER} names a topic, and without {ACK_ATTEMPTS} no message ever becomes a dead letter"
+            )
+        if found.dead_letter == topic:
+            raise MalformedRequest(f"option {DEAD_LETTER} names the topic itself: its dead letters would never end")
+        topic_part(Topic(found.dead_letter))
+    return found
 
 
 def ack_options(preferences: Preferences) -> AckOptions | None:

@@ -417,3 +417,33 @@ def test_a_connection_that_goes_before_its_answer_leaves_the_subscription_free()
         assert (await other.subscribe()).status is Status.SUCCESS
 
     run(world, story())
+
+
+def test_options_that_no_hub_understands_are_refused_and_change_nothing() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        refused = await client.subscribe(options={"hw.acks": b"individual"})
+        assert refused.status is Status.MALFORMED_REQUEST
+        assert "there is no option 'hw.acks'; known are: hw.ack, " in refused.text
+        assert (await client.subscribe(mode=SubscribeMode.ATTACH)).status is Status.CLIENT_NOT_SUBSCRIBED
+        granted = await client.subscribe(options={"MOD": b"3"})
+        assert granted.preferences == Preferences(options={"MOD": b"3"})
+
+    run(world, story())
+
+
+def test_who_does_not_get_a_subscription_changes_nothing_of_it() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        holder, other = Client(hub), Client(hub)
+        await holder.subscribe(window_size=7)
+        assert (await other.subscribe(window_size=9)).status is Status.TOPIC_BUSY
+        again = await holder.subscribe()
+        assert again.preferences == Preferences(window_size=7)
+
+    run(world, story())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hedwig.errors import MalformedRequest
-from hedwig.model import LocalId, MessageId, Preferences
+from hedwig.model import LocalId, MessageId, Preferences, Topic
 from hedwig.protocol.options import (
     Acknowledge,
     AckOptions,
@@ -14,6 +14,7 @@ from hedwig.protocol.options import (
     ack_options,
     acknowledgement,
     check_options,
+    check_wanted,
     consumed,
     replay_of,
     replay_wanted,
@@ -98,3 +99,26 @@ def test_a_consume_may_be_of_one_of_several_or_give_one_back() -> None:
     for wrong in (((b"hw.from", 6),), ((b"hw.from", 0),), ((b"hw.from", 1), (b"hw.nack", 1))):
         with pytest.raises(MalformedRequest):
             acknowledgement(MessageId(LocalId(5), wrong))
+
+
+def wanted(**options: bytes) -> AckOptions | None:
+    return check_wanted(asked(**options), asked(**options), Topic(b"orders"))
+
+
+def test_what_would_be_stored_and_never_heeded_is_refused() -> None:
+    with pytest.raises(MalformedRequest, match=r"hw\.ack\.timeout: heeded with individual acknowledgement alone"):
+        wanted(ack__timeout=b"5")
+    with pytest.raises(MalformedRequest, match=r"without hw\.ack\.attempts no message ever becomes"):
+        wanted(ack=b"individual", dead_letter=b"graves")
+    with pytest.raises(MalformedRequest, match="names the topic itself"):
+        wanted(ack=b"individual", ack__attempts=b"2", dead_letter=b"orders")
+    with pytest.raises(MalformedRequest, match="the part '' between slashes"):
+        wanted(ack=b"individual", ack__attempts=b"2", dead_letter=b"a//b")
+    assert wanted(shared=b"true", ack__attempts=b"2", dead_letter=b"graves") is not None
+
+
+def test_stored_options_are_in_nobodys_way_once_they_are_of_no_use() -> None:
+    """None can be taken back: a subscription that is cumulative again keeps its timeout."""
+    stored = asked(ack=b"cumulative", ack__timeout=b"5")
+    assert check_wanted(asked(ack=b"cumulative"), stored, Topic(b"orders")) is None
+    assert check_wanted(None, asked(nonsense=b"x"), Topic(b"orders")) is None
