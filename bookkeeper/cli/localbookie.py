@@ -26,6 +26,7 @@ from bookkeeper.cli.zookeeper import PORT_MAX, port_number, require_free
 from bookkeeper.embedded import services
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.server import LocalServer
+from bookkeeper.embedded.zookeeper import HEAP_MIB
 from bookkeeper.errors import ConfigurationError
 
 TEMPORARY = "temporary, removed at the end unless a process failed"
@@ -44,6 +45,8 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, *, directory: Path | 
                         help=f"where all data lives (default: {default})")  # fmt: skip
     parser.add_argument("--zookeeper-port", type=port_number, default=2181, metavar="PORT",
                         help="0 picks a free one (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--zookeeper-heap", type=at_least(64), default=HEAP_MIB, metavar="MIB",
+                        help="memory of the embedded one, for all znodes (default: %(default)s)")  # fmt: skip
     parser.add_argument("--zookeeper", metavar="HOST:PORT", help="use this ZooKeeper (default: the embedded one)")
     parser.add_argument("--port", type=port_number, default=3181, metavar="PORT",
                         help="first bookie's; 0 picks free ones (default: %(default)s)")  # fmt: skip
@@ -82,6 +85,7 @@ def run_cluster(args: argparse.Namespace, count: int) -> int:
             zookeeper_port=args.zookeeper_port,
             ports=ports,
             settings=settings,
+            zookeeper_heap_mib=args.zookeeper_heap,
         )
         try:
             with cluster:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.lazy import add_verbose, at_least
 from bookkeeper.cli.output import EXIT_OK, CommandFailed, note
 from bookkeeper.cli.supervise import Child, stopping_on_signals, wait_for_signal
 from bookkeeper.embedded.process import port_is_free
-from bookkeeper.embedded.zookeeper import HOST, EmbeddedZooKeeper
+from bookkeeper.embedded.zookeeper import HEAP_MIB, HOST, JUTE_MAX_BUFFER_MIB, EmbeddedZooKeeper
 
 PORT_MAX = 65535
 
@@ -26,6 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=port_number, default=2181, metavar="PORT",
                         help="client port; 0 picks a free one (default: %(default)s)")  # fmt: skip
     parser.add_argument("--directory", type=Path, help="where the data lives (default: a temporary directory)")
+    parser.add_argument("--heap", type=at_least(64), default=HEAP_MIB, metavar="MIB",
+                        help="memory for all znodes (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--jute-maxbuffer", type=at_least(1), default=JUTE_MAX_BUFFER_MIB, metavar="MIB",
+                        help="largest record; the end of a session with 100,000 ephemeral znodes needs 10 "
+                        "(default: %(default)s)")  # fmt: skip
 
 
 def port_number(text: str) -> int:
@@ -46,7 +51,10 @@ def require_free(port: int, option: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
     require_free(args.port, "--port")
-    with stopping_on_signals(EXIT_OK), EmbeddedZooKeeper(data_dir=args.directory, port=args.port) as server:
+    zookeeper = EmbeddedZooKeeper(
+        data_dir=args.directory, port=args.port, heap_mib=args.heap, jute_max_buffer_mib=args.jute_maxbuffer
+    )
+    with stopping_on_signals(EXIT_OK), zookeeper as server:
         note(f"ZooKeeper serves on {server.address}, process {server.pid}, log {server.log_path}. Ctrl-C stops it.")
         wait_for_signal([Child("ZooKeeper", server.pid, server.log_path, vital=True)])
         note("Stopping.")

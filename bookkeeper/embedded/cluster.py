@@ -21,7 +21,7 @@ from types import TracebackType
 
 from bookkeeper.embedded.process import free_port
 from bookkeeper.embedded.server import LocalProcessFailed, LocalServer
-from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
+from bookkeeper.embedded.zookeeper import HEAP_MIB, EmbeddedZooKeeper
 from bookkeeper.errors import BookKeeperError
 
 CONF_NAME = "bookie.conf"
@@ -96,6 +96,7 @@ class LocalCluster:
     ports: of the bookies, in order. The rest keep the port of an earlier run in `directory` (a bookie's id contains
         it, and its cookie the id), or get a free one.
     settings: more keys for every bookie's conf file.
+    zookeeper_heap_mib: of the embedded one; a hundred thousand topics need 1024.
     """
 
     def __init__(
@@ -108,8 +109,9 @@ class LocalCluster:
         root: str = "/ledgers",
         ports: Sequence[int] = (),
         settings: Mapping[str, str] | None = None,
+        zookeeper_heap_mib: int = HEAP_MIB,
     ) -> None:
-        self._temporary = directory is None
+        self._temporary, self._heap_mib = directory is None, zookeeper_heap_mib
         # Cookies hold it: "../cluster" is the same as its path without "..", and a link stays the link that it was.
         self.directory = Path(os.path.abspath(directory)) if directory else Path(tempfile.mkdtemp(prefix="bookkeeper-"))
         self._external_zookeeper, self._zookeeper_port, self.root = zookeeper, zookeeper_port, root
@@ -133,7 +135,9 @@ class LocalCluster:
     def start(self) -> None:
         """Start ZooKeeper, make the cluster's metadata if it has none, start all bookies side by side."""
         if self._external_zookeeper is None:
-            self.zookeeper = EmbeddedZooKeeper(data_dir=self.directory / "zookeeper", port=self._zookeeper_port)
+            self.zookeeper = EmbeddedZooKeeper(
+                data_dir=self.directory / "zookeeper", port=self._zookeeper_port, heap_mib=self._heap_mib
+            )
             self.zookeeper.start()
         self._initialise()
         for _ in range(self._bookie_count):

@@ -42,8 +42,14 @@ LOG_TAIL_BYTES = 2000
 _JARS_NEEDED = ("zookeeper", "zookeeper-jute", "slf4j-api", "metrics-core", "snappy-java")
 _JARS_WANTED = ("log4j-slf4j2-impl", "log4j-api", "log4j-core")
 
+HEAP_MIB = 256
+"""Enough for some 100 000 znodes of this project."""
+
+JUTE_MAX_BUFFER_MIB = 16
+"""The server's own default, 1 MiB, is less than what ends a session with some 10 000 ephemeral znodes: such a record is
+written, and then it cannot be read when the server starts again."""
+
 _JAVA_OPTIONS = (
-    "-Xmx256m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Djava.awt.headless=true",
@@ -115,14 +121,22 @@ class EmbeddedZooKeeper:
     """One ZooKeeper server; a context manager that starts and stops it."""
 
     def __init__(
-        self, data_dir: Path | None = None, port: int = 0, *, start_timeout_s: float = START_TIMEOUT_S
+        self,
+        data_dir: Path | None = None,
+        port: int = 0,
+        *,
+        heap_mib: int = HEAP_MIB,
+        jute_max_buffer_mib: int = JUTE_MAX_BUFFER_MIB,
+        start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         """Prepare; nothing runs yet.
 
         data_dir: kept after `stop`, made if absent. None: a temporary one, removed by `stop` unless the server ended
             by itself: its log says why.
         port: 0 picks a free one at the first start and keeps it from then on.
+        heap_mib: Java's heap, which holds all znodes. jute_max_buffer_mib: largest record, of a request and on disk.
         """
+        self._memory_options = (f"-Xmx{heap_mib}m", f"-Djute.maxbuffer={jute_max_buffer_mib << 20}")
         self._temporary = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="zookeeper-")) if data_dir is None else data_dir.absolute()
         self.port = port
@@ -197,7 +211,7 @@ class EmbeddedZooKeeper:
         configuration.write_text(_CONFIGURATION.format(data_dir=self.data_dir, port=self.port, host=HOST))
         class_path = os.pathsep.join(map(str, jars))
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
-        command = [str(java), *_JAVA_OPTIONS, "-cp", class_path, main, str(configuration)]
+        command = [str(java), *self._memory_options, *_JAVA_OPTIONS, "-cp", class_path, main, str(configuration)]
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(

@@ -40,6 +40,9 @@ T = TypeVar("T")
 
 ATTEMPTS_MAX = 10
 
+RELEASED_AT_ONCE = 200
+"""Topics of one transaction; its size stays far below what ZooKeeper takes."""
+
 
 class Versioned(NamedTuple, Generic[T]):
     """A record and the version to change it by; None where there is no znode yet."""
@@ -225,6 +228,22 @@ class HubMetadata:
         found = await errand.read_if_present(path)
         if found is not None and records.decode_hub_info(found[0], path).address == hub.address:
             await self._forget(errand, path, found[1])
+
+    async def release_all(self, topics: Sequence[Topic], hub: HubInfo) -> None:
+        """Give up topics that this session claimed, many in one transaction. What fails is done one by one."""
+        for first in range(0, len(topics), RELEASED_AT_ONCE):
+            some = topics[first : first + RELEASED_AT_ONCE]
+            steps = [Delete(self.paths.owner(topic), 0) for topic in some]
+            errand = self._errand(f"release {len(some)} topics")
+
+            async def is_done(path: str = steps[0].path, errand: Errand = errand) -> bool:
+                return await errand.stat(path) is None
+
+            try:
+                await errand.transact(steps, is_done)
+            except (NodeAbsent, NodeChanged):
+                for topic in some:
+                    await self.release(topic, hub)
 
     # --- a topic's ledgers
 

@@ -18,7 +18,7 @@ Thread: reactor. Source: hedwig-protocol.md 2.1, 3.1.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -40,8 +40,25 @@ log = Logger()
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 10
+RELEASES_AT_ONCE = 16
+"""Of `release_some`: those who stay are not to wait for the metadata."""
+
+RELEASES_AT_ONCE = 200
+"""Topics whose positions and ledgers are finished at the same time when a hub stops."""
+
 LOAD_PERIOD_S = 1.0
 """At most so often this hub says how many topics it has: not once for each of a hundred thousand."""
+
+
+async def in_turns(items: Iterable[T], work: Callable[[T], Awaitable[None]], at_once: int) -> None:
+    """Do the work for all of them, so many at a time."""
+    waiting = iter(items)
+
+    async def one_after_the_other() -> None:
+        for item in waiting:
+            await work(item)
+
+    await gatherResults([Deferred.fromCoroutine(one_after_the_other()) for _ in range(at_once)])
 
 
 class Ownership(Generic[T]):
@@ -108,12 +125,28 @@ class Ownership(Generic[T]):
     async def stop(self) -> None:
         """Release everything in order; then nothing is acquired any more."""
         self._stopped = True
-        await gatherResults([self.release(topic) for topic in list(self.owned)])
-        if self._info is not None:
-            try:
-                await self._metadata.unregister(self.address)
-            except BookKeeperError as error:
-                log.info("The hub's registration ends with its session: {error}", error=error)
+        await gatherResults([self._under_way(topic) for topic in list(self._releasing)])
+        owned, self.owned = self.owned, {}
+        await in_turns(owned.values(), self._finish, RELEASES_AT_ONCE)
+        info = self._info
+        if info is None:
+            return
+        try:
+            await self._metadata.release_all(list(owned), info)
+            await self._metadata.unregister(self.address)
+        except BookKeeperError as error:
+            log.info("The hub's records end with its session: {error}", error=error)
+
+    def _under_way(self, topic: Topic) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        self._releasing[topic].append(done)
+        return done
+
+    async def _finish(self, service: T) -> None:
+        try:
+            await self._release(service)
+        except Exception:  # noqa: BLE001 - the others must be released all the same
+            log.failure("Releasing {service!r} broke", service=service)
 
     # --- asking
 
@@ -226,6 +259,16 @@ class Ownership(Generic[T]):
         self._releasing[topic] = [done]
         Deferred.fromCoroutine(self._release_one(topic, service)).addBoth(self._released, topic)
         return done
+
+    async def release_some(self, count: int) -> int:
+        """Release so many topics, chosen by chance; how many there were. Others that are released meanwhile count not."""
+        chosen = self._rng.sample(list(self.owned), min(count, len(self.owned)))
+        released = 0
+        for first in range(0, len(chosen), RELEASES_AT_ONCE):
+            some = [topic for topic in chosen[first : first + RELEASES_AT_ONCE] if topic in self.owned]
+            await gatherResults([self.release(topic) for topic in some])
+            released += len(some)
+        return released
 
     async def _release_one(self, topic: Topic, service: T) -> None:
         info = self._info

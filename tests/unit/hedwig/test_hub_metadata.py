@@ -7,7 +7,7 @@ import pytest
 from bookkeeper.metadata.memory_session import Fault
 from bookkeeper.metadata.tree import NodeKind
 from hedwig.errors import StaleVersion, UnexpectedCondition
-from hedwig.hub.metadata import Versioned
+from hedwig.hub.metadata import RELEASED_AT_ONCE, Versioned
 from hedwig.model import (
     HubAddress,
     HubInfo,
@@ -200,3 +200,31 @@ def test_the_owner_record_of_a_new_topic_goes_with_its_session(region: Region) -
     assert region.now(a.claim(FLAT, region.now(a.register(HERE)), exists=False))
     region.now(region.sessions[0].close())
     assert region.now(b.look(FLAT)) == (True, None)
+
+
+@pytest.mark.parametrize("fault", [None, Fault.FAILED_BEFORE, Fault.REPLY_LOST])
+def test_many_topics_are_given_up_in_few_transactions(region: Region, fault: Fault | None) -> None:
+    a, b = region.hub(), region.hub()
+    mine, other = region.now(a.register(HERE)), region.now(b.register(THERE))
+    topics = [Topic(b"topic-%d" % number) for number in range(RELEASED_AT_ONCE + 3)]
+    for topic in topics:
+        assert region.now(a.claim(topic, mine, exists=False))
+    region.now(a.release(topics[1], mine))
+    assert region.now(b.claim(topics[1], other)), "somebody removed the record, and another hub took the topic"
+    region.now(b.release(topics[1], other))
+    assert region.now(b.claim(topics[1], other))
+    if fault is not None:
+        region.faults[0].force(fault, "transact")
+    region.now(a.release_all([*topics[:1], *topics[2:]], mine))
+    assert [region.now(b.owner(topic)) for topic in topics] == [None, other, *[None] * (RELEASED_AT_ONCE + 1)]
+
+
+def test_what_another_hub_has_meanwhile_does_not_keep_the_others_from_being_given_up(region: Region) -> None:
+    a = region.hub()
+    mine = region.now(a.register(HERE))
+    topics = [Topic(b"topic-%d" % number) for number in range(5)]
+    for topic in topics:
+        assert region.now(a.claim(topic, mine))
+    region.now(a.release(topics[2], mine))
+    region.now(a.release_all(topics, mine))
+    assert [region.now(a.owner(topic)) for topic in topics] == [None] * 5
