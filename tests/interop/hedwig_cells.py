@@ -34,6 +34,11 @@ ROWS = tuple(Row(version, channels) for version in CLIENT_VERSIONS for channels 
 CELLS = tuple((row, kind) for kind in HUB_KINDS for row in ROWS)
 
 
+def named(kind: str) -> str:
+    """A kind of hub, as the table has it."""
+    return kind if kind == OURS else f"Apache's {kind}"
+
+
 @dataclass(slots=True)
 class HedwigMatrix:
     """What was compared, by client and hub, and over takeovers; what began and did not end has failed."""
@@ -58,7 +63,7 @@ class HedwigMatrix:
         """The tables; nothing where nothing ran."""
         lines: list[str] = []
         if any(not isinstance(what, str) for what in self.under_way):
-            columns = [OURS, *(f"Apache's {version}" for version in HUB_VERSIONS)]
+            columns = list(map(named, HUB_KINDS))
             width = max(len(str(row)) for row in ROWS)
             lines.append("   ".join([" " * width, *columns]))
             for row in ROWS:

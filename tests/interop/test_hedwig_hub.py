@@ -23,7 +23,7 @@ from bookkeeper.metadata.uri import parse_uri
 from hedwig.model import LedgerRange, SubscriberId, Topic
 from hedwig.names import Paths
 from hedwig.wire.records import decode_hub_info, decode_ranges, decode_subscription
-from tests.interop.hedwig_cells import MULTIPLEXED, ROWS, Cell, HedwigMatrix, Row
+from tests.interop.hedwig_cells import MULTIPLEXED, ROWS, Cell, HedwigMatrix, Row, named
 from tests.support.apache_hedwig import CLIENT_VERSIONS, HUB_VERSIONS, OURS, HedwigClient, HubProcess, hub_of
 from tests.support.apache_hedwig.client import numbered
 from tests.support.certificates import Authority
@@ -106,11 +106,6 @@ class HubSet:
 def hub_set(cluster: LocalCluster, tmp_path: Path) -> Iterator[HubSet]:
     with ExitStack() as running:
         yield HubSet(cluster, tmp_path, running)
-
-
-def named(kind: str) -> str:
-    """A kind of hub, as the table has it."""
-    return kind if kind == OURS else f"Apache's {kind}"
 
 
 def assert_chain(ranges: list[LedgerRange], last_id: int) -> None:
