@@ -14,6 +14,7 @@ from bookkeeper.model import DigestType
 from hedwig.errors import UnexpectedCondition
 from hedwig.hub.topic_log import TopicLog
 from hedwig.model import LedgerRange, LocalId
+from hedwig.protocol.retention import LedgerFacts
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
@@ -56,6 +57,21 @@ class TopicReader:
                 f"ledger {found.ledger_id} of topic {self._log.topic!r}, with messages from {found.first} on, is gone"
             ) from error
         return [bytes(entry.payload) for entry in entries]
+
+    async def facts(self) -> list[LedgerFacts]:
+        """What is known of each ledger: its size once it is ended, and when it was made, where that is noted.
+
+        Ledgers of Apache's format have no creation time: hubs of 4.2 could not read it. Raises BookKeeperError.
+        """
+        found = []
+        for each in self._log.ranges:
+            try:
+                metadata = await self._client.metadata(each.ledger_id)
+            except NoSuchLedger:
+                found.append(LedgerFacts(each))
+            else:
+                found.append(LedgerFacts(each, metadata.length, metadata.ctime_ms))
+        return found
 
     def _range_of(self, local: LocalId) -> LedgerRange | None:
         for each in self._log.ranges:

@@ -5,7 +5,9 @@
     old messages: TopicReader ---> the subscriber that asked ----+ (not kept: the next one reads its own)
 
 A subscription exists in the metadata; it is *attached* while a connection holds it, and one connection at a time does
-(I-96). What it consumed is stored every `consume_interval` ids, when the topic is released, and when the hub stops.
+(I-96). What it consumed is stored every `consume_interval` ids, when the topic is released, and when the hub stops. It
+begins elsewhere when a subscribe asks for that, and the position is stored before that is answered.
+
 Whoever is slow is asked nothing and costs nothing: nothing is prepared for a connection that takes nothing (I-95).
 
 Changes of subscriptions are made one after the other, each by its version (I-93); a version that is not ours any more
@@ -15,7 +17,7 @@ means that another hub has the topic: everything is given up. Thread: reactor. S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,6 +39,7 @@ from hedwig.filters import Filter, MakeFilter, guarded
 from hedwig.hub.attachment import Attachment, Channel
 from hedwig.hub.metadata import HubMetadata, Versioned
 from hedwig.hub.recent import RecentBudget, RecentMessages
+from hedwig.hub.replaying import id_before, where_of
 from hedwig.hub.topic_log import LogState, OnDone, TopicLog, TopicLogSettings
 from hedwig.hub.topic_reading import TopicReader
 from hedwig.model import (
@@ -51,7 +54,8 @@ from hedwig.model import (
 )
 from hedwig.names import subscriber_part
 from hedwig.protocol.conditions import FilterableMessage
-from hedwig.protocol.options import check_wanted, replay_wanted
+from hedwig.protocol.options import Replay, check_wanted, replay_wanted
+from hedwig.protocol.replay import at_id
 from hedwig.protocol.subscription import CONSUME_INTERVAL, Position, first_kept, subscribed, topic_bound, trim_point
 from hedwig.wire.messages import Stamp
 from hedwig.wire.requests import Subscribe
@@ -224,15 +228,15 @@ class TopicService:
         )
         # Before anything is stored: a name that no hub knows would make every later subscribe fail (6).
         wanted_ones = self._filter_of(request.subscriber, wanted.preferences)
-        individual = check_wanted(request.preferences, wanted.preferences, self.topic)
-        if (
-            individual is not None
-            or replay_wanted(found.preferences if found else None, request.preferences) is not None
-        ):
-            raise MalformedRequest("this hub serves neither individual acknowledgement nor replay")
+        if check_wanted(request.preferences, wanted.preferences, self.topic) is not None:
+            raise MalformedRequest("this hub does not serve individual acknowledgement")
         if known is not None:
             self._check_free(known, request, channel)
-        if wanted is not found:
+        replay = replay_wanted(None if found is None else found.preferences, request.preferences)
+        if replay is not None:
+            known = await self._store_moved(request.subscriber, known, wanted.preferences, replay)
+            self._set_bound()
+        elif wanted is not found:
             consumed = wanted.consumed if known is None else known.position.consumed_id
             record = Subscription(consumed, wanted.preferences)
             known = await self._store(request.subscriber, known, record)
@@ -263,22 +267,55 @@ class TopicService:
         return last if last.local == durable else MessageId(durable)
 
     async def _store(self, subscriber: SubscriberId, known: _Subscriber | None, record: Subscription) -> _Subscriber:
-        try:
+        if known is None:
+            return await self._fenced(
+                self.log.while_listed(lambda listed: self._create(subscriber, record, listed)),
+            )
+        known.record = Versioned(
+            record,
+            await self._fenced(self._metadata.write_subscription(self.topic, subscriber, record, known.version)),
+        )
+        known.position.on_stored(record.consumed)
+        return known
+
+    async def _create(self, subscriber: SubscriberId, record: Subscription, listed: int) -> _Subscriber:
+        stored = await self._metadata.create_subscription(self.topic, subscriber, record, listed)
+        known = self._subscribers[subscriber] = _Subscriber(Versioned(record, stored))
+        return known
+
+    async def _store_moved(
+        self, subscriber: SubscriberId, known: _Subscriber | None, preferences: Preferences, replay: Replay
+    ) -> _Subscriber:
+        """It begins where it asks for, as far as that is kept."""
+        wanted = await where_of(replay, self.log, self.reader)
+
+        async def move(listed: int) -> _Subscriber:
+            # Nothing is trimmed meanwhile: what it begins with is there when its position says so.
+            begin = at_id(wanted, max(self.first_kept, self.log.first_id), self.log.durable_id)
+            record = Subscription(await id_before(begin.next_id, self.log, self.reader), preferences)
+            log.info(
+                "Subscriber {subscriber!r} of topic {topic!r} begins at {next_id}, as it asked ({lost} are not kept)",
+                subscriber=subscriber,
+                topic=self.topic,
+                next_id=begin.next_id,
+                lost=begin.lost,
+            )
             if known is None:
-                stored = await self.log.while_listed(
-                    lambda listed: self._metadata.create_subscription(self.topic, subscriber, record, listed)
-                )
-            else:
-                stored = await self._metadata.write_subscription(self.topic, subscriber, record, known.version)
+                return await self._create(subscriber, record, listed)
+            stored = await self._metadata.write_subscription(self.topic, subscriber, record, known.version)
+            known.record = Versioned(record, stored)
+            known.position.move(record.consumed)
+            return known
+
+        return await self._fenced(self.log.while_listed(move))
+
+    async def _fenced(self, change: Awaitable[R]) -> R:
+        """A change of a subscription; where another hub made one, the topic is not ours any more."""
+        try:
+            return await change
         except StaleVersion as error:
             self._give_up(error)
             raise NotResponsible("") from error
-        if known is None:
-            known = self._subscribers[subscriber] = _Subscriber(Versioned(record, stored))
-        else:
-            known.record = Versioned(record, stored)
-            known.position.on_stored(record.consumed)
-        return known
 
     def _filter_of(self, subscriber: SubscriberId, preferences: Preferences) -> Filter | None:
         """None where everything is wanted."""
@@ -310,13 +347,11 @@ class TopicService:
         if known is None:
             raise NotSubscribed("")
         version = known.version
-        try:
-            await self.log.while_listed(
+        await self._fenced(
+            self.log.while_listed(
                 lambda listed: self._metadata.delete_subscription(self.topic, subscriber, version, listed)
             )
-        except StaleVersion as error:
-            self._give_up(error)
-            raise NotResponsible("") from error
+        )
         self._subscribers.pop(subscriber, None)
         if known.attachment is not None:
             self._detach(known.attachment, None)

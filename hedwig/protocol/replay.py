@@ -39,7 +39,7 @@ def at_time(ledgers: Sequence[LedgerFacts], durable: LocalId, time_ms: int) -> P
     """At a time; behind the last message if all are older. ledgers: those that are kept, in order.
 
     Reads about two messages of each ledger it looks at, which is one where clocks agree, and the logarithm of its
-    length.
+    length. Where no ledger says when it was made, also the logarithm of their number.
     """
     spans = [
         (each.range.first, LocalId(min(durable, durable if each.range.last is None else each.range.last.local)))
@@ -48,7 +48,10 @@ def at_time(ledgers: Sequence[LedgerFacts], durable: LocalId, time_ms: int) -> P
     found = [(first, last, each) for (first, last), each in zip(spans, ledgers, strict=True) if first and first <= last]
     if not found:
         return LocalId(durable + 1)
-    at = _created_before([each.created_ms for _, _, each in found], time_ms)
+    if any(each.created_ms is not None for _, _, each in found):
+        at = _created_before([each.created_ms for _, _, each in found], time_ms)
+    else:
+        at = yield from _begun_before([first for first, _, _ in found], time_ms)
     # Back, where the ledger begins at or after the time, by its own messages: a hub's clock was behind. All that is in
     # it is asked for then, and what is before it may be.
     while at > 0:
@@ -74,6 +77,19 @@ def _is_before(created_ms: int | None, time_ms: int) -> bool:
 def _created_before(created_ms: Sequence[int | None], time_ms: int) -> int:
     """The last ledger that was made before the time; 0 if none was, or nothing is known."""
     return max((index for index, each in enumerate(created_ms) if _is_before(each, time_ms)), default=0)
+
+
+def _begun_before(firsts: Sequence[LocalId], time_ms: int) -> Generator[LocalId, int | None, int]:
+    """The last ledger whose first message is known to be older; 0 if none is. All before it is older too."""
+    low, high = 0, len(firsts)
+    while low < high:
+        middle = (low + high) // 2
+        said = yield firsts[middle]
+        if said is not None and said < time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return max(0, low - 1)
 
 
 def _in_ledger(first: LocalId, last: LocalId, time_ms: int) -> Plan:

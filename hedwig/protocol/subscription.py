@@ -51,8 +51,9 @@ def subscribed(
 class Position:
     """How far one subscriber is, in one hub's time with the topic.
 
-    Everything up to `consumed` is consumed; up to `stored` that is durable. Never back, never beyond what was delivered
-    to it since this hub has the topic (I-93): what it says of earlier deliveries is heard again after the redelivery.
+    Everything up to `consumed` is consumed; up to `stored` that is durable. Never back unless the subscriber asks for
+    that (`move`), never beyond what was delivered to it since this hub has the topic (I-93): what it says of earlier
+    deliveries is heard again after the redelivery.
     """
 
     __slots__ = ("_id", "consumed", "delivered", "sent", "stored", "window_size")
@@ -77,6 +78,14 @@ class Position:
     def attach(self, window_size: int) -> None:
         """A connection takes the subscription: delivery begins behind what is consumed."""
         self.sent, self.window_size = self.consumed, window_size
+
+    def move(self, stored: MessageId) -> None:
+        """It begins anew behind this, back or forth, and that is durable. No connection has it.
+
+        Nothing counts as delivered, so what is still said of deliveries before is not heard.
+        """
+        self._id = stored
+        self.stored = self.consumed = self.delivered = self.sent = stored.local
 
     def room(self) -> int | None:
         """How many ids may be sent now; None: any number. Ids count, not messages (2.10)."""

@@ -113,3 +113,20 @@ def test_few_messages_are_read_of_a_long_topic() -> None:
 
     assert run_plan(at_time(ledgers, LocalId(ends[-1]), 34_567_890), read) == 34_567_890
     assert len(reads) <= 22
+
+
+def test_where_no_ledger_says_when_it_was_made_few_messages_are_read() -> None:
+    """Ledgers that hubs of 4.2 can read do not: a time is found by the messages alone."""
+    ledgers = facts([10 * index for index in range(1, 1001)], [None] * 1000)
+    times: dict[int, int | None] = {local_id: 7 * local_id for local_id in range(1, 10_001)}
+    for time_ms in (0, 7, 8, 700, 35_000, 35_001, 69_999, 70_000, 70_001):
+        found, reads = begin(ledgers, times, time_ms)
+        assert found == min(max(1, -(-time_ms // 7)), 10_001)
+        assert reads <= 20
+
+
+def test_ledgers_without_times_in_their_messages_are_replayed_whole() -> None:
+    ledgers = facts([10, 20, 30], [None] * 3)
+    times: dict[int, int | None] = {local_id: None if local_id < 15 else local_id for local_id in range(1, 31)}
+    assert begin(ledgers, times, 5)[0] == 1
+    assert begin(ledgers, times, 25)[0] <= 25

@@ -98,6 +98,18 @@ def test_a_position_is_stored_now_and_then() -> None:
     assert position.stored == 50
 
 
+def test_a_position_that_is_moved_knows_of_nothing_that_was_delivered_before() -> None:
+    position = Position(at(20))
+    position.on_sent(LocalId(50))
+    position.on_consumed(at(40))
+    position.move(at(9))
+    assert (position.consumed, position.stored, position.next_id) == (9, 9, 10)
+    assert not position.is_dirty
+    assert not position.on_consumed(at(45)), "said of deliveries before the move"
+    position.on_sent(LocalId(12))
+    assert position.on_consumed(at(12))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_positions_keep_their_order_whatever_happens(seed: int) -> None:
     rng = random.Random(seed)
