@@ -76,6 +76,12 @@ def varint(value: int) -> bytes:
     """A protobuf varint of a number from 0 on."""
     if value < 0x80:
         return _ONE_BYTE[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x200000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+    if value < 0x10000000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80, value >> 21))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -21,6 +21,9 @@ from hedwig.wire.messages import Message, decode_id, encode_id, message_of
 from hedwig.wire.requests import decode_preferences, encode_preferences
 
 _ANSWER_HEAD = b"\x08\x01\x10\x00\x18"
+_PUBLISHED = b"\x00\x00\x00%c\x08\x01\x10\x00\x18%b\x42%c\x0a%c\x0a%c\x08%b"
+"""The answer to a publish, with its length: request id, then body of the response, of the publish, and the id."""
+
 _DELIVERY_HEAD = b"\x08\x01\x10\x00\x18\x00\x2a"
 
 
@@ -29,6 +32,19 @@ _DELIVERY_HEAD = b"\x08\x01\x10\x00\x18\x00\x2a"
 
 def published_frames(txn_ids: Sequence[int], first: LocalId, remote: tuple[tuple[bytes, int], ...] = ()) -> bytes:
     """The answers to publishes that got consecutive ids, joined."""
+    if remote:
+        return _published_elsewhere(txn_ids, first, remote)
+    out = []
+    for local, txn_id in enumerate(txn_ids, first):
+        number, txn = varint(local), varint(txn_id)
+        size = len(number)
+        # Every length here is of one byte: a number has at most ten.
+        out.append(_PUBLISHED % (12 + len(txn) + size, txn, size + 5, size + 3, size + 1, number))
+    return b"".join(out)
+
+
+def _published_elsewhere(txn_ids: Sequence[int], first: LocalId, remote: tuple[tuple[bytes, int], ...]) -> bytes:
+    """The same with what is known of other regions."""
     out = []
     for local, txn_id in enumerate(txn_ids, first):
         message_id = encode_id(MessageId(LocalId(local), remote))

@@ -6,6 +6,7 @@ import pytest
 
 from bookkeeper.errors import RemoteProtocolError
 from hedwig.model import Event, LocalId, MessageId, Preferences, Status, SubscriberId, Topic
+from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import FrameDecoder
 from hedwig.wire.messages import Message, Stamp, encode_message
 from hedwig.wire.receiving import Deliveries, Published, Received, ResponseDecoder
@@ -129,3 +130,22 @@ def test_damaged_frames_are_refused_or_read_as_protobuf_reads_them(seed: int) ->
                 [told_of(m) for b in decoder.decode([cut]) if isinstance(b, Deliveries) for m in b.messages]
             continue
         assert flat(decoder.decode([cut])) == [wanted]
+
+
+def test_answers_to_publishes_are_the_bytes_that_protobuf_makes() -> None:
+    numbers = [1, 126, 127, 128, 16_383, 16_384, 1 << 21, 1 << 40, (1 << 63) - 20]
+    for first in numbers:
+        txn_ids = [number - 1 for number in numbers]
+        for frame, txn_id, local in zip(
+            frames_of(published_frames(txn_ids, LocalId(first))),
+            txn_ids,
+            range(first, first + len(txn_ids)),
+            strict=True,
+        ):
+            body = pb.ResponseBody(
+                publishResponse=pb.PublishResponse(publishedMsgId=pb.MessageSeqId(localComponent=local))
+            )
+            wanted = pb.PubSubResponse(
+                protocolVersion=pb.VERSION_ONE, statusCode=pb.SUCCESS, txnId=txn_id, responseBody=body
+            )
+            assert frame == wanted.SerializeToString(), (txn_id, local)
