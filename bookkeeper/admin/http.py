@@ -1,12 +1,13 @@
-"""The bookie's HTTP side door: /heartbeat and /metrics, with Apache's paths.
+"""The HTTP side door of a server: /heartbeat and /metrics, with Apache's paths, and what else the server offers.
 
-Off by default (httpServerEnabled). It answers GET only, holds no state and reads nothing but the metrics registry, so
-it can be bound where operators are. Imported only when it is on: twisted.web costs memory that an idle bookie saves.
+Off by default (httpServerEnabled). A bookie's answers GET only, holds no state and reads nothing but the metrics
+registry, so it can be bound where operators are. Imported only when it is on: twisted.web costs memory that an idle
+bookie saves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.web.resource import Resource
@@ -29,11 +30,22 @@ class _Text(Resource):
         return self._body()
 
 
-def listen_http(reactor: Any, host: str, port: int, metrics_text: Callable[[], bytes]) -> Any:
-    """Serve on host:port and return the listening port (`.stopListening()`). Raises OSError-like CannotListenError."""
+def listen_http(
+    reactor: Any,
+    host: str,
+    port: int,
+    metrics_text: Callable[[], bytes],
+    others: Mapping[bytes, Resource] | None = None,
+) -> Any:
+    """Serve on host:port and return the listening port (`.stopListening()`). Raises OSError-like CannotListenError.
+
+    others: more of the first level, by name.
+    """
     root = Resource()  # type: ignore[no-untyped-call] # as above
     root.putChild(b"heartbeat", _Text(b"text/plain", lambda: b"OK\n"))
     root.putChild(b"metrics", _Text(METRICS_CONTENT_TYPE, metrics_text))
+    for name, resource in (others or {}).items():
+        root.putChild(name, resource)
     site = Site(root)  # type: ignore[no-untyped-call] # as above
     site.noisy = False
     return reactor.listenTCP(port, site, interface=host)

@@ -261,7 +261,7 @@ class Ownership(Generic[T]):
         return done
 
     async def release_some(self, count: int) -> int:
-        """Release so many topics, chosen by chance; how many there were. Others that are released meanwhile count not."""
+        """Release so many topics, chosen by chance; how many these were."""
         chosen = self._rng.sample(list(self.owned), min(count, len(self.owned)))
         released = 0
         for first in range(0, len(chosen), RELEASES_AT_ONCE):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,10 @@ CLOSE_TIMEOUT_S = 5.0
 """How long what was written to clients may take to leave when the hub stops."""
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubTls:
     """certificate: a PKCS12 file, or a PEM file. private_key: a PEM file, where that has none. port: 0 takes any."""
@@ -71,7 +76,7 @@ class HttpSettings:
 class HubSettings:
     """metadata_uri: of the cluster's ledgers. host: the address that clients and other hubs are told; port: 0 takes a
     free one. region, prefix: where the records are. cache_size: bytes of recent messages of all topics. trim_period_s:
-    how often consumed ledgers are looked for. stop_timeout_s: to give the topics back.
+    how often consumed ledgers are looked for. stop_timeout_s: to give the topics back. publish_time: messages get one.
     """
 
     metadata_uri: str
@@ -83,6 +88,7 @@ class HubSettings:
     region: str = "standalone"
     prefix: str = "/hedwig"
     frame_size_max: int = FRAME_SIZE_MAX_HUB
+    publish_time: bool = True
     cache_size: int = 256 * 1024 * 1024
     trim_period_s: float = 60.0
     stop_timeout_s: float = 30.0
@@ -107,7 +113,7 @@ class Hub:
         self._connections: set[HubConnection | TlsConnection] = set()
         self._emptied: Deferred[None] | None = None
         self._trimming: Any = None
-        self._stamp = Stamp(settings.region.encode())
+        self._stamp = Stamp(settings.region.encode(), _now_ms if settings.publish_time else None)
         self.budget = RecentBudget(settings.cache_size)
         self.ownership: Ownership[TopicService] | None = None
         self.address: HubAddress | None = None
@@ -217,10 +223,14 @@ class Hub:
         from twisted.internet.error import CannotListenError
 
         from bookkeeper.admin.http import listen_http  # twisted.web costs memory that most hubs need not spend
+        from hedwig.hub.giving_up import GivingUp
 
         self._show_values()
+        giving_up = GivingUp(lambda: self.ownership)
         try:
-            self._http = listen_http(self._reactor, http.host, http.port, self.meters.text)
+            self._http = listen_http(
+                self._reactor, http.host, http.port, self.meters.text, {b"release": giving_up.resource()}
+            )
         except CannotListenError as error:
             raise ConfigurationError(
                 f"the HTTP server cannot listen on {http.host or '*'}:{http.port}: {error.socketError}. Set another "

@@ -242,3 +242,18 @@ def test_two_hubs_never_both_have_a_topic_for_good(seed: int) -> None:
         owners = [hub for hub in hubs if topic in hub.ownership.owned]
         record = region.now(hubs[0].metadata.owner(topic))
         assert [hub.ownership.address for hub in owners] == [record.address]
+
+
+def test_so_many_topics_are_released_and_the_others_stay(hubs: tuple[Hub, Hub]) -> None:
+    a, b = hubs
+    topics = [Topic(b"t%d" % number) for number in range(40)]
+    for topic in topics:
+        a.get(topic)
+    released = a.region.now(Deferred.fromCoroutine(a.ownership.release_some(25)))
+    assert released == 25
+    assert [each.ended for each in a.services].count("released") == 25
+    assert len(a.ownership.owned) == 15
+    free = next(topic for topic in topics if topic not in a.ownership.owned)
+    b.get(free)
+    assert a.region.now(Deferred.fromCoroutine(a.ownership.release_some(1000))) == 15
+    assert a.ownership.owned == {}

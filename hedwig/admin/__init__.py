@@ -1,0 +1,8 @@
+"""What operators look at and change, in ZooKeeper and ledgers, without a hub; and what hubs are asked to do.
+
+region       topics, hubs, subscriptions of one region, as they are recorded; nothing is claimed, nothing is fenced
+reading      a topic's messages from its ledgers
+balance      which hubs have too many topics (pure)
+asking       hubs are asked over HTTP to give topics up
+blocking     all of that for commands: connects, crosses threads
+"""

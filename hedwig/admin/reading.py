@@ -1,0 +1,83 @@
+"""A topic's stored messages from its ledgers: without a hub, without fencing; what is there when the reading begins.
+
+Of a ledger that is still written all that can be read is read: the last messages may not be acknowledged yet. What its
+hub deletes meanwhile is told as such. Thread: reactor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from bookkeeper.errors import NoSuchLedger
+from hedwig.admin.region import Region
+from hedwig.errors import UnexpectedCondition
+from hedwig.model import FIRST_ID, LedgerRange, LocalId, Topic
+from hedwig.wire.view import MessageView
+
+if TYPE_CHECKING:
+    from bookkeeper.client.reader import ReadHandle
+
+UNCONFIRMED_AT_ONCE = 100
+"""Entries behind the last confirmed one that are read in one piece."""
+
+
+class Stored:
+    """A topic as it was when `of` looked. first, last: ids of the messages that are kept; last < first: none."""
+
+    def __init__(self, region: Region, topic: Topic, ranges: list[LedgerRange], last: LocalId) -> None:
+        self._region, self.topic, self._ranges, self.last = region, topic, ranges, last
+        self.first = (ranges[0].first or FIRST_ID) if ranges else LocalId(last + 1)
+
+    @classmethod
+    async def of(cls, region: Region, topic: Topic) -> Stored:
+        """Raises InvalidArgument where there is no such topic; BookKeeperError."""
+        await region.owner(topic)
+        ranges = await region.ranges(topic)
+        return cls(region, topic, ranges, await region.end_of(ranges[-1]) if ranges else LocalId(0))
+
+    async def messages(self, first: int, last: int) -> AsyncGenerator[list[tuple[LocalId, MessageView]], None]:
+        """Those with ids first..last that are kept, in order, in pieces. Raises UnexpectedCondition."""
+        first, last = max(first, self.first), min(last, self.last)
+        for each in self._ranges:
+            assert each.first is not None
+            end = min(last, self.last if each.last is None else each.last.local)
+            begin = max(first, each.first)
+            if begin > end:
+                continue
+            try:
+                handle = await self._region.open(each.ledger_id)
+            except NoSuchLedger as error:
+                raise UnexpectedCondition(
+                    f"ledger {each.ledger_id}, with messages {each.first} to {end} of topic "
+                    f"{self.topic.decode(errors='replace')!r}, is gone; where they were consumed meanwhile, read from "
+                    f"{end + 1} on"
+                ) from error
+            base = each.first
+            try:
+                async with contextlib.aclosing(_payloads(handle, begin - base, end - base)) as pieces:
+                    async for entry_id, payloads in pieces:
+                        yield [
+                            (LocalId(base + entry_id + index), MessageView(payload))
+                            for index, payload in enumerate(payloads)
+                        ]
+            finally:
+                await handle.close()
+
+
+async def _payloads(handle: ReadHandle, first: int, last: int) -> AsyncGenerator[tuple[int, list[bytes]], None]:
+    confirmed = min(last, handle.last_add_confirmed)
+    if first <= confirmed:
+        stream = handle.stream(first, confirmed)
+        try:
+            while batch := await stream.next():
+                yield first, [bytes(entry.payload) for entry in batch]
+                first += len(batch)
+        finally:
+            stream.stop()
+    while first <= last:
+        end = min(last, first + UNCONFIRMED_AT_ONCE - 1)
+        entries = await handle.read_unconfirmed(first, end)
+        yield first, [bytes(entry.payload) for entry in entries]
+        first = end + 1

@@ -1,0 +1,339 @@
+"""One region as it is recorded: topics, hubs, ledgers, subscriptions. Reads only.
+
+What a record does not say (how long a ledger is that is still written) is asked of the bookies without fencing, so the
+hub that writes it notices nothing. Its last message may be one that is not acknowledged yet.
+
+Lists may be long: they come in pieces of `PIECE`, and `AT_ONCE` records are asked for at a time. Thread: reactor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.errors import BookKeeperError, EntryMissing, InvalidArgument, NoSuchEntry, ReadBeyondEnd
+from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.store import MetadataSettings
+from bookkeeper.metadata.tree import NodeAbsent, Tree
+from bookkeeper.model import DigestType
+from hedwig.hub.metadata import HubMetadata
+from hedwig.model import FIRST_ID, HubAddress, LedgerRange, LocalId, SubscriberId, Subscription, Topic
+from hedwig.names import Paths
+from hedwig.wire import records
+
+if TYPE_CHECKING:
+    from bookkeeper.client.client import LedgerClient
+    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.ports import Clock
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+AT_ONCE = 100
+PIECE = 500
+
+_OWN_CHILDREN = frozenset({"hub", "ledgers", "subscribers"})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A topic. has_owner: somebody serves it."""
+
+    topic: Topic
+    has_owner: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPart:
+    """A ledger of a topic. first, last: ids of its messages, last < first where it is empty.
+
+    size: bytes of its messages, as far as the ledger says; None for one that is written. problem: why `last` is not
+    known, or what is wrong with it.
+    """
+
+    ledger_id: int
+    first: LocalId
+    last: LocalId | None
+    is_open: bool
+    size: int | None = None
+    created_ms: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """One subscription. last: the topic's last message; None where it could not be found out, for `problem`."""
+
+    topic: Topic
+    subscriber: SubscriberId
+    record: Subscription
+    last: LocalId | None
+    problem: str | None = None
+
+    @property
+    def backlog(self) -> int | None:
+        """Messages that it has not consumed."""
+        return None if self.last is None else max(0, self.last - self.record.consumed.local)
+
+
+async def in_order(
+    items: Iterable[A], work: Callable[[A], Awaitable[B]], at_once: int = AT_ONCE
+) -> AsyncGenerator[tuple[A, B], None]:
+    """Each item with what `work` says of it, in the order of the items; so many are worked on at a time."""
+    under_way: deque[tuple[A, Deferred[B]]] = deque()
+
+    async def one(item: A) -> B:
+        return await work(item)
+
+    try:
+        for item in items:
+            if len(under_way) >= at_once:
+                first, result = under_way[0]
+                found = await result
+                under_way.popleft()
+                yield first, found
+            under_way.append((item, Deferred.fromCoroutine(one(item))))
+        while under_way:
+            first, result = under_way[0]
+            found = await result
+            under_way.popleft()
+            yield first, found
+    finally:
+        for _, left in under_way:
+            left.addErrback(lambda _: None)  # nobody asks for it any more
+            left.cancel()
+
+
+class Region:
+    """See the module. Owns nothing. password: of the ledgers of topics."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        client: LedgerClient,
+        clock: Clock,
+        settings: MetadataSettings,
+        paths: Paths,
+        password: bytes,
+    ) -> None:
+        self.client, self.clock, self.paths, self.password = client, clock, paths, password
+        self.metadata = HubMetadata(tree, clock, settings, paths)
+        self._tree, self._settings = tree, settings
+
+    def _errand(self, purpose: str) -> Errand:
+        return Errand(self._tree, self.clock, self._settings, purpose)
+
+    async def check(self) -> None:
+        """Raises InvalidArgument, which names the regions that there are, where this is none."""
+        errand = self._errand(f"look for {self.paths.root}")
+        if await errand.stat(self.paths.topics) is not None:
+            return
+        prefix, _, region = self.paths.root.rpartition("/")
+        try:
+            others = sorted(await errand.children(prefix))
+        except NodeAbsent:
+            raise InvalidArgument(
+                f"{self._tree.description} has no {prefix}: no hub has served there yet, or its zk_prefix is "
+                "another (-D zk_prefix=PATH)"
+            ) from None
+        raise InvalidArgument(
+            f"there is no region {region!r} in {prefix} of {self._tree.description}; those there are: "
+            f"{', '.join(others) or 'none'} (--region NAME)"
+        )
+
+    # --- topics
+
+    async def topics(self, prefix: bytes = b"") -> AsyncGenerator[list[Found], None]:
+        """All topics whose name begins so, in the order of names; a topic with slashes behind the one above it."""
+        piece: list[Found] = []
+        async with contextlib.aclosing(self._below(self.paths.topics, b"", prefix)) as found:
+            async for each in found:
+                piece.append(each)
+                if len(piece) >= PIECE:
+                    yield piece
+                    piece = []
+        if piece:
+            yield piece
+
+    async def _below(self, path: str, name: bytes, prefix: bytes) -> AsyncGenerator[Found, None]:
+        errand = self._errand(f"list {path}")
+
+        async def children(of: str) -> list[str]:
+            # Each with a deadline of its own: the list may be long.
+            try:
+                return await self._errand(f"list {of}").children(of)
+            except NodeAbsent:
+                return []
+
+        names = sorted(await errand.children(path)) if not name else sorted(await children(path))
+        wanted = []
+        for each in names:
+            whole = name + each.encode()
+            longest = min(len(whole), len(prefix))
+            if (name and each in _OWN_CHILDREN) or whole[:longest] != prefix[:longest]:
+                continue
+            wanted.append(each)
+        async with contextlib.aclosing(in_order(wanted, lambda each: children(f"{path}/{each}"))) as found:
+            async for each, below in found:
+                whole = name + each.encode()
+                # One without children is of a hub that ended between two steps, or of a genuine one: a topic.
+                if (not below or _OWN_CHILDREN & set(below)) and whole.startswith(prefix):
+                    yield Found(Topic(whole), "hub" in below)
+                if set(below) - _OWN_CHILDREN:
+                    async with contextlib.aclosing(self._below(f"{path}/{each}", whole + b"/", prefix)) as more:
+                        async for other in more:
+                            yield other
+
+    async def owner(self, topic: Topic) -> HubAddress | None:
+        """Who serves it. Raises InvalidArgument where there is no such topic."""
+        seen = await self.metadata.look(topic)
+        if not seen.exists:
+            raise InvalidArgument(f"there is no topic {topic.decode(errors='replace')!r} in {self.paths.root}")
+        return None if seen.owner is None else seen.owner.address
+
+    async def owners(self, topics: Sequence[Topic]) -> list[HubAddress | None]:
+        """Who serves each."""
+
+        async def one(topic: Topic) -> HubAddress | None:
+            owner = (await self.metadata.look(topic)).owner
+            return None if owner is None else owner.address
+
+        return [owner async for _, owner in in_order(topics, one)]
+
+    # --- ledgers
+
+    async def ranges(self, topic: Topic) -> list[LedgerRange]:
+        """Its ledgers, each with the id of its first message. Raises NoSuchLedger, BookKeeperError."""
+        path = self.paths.ledgers(topic)
+        node = await self._errand(f"read {path}").read_if_present(path)
+        found = [] if node is None else records.decode_ranges(node[0], path)
+        whole: list[LedgerRange] = []
+        for position, each in enumerate(found):
+            first = each.first
+            if first is None and position:
+                previous = whole[-1].last
+                first = None if previous is None else LocalId(previous.local + 1)
+            if first is None and each.last is not None:
+                metadata = await self.client.metadata(each.ledger_id)
+                first = LocalId(each.last.local - (metadata.last_entry_id or 0))
+            whole.append(replace(each, first=FIRST_ID if first is None else first))
+        return whole
+
+    async def open(self, ledger_id: int) -> ReadHandle:
+        """A ledger of a topic, whose writer is not disturbed."""
+        return await self.client.open_without_recovery(ledger_id, self.password, DigestType.CRC32)
+
+    async def end_of(self, each: LedgerRange) -> LocalId:
+        """The id of its last message now; below the first where it is empty."""
+        assert each.first is not None
+        if each.last is not None:
+            return each.last.local
+        handle = await self.open(each.ledger_id)
+        try:
+            return LocalId(each.first + await last_written(handle))
+        finally:
+            await handle.close()
+
+    async def last_id(self, topic: Topic) -> LocalId:
+        """Of the topic's newest message; 0 where there never was one."""
+        ranges = await self.ranges(topic)
+        return await self.end_of(ranges[-1]) if ranges else LocalId(0)
+
+    async def parts(self, topic: Topic) -> list[LedgerPart]:
+        """Its ledgers, with what their own metadata says. What is wrong with one is told in its place."""
+
+        async def one(each: LedgerRange) -> LedgerPart:
+            assert each.first is not None
+            last = None if each.last is None else each.last.local
+            try:
+                metadata = await self.client.metadata(each.ledger_id)
+                part = LedgerPart(
+                    each.ledger_id,
+                    each.first,
+                    last,
+                    each.last is None,
+                    size=metadata.length if metadata.is_closed else None,
+                    created_ms=metadata.ctime_ms,
+                )
+                return part if last is not None else replace(part, last=await self.end_of(each))
+            except BookKeeperError as error:
+                return LedgerPart(each.ledger_id, each.first, last, each.last is None, problem=str(error))
+
+        return [part async for _, part in in_order(await self.ranges(topic), one, 20)]
+
+    # --- subscriptions
+
+    async def subscriptions_of(self, topic: Topic, *, backlog: bool = True) -> list[Subscribed]:
+        """All of one topic. backlog: look for the end of the topic, if there are any."""
+        records_of = await self.metadata.subscriptions(topic)
+        last, problem = None, None
+        if records_of and backlog:
+            try:
+                last = await self.last_id(topic)
+            except BookKeeperError as error:
+                problem = str(error)
+        return [Subscribed(topic, name, each.value, last, problem) for name, each in records_of.items()]
+
+    async def subscriptions(
+        self, prefix: bytes = b"", subscriber: SubscriberId | None = None, *, backlog: bool = True
+    ) -> AsyncGenerator[list[Subscribed], None]:
+        """Those of all topics whose name begins so; subscriber: only with this name."""
+
+        async def one(topic: Topic) -> list[Subscribed]:
+            if subscriber is None:
+                return await self.subscriptions_of(topic, backlog=backlog)
+            path = self.paths.subscription(topic, subscriber)
+            node = await self._errand(f"read {path}").read_if_present(path)
+            if node is None:
+                return []
+            found = Subscribed(topic, subscriber, records.decode_subscription(node[0], path), None)
+            if not backlog:
+                return [found]
+            try:
+                return [replace(found, last=await self.last_id(topic))]
+            except BookKeeperError as error:
+                return [replace(found, problem=str(error))]
+
+        async with contextlib.aclosing(self.topics(prefix)) as pieces:
+            async for piece in pieces:
+                names = [each.topic for each in piece]
+                found: list[Subscribed] = []
+                async with contextlib.aclosing(in_order(names, one, AT_ONCE // 2)) as each_topic:
+                    async for _, some in each_topic:
+                        found += some
+                yield found
+
+
+async def last_written(handle: ReadHandle) -> int:
+    """The last entry that a ledger has now, -1 for none. Confirmed is not all: the writer says so with the next entry.
+
+    Those behind are looked for by doubling steps, then by halves. Raises BookKeeperError.
+    """
+    last = int(handle.last_add_confirmed)
+    if handle.closed:
+        return last
+
+    async def is_there(entry_id: int) -> bool:
+        try:
+            await handle.read_unconfirmed(entry_id, entry_id)
+        except (EntryMissing, NoSuchEntry, ReadBeyondEnd):  # the last one: it was ended meanwhile
+            return False
+        return True
+
+    step = 1
+    while await is_there(last + step):
+        last += step
+        step *= 2
+    missing = last + step
+    while missing - last > 1:
+        middle = (last + missing) // 2
+        if await is_there(middle):
+            last = middle
+        else:
+            missing = middle
+    return last

@@ -1,0 +1,105 @@
+"""POST /release: an operator asks this hub to give topics up, in order, for other hubs to take.
+
+    {"topic": "news"}    that topic       {"count": 10}    any so many, chosen by chance
+    -> 200 {"released": n}    400 {"error": ...} for what is neither    503 {"error": ...} while the hub starts or stops
+
+The subscribers of a topic are told that it moved, and find its next hub. Only `Content-Type: application/json` is
+taken, which a page in an operator's browser cannot send to another host. Whoever reaches the HTTP server may ask; it
+listens on 127.0.0.1 unless httpServerHost says otherwise. Thread: reactor. The other side: `hedwig.admin.asking`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request
+
+from hedwig.errors import MalformedRequest
+from hedwig.model import Topic
+from hedwig.names import topic_part
+
+if TYPE_CHECKING:
+    from hedwig.hub.ownership import Ownership
+
+log = Logger()
+
+REQUEST_SIZE_MAX = 16 * 1024
+COUNT_MAX = 1_000
+"""Topics of one request: a hub that was asked for more could not be stopped."""
+
+
+class GivingUp:
+    """What requests become. ownership: None while there is none."""
+
+    def __init__(self, ownership: Callable[[], Ownership[Any] | None]) -> None:
+        self._ownership = ownership
+
+    async def answer(self, content_type: str, body: bytes) -> tuple[int, Mapping[str, object]]:
+        """Status, and what is said."""
+        if content_type.partition(";")[0].strip().lower() != "application/json":
+            return 400, {"error": "send it with Content-Type: application/json"}
+        ownership = self._ownership()
+        if ownership is None:
+            return 503, {"error": "the hub is starting, or stopping"}
+        try:
+            wanted = json.loads(body)
+        except ValueError as error:
+            return 400, {"error": f"no JSON: {error}"}
+        match wanted:
+            case {"topic": str(name), **rest} if not rest:
+                topic = Topic(name.encode("utf-8", "surrogatepass"))
+                try:
+                    topic_part(topic)
+                except MalformedRequest as error:
+                    return 400, {"error": str(error)}
+                is_owned = topic in ownership.owned
+                await ownership.release(topic)
+                log.info("Topic {topic!r} was released as asked: {done}", topic=topic, done=is_owned)
+                return 200, {"released": int(is_owned)}
+            case {"count": int(count), **rest} if not rest and 1 <= count <= COUNT_MAX and count is not True:
+                released = await ownership.release_some(count)
+                log.info("{released} topics were released as asked", released=released)
+                return 200, {"released": released}
+        return 400, {"error": f'want {{"topic": NAME}}, or {{"count": N}} with N from 1 to {COUNT_MAX}'}
+
+    def resource(self) -> Resource:
+        """For an HTTP server."""
+        return _Release(self)
+
+
+class _Release(Resource):
+    """Thin: HTTP in, HTTP out."""
+
+    isLeaf = True
+
+    def __init__(self, giving_up: GivingUp) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # twisted.web has few types
+        self._giving_up = giving_up
+
+    def render_POST(self, request: Request) -> object:
+        gone: list[object] = []
+        request.notifyFinish().addErrback(gone.append)
+        content = request.content
+        body = b"" if content is None else content.read(REQUEST_SIZE_MAX)
+        content_type = request.getHeader(b"content-type") or b""
+
+        def say(result: tuple[int, Mapping[str, object]] | Failure) -> None:
+            if isinstance(result, Failure):
+                log.failure("A request to release topics broke", failure=result)
+                result = 500, {"error": "see the hub's log"}
+            if gone:
+                return
+            request.setResponseCode(result[0])
+            request.setHeader(b"content-type", b"application/json")  # type: ignore[no-untyped-call] # as above
+            request.write(json.dumps(result[1]).encode() + b"\n")  # type: ignore[no-untyped-call] # as above
+            request.finish()  # type: ignore[no-untyped-call] # as above
+
+        answering = self._giving_up.answer(content_type.decode("latin-1"), body)
+        Deferred.fromCoroutine(answering).addBoth(say)
+        return NOT_DONE_YET
