@@ -1,9 +1,37 @@
-"""Publish-subscribe on ledgers, by Hedwig's protocol. Not usable yet: no hub and no client is in this release.
+"""Publish-subscribe on ledgers, by Hedwig's protocol.
 
     model errors names    values; what can go wrong; which names there are, and where their znodes are
     wire                  frames, messages, requests, responses, records: bytes and back
     protocol              decisions apart from I/O
-    hub                   what a hub is made of
+    hub                   the server: topics, subscriptions, deliveries
+    client                publish and subscribe: three faces over one core
 
-The `hedwig` command says so, and exits 1.
+Public names: `connect` (asyncio), `hedwig.blocking.connect`, `hedwig.client.client.PubSubClient` (Twisted);
+`HedwigClientSettings` for any of them, and `load_hedwig_client`, which reads them from a file and the environment; the
+modules `hedwig.model`, `hedwig.errors` and `hedwig.filters`. Names are looked up at first use; importing this package
+never imports a reactor.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hedwig.client.aio import connect
+    from hedwig.client_config import HedwigClientSettings, load_hedwig_client
+
+__all__ = ["HedwigClientSettings", "connect", "load_hedwig_client"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "connect":
+        from hedwig.client.aio import connect
+
+        return connect
+    if name in {"HedwigClientSettings", "load_hedwig_client"}:
+        from hedwig import client_config
+
+        return getattr(client_config, name)
+    if name in {"aio", "blocking"}:
+        import importlib
+
+        return importlib.import_module(f"hedwig.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

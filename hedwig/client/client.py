@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError, ClientClosed
+from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed
 from hedwig.client.asking import Asker
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
@@ -190,6 +190,9 @@ class PubSubClient:
         rng: random.Random | None = None,
     ) -> None:
         self.settings = settings or PubSubSettings()
+        self.preferences = Preferences()
+        """Of subscriptions that do not say."""
+        self.auto_consume = True
         self._clock = clock
         self._hubs = Hubs(clock, network, rng or random.Random(), hubs, self.settings)
         self._asker = Asker(clock, self._hubs)
@@ -201,6 +204,23 @@ class PubSubClient:
         self._asking: set[Deferred[Any]] = set()
         self._closing: Deferred[None] | None = None
         self.closed = False
+
+    def reach(self) -> Deferred[None]:
+        """Fires once one of the hubs that were given is connected to. Fails with ConnectFailed, which says why not."""
+        return self._ask(self._reach())
+
+    async def _reach(self) -> None:
+        failures: list[str] = []
+        for address in self._hubs.given:
+            try:
+                found = self._hubs.link(address, "publish")
+                if not isinstance(found, HubLink):
+                    await found
+            except ConnectFailed as error:
+                failures.append(str(error))
+            else:
+                return
+        raise ConnectFailed("; ".join(failures))
 
     # --- publishing
 
@@ -278,19 +298,28 @@ class PubSubClient:
         *,
         preferences: Preferences | None = None,
         force: bool = False,
-        auto_consume: bool = True,
+        auto_consume: bool | None = None,
         wanted: Callable[[Received], bool] | None = None,
     ) -> Deferred[Subscription]:
         """Make or attach a subscription; it delivers from what it has not consumed on, a new one what is published
         from now on.
 
         preferences: what is not said stays as it is; the window is `settings.window` where nothing is said. force: take
-        it from a client that has it. auto_consume: what was taken counts as consumed with the next call that takes.
+        it from a client that has it. auto_consume: what was taken counts as consumed with the next call that takes;
+        None: as the client has it.
         wanted: messages for which it is false are passed over, and consumed, here.
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
         """
         return self._ask(
-            self._subscribe(topic, subscriber, mode, preferences or Preferences(), force, auto_consume, wanted)
+            self._subscribe(
+                topic,
+                subscriber,
+                mode,
+                self.preferences if preferences is None else self.preferences.merged(preferences),
+                force,
+                self.auto_consume if auto_consume is None else auto_consume,
+                wanted,
+            )
         )
 
     def _ask(self, work: Coroutine[Any, Any, T]) -> Deferred[T]:

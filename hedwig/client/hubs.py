@@ -48,7 +48,7 @@ class Hubs:
         self.settings = settings
         self.turns = Turns(clock, settings.linger_s)
         self._clock, self._network, self._rng = clock, network, rng
-        self._given = frozenset(given)
+        self.given = tuple(dict.fromkeys(given))
         self._hubs: OrderedDict[HubAddress, None] = OrderedDict.fromkeys(given)  # the last ones failed last
         self._routes: OrderedDict[Topic, HubAddress] = OrderedDict()
         self._links: dict[tuple[HubAddress, Kind], HubLink] = {}
@@ -84,7 +84,7 @@ class Hubs:
             self._hubs[address] = None
             if len(self._hubs) > HUBS_MAX:
                 # Those that were given stay: the others may all be gone one day.
-                oldest = next((each for each in self._hubs if each not in self._given), None)
+                oldest = next((each for each in self._hubs if each not in self.given), None)
                 if oldest is not None:
                     del self._hubs[oldest]
 
@@ -135,6 +135,7 @@ class Hubs:
         )
         self._all.add(link)
         try:
+            address.host.encode("idna")  # here, as resolvers break at what is none
             await self._network.connect(address.host, port, link, timeout_s=settings.connect_timeout_s)
         except (ConnectFailed, OSError, ValueError) as error:  # ValueError: a name that can be no host's
             link.connectionLost(None)

@@ -104,6 +104,11 @@ class Subscription:
         self._broken: InvalidFilter | None = None
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """It was let go."""
+        return self._closed
+
     # --- attaching
 
     async def attach(self, *, timeout_s: float | None) -> None:
@@ -413,8 +418,12 @@ class Subscription:
                 if self._closed:
                     raise StopAsyncIteration from None
                 raise
-            self._current, self._lent_id = message, LocalId(0)
+            self.begin(message)
         return message
+
+    def begin(self, message: Received) -> None:
+        """This message of an iteration was received, and its turn is now."""
+        self._current, self._lent_id = message, LocalId(0)
 
     # --- consuming
 

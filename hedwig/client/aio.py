@@ -1,0 +1,275 @@
+"""The client of hubs for plain asyncio programs.
+
+    async with await hedwig.connect("localhost:4080") as client:
+        await client.publish("topic", b"body")
+        async with await client.subscribe("topic", "me") as messages:
+            async for message in messages:
+                print(message.id, message.body)
+
+A thin layer over `client.client`: every call makes the core's Deferred and awaits it as a future of the running loop;
+its exceptions pass unchanged. Cancelling a call cancels the waiting: a publish that was taken may still happen, and
+messages that arrived at that moment are there for the next call. All calls belong to the loop in which `connect` ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.client.loop_reactor import LoopReactor
+from bookkeeper.errors import ClientClosed
+from hedwig.client.client import Publisher, PubSubClient
+from hedwig.client.connecting import HubNames, connect_to
+from hedwig.client.subscription import TAKEN_AT_ONCE, Subscription
+from hedwig.client.values import Text, as_bytes, properties_of, subscriber_of, topic_of
+from hedwig.client_config import HedwigClientSettings
+from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
+from hedwig.wire.receiving import Received
+
+T = TypeVar("T")
+
+__all__ = ["AsyncClient", "AsyncPublisher", "AsyncSubscription", "connect"]
+
+
+def _future(deferred: Deferred[T]) -> asyncio.Future[T]:
+    return deferred.asFuture(asyncio.get_running_loop())
+
+
+async def connect(hubs: HubNames = None, settings: HedwigClientSettings | None = None) -> AsyncClient:
+    """A client of the hubs at "host:port", or "host:port:sslport"; several with commas, or as a list. One is enough,
+    as long as it runs: it names the others.
+
+    settings: the defaults if None; `load_hedwig_client` reads them from a file and the environment, which are not
+    looked at here. hubs: those of the settings if None.
+    Fails with ConfigurationError, ConnectFailed.
+    """
+    loop = asyncio.get_running_loop()
+    reactor = LoopReactor(loop)
+
+    def resolve(host: str) -> Deferred[str]:
+        return Deferred.fromFuture(asyncio.ensure_future(_resolve(loop, host)))
+
+    try:
+        client = await _future(Deferred.fromCoroutine(connect_to(hubs, reactor, settings, resolve=resolve)))
+    except BaseException:
+        reactor.release()
+        raise
+    return AsyncClient(client, reactor)
+
+
+class AsyncClient:
+    """One client of one region's hubs, in one asyncio loop."""
+
+    def __init__(self, client: PubSubClient, reactor: LoopReactor) -> None:
+        self._client, self._reactor = client, reactor
+        self._closed = False
+
+    def publisher(self, topic: Text, *, message_type: str | None = None) -> AsyncPublisher:
+        """Publishes to one topic; cheaper than naming it each time. Raises MalformedRequest for an impossible name."""
+        return AsyncPublisher(self._client.publisher(topic_of(topic), message_type=message_type))
+
+    async def publish(self, topic: Text, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
+        """Publish one message; its id, once it is durable. See AsyncPublisher."""
+        return await self.publisher(topic).publish(body, properties)
+
+    async def publish_many(
+        self, topic: Text, bodies: Sequence[Text], properties: Mapping[str, Text] | None = None
+    ) -> list[MessageId]:
+        """Publish several, in their order. See AsyncPublisher."""
+        return await self.publisher(topic).publish_many(bodies, properties)
+
+    async def publish_soon(
+        self, topic: Text, body: Text, properties: Mapping[str, Text] | None = None
+    ) -> asyncio.Future[MessageId]:
+        """Have one message published, and go on. See AsyncPublisher."""
+        return await self.publisher(topic).publish_soon(body, properties)
+
+    async def flush(self) -> None:
+        """Wait until everything published before is answered or has failed."""
+        await _future(self._client.flush())
+
+    async def subscribe(
+        self,
+        topic: Text,
+        subscriber: Text,
+        mode: SubscribeMode = SubscribeMode.CREATE_OR_ATTACH,
+        *,
+        preferences: Preferences | None = None,
+        force: bool = False,
+        auto_consume: bool | None = None,
+        wanted: Callable[[Received], bool] | None = None,
+    ) -> AsyncSubscription:
+        """Make or attach a subscription: it goes on behind what it has consumed, a new one begins with what is
+        published from now on.
+
+        preferences: among them the filter that the hub runs (`hedwig.filters.with_expression`). force: take it from a
+        client that has it. auto_consume: what was taken counts as consumed when the next is asked for; with False
+        `consume` says so. wanted: messages for which it is false are passed over, and consumed, in this process.
+        Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
+        """
+        subscribed = self._client.subscribe(
+            topic_of(topic),
+            subscriber_of(subscriber),
+            mode,
+            preferences=preferences,
+            force=force,
+            auto_consume=auto_consume,
+            wanted=wanted,
+        )
+        return AsyncSubscription(await _future(subscribed))
+
+    async def unsubscribe(self, topic: Text, subscriber: Text) -> None:
+        """End a subscription for good: what it has not consumed is not kept for it. Fails with NotSubscribed."""
+        await _future(self._client.unsubscribe(topic_of(topic), subscriber_of(subscriber)))
+
+    async def close(self) -> None:
+        """Wait for what is published, tell what is consumed, end all connections. Harmless when repeated.
+
+        Cancelled, it ends them at once.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await _future(self._client.close())
+        finally:
+            self._client.abandon()
+            self._reactor.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncPublisher:
+    """Publishes to one topic, in the order of calls; those of one client share that order."""
+
+    __slots__ = ("_publisher",)
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+
+    @property
+    def topic(self) -> Topic:
+        """Where to."""
+        return self._publisher.topic
+
+    async def publish(self, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
+        """Publish one message; its id, once it is durable. Waits for room before, where too many are unanswered.
+
+        Fails with MalformedRequest for what no hub takes, ServiceDown where none took it in time, UncertainState where
+        it may have been stored or not, ClientClosed.
+        """
+        return await (await self.publish_soon(body, properties))
+
+    async def publish_soon(self, body: Text, properties: Mapping[str, Text] | None = None) -> asyncio.Future[MessageId]:
+        """Have one message published once there is room, and go on; the future has its id, or the error of `publish`.
+
+        Cancelled before there is room, nothing is published.
+        """
+        room, done = self._publisher.publish_soon(as_bytes(body, "the body"), properties_of(properties))
+        if not room.called:
+            await _future(room)
+        return _future(done)
+
+    async def publish_many(
+        self, bodies: Sequence[Text], properties: Mapping[str, Text] | None = None
+    ) -> list[MessageId]:
+        """Publish several, in their order; their ids once all are durable.
+
+        Fails with the error of the first that failed; others may have been stored.
+        """
+        messages = [as_bytes(body, "a body") for body in bodies]
+        return await _future(self._publisher.publish_many(messages, properties_of(properties)))
+
+
+class AsyncSubscription:
+    """A subscription that this client holds: iterate over it, or `receive` several at a time.
+
+    Each message comes once, in the topic's order, whatever happens to hubs meanwhile; another client, or this one after
+    `close`, gets again what was not consumed.
+    """
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    @property
+    def topic(self) -> Topic:
+        """Of which topic."""
+        return self._subscription.topic
+
+    @property
+    def subscriber(self) -> SubscriberId:
+        """Whose."""
+        return self._subscription.subscriber
+
+    @property
+    def preferences(self) -> Preferences:
+        """As the hub has them."""
+        return self._subscription.preferences
+
+    def __aiter__(self) -> AsyncSubscription:
+        return self
+
+    async def __anext__(self) -> Received:
+        """The next message. With auto_consume the one before is consumed now, and not before."""
+        message = self._subscription.next_now()
+        if message is None:
+            try:
+                [message] = await self._take(1, None, counts=False)
+            except ClientClosed:
+                if self._subscription.closed:
+                    raise StopAsyncIteration from None
+                raise
+            self._subscription.begin(message)
+        return message
+
+    async def receive(self, count_max: int = TAKEN_AT_ONCE, timeout_s: float | None = None) -> list[Received]:
+        """The next messages: all that are here, at most count_max, as soon as there is one; none after timeout_s.
+
+        With auto_consume they count as consumed with the next call, or `close`.
+        Fails with what ended the subscription: TopicBusy where another client took it, NotSubscribed, ClientClosed.
+        """
+        return await self._take(count_max, timeout_s, counts=True)
+
+    async def _take(self, count_max: int, timeout_s: float | None, *, counts: bool) -> list[Received]:
+        taking = _future(self._subscription.receive(count_max, timeout_s, counts=counts))
+        try:
+            return await taking
+        except asyncio.CancelledError:
+            # They may have arrived in the turn in which the waiting was cancelled.
+            if taking.done() and not taking.cancelled() and taking.exception() is None:
+                self._subscription.give_back(taking.result())
+            raise
+
+    def consume(self, message: Received | MessageId) -> None:
+        """Everything up to this message is done, and is not delivered again. Told soon, with others."""
+        self._subscription.consume(message)
+
+    async def close(self) -> None:
+        """Tell what is consumed and let go. The subscription stays, and messages are kept for it."""
+        await _future(self._subscription.close())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._subscription.forget_taken()
+        await self.close()
+
+
+async def _resolve(loop: asyncio.AbstractEventLoop, host: str) -> str:
+    found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return str(found[0][4][0])

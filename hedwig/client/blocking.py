@@ -1,0 +1,369 @@
+"""The client of hubs without Deferreds, coroutines or reactors: for scripts, command lines and threads.
+
+    with hedwig.blocking.connect("localhost:4080") as client:
+        client.publish("topic", b"body")
+        with client.subscribe("topic", "me") as messages:
+            for message in messages:
+                print(message.id, message.body)
+
+A daemon thread runs a private reactor. Crossing over to it and back costs about 0.1 ms, so batches are the way:
+`publish_many`, `publish_soon` (which does not wait, unless too many are unanswered), and iterating, which takes what is
+there with one crossing. Iterating tells nothing itself: it notes the message whose turn is over, which the reactor's
+thread looks at every `consume_delay_s`.
+
+Any thread may call; a subscription is for one at a time. Ctrl-C interrupts the waiting, and loses nothing. After a fork
+the child has no such thread: its calls raise ClientClosed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.errors import ClientClosed
+from hedwig.client.client import Publisher, PubSubClient
+from hedwig.client.connecting import HubNames, connect_to
+from hedwig.client.subscription import TAKEN_AT_ONCE, Subscription
+from hedwig.client.values import Text, as_bytes, properties_of, subscriber_of, topic_of
+from hedwig.client_config import HedwigClientSettings
+from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
+from hedwig.wire.receiving import Received
+
+__all__ = ["BlockingClient", "BlockingPublisher", "BlockingSubscription", "connect"]
+
+
+def connect(hubs: HubNames = None, settings: HedwigClientSettings | None = None) -> BlockingClient:
+    """A client of the hubs at "host:port", or "host:port:sslport"; several with commas, or as a list. One is enough,
+    as long as it runs: it names the others.
+
+    settings: the defaults if None; `load_hedwig_client` reads them from a file and the environment, which are not
+    looked at here. hubs: those of the settings if None.
+    Raises ConfigurationError, ConnectFailed.
+    """
+    crossing = ReactorThread()
+    try:
+        client = crossing.run(
+            lambda: Deferred.fromCoroutine(connect_to(hubs, crossing.reactor, settings, resolve=crossing.resolve))
+        )
+    except BaseException:
+        crossing.stop()
+        raise
+    return BlockingClient(client, crossing)
+
+
+class BlockingClient:
+    """One client of one region's hubs. A context manager."""
+
+    def __init__(self, client: PubSubClient, crossing: ReactorThread) -> None:
+        self._client, self._crossing = client, crossing
+        self._soon = _Handover(client, crossing)
+        self._closed = False
+
+    def publisher(self, topic: Text, *, message_type: str | None = None) -> BlockingPublisher:
+        """Publishes to one topic; cheaper than naming it each time. Raises MalformedRequest for an impossible name."""
+        name = topic_of(topic)
+        publisher = self._crossing.call(lambda: self._client.publisher(name, message_type=message_type))
+        return BlockingPublisher(publisher, self._crossing, self._soon)
+
+    def publish(self, topic: Text, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
+        """Publish one message; its id, once it is durable. See BlockingPublisher."""
+        return self._of(topic).publish(body, properties)
+
+    def publish_many(
+        self, topic: Text, bodies: Sequence[Text], properties: Mapping[str, Text] | None = None
+    ) -> list[MessageId]:
+        """Publish several, in their order. See BlockingPublisher."""
+        return self._of(topic).publish_many(bodies, properties)
+
+    def publish_soon(self, topic: Text, body: Text, properties: Mapping[str, Text] | None = None) -> Future[MessageId]:
+        """Have one message published, and go on. See BlockingPublisher."""
+        return self._of(topic).publish_soon(body, properties)
+
+    def _of(self, topic: Text) -> BlockingPublisher:
+        """Without looking at the name: the publish does."""
+        return BlockingPublisher(Publisher(self._client, topic_of(topic)), self._crossing, self._soon)
+
+    def flush(self) -> None:
+        """Wait until everything published before is answered or has failed."""
+        self._crossing.run(self._client.flush)
+
+    def subscribe(
+        self,
+        topic: Text,
+        subscriber: Text,
+        mode: SubscribeMode = SubscribeMode.CREATE_OR_ATTACH,
+        *,
+        preferences: Preferences | None = None,
+        force: bool = False,
+        auto_consume: bool | None = None,
+        wanted: Callable[[Received], bool] | None = None,
+    ) -> BlockingSubscription:
+        """Make or attach a subscription: it goes on behind what it has consumed, a new one begins with what is
+        published from now on.
+
+        preferences: among them the filter that the hub runs (`hedwig.filters.with_expression`). force: take it from a
+        client that has it. auto_consume: what was taken counts as consumed when the next is asked for; with False
+        `consume` says so. wanted: messages for which it is false are passed over, and consumed, in this process; it is
+        called by the reactor's thread, and must not call the client.
+        Raises AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
+        """
+        name, who = topic_of(topic), subscriber_of(subscriber)
+        subscription = self._crossing.run(
+            lambda: self._client.subscribe(
+                name,
+                who,
+                mode,
+                preferences=preferences,
+                force=force,
+                auto_consume=auto_consume,
+                wanted=wanted,
+            )
+        )
+        return BlockingSubscription(subscription, self._crossing)
+
+    def unsubscribe(self, topic: Text, subscriber: Text) -> None:
+        """End a subscription for good: what it has not consumed is not kept for it. Raises NotSubscribed."""
+        name, who = topic_of(topic), subscriber_of(subscriber)
+        self._crossing.run(lambda: self._client.unsubscribe(name, who))
+
+    def close(self) -> None:
+        """Wait for what is published, tell what is consumed, end all connections and the thread.
+
+        Harmless when repeated. Interrupted, it ends them at once.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._crossing.run(self._client.close)
+        finally:
+            self._crossing.stop()
+            self._soon.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Handover:
+    """Publishes on their way to the reactor's thread: many with one crossing, never more than the settings allow.
+
+    The bounds are those of a topic, for all topics together.
+    """
+
+    def __init__(self, client: PubSubClient, crossing: ReactorThread) -> None:
+        self._crossing = crossing
+        self._count_max = client.settings.outstanding_max
+        self._bytes_max = client.settings.outstanding_bytes_max
+        self._pid = os.getpid()
+        self._changed = threading.Condition()  # of all below
+        self._waiting: list[tuple[Publisher, bytes, Mapping[str, bytes], Future[MessageId]]] = []
+        self._unanswered: dict[Future[MessageId], int] = {}
+        self._bytes = 0
+        self._planned = self._ended = False
+
+    def submit(self, publisher: Publisher, body: bytes, properties: Mapping[str, bytes]) -> Future[MessageId]:
+        """Wait for room, and hand over."""
+        if self._pid != os.getpid():
+            raise ClientClosed("this client was connected before a fork; connect again in the child process")
+        future: Future[MessageId] = Future()
+        with self._changed:
+            while not self._ended and (
+                len(self._unanswered) >= self._count_max or (self._bytes >= self._bytes_max and self._unanswered)
+            ):
+                self._changed.wait()
+            if self._ended:
+                raise ClientClosed("the client is closed; connect again")
+            future.set_running_or_notify_cancel()  # it cannot be cancelled: it may have left already
+            self._unanswered[future] = len(body)
+            self._bytes += len(body)
+            self._waiting.append((publisher, body, properties, future))
+            planned, self._planned = self._planned, True
+        if not planned:
+            self._crossing.reactor.callFromThread(self._take)
+        return future
+
+    def _take(self) -> None:
+        """Thread: reactor."""
+        with self._changed:
+            waiting, self._waiting = self._waiting, []
+            self._planned = False
+        for publisher, body, properties, future in waiting:
+            publisher.publish(body, properties).addBoth(self._told, future)
+
+    def _told(self, result: MessageId | Failure, future: Future[MessageId]) -> None:
+        with self._changed:
+            size = self._unanswered.pop(future, None)
+            if size is None:
+                return
+            self._bytes -= size
+            self._changed.notify()
+        _tell(future, result)
+
+    def end(self) -> None:
+        """The thread has ended: what was not told will not be."""
+        with self._changed:
+            self._ended = True
+            unanswered, self._unanswered = self._unanswered, {}
+            self._changed.notify_all()
+        for future in unanswered:
+            future.set_exception(ClientClosed("the client was closed before a hub answered"))
+
+
+def _tell(future: Future[MessageId], result: Any) -> None:
+    if isinstance(result, Failure):
+        future.set_exception(result.value)
+    else:
+        future.set_result(result)
+
+
+class BlockingPublisher:
+    """Publishes to one topic, in the order of calls; those of one client share that order."""
+
+    def __init__(self, publisher: Publisher, crossing: ReactorThread, soon: _Handover) -> None:
+        self._publisher, self._crossing, self._soon = publisher, crossing, soon
+
+    @property
+    def topic(self) -> Topic:
+        """Where to."""
+        return self._publisher.topic
+
+    def publish(self, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
+        """Publish one message; its id, once it is durable.
+
+        Raises MalformedRequest for what no hub takes, ServiceDown where none took it in time, UncertainState where it
+        may have been stored or not, ClientClosed.
+        """
+        message, header = as_bytes(body, "the body"), properties_of(properties)
+        return self._crossing.run(lambda: self._publisher.publish(message, header))
+
+    def publish_many(self, bodies: Sequence[Text], properties: Mapping[str, Text] | None = None) -> list[MessageId]:
+        """Publish several, in their order; their ids once all are durable.
+
+        Raises the error of the first that failed; others may have been stored.
+        """
+        messages, header = [as_bytes(body, "a body") for body in bodies], properties_of(properties)
+        return self._crossing.run(lambda: self._publisher.publish_many(messages, header))
+
+    def publish_soon(self, body: Text, properties: Mapping[str, Text] | None = None) -> Future[MessageId]:
+        """Have one message published, and go on; the future has its id, or the error of `publish`.
+
+        Waits only where `max_outstanding_publishes` (of all topics) are unanswered.
+        """
+        return self._soon.submit(self._publisher, as_bytes(body, "the body"), properties_of(properties))
+
+
+class BlockingSubscription:
+    """A subscription that this client holds: iterate over it, or `receive` several at a time. For one thread at a time.
+
+    Each message comes once, in the topic's order, whatever happens to hubs meanwhile; another client, or this one after
+    `close`, gets again what was not consumed.
+    """
+
+    def __init__(self, subscription: Subscription, crossing: ReactorThread) -> None:
+        self._subscription, self._crossing = subscription, crossing
+        self._here: deque[Received] = deque()  # taken over, and not given to anybody yet
+        self._current: Received | None = None
+        self._given: Received | None = None
+        self._closed = False
+        window = subscription.preferences.window_size
+        # Part of the window: the rest is on its way meanwhile.
+        self._batch = min(TAKEN_AT_ONCE, max(1, window // 4)) if window else TAKEN_AT_ONCE
+
+    @property
+    def topic(self) -> Topic:
+        """Of which topic."""
+        return self._subscription.topic
+
+    @property
+    def subscriber(self) -> SubscriberId:
+        """Whose."""
+        return self._subscription.subscriber
+
+    @property
+    def preferences(self) -> Preferences:
+        """As the hub has them."""
+        return self._subscription.preferences
+
+    def __iter__(self) -> BlockingSubscription:
+        return self
+
+    def __next__(self) -> Received:
+        """The next message. With auto_consume the one before is consumed now, and not before."""
+        finished = self._current or self._given
+        if finished is not None:
+            self._subscription.finished = finished
+            self._current = self._given = None
+        if not self._here:
+            try:
+                self._fetch(self._batch, None)
+            except ClientClosed:
+                if self._closed:
+                    raise StopIteration from None
+                raise
+        self._current = message = self._here.popleft()
+        return message
+
+    def receive(self, count_max: int = TAKEN_AT_ONCE, timeout_s: float | None = None) -> list[Received]:
+        """The next messages: all that are here, at most count_max, as soon as there is one; none after timeout_s.
+
+        With auto_consume they count as consumed with the next call, or `close`.
+        Raises what ended the subscription: TopicBusy where another client took it, NotSubscribed, ClientClosed.
+        """
+        finished = self._current or self._given
+        if finished is not None:
+            self._subscription.finished = finished
+            self._current = self._given = None
+        here = self._here
+        if not here or count_max < 1:
+            self._fetch(count_max, timeout_s)
+        taken = [here.popleft() for _ in range(min(count_max, len(here)))]
+        if taken:
+            self._given = taken[-1]
+        return taken
+
+    def _fetch(self, count_max: int, timeout_s: float | None) -> None:
+        def fetch() -> Deferred[None]:
+            # Kept from the reactor's thread: an interrupt of the waiting loses nothing.
+            return self._subscription.receive(count_max, timeout_s, counts=False).addCallback(self._here.extend)
+
+        self._crossing.run(fetch)
+
+    def consume(self, message: Received | MessageId) -> None:
+        """Everything up to this message is done, and is not delivered again. Told soon, with others; does not wait."""
+        self._crossing.reactor.callFromThread(self._subscription.consume, message)
+
+    def close(self) -> None:
+        """Tell what is consumed and let go. The subscription stays, and messages are kept for it."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._given is not None:
+            self._subscription.finished = self._given
+        self._here.clear()
+        with suppress(ClientClosed):  # then it was let go with the client
+            self._crossing.run(self._subscription.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._given = None
+        self.close()
