@@ -21,7 +21,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -42,6 +42,10 @@ T = TypeVar("T")
 ATTEMPTS_MAX = 10
 RELEASES_AT_ONCE = 16
 """Of `release_some`: those who stay are not to wait for the metadata."""
+
+ASKED_AT_ONCE = 500
+"""Topics that are looked for, or acquired, at the same time. The others wait: each under way takes memory, and a place
+among the operations that the metadata store is asked for."""
 
 RELEASES_AT_ONCE = 200
 """Topics whose positions and ledgers are finished at the same time when a hub stops."""
@@ -84,6 +88,7 @@ class Ownership(Generic[T]):
         self._metadata, self._clock, self._rng = metadata, clock, rng
         self._acquire, self._release, self._abandon = acquire, release, abandon
         self._info: HubInfo | None = None
+        self._turns = DeferredSemaphore(ASKED_AT_ONCE)
         self._asking: dict[Topic, list[tuple[bool, Deferred[T]]]] = {}
         self._releasing: dict[Topic, list[Deferred[None]]] = {}
         self._load_timer: object = None
@@ -165,7 +170,7 @@ class Ownership(Generic[T]):
             asking.append((should_claim, waiting))
             return waiting
         self._asking[topic] = [(should_claim, waiting)]
-        Deferred.fromCoroutine(self._ask(topic)).addBoth(self._answer, topic)
+        self._turns.run(lambda: Deferred.fromCoroutine(self._ask(topic))).addBoth(self._answer, topic)
         return waiting
 
     def _answer(self, result: T | Failure, topic: Topic) -> None:

@@ -6,11 +6,11 @@ import random
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.python.failure import Failure
 
 from hedwig.errors import MalformedRequest, NotResponsible, ServiceDown, UnexpectedCondition
-from hedwig.hub.ownership import LOAD_PERIOD_S, Ownership
+from hedwig.hub.ownership import ASKED_AT_ONCE, LOAD_PERIOD_S, Ownership
 from hedwig.model import HubAddress, Topic
 from tests.support.hub_region import Region
 
@@ -257,3 +257,10 @@ def test_so_many_topics_are_released_and_the_others_stay(hubs: tuple[Hub, Hub]) 
     b.get(free)
     assert a.region.now(Deferred.fromCoroutine(a.ownership.release_some(1000))) == 15
     assert a.ownership.owned == {}
+
+
+def test_a_client_that_asks_for_very_many_topics_at_once_gets_them_all(hubs: tuple[Hub, Hub]) -> None:
+    a, _ = hubs
+    asked = [a.ask(Topic(b"%d" % number)) for number in range(3 * ASKED_AT_ONCE)]
+    a.region.now(gatherResults(asked))
+    assert len(a.ownership.owned) == 3 * ASKED_AT_ONCE
