@@ -93,12 +93,13 @@ class Asker:
             address = target or hubs.route(topic) or hubs.any_hub()
             error: Exception
             try:
-                link = await connect(address)
-                on_link(link)
-                waiting = Waiting(on_late)
-                claim = target is not None
-                link.ask(lambda txn_id, claim=claim: make(txn_id, claim), waiting)  # type: ignore[misc]
-                answer = await self._bounded(link, waiting, deadline)
+                async with hubs.asking:
+                    link = await connect(address)
+                    on_link(link)
+                    waiting = Waiting(on_late)
+                    claim = target is not None
+                    link.ask(lambda txn_id, claim=claim: make(txn_id, claim), waiting)  # type: ignore[misc]
+                    answer = await self._bounded(link, waiting, deadline)
             except ConnectFailed as failed:
                 error = failed
             except (ClientClosed, CancelledError):

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import ClientClosed, ConfigurationError, ConnectFailed
@@ -30,6 +30,10 @@ Kind = Literal["publish", "subscribe"]
 
 ROUTES_MAX = 1_000_000
 HUBS_MAX = 1_000
+
+ASKED_AT_ONCE = 500
+"""Requests for answers at a time, publishes apart: who holds a hundred thousand subscriptions attaches them anew in
+turns when their hub is gone."""
 
 
 class Hubs:
@@ -54,6 +58,7 @@ class Hubs:
         self._links: dict[tuple[HubAddress, Kind], HubLink] = {}
         self._connecting: dict[tuple[HubAddress, Kind], list[Deferred[HubLink]]] = {}
         self._all: set[HubLink] = set()
+        self.asking = DeferredSemaphore(ASKED_AT_ONCE)
         self.closed = False
 
     # --- routes
