@@ -98,6 +98,13 @@ def _versions() -> Kind[tuple[str, ...]]:
     return Kind("comma-separated, of TLSv1.2 and TLSv1.3", parse)
 
 
+def _prefixes() -> Kind[tuple[bytes, ...]]:
+    def parse(value: str) -> tuple[bytes, ...]:
+        return tuple(part.strip().encode() for part in value.split(",") if part.strip())
+
+    return Kind("beginnings of names, comma-separated", parse)
+
+
 def _check_host(value: str) -> str:
     if re.search(r"[\s:/;,]", value):
         raise ValueError("not a host: write the name or the IPv4 address alone; the port is server_port")
@@ -296,6 +303,23 @@ class HubConfig(ClientSettings):
         "Password of the ledgers of topics. All hubs need the same; Apache's know the default alone.",
         ours=True,
         secret=True,
+    )
+    publish_time: bool = key(
+        "publish_time",
+        boolean(),
+        "true",
+        LEDGERS,
+        "Each message gets the header property hw.time, when it was published, in milliseconds since 1970, UTC; never "
+        "before the message before it. Takes some 30 bytes.",
+        ours=True,
+    )
+    publish_time_except: tuple[bytes, ...] = key(
+        "publish_time_except",
+        _prefixes(),
+        "",
+        LEDGERS,
+        "Messages of topics whose names begin like this do not.",
+        ours=True,
     )
     trim_period_s: float = key(
         "messages_consumed_thread_run_interval",

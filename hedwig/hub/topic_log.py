@@ -14,6 +14,9 @@ Publish (I-88, I-89): a message gets its id and goes to the ledger in one step, 
 answered once its entry is acknowledged. After one failed add the topic is lost: what was not answered may be there or
 not, and nothing is ever sent again under another id.
 
+It gets a time too, that of its batch (hedwig/protocol/publish_time.py), unless the settings say otherwise. The newest
+message of the owner before is read for that, beside the making of the first ledger.
+
 A ledger that is long, large or old enough is ended once all of it is acknowledged; the list hears of it with the next
 ledger, or at release. Bound: `pending_bytes_max`. Thread: reactor. Source: hedwig-protocol.md 3.3.
 """
@@ -34,7 +37,9 @@ from bookkeeper.model import DigestType
 from hedwig.errors import NotResponsible, PubSubError, ServiceDown, StaleVersion, UncertainState, UnexpectedCondition
 from hedwig.hub.metadata import HubMetadata
 from hedwig.model import FIRST_ID, LedgerRange, LocalId, MessageId, Topic
-from hedwig.wire.messages import Stamp, remote_of, stored_id
+from hedwig.protocol.publish_time import PublishClock, time_of
+from hedwig.wire.messages import Stamp, header_at, remote_of, stored_id
+from hedwig.wire.view import MessageView
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
@@ -61,7 +66,7 @@ OnDone = Callable[[MessageId | None, PubSubError | None], object]
 class TopicLogSettings:
     """ensemble, write_quorum, ack_quorum: of each ledger. entries_max, bytes_max, age_max_s: a ledger that has so many,
     or so much, or is so old and not empty is ended; 0: never. pending_bytes_max: messages that are not acknowledged.
-    password: of the ledgers.
+    password: of the ledgers. untimed: messages of topics whose names begin so get no times.
     """
 
     ensemble: int = 3
@@ -72,6 +77,7 @@ class TopicLogSettings:
     age_max_s: float = 0.0
     pending_bytes_max: int = 64 * 1024 * 1024
     password: bytes = field(default=PASSWORD, repr=False)
+    untimed: tuple[bytes, ...] = ()
 
 
 class LogState(enum.Enum):
@@ -131,6 +137,7 @@ class TopicLog:
         "_settings",
         "_settling",
         "_stamp",
+        "_times",
         "_under_way",
         "_version",
         "error",
@@ -174,6 +181,7 @@ class TopicLog:
         self._under_way: deque[_Publish] = _NOBODYS  # all of it has
         self._pending_bytes = 0
         self._idle: list[Deferred[None]] = []
+        self._times: PublishClock | None = None  # of a topic that is published to
 
     # --- what is known
 
@@ -197,6 +205,11 @@ class TopicLog:
         """Of the oldest message that is there, or will be."""
         ranges = self.ranges
         return ranges[0].first or FIRST_ID if ranges else LocalId(self._last.local + 1)
+
+    @property
+    def ledger_bytes(self) -> int:
+        """Of the messages in the ledger that is being written."""
+        return self._ledger_bytes if self._open is not None else 0
 
     @property
     def pending_bytes(self) -> int:
@@ -389,14 +402,22 @@ class TopicLog:
 
     def _stamped(self, messages: Sequence[bytes], *, plain: bool) -> tuple[list[bytes], MessageId]:
         """As they are stored, and the id of the last one."""
-        last = self._last
+        last, stamp, time_ms = self._last, self._stamp, None
+        if self._times is not None and stamp.now_ms is not None:
+            time_ms = self._times.stamp(stamp.now_ms())
         if plain and not last.remote:
             first = LocalId(last.local + 1)
-            return self._stamp.plain(messages, first), MessageId(LocalId(last.local + len(messages)))
+            return stamp.plain(messages, first, time_ms), MessageId(LocalId(last.local + len(messages)))
         stored = []
         for message in messages:
-            last = MessageId(LocalId(last.local + 1), last.remote).merged(remote_of(message))
-            stored.append(self._stamp.any(message, last))
+            at = header_at(message)
+            last = MessageId(LocalId(last.local + 1), last.remote)
+            if at is not None and not last.remote:
+                stored.append(stamp.headed(message, at, last.local, time_ms))
+                continue
+            if at is None:
+                last = last.merged(remote_of(message))
+            stored.append(stamp.any(message, last, time_ms))
         return stored, last
 
     def _on_acknowledged(self, entry_ids: range) -> None:
@@ -453,6 +474,9 @@ class TopicLog:
 
     async def _open_ledger(self) -> None:
         settings = self._settings
+        newest: Deferred[int] | None = None
+        if self._times is None and self._stamp.now_ms is not None and not self.topic.startswith(settings.untimed):
+            newest = Deferred.fromCoroutine(self._newest_time_ms())
         handle = await self._client.create(
             ensemble=settings.ensemble,
             write_quorum=settings.write_quorum,
@@ -462,6 +486,8 @@ class TopicLog:
             metadata_version=_LEDGER_METADATA_VERSION,
         )
         opened = LedgerRange(handle.ledger_id, LocalId(self._last.local + 1))
+        if newest is not None:
+            self._times = PublishClock(await newest)
         try:
             if self.state is LogState.LOST:
                 raise StaleVersion(f"topic {self.topic!r} was lost meanwhile")
@@ -480,6 +506,28 @@ class TopicLog:
         self._ledger_bytes, self._ledger_begun_s = 0, self._clock.seconds()
         handle.on_acknowledged = self._on_acknowledged
         handle.on_failed = self._on_failed
+
+    async def _newest_time_ms(self) -> int:
+        """What messages to come must not be before: the time of the newest one, or of its ledger. Never fails."""
+        if not self._ranges:
+            return 0
+        ledger_id = self._ranges[-1].ledger_id
+        try:
+            handle = await self._client.open_without_recovery(ledger_id, self.password, DigestType.CRC32)
+            try:
+                newest = time_of(MessageView(bytes((await handle.read_last()).payload)).properties)
+                return (handle.metadata.ctime_ms or 0) if newest is None else newest
+            finally:
+                handle.close()
+        except BookKeeperError as error:
+            log.warn(
+                "The newest message of topic {topic!r}, in ledger {ledger_id}, cannot be read; the times of the next "
+                "ones are this hub's, and before its own if its clock was ahead: {error}",
+                topic=self.topic,
+                ledger_id=ledger_id,
+                error=error,
+            )
+            return 0
 
     def _is_lost(self) -> bool:
         return self.state is LogState.LOST

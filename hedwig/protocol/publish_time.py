@@ -2,8 +2,9 @@
 
 Decimal text, as any client can print and read it, and filter expressions can compare it: `hw.time > 1700000000000`.
 
-The hub that stores a message gives it its time, and a publisher must not (`check_untimed`): the times of a topic never
-go back, whoever owned it before and whatever its clock said. With a clock that is behind, messages get the time of the
+The hub that stores a message gives it its time; what a publisher says is replaced, so that a message may be published
+again with the properties it came with. The times of a topic never go back, whoever owned it before and whatever its
+clock said. With a clock that is behind, messages get the time of the
 one before until the clock has caught up. A message of another region gets the time when this one stored it. A message
 without one (stored by a hub that knows nothing of it) has the creation time of its ledger, which is not later than the
 truth.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hedwig.errors import MalformedRequest
 from hedwig.protocol.options import NUMBER_MAX, TIME
 
 
@@ -36,12 +36,6 @@ def time_of(properties: Mapping[str, bytes]) -> int | None:
     """When a message was published, as far as it says so."""
     value = properties.get(TIME)
     return None if value is None else decode_time(value)
-
-
-def check_untimed(properties: Mapping[str, bytes]) -> None:
-    """Of a message to be published. Raises MalformedRequest: one wrong time would be in the way of all others."""
-    if TIME in properties:
-        raise MalformedRequest(f"a message has the header property {TIME}, which hubs give: use another name")
 
 
 class PublishClock:

@@ -1,14 +1,15 @@
 """A message as it is stored and delivered: body, region and id, header; one Message of protobuf.
 
     as published     0A size body                        | 22 size header
-    as stored        0A size body | 12 size region | 1A size id | 22 size header
+    as stored        0A size body | 12 size region | 1A size id | 22 size header, with the time of the publish in it
 
-A hub stamps each message once; what it stores is what it delivers, to every subscriber the same bytes.
+A hub stamps each message once; what it stores is what it delivers, to every subscriber the same bytes. A header is one
+field, and stays the last one: what reads many messages takes this form apart without protobuf.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
@@ -22,6 +23,9 @@ _BODY_TAG = 0x0A
 _REGION_TAG = b"\x12"
 _ID_TAG = b"\x1a"
 _LOCAL_TAG = b"\x08"
+_HEADER_TAG = 0x22
+_TIME = "hw.time"  # hedwig.protocol.options.TIME
+_TIME_BYTES = _TIME.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,27 +125,103 @@ def is_plain(message: bytes) -> bool:
     return position + size == len(message)
 
 
-class Stamp:
-    """Gives messages of one hub their region and ids."""
+def header_at(message: bytes) -> int | None:
+    """Where the header of a message begins that has a body and a header; where it ends if it is plain. None for a
+    message that says more, or is not written in this order.
+    """
+    try:
+        if message[0] != _BODY_TAG:
+            return None
+        size, position = read_varint(message, 1)
+        position += size
+        if position == len(message):
+            return position
+        if message[position] != _HEADER_TAG:
+            return None
+        size, start = read_varint(message, position + 1)
+    except (IndexError, ValueError):
+        return None
+    return position if start + size == len(message) else None
 
-    def __init__(self, region: bytes) -> None:
+
+def header_properties(message: bytes, at: int) -> Mapping[str, bytes]:
+    """Of a message whose header begins at `header_at`. Raises RemoteProtocolError."""
+    _, start = read_varint(message, at + 1)
+    try:
+        return decode_map(pb.MessageHeader.FromString(message[start:]).properties)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"the header of a message does not parse: {error}") from error
+
+
+def properties_part(properties: Mapping[str, bytes]) -> bytes:
+    """What, appended to the content of a header, adds properties to it; protobuf merges them with those before."""
+    entries = b"".join(
+        _field(b"\x0a", _field(b"\x0a", key.encode()) + _field(b"\x12", value)) for key, value in properties.items()
+    )
+    return _field(b"\x0a", entries) if entries else b""
+
+
+def _field(tag: bytes, content: bytes) -> bytes:
+    return b"%b%b%b" % (tag, varint(len(content)), content)
+
+
+class Stamp:
+    """Gives messages of one hub their region, ids, and times.
+
+    now_ms: milliseconds since 1970, UTC; None where messages get no times. time_ms, in the methods: what the property
+    hw.time says; None for messages without. One that a publisher wrote itself is replaced, as its region is.
+    """
+
+    def __init__(self, region: bytes, now_ms: Callable[[], int] | None = None) -> None:
+        self.now_ms = now_ms
+        self._time_ms, self._time_part = -1, b""
         self._region = region
         self._region_part = _REGION_TAG + varint(len(region)) + region + _ID_TAG
 
-    def plain(self, messages: Sequence[bytes], first: LocalId) -> list[bytes]:
+    def plain(self, messages: Sequence[bytes], first: LocalId, time_ms: int | None = None) -> list[bytes]:
         """Stored forms of plain messages (`is_plain`), which get consecutive ids from `first` on."""
-        part = self._region_part
+        part, end = self._region_part, b""
+        if time_ms is not None:
+            end = _field(b"\x22", self._timed(time_ms))
         stored = []
         for local, message in enumerate(messages, first):
             number = varint(local)
-            stored.append(b"%b%b%c%b%b" % (message, part, len(number) + 1, _LOCAL_TAG, number))
+            stored.append(b"%b%b%c%b%b%b" % (message, part, len(number) + 1, _LOCAL_TAG, number, end))
         return stored
 
-    def any(self, message: bytes, message_id: MessageId) -> bytes:
-        """The stored form of one message, whatever is in it; what it says of region and id is replaced."""
+    def headed(self, message: bytes, at: int, local: LocalId, time_ms: int | None = None) -> bytes:
+        """The stored form of a message whose header begins `at` (see `header_at`)."""
+        end = message[at:]
+        if time_ms is not None:
+            if _TIME_BYTES in end:
+                return self.any(message, MessageId(local), time_ms)
+            time_part = self._timed(time_ms)
+            if end:
+                _, start = read_varint(end, 1)
+                end = b"\x22%b%b%b" % (varint(len(end) - start + len(time_part)), end[start:], time_part)
+            else:
+                end = _field(b"\x22", time_part)
+        number = varint(local)
+        return b"%b%b%c%b%b%b" % (message[:at], self._region_part, len(number) + 1, _LOCAL_TAG, number, end)
+
+    def _timed(self, time_ms: int) -> bytes:
+        """The content of a header that says it; messages of one batch have one time."""
+        if time_ms != self._time_ms:
+            self._time_ms, self._time_part = time_ms, properties_part({_TIME: b"%d" % time_ms})
+        return self._time_part
+
+    def any(self, message: bytes, message_id: MessageId, time_ms: int | None = None) -> bytes:
+        """The stored form of one message, whatever is in it; what it says of region, id and time is replaced."""
         found = _parsed(message)
         found.srcRegion = self._region
         found.msgId.CopyFrom(id_message(message_id))
+        if time_ms is not None:
+            properties = found.header.properties
+            kept = [entry for entry in properties.entries if entry.key != _TIME]
+            if len(kept) < len(properties.entries):
+                del properties.entries[:]
+                properties.entries.extend(kept)
+            properties.entries.add(key=_TIME, value=b"%d" % time_ms)
         return found.SerializeToString()
 
 

@@ -20,7 +20,7 @@ from bookkeeper.errors import RemoteProtocolError
 from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import framed, read_varint, varint
-from hedwig.wire.messages import decode_id, decode_map, encode_id, encode_map, is_plain
+from hedwig.wire.messages import decode_id, decode_map, encode_id, encode_map, header_at, is_plain
 
 _PLAIN_PUBLISH = b"\x08\x01\x10\x00\x20"
 """Version 1, type PUBLISH, no tried servers; the request id follows."""
@@ -105,7 +105,7 @@ def decode_requests(frames: Sequence[bytes]) -> list[Request]:
     requests: list[Request] = []
     run: Publishes | None = None
     for frame in frames:
-        found = _plain_publish(frame)
+        found = _usual_publish(frame)
         if found is not None:
             txn_id, claim, topic, message, plain = found
             if run is not None and run.topic == topic:
@@ -129,7 +129,7 @@ def decode_requests(frames: Sequence[bytes]) -> list[Request]:
     return requests
 
 
-def _plain_publish(frame: bytes) -> tuple[int, bool, Topic, bytes, bool] | None:
+def _usual_publish(frame: bytes) -> tuple[int, bool, Topic, bytes, bool] | None:
     """Request id, claim, topic, message, whether it is plain; None for what is not in the form that clients write."""
     if not frame.startswith(_PLAIN_PUBLISH):
         return None
@@ -155,9 +155,21 @@ def _plain_publish(frame: bytes) -> tuple[int, bool, Topic, bytes, bool] | None:
     except (IndexError, ValueError):
         return None
     message = frame[position:]
-    if len(message) != size or not is_plain(message):
+    at = header_at(message)
+    if len(message) != size or at is None:
         return None
-    return txn_id, claim, Topic(topic), message, True
+    if at < size and not _is_header(message, at):
+        return None
+    return txn_id, claim, Topic(topic), message, at == size
+
+
+def _is_header(message: bytes, at: int) -> bool:
+    _, start = read_varint(message, at + 1)
+    try:
+        pb.MessageHeader.FromString(message[start:])
+    except DecodeError:
+        return False
+    return True
 
 
 def decode_request(frame: bytes) -> Request:

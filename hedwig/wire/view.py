@@ -16,7 +16,7 @@ from bookkeeper.errors import RemoteProtocolError
 from hedwig.model import NO_OPTIONS, LocalId, MessageId
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import read_varint, varint
-from hedwig.wire.messages import decode_id, decode_message
+from hedwig.wire.messages import decode_id, decode_message, properties_part
 
 _BODY, _REGION, _ID, _HEADER = 0x0A, 0x12, 0x1A, 0x22
 _PROPERTIES, _TYPE = 0x0A, 0x12
@@ -205,11 +205,5 @@ def header_part(properties: Mapping[str, bytes]) -> bytes:
     Protobuf merges fields that come twice, and of a key that comes twice the first value counts: what the publisher
     said stays. So nothing has to be decoded for it.
     """
-    entries = b"".join(
-        _field(_ENTRY, _field(_KEY, key.encode()) + _field(_VALUE, value)) for key, value in properties.items()
-    )
-    return _field(_HEADER, _field(_PROPERTIES, entries)) if entries else b""
-
-
-def _field(tag: int, content: bytes) -> bytes:
-    return b"%c%b%b" % (tag, varint(len(content)), content)
+    content = properties_part(properties)
+    return b"%c%b%b" % (_HEADER, varint(len(content)), content) if content else b""

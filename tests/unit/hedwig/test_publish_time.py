@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from hedwig.errors import MalformedRequest
 from hedwig.protocol.expressions import parse_expression
-from hedwig.protocol.publish_time import PublishClock, check_untimed, decode_time, encode_time, time_of
+from hedwig.protocol.publish_time import PublishClock, decode_time, encode_time, time_of
 from hedwig.wire.messages import Message, encode_message
 from hedwig.wire.view import MessageView, header_part
 
@@ -34,12 +33,6 @@ def test_a_hub_adds_the_time_to_a_stored_message_and_filters_see_it() -> None:
         assert time_of(timed.properties) == 1_700_000_000_000
         assert parse_expression("hw.time >= 1700000000000").matches(timed)
     assert time_of({}) is None
-
-
-def test_a_publisher_must_not_say_it() -> None:
-    check_untimed({"hw.pid": b"x"})
-    with pytest.raises(MalformedRequest, match=r"hw\.time, which hubs give"):
-        check_untimed({"hw.time": b"1"})
 
 
 def test_times_never_go_back_whatever_the_clock_says(rng: random.Random) -> None:

@@ -18,8 +18,11 @@ from hedwig.model import (
     Topic,
 )
 from hedwig.proto import PubSubProtocol_pb2 as pb
+from hedwig.protocol.options import TIME
+from hedwig.wire import receiving
 from hedwig.wire.framing import FrameDecoder, framed, read_varint, varint
-from hedwig.wire.messages import Message, Stamp, decode_message, encode_message, is_plain, remote_of
+from hedwig.wire.messages import Message, Stamp, decode_message, encode_message, header_at, is_plain, remote_of
+from hedwig.wire.receiving import ResponseDecoder
 from hedwig.wire.requests import (
     CloseSubscription,
     Consume,
@@ -242,6 +245,27 @@ def test_a_frame_cut_anywhere_or_with_a_changed_byte_is_never_read_in_two_ways()
         assert outcomes[0] == outcomes[1], variant.hex()
 
 
+def test_a_header_that_is_none_ends_the_connection_and_is_never_stored() -> None:
+    message = encode_message(Message(b"x", {"k": b"value"}))
+    assert header_at(message) == 3
+    (frame,) = PublishEncoder(TOPIC).frames(1, [message])
+    (found,) = decode_requests([payload(frame)])
+    assert found == decode_request(payload(frame)) == Publishes(TOPIC, False, False, [1], [message])
+    for at in range(3, len(message)):
+        for changed in range(0, 256, 3):
+            broken = message[:at] + bytes([changed]) + message[at + 1 :]
+            (frame,) = PublishEncoder(TOPIC).frames(1, [broken])
+            both: list[object] = []
+            for decode in (lambda data: decode_requests([data])[0], decode_request):
+                try:
+                    request = decode(payload(frame))
+                    assert isinstance(request, Publishes)
+                    both.append([pb.Message.FromString(each) for each in request.messages])
+                except RemoteProtocolError:
+                    both.append(None)
+            assert both[0] == both[1], broken.hex()
+
+
 # --- stamps
 
 
@@ -256,6 +280,46 @@ def test_the_short_stamp_is_protobufs(seed: int) -> None:
     assert stamp.plain(messages, first) == [
         stamp.any(message, MessageId(LocalId(first + index))) for index, message in enumerate(messages)
     ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("time_ms", [None, 1_700_000_000_000])
+def test_a_message_with_a_header_is_stamped_as_protobuf_would(
+    seed: int, time_ms: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All ways to a stored form say the same, a header is one field, and what a publisher says of the time is gone."""
+    rng = random.Random(seed)
+    stamp = Stamp(b"region-1")
+    for _ in range(20):
+        properties = {f"k{n}": rng.randbytes(rng.choice((0, 1, 100, 200))) for n in range(rng.randrange(4))}
+        if rng.random() < 0.2 and time_ms is not None:
+            properties["hw.time"] = b"1"
+        kind = rng.choice((None, None, "kind"))
+        published = Message(rng.randbytes(rng.choice((0, 1, 127, 128, 20000))), properties, kind)
+        data = encode_message(published)
+        local = LocalId(rng.choice((1, 126, 16383, 1 << 40)))
+        at = header_at(data)
+        assert at is not None
+        found = stamp.headed(data, at, local, time_ms)
+        told = properties if time_ms is None else {**properties, TIME: b"1700000000000"}
+        expected = Message(published.body, told, kind, MessageId(local), b"region-1")
+        assert decode_message(found) == expected == decode_message(stamp.any(data, MessageId(local), time_ms))
+        if is_plain(data):
+            assert found == stamp.plain([data], local, time_ms)[0]
+        frame = b"".join(DeliveryEncoder(TOPIC, SUB).parts([found]))
+        decoder = ResponseDecoder()
+        decoder.decode([payload(frame)] * 2)  # it learns the region and the subscription from them
+        with monkeypatch.context() as patched:
+            patched.setattr(receiving, "_slow", lambda frame: pytest.fail("a stored message is read the long way"))
+            (batch,) = decoder.decode([payload(frame)])
+        assert isinstance(batch, receiving.Deliveries)
+        assert (batch.messages[0].body, dict(batch.messages[0].properties)) == (published.body, told)
+
+
+def test_where_a_header_begins_is_said_of_usual_messages_alone() -> None:
+    assert header_at(HELLO) == len(HELLO)
+    for unusual in (b"", b"\x0a", STORED, HELLO[:-1], HELLO + b"\x22\x05a", b"\x22\x00" + HELLO):
+        assert header_at(unusual) is None
 
 
 def test_a_stamp_replaces_region_and_id_and_keeps_header_and_remote_regions_apart() -> None:
