@@ -8,18 +8,16 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from bookkeeper.metadata.tree import NodeAbsent, NodeChanged
 from bookkeeper.model import DigestType
-from hedwig.errors import StaleVersion
 from hedwig.hub import topic_service
+from hedwig.hub.attachment import Attachment
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.topic_log import LogState, TopicLog
-from hedwig.hub.topic_service import Attachment, TopicService
+from hedwig.hub.topic_service import TopicService
 from hedwig.model import Event, LocalId, MessageId
 from hedwig.protocol.subscription import Position, trim_point
 from hedwig.wire.messages import stored_id
-from hedwig.wire.records import encode_subscription
 from hedwig.wire.responses import DeliveryEncoder
 
 
@@ -243,30 +241,6 @@ def subscribed_before_it_is_stored() -> Iterator[None]:
 
 
 @contextmanager
-def subscription_made_by_a_hub_that_lost_the_topic() -> Iterator[None]:
-    """I-90: a subscription is made and ended whatever another hub made of the list."""
-
-    async def anyhow(self: HubMetadata, topic: Any, subscriber: Any, record: Any, list_version: int) -> int:
-        path = self.paths.subscription(topic, subscriber)
-        return await self._replace(self._errand(f"make {path}"), path, encode_subscription(record), None)
-
-    async def ended(self: HubMetadata, topic: Any, subscriber: Any, version: int, list_version: int) -> None:
-        path = self.paths.subscription(topic, subscriber)
-        try:
-            await self._errand(f"delete {path}").delete(path, version)
-        except NodeAbsent:
-            return
-        except NodeChanged as error:
-            raise StaleVersion(str(error)) from error
-
-    with (
-        mock.patch.object(HubMetadata, "create_subscription", anyhow),
-        mock.patch.object(HubMetadata, "delete_subscription", ended),
-    ):
-        yield
-
-
-@contextmanager
 def subscription_behind_what_is_not_durable() -> Iterator[None]:
     """I-92: it begins behind the last id that was given out."""
     with mock.patch.object(TopicService, "_last_durable", property(lambda self: self.log.last_id)):
@@ -331,7 +305,6 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "trim one too much": trim_one_too_much,
     "trim by what is in memory": trim_by_what_is_in_memory,
     "subscribed before it is stored": subscribed_before_it_is_stored,
-    "subscription made by a hub that lost the topic": subscription_made_by_a_hub_that_lost_the_topic,
     "subscription behind what is not durable": subscription_behind_what_is_not_durable,
     "who lost the subscription goes on": who_lost_the_subscription_goes_on,
     "no window": no_window,

@@ -1,4 +1,7 @@
-"""Random campaigns over real hubs: nothing acknowledged is lost, no order broken, and planted bugs are found."""
+"""Random campaigns over real hubs: nothing acknowledged is lost, no order broken, and planted bugs are found.
+
+What they once found has stories of its own, in test_hub_connection.py and tests/unit/hedwig/test_hub_metadata.py.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,13 @@ import pytest
 from tests.simulation.hub_mutants import MUTANTS
 from tests.simulation.hubs import run_seed
 
-SHARE = 25
-"""One seed of a campaign in so many; these runs are longer. `make sim` so has 200, of some 6,500 steps each."""
+SHARE = 30
+"""One seed of a campaign in so many; these runs are longer. `make sim` so has 166, of some 7,000 steps each."""
 
-SEEDS_FOR_STEPS = 200
+SEEDS_FOR_STEPS = 160
 STEPS_MIN = 1_000_000
 MUTANT_SEEDS_MAX = 400
 
-SEEDS_THAT_FAILED = (
-    57,  # a forced subscribe was told of its loss first and of its success then, and waited for ever
-    79,  # a subscription began behind ids that were never acknowledged, and missed those that got them
-    80,  # a hub without a session deleted a subscription that the new owner had read
-)
 FAULT_KINDS = (
     "hub killed",
     "hub asleep",
@@ -92,11 +90,6 @@ def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
     first, second, other = run_seed(seed), run_seed(seed), run_seed(seed + 1)
     assert first == second
     assert first.trace != other.trace
-
-
-@pytest.mark.parametrize("each", SEEDS_THAT_FAILED)
-def test_a_seed_that_failed_once_does_not_fail_again(each: int) -> None:
-    assert run_seed(each).violation is None
 
 
 @pytest.mark.parametrize("name", MUTANTS)
