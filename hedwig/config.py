@@ -329,6 +329,42 @@ class HubConfig(ClientSettings):
         "How often it is looked for ledgers whose messages are all consumed.",
     )
 
+    keep_ms: int = key(
+        "keep_ms",
+        integer("ms; 0 = not", 0, 2**62),
+        "0",
+        LEDGERS,
+        "Messages that all have consumed are kept for so long, to be replayed; and as keep_bytes says, where both are "
+        "set. They go with their ledger, which max_bytes_per_ledger, max_entries_per_ledger and max_ledger_age_secs "
+        "end; the newest one stays.",
+        ours=True,
+    )
+    keep_bytes: int = key(
+        "keep_bytes",
+        integer("bytes; 0 = not", 0, 2**62),
+        "0",
+        LEDGERS,
+        "And so much of each topic.",
+        ours=True,
+    )
+    limit_ms: int = key(
+        "limit_ms",
+        integer("ms; 0 = no limit", 0, 2**62),
+        "0",
+        LEDGERS,
+        "Messages go after so long, consumed or not: subscribers that are behind lose them. Needs publish_time; a "
+        "ledger goes when its newest message is so old.",
+        ours=True,
+    )
+    limit_bytes: int = key(
+        "limit_bytes",
+        integer("bytes; 0 = no limit", 0, 2**62),
+        "0",
+        LEDGERS,
+        "The oldest ledgers of a topic that has more go, consumed or not; but never the newest one.",
+        ours=True,
+    )
+
     # --- delivery
     window_size: int = key(
         "default_message_window_size",
@@ -429,6 +465,12 @@ class HubConfig(ClientSettings):
                 f"max_message_size {self.message_size_max} is above nettyMaxFrameSizeBytes {self.frame_size_max}, so "
                 "the largest messages could not be stored: raise nettyMaxFrameSizeBytes here and at the bookies",
             )
+        for limit, keep, names in (
+            (self.limit_ms, self.keep_ms, ("limit_ms", "keep_ms")),
+            (self.limit_bytes, self.keep_bytes, ("limit_bytes", "keep_bytes")),
+        ):
+            if 0 < limit < keep:
+                yield names, f"{names[0]} {limit} is below {names[1]} {keep}, which could not be kept"
         ports = [("server_port", self.server_port)]
         if self.ssl_enabled:
             yield from self._tls_faults()

@@ -28,6 +28,11 @@ TABLE = (
     MetricSpec("hub_PUBLISHED_MESSAGES", Kind.COUNTER, "Messages made durable and answered."),
     MetricSpec("hub_PUBLISHED_BYTES", Kind.COUNTER, "Bytes of them."),
     MetricSpec("hub_DELIVERED_MESSAGES", Kind.COUNTER, "Messages sent to subscribers, each one counted for each."),
+    MetricSpec(
+        "hub_LOST_MESSAGES",
+        Kind.COUNTER,
+        "Messages that a limit of age or size took before all subscribers had consumed them.",
+    ),
     MetricSpec("hub_SUBSCRIBES", Kind.COUNTER, "Subscribe requests that were granted."),
     MetricSpec("hub_REDIRECTS", Kind.COUNTER, "Requests answered with the address of another hub, or of none."),
     *(
@@ -55,6 +60,7 @@ class HubMeters:
         self.published = metrics.counter("hub_PUBLISHED_MESSAGES")
         self.published_bytes = metrics.counter("hub_PUBLISHED_BYTES")
         self.delivered = metrics.counter("hub_DELIVERED_MESSAGES")
+        self.lost = metrics.counter("hub_LOST_MESSAGES")
         self.subscribes = metrics.counter("hub_SUBSCRIBES")
         self.redirects = metrics.counter("hub_REDIRECTS")
         self.tls_connections = metrics.counter("hub_TLS_CONNECTIONS")

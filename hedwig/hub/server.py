@@ -33,8 +33,10 @@ from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
 from hedwig.hub.topic_service import TopicService, TopicSettings
+from hedwig.hub.trimming import Trimmer
 from hedwig.model import HubAddress, Topic
 from hedwig.names import Paths
+from hedwig.protocol.retention import Retention
 from hedwig.wire.framing import FRAME_SIZE_MAX_HUB
 from hedwig.wire.messages import Stamp
 
@@ -92,6 +94,7 @@ class HubSettings:
     cache_size: int = 256 * 1024 * 1024
     trim_period_s: float = 60.0
     stop_timeout_s: float = 30.0
+    retention: Retention = field(default_factory=Retention)
     topic: TopicSettings = field(default_factory=TopicSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
     filters: Mapping[str, MakeFilter] = field(default_factory=lambda: DEFAULT_FILTERS)
@@ -118,6 +121,7 @@ class Hub:
         self.ownership: Ownership[TopicService] | None = None
         self.address: HubAddress | None = None
         self.meters = HubMeters()
+        self._trimmer = Trimmer(settings.retention, lost=self.meters.lost)
         self.overdue = False
 
     def start(self) -> Deferred[None]:
@@ -279,10 +283,12 @@ class Hub:
     # --- trimming
 
     def _trim(self) -> None:
+        trimmer = self._trimmer
+
         async def trim_all() -> None:
             for topic, service in list(self.ownership.owned.items() if self.ownership is not None else ()):
                 try:
-                    await service.trim()
+                    await trimmer.trim(service)
                 except BookKeeperError as error:
                     log.warn("Topic {topic!r} is trimmed later: {error}", topic=topic, error=error)
 

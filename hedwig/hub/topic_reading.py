@@ -63,15 +63,15 @@ class TopicReader:
 
         Ledgers of Apache's format have no creation time: hubs of 4.2 could not read it. Raises BookKeeperError.
         """
-        found = []
-        for each in self._log.ranges:
-            try:
-                metadata = await self._client.metadata(each.ledger_id)
-            except NoSuchLedger:
-                found.append(LedgerFacts(each))
-            else:
-                found.append(LedgerFacts(each, metadata.length, metadata.ctime_ms))
-        return found
+        return [await self.facts_of(each) for each in self._log.ranges]
+
+    async def facts_of(self, ledger: LedgerRange) -> LedgerFacts:
+        """The same of one; nothing of one that is gone. Raises BookKeeperError."""
+        try:
+            metadata = await self._client.metadata(ledger.ledger_id)
+        except NoSuchLedger:
+            return LedgerFacts(ledger)
+        return LedgerFacts(ledger, metadata.length, metadata.ctime_ms)
 
     def _range_of(self, local: LocalId) -> LedgerRange | None:
         for each in self._log.ranges:

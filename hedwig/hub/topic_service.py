@@ -196,8 +196,13 @@ class TopicService:
         self._end(Event.TOPIC_MOVED)
         self._on_lost(self)
 
+    @property
+    def is_served(self) -> bool:
+        """It is this hub's, and is not being released."""
+        return not self._ended and self.log.state is LogState.READY
+
     def _check_served(self) -> None:
-        if self._ended or self.log.state is not LogState.READY:
+        if not self.is_served:
             raise NotResponsible("")
 
     # --- subscribing
@@ -411,12 +416,26 @@ class TopicService:
     # --- trimming
 
     async def trim(self) -> int:
-        """Delete the ledgers that nobody needs any more; how many went."""
+        """Delete the ledgers that nobody needs any more; how many went. See Trimmer for retention."""
         if self._ended:
             return 0
-        stored = [LocalId(each.position.stored) for each in self._subscribers.values()]
-        point = trim_point(stored, self._bound, self.log.durable_id)
+        point = LocalId(self.needed_from - 1)
         return len(await self.log.trim(point)) if point >= self.log.first_id else 0
+
+    @property
+    def needed_from(self) -> LocalId:
+        """Nobody needs what is below: all have consumed it, and that is stored, or have given it up."""
+        stored = [LocalId(each.position.stored) for each in self._subscribers.values()]
+        return LocalId(trim_point(stored, self._bound, self.log.durable_id) + 1)
+
+    def on_trimmed(self, through: LocalId) -> list[SubscriberId]:
+        """All up to this id is gone; who had not consumed it. Those go on behind it."""
+        behind = [name for name, each in self._subscribers.items() if each.position.consumed < through]
+        for name in behind:
+            attachment = self._attached.get(name)
+            if attachment is not None:
+                attachment.resume()
+        return behind
 
     # --- the end
 

@@ -9,6 +9,7 @@ from hedwig.config import HubConfig
 from hedwig.hub.server import HttpSettings, HubSettings, HubTls
 from hedwig.hub.topic_log import TopicLogSettings
 from hedwig.hub.topic_service import TopicSettings
+from hedwig.protocol.retention import Retention
 
 
 def hub_settings(config: HubConfig) -> HubSettings:
@@ -27,6 +28,12 @@ def hub_settings(config: HubConfig) -> HubSettings:
         publish_time=config.publish_time,
         cache_size=config.cache_size,
         trim_period_s=config.trim_period_s,
+        retention=Retention(
+            keep_ms=config.keep_ms or None,
+            keep_bytes=config.keep_bytes or None,
+            limit_ms=config.limit_ms or None,
+            limit_bytes=config.limit_bytes or None,
+        ),
         stop_timeout_s=config.shutdown_timeout_s,
         topic=TopicSettings(
             log=TopicLogSettings(

@@ -96,6 +96,12 @@ def refused(text: str = "", **given: str) -> str:
     return str(caught.value)
 
 
+def test_nothing_is_kept_longer_than_it_may_be_there() -> None:
+    assert "limit_ms 5 is below keep_ms 9, which could not be kept" in refused(limit_ms="5", keep_ms="9")
+    assert "limit_bytes 5 is below keep_bytes 9" in refused(limit_bytes="5", keep_bytes="9")
+    assert hub(limit_ms="9", keep_ms="9", keep_bytes="7").settings.keep_bytes == 7
+
+
 # --- the table
 
 

@@ -1,0 +1,169 @@
+"""What a hub keeps though it is consumed, and what it drops though it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bookkeeper.metrics import Counter
+from hedwig.hub.topic_log import TopicLogSettings
+from hedwig.hub.topic_service import TopicService
+from hedwig.hub.trimming import Trimmer
+from hedwig.model import Status, SubscribeMode, SubscriberId, Topic
+from hedwig.protocol.retention import Retention
+from hedwig.wire.messages import Message, encode_message
+from tests.simulation.test_hub_connection import TOPIC, Client, Hub, bodies, span
+from tests.simulation.test_scenarios import run, started_world
+
+LATE = SubscriberId(b"late")
+
+
+class Story:
+    """A topic with ledgers of five messages: 1..5, 6..10, 11..15, 16..20, 21..; message n was published at second n."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.client = Client(hub)
+        self.lost = Counter()
+
+    async def published(self, last: int = 23) -> Story:
+        await self.client.subscribe()
+        for number in range(1, last + 1):
+            self.hub.now_ms = 1000 * number
+            await self.client.publish(b"%d" % number)
+        await self.client.until(last)
+        return self
+
+    @property
+    def service(self) -> TopicService:
+        return self.hub.ownership.owned[TOPIC]
+
+    async def consumed(self, up_to: int) -> None:
+        self.client.consume(up_to)
+        while self.service.needed_from <= up_to:
+            await self.hub.world.pause(0.01)
+
+    async def trim(self, *, now_s: int = 23, **said: int) -> int:
+        """How many ledgers go."""
+        return await Trimmer(Retention(**said), lambda: 1000 * now_s, self.lost).trim(self.service)
+
+
+class TimedHub(Hub):
+    """Gives messages the time that its test says, as a hub that stamps them."""
+
+    now_ms = 0
+
+    async def acquire(self, topic: Topic) -> TopicService:
+        service = await super().acquire(topic)
+        publish = service.publish
+
+        def timed(messages: Any, on_done: Any, *, plain: bool) -> None:
+            assert plain
+            headed = [each + encode_message(Message(b"", {"hw.time": b"%d" % self.now_ms}))[2:] for each in messages]
+            publish(headed, on_done, plain=False)
+
+        return _Timed(service, timed)  # type: ignore[return-value]
+
+
+class _Timed:
+    def __init__(self, service: TopicService, publish: Any) -> None:
+        self._service, self.publish = service, publish
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
+
+async def story_of(world: Any, last: int = 23, **settings: Any) -> Story:
+    hub = await TimedHub(world, log=TopicLogSettings(entries_max=5), consume_interval=1, **settings).started()
+    return await Story(hub).published(last)
+
+
+def test_consumed_messages_stay_for_so_long_or_so_much_of_them() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await story_of(world)
+        await found.consumed(20)
+        assert await found.trim(keep_ms=60_000) == 0
+        assert await found.trim(keep_ms=15_000) == 1, "the newest of the first ledger is 18 s old, of the second 13"
+        assert found.service.log.first_id == 6
+        size = (await found.service.reader.facts())[-2].size
+        assert size is not None
+        assert await found.trim(keep_bytes=2 * size) == 1, "at least so much is there"
+        assert await found.trim(keep_bytes=1, keep_ms=60_000) == 2, "kept is what is within both"
+        assert found.service.log.first_id == 21
+        assert found.lost.value == 0
+        assert (await found.client.subscribe(options={"hw.replay": b"first"})).status is Status.SUCCESS
+        assert (await found.client.until(26))[23:] == span(21, 23)
+
+    run(world, story())
+
+
+def test_without_a_limit_nothing_goes_that_a_subscriber_needs() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await story_of(world)
+        await found.consumed(9)
+        assert await found.trim(keep_ms=1, keep_bytes=1, now_s=99_999) == 1
+        assert await found.trim(now_s=99_999) == 0
+        assert found.service.log.first_id == 6
+
+    run(world, story())
+
+
+def test_who_lost_messages_to_a_limit_goes_on_behind_them_and_is_counted() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await story_of(world, cache_size=1)
+        await found.consumed(7)
+        reader = Client(found.hub)
+        await reader.subscribe(LATE, SubscribeMode.CREATE, options={"hw.replay": b"first"}, window_size=2)
+        assert await reader.until(2, LATE) == span(1, 2)
+        assert await found.trim(limit_ms=9_000, now_s=24) == 2, "10 is 14 s old, 15 is 9"
+        assert found.lost.value == 10
+        # It consumes nothing any more of what it holds; what it is given next is what is there.
+        reader.consume(2, LATE)
+        assert (await reader.until(4, LATE))[2:] == span(11, 12)
+        assert await found.trim(limit_ms=9_000, now_s=24) == 0
+        assert await found.trim(limit_bytes=1) == 2
+        assert found.lost.value == 20
+        assert found.service.log.first_id == 21, "the one that is written stays"
+        for number in (12, 22):
+            reader.consume(number, LATE)
+        assert (await reader.until(6, LATE))[4:] == span(21, 22)
+
+    run(world, story(), seconds=120)
+
+
+def test_nothing_goes_by_age_where_messages_do_not_say_theirs() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, log=TopicLogSettings(entries_max=5)).started()
+        client = Client(hub)
+        await client.subscribe()
+        await client.publish(*bodies(1, 12))
+        service = hub.ownership.owned[TOPIC]
+        assert await Trimmer(Retention(limit_ms=1), lambda: 10**15).trim(service) == 0
+        assert await Trimmer(Retention(limit_bytes=1), lambda: 10**15).trim(service) == 2
+
+    run(world, story())
+
+
+def test_a_takeover_after_a_limit_begins_with_what_is_there() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await story_of(world)
+        await found.consumed(3)
+        assert await found.trim(limit_bytes=1) == 4
+        found.hub.client.crash()
+        await world.pause(60)
+        hub = await Hub(world, 4081).started()
+        other = Client(hub)
+        await other.subscribe()
+        assert await other.until(3) == span(21, 23)
+        assert hub.ownership.owned[TOPIC].log.first_id == 21
+
+    run(world, story(), seconds=300)
