@@ -268,6 +268,14 @@ class Region:
 
     # --- subscriptions
 
+    async def subscribers(self, topic: Topic) -> list[SubscriberId]:
+        """Names alone."""
+        path = self.paths.subscribers(topic)
+        try:
+            return [SubscriberId(each.encode()) for each in sorted(await self._errand(f"list {path}").children(path))]
+        except NodeAbsent:
+            return []
+
     async def subscriptions_of(self, topic: Topic, *, backlog: bool = True) -> list[Subscribed]:
         """All of one topic. backlog: look for the end of the topic, if there are any."""
         records_of = await self.metadata.subscriptions(topic)

@@ -12,6 +12,17 @@ from bookkeeper.cli.program import Program
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "hub": ("hedwig.cli.hub", "run one hub"),
+    "pub": ("hedwig.cli.pub", "publish lines, files or texts"),
+    "sub": ("hedwig.cli.sub", "subscribe, and print messages as they come"),
+    "consume": ("hedwig.cli.consume", "move a subscription forward"),
+    "unsubscribe": ("hedwig.cli.unsubscribe", "end subscriptions"),
+    "topics": ("hedwig.cli.topics", "list topics"),
+    "subscriptions": ("hedwig.cli.subscriptions", "list subscriptions, with their backlog"),
+    "describe": ("hedwig.cli.describe", "a topic: who serves it, its ledgers, its subscriptions"),
+    "readtopic": ("hedwig.cli.readtopic", "print the stored messages of a topic, without a hub"),
+    "hubs": ("hedwig.cli.hubs", "list hubs, and how many topics each serves"),
+    "release": ("hedwig.cli.release", "ask hubs to give topics up"),
+    "rebalance": ("hedwig.cli.rebalance", "spread topics evenly over the hubs"),
     "perf": ("hedwig.cli.perf", "measure hubs"),
     "config": ("hedwig.cli.config", "show and check settings"),
 }
@@ -20,6 +31,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 EXAMPLES = """\
 examples:
   bookkeeper standalone --hub                      a ZooKeeper, a bookie and a hub, to play with
+  seq 1000 | hedwig pub numbers                    a message a line
+  hedwig sub numbers -s me                         what is published, and next time what was missed
+  hedwig subscriptions --min-backlog 1000          where somebody lags
   hedwig hub --conf conf/hw_server.conf            one hub of a cluster
   hedwig config check --conf conf/hw_server.conf
 

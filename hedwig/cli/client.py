@@ -1,0 +1,84 @@
+"""The options by which commands find hubs, and the blocking client they open."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from bookkeeper.cli.connection import parse_settings
+from bookkeeper.cli.lazy import add_verbose
+from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from hedwig.client.blocking import BlockingClient
+    from hedwig.client_config import HedwigClientSettings
+
+
+def add_client_arguments(parser: argparse.ArgumentParser) -> None:
+    """--hub, --conf, -D."""
+    group = parser.add_argument_group("hubs")
+    group.add_argument(
+        "--hub",
+        "-b",
+        metavar="HOST:PORT",
+        help="a hub, or several with commas; host:port:sslport for TLS (default: default_server_host of the settings, "
+        "else localhost:4080)",
+    )
+    group.add_argument("--conf", "-F", type=Path, metavar="FILE", help="a client's conf file (default: none)")
+    group.add_argument(
+        "-D", "-o", dest="defines", action="append", default=[], metavar="KEY=VALUE", help="one setting, repeatable"
+    )
+    add_verbose(parser)
+
+
+def client_settings(args: argparse.Namespace) -> HedwigClientSettings:
+    """The effective settings. Raises ConfigurationError listing every fault."""
+    from hedwig.client_config import HedwigClientSettings, load_hedwig_client
+    from hedwig.config import HubConfig
+
+    overrides = dict(parse_settings(args.defines))
+    if args.hub:
+        overrides["default_server_host"] = args.hub
+    return load_hedwig_client(args.conf, overrides, environment(HedwigClientSettings, HubConfig)).settings
+
+
+def environment(ours: type, others: type) -> Mapping[str, str]:
+    """Without the settings of the other kind of program: the environment of a machine may have those of both."""
+    from bookkeeper.config import keys_of
+    from hedwig.config import ENVIRONMENT_PREFIX
+
+    foreign = {ENVIRONMENT_PREFIX + name for name in keys_of(others).keys() - keys_of(ours).keys()}
+    return {name: value for name, value in os.environ.items() if name not in foreign}
+
+
+def connected(args: argparse.Namespace) -> BlockingClient:
+    """A client of the hubs that the command line names; a context manager."""
+    from hedwig.client.blocking import connect
+
+    return connect(None, client_settings(args))
+
+
+def pairs_of(words: list[str], option: str) -> Mapping[str, bytes]:
+    """KEY=VALUE words as header properties or options. Raises CommandFailed naming the word that is none."""
+    found: dict[str, bytes] = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or not key:
+            raise CommandFailed(f"{option} {word!r}: write it as KEY=VALUE", EXIT_USAGE)
+        found[key] = value.encode("utf-8", "surrogateescape")
+    return found
+
+
+def end_on_sigterm() -> None:
+    """SIGTERM unwinds as Ctrl-C does, each time that it comes: the second one ends the waiting of the first."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(EXIT_INTERRUPTED)
+
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, end)

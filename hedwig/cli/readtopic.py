@@ -1,0 +1,97 @@
+r"""Print the stored messages of a topic, straight from its ledgers: no hub is asked, nothing is fenced or consumed.
+
+What is there at the start is printed; the last messages of a topic that is being published to may not be acknowledged
+yet. Messages that everybody consumed are deleted ledger by ledger, so older ones may be here still.
+
+examples:
+  hedwig readtopic news                          all messages that are kept, one a line
+  hedwig readtopic news --from 1000 -n 10        ten of them
+  hedwig readtopic news --from -5 --json         the last five
+  hedwig readtopic news -f '%o %T %h %s\n'       a format string: id, publish time, properties, body
+
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from bookkeeper.cli.lazy import at_least
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
+from hedwig.cli.formats import TOKENS, formatter_of
+from hedwig.cli.region import add_region_arguments, region_of, shown, topic_of
+from hedwig.cli.writing import write_out
+
+if TYPE_CHECKING:
+    from hedwig.admin.reading import Stored
+    from hedwig.admin.region import Region
+    from hedwig.model import LocalId
+    from hedwig.wire.view import MessageView
+
+    Piece = list[tuple[LocalId, MessageView]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `hedwig readtopic`."""
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--from", dest="first", type=int, metavar="ID", help="first message; -N: the last N")
+    parser.add_argument("--to", dest="last", type=at_least(1), metavar="ID", help="last message (default: the newest)")
+    parser.add_argument("-n", "--count", type=at_least(1), metavar="N", help="at most so many")
+    parser.add_argument("-f", "--format", metavar="TEXT", help=f"of each message: {TOKENS.replace('%', '%%')}")
+    parser.add_argument("--json", action="store_true", help="JSON lines")
+    parser.add_argument("--length-prefixed", action="store_true", help="four bytes of length, and the body")
+    add_region_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read and print."""
+    topic = topic_of(args.topic)
+    form = formatter_of(text_format=args.format, json_lines=args.json, length_prefixed=args.length_prefixed)
+    if args.first == 0:
+        raise CommandFailed("--from 0: messages are numbered from 1 on; -N stands for the last N", EXIT_USAGE)
+    if args.first is not None and args.last is not None and args.last < args.first:
+        raise CommandFailed(f"--from {args.first} --to {args.last}: the last one is before the first", EXIT_USAGE)
+
+    async def look(region: Region) -> Stored:
+        from hedwig.admin.reading import Stored
+
+        return await Stored.of(region, topic)
+
+    out, printed = sys.stdout.fileno(), 0
+    with region_of(args) as access:
+        stored = access.run(look)
+        first, last = _range(args, stored)
+        progress = Progress("messages", max(0, last - first + 1)) if not sys.stdout.isatty() else None
+
+        def messages(_: Region) -> AsyncGenerator[Piece, None]:
+            return stored.messages(first, last)
+
+        for piece in access.pieces(messages):
+            write_out(out, b"".join([form(topic, message_id, message) for message_id, message in piece]))
+            printed += len(piece)
+            if progress is not None:
+                progress.update(printed)
+        if progress is not None:
+            progress.close()
+    if args.first is not None and 0 < args.first < stored.first:
+        note(f"Messages before {stored.first} are deleted: everybody had consumed them.")
+    note(f"{counted(printed, 'message')} of topic {shown(topic)}, which has {_extent(stored)}")
+    return EXIT_OK
+
+
+def _range(args: argparse.Namespace, stored: Stored) -> tuple[int, int]:
+    """Of ids; empty where the last one is below the first."""
+    first = stored.first if args.first is None else args.first
+    if first < 0:
+        first = stored.last + 1 + first
+    first = max(first, stored.first)
+    last = stored.last if args.last is None else min(args.last, stored.last)
+    return first, last if args.count is None else min(last, first + args.count - 1)
+
+
+def _extent(stored: Stored) -> str:
+    if stored.last < stored.first:
+        return f"none now; the last one was {stored.last}" if stored.last else "none"
+    return f"{stored.first} to {stored.last}"

@@ -1,0 +1,194 @@
+r"""Subscribe, and print messages as they come.
+
+A subscription has a name and is kept: run again, it goes on behind what was printed. A new one begins with what is
+published from now on. A message is consumed once it was written to standard output, so that a program that reads it
+misses nothing (and may get some of it twice after a crash). Without --subscriber the subscription is temporary, and
+ends with the command.
+
+examples:
+  hedwig sub news                                   what is published from now on
+  hedwig sub news -s me                             ... and everything since the last time
+  hedwig sub news -s me -e                          until nothing has come for a second
+  hedwig sub news -s me -c 10 -f '%o %T %h %s\n'    ten, by a format string: id, publish time, properties, body
+  hedwig sub news -s me --filter "color = 'red'"    the hub passes over all others
+  hedwig sub orders -s billing --json | ./bill.py   consumed as the program takes them
+
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bookkeeper.cli.lazy import at_least
+from bookkeeper.cli.ledger.listener import watching_listener
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
+from hedwig.cli.client import add_client_arguments, connected, end_on_sigterm, pairs_of
+from hedwig.cli.formats import TOKENS, Formatter, formatter_of
+from hedwig.cli.region import shown, subscriber_of, topic_of
+from hedwig.cli.writing import write_out
+
+if TYPE_CHECKING:
+    from hedwig.client.blocking import BlockingClient, BlockingSubscription
+    from hedwig.model import Preferences, SubscribeMode, SubscriberId, Topic
+
+TAKEN_AT_ONCE = 500
+IDLE_S = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `hedwig sub`."""
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "-s", "--subscriber", metavar="NAME", help="name of the subscription (default: a temporary one)"
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--create", action="store_true", help="it must be new")
+    mode.add_argument("--attach", action="store_true", help="it must be there already")
+    parser.add_argument("--force", action="store_true", help="take it from another client that holds it")
+    parser.add_argument("--filter", metavar="EXPRESSION", help="only messages whose header is so; by the hub")
+    parser.add_argument("--window", type=at_least(0), metavar="N", help="messages on their way at most; 0: no limit")
+    parser.add_argument("--bound", type=at_least(1), metavar="N", help="only so many of the newest are kept for it")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the subscription, repeatable"
+    )
+    parser.add_argument("-c", "--count", type=at_least(1), metavar="N", help="end after so many messages")
+    parser.add_argument("-e", "--exit", action="store_true", help="end once nothing comes for --idle seconds")
+    parser.add_argument(
+        "--idle", type=_seconds, default=IDLE_S, metavar="SECONDS", help="what -e waits (default: %(default)s)"
+    )
+    parser.add_argument("--peek", action="store_true", help="consume nothing: the same comes again next time")
+    parser.add_argument("-f", "--format", metavar="TEXT", help=f"of each message: {TOKENS.replace('%', '%%')}")
+    parser.add_argument("--json", action="store_true", help="JSON lines")
+    parser.add_argument("--length-prefixed", action="store_true", help="four bytes of length, and the body")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no count at the end")
+    add_client_arguments(parser)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 86_400 * 365:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return seconds
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print until the end."""
+    topic = topic_of(args.topic)
+    form = formatter_of(text_format=args.format, json_lines=args.json, length_prefixed=args.length_prefixed)
+    if args.subscriber is None and (args.attach or args.create or args.force):
+        raise CommandFailed(
+            "--create, --attach and --force are about a subscription of a name: add -s NAME", EXIT_USAGE
+        )
+    temporary = args.subscriber is None
+    subscriber = subscriber_of(_temporary_name() if temporary else args.subscriber)
+    preferences = _preferences(args)
+    end_on_sigterm()
+    with connected(args) as client, _ended(client, topic, subscriber, temporary=temporary):
+        subscription = client.subscribe(
+            topic, subscriber, _mode(args), preferences=preferences, force=args.force, auto_consume=False
+        )
+        printer = _Printer(args, topic, subscription, form)
+        try:
+            with subscription:
+                printer.run()
+        finally:
+            printer.end(quiet=args.quiet)
+    return EXIT_OK
+
+
+def _temporary_name() -> str:
+    host = "".join(char for char in socket.gethostname() if char.isalnum() or char in "-.")
+    return f"hedwig-sub-{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _mode(args: argparse.Namespace) -> SubscribeMode:
+    from hedwig.model import SubscribeMode
+
+    if args.create or args.subscriber is None:
+        return SubscribeMode.CREATE
+    return SubscribeMode.ATTACH if args.attach else SubscribeMode.CREATE_OR_ATTACH
+
+
+def _preferences(args: argparse.Namespace) -> Preferences:
+    from hedwig.filters import with_expression
+    from hedwig.model import Preferences
+
+    # What is only looked at stays unconsumed: a window would be full some day, and nothing more would come.
+    window = 0 if args.window is None and args.peek else args.window
+    preferences = Preferences(message_bound=args.bound, window_size=window, options=pairs_of(args.option, "--option"))
+    return preferences if args.filter is None else with_expression(args.filter, preferences)
+
+
+@contextlib.contextmanager
+def _ended(client: BlockingClient, topic: Topic, subscriber: SubscriberId, *, temporary: bool) -> Iterator[None]:
+    """A temporary subscription does not outlive this: messages would be kept for it for ever."""
+    from hedwig.errors import NotSubscribed
+
+    try:
+        yield
+    finally:
+        if temporary:
+            try:
+                client.unsubscribe(topic, subscriber)
+            except NotSubscribed:
+                pass
+            except BaseException:
+                note(
+                    f"hedwig: the temporary subscription could not be ended: `hedwig unsubscribe {shown(topic)} "
+                    f"{shown(subscriber)}` does that"
+                )
+                raise
+
+
+class _Printer:
+    """Messages of one subscription to standard output."""
+
+    def __init__(
+        self, args: argparse.Namespace, topic: Topic, subscription: BlockingSubscription, form: Formatter
+    ) -> None:
+        self._topic, self._subscription, self._form = topic, subscription, form
+        self._count, self._idle_s, self._consumes = args.count, args.idle if args.exit else None, not args.peek
+        self._progress = None if sys.stdout.isatty() else Progress("messages")
+        self._printed = 0
+
+    def run(self) -> None:
+        """Until the end. Raises BrokenPipeError when nobody reads the output any more, though nothing more may come."""
+        from bookkeeper.errors import ClientClosed
+
+        with watching_listener(sys.stdout.fileno(), self._subscription.close) as listener:
+            try:
+                self._print_all()
+            except ClientClosed as error:  # what the waiting ends with when the subscription is closed
+                if not listener.gone:
+                    raise
+                raise BrokenPipeError from error
+
+    def _print_all(self) -> None:
+        out, topic, form = sys.stdout.fileno(), self._topic, self._form
+        while True:
+            at_most = TAKEN_AT_ONCE if self._count is None else min(TAKEN_AT_ONCE, self._count - self._printed)
+            if not at_most:
+                return
+            messages = self._subscription.receive(at_most, self._idle_s)
+            if not messages:
+                return
+            write_out(out, b"".join([form(topic, each.local_id, each) for each in messages]))
+            self._printed += len(messages)
+            if self._consumes:
+                self._subscription.consume(messages[-1])
+            if self._progress is not None:
+                self._progress.update(self._printed)
+
+    def end(self, *, quiet: bool) -> None:
+        """Say how many there were."""
+        if self._progress is not None:
+            self._progress.close()
+        if not quiet:
+            note(f"{counted(self._printed, 'message')} of topic {shown(self._topic)}")

@@ -1,0 +1,116 @@
+"""List topics, one a line, as they are found: a hundred thousand take no more memory than their names.
+
+examples:
+  hedwig topics                          all topics of the region
+  hedwig topics --prefix orders/         those whose name begins so
+  hedwig topics --long                   with owner, last message, ledgers and subscriptions
+  hedwig topics --count                  how many there are
+  hedwig topics --unowned --json         those that no hub serves now, as JSON lines
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, Progress, json_line
+from hedwig.cli.region import Problems, add_region_arguments, region_of, shown
+
+if TYPE_CHECKING:
+    from hedwig.admin.region import Found, Region
+    from hedwig.model import Topic
+
+Row = dict[str, object]
+
+LONG_HEADER = f"{'last id':>12}  {'ledgers':>7}  {'subscriptions':>13}  {'owner':<24}  topic"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `hedwig topics`."""
+    parser.add_argument("--prefix", default="", metavar="TEXT", help="only topics whose name begins so")
+    parser.add_argument("--owned", action="store_true", help="only those that a hub serves now")
+    parser.add_argument("--unowned", action="store_true", help="only those that no hub serves now")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--long", "-l", action="store_true", help="owner, last message, ledgers, subscriptions too")
+    shape.add_argument("--count", action="store_true", help="only how many")
+    parser.add_argument("--json", action="store_true", help="JSON lines; with --count one number")
+    add_region_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, and print as it comes."""
+
+    prefix = os.fsencode(args.prefix)
+    problems = Problems()
+    total = 0
+
+    def topics(region: Region) -> AsyncGenerator[list[Found], None]:
+        return region.topics(prefix)
+
+    progress = Progress("topics") if args.count or not sys.stdout.isatty() else None
+    with region_of(args) as access:
+        if args.long and not args.json:
+            print(LONG_HEADER)
+        for piece in access.pieces(topics):
+            wanted = [each for each in piece if _is_wanted(args, each)]
+            total += len(wanted)
+            if progress is not None:
+                progress.update(total)
+            if args.count:
+                continue
+            if args.long:
+                names = [each.topic for each in wanted]
+                for row in access.run(lambda region, names=names: _long_rows(region, names)):  # type: ignore[misc]
+                    _print_long(row, problems, as_json=args.json)
+            elif args.json:
+                for each in wanted:
+                    print(json_line({"topic": shown(each.topic), "owned": each.has_owner}))
+            else:
+                print("".join([f"{shown(each.topic)}\n" for each in wanted]), end="")
+    if progress is not None:
+        progress.close()
+    if args.count:
+        print(total)
+    return EXIT_FAILURE if problems.count else EXIT_OK
+
+
+def _is_wanted(args: argparse.Namespace, found: Found) -> bool:
+    if args.owned or args.unowned:
+        return bool(args.owned and found.has_owner) or bool(args.unowned and not found.has_owner)
+    return True
+
+
+async def _long_rows(region: Region, names: list[Topic]) -> list[Row]:
+    from hedwig.admin.region import in_order
+
+    async def one(topic: Topic) -> Row:
+        from bookkeeper.errors import BookKeeperError
+
+        row: Row = {"topic": shown(topic)}
+        try:
+            owner = (await region.metadata.look(topic)).owner
+            row["owner"] = None if owner is None else str(owner.address)
+            row["subscriptions"] = len(await region.subscribers(topic))
+            row["ledgers"] = len(ranges := await region.ranges(topic))
+            row["last_id"] = await region.end_of(ranges[-1]) if ranges else 0
+        except BookKeeperError as error:
+            row["problem"] = str(error)
+        return row
+
+    async with contextlib.aclosing(in_order(names, one, 50)) as found:
+        return [row async for _, row in found]
+
+
+def _print_long(row: Row, problems: Problems, *, as_json: bool) -> None:
+    if "problem" in row:
+        problems.tell(f"topic {row['topic']}", str(row["problem"]))
+    if as_json:
+        print(json_line(row))
+        return
+    last, ledgers, subscriptions = (row.get(key, "?") for key in ("last_id", "ledgers", "subscriptions"))
+    owner = row.get("owner", "?") or "-"
+    print(f"{last!s:>12}  {ledgers!s:>7}  {subscriptions!s:>13}  {owner!s:<24}  {row['topic']}")

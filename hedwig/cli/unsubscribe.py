@@ -1,0 +1,46 @@
+"""End subscriptions for good: what they have not consumed is not kept for them any more.
+
+examples:
+  hedwig unsubscribe news me
+  hedwig unsubscribe news me you --force      without being asked
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, confirm, counted, note
+from hedwig.cli.client import add_client_arguments, connected
+from hedwig.cli.region import shown, subscriber_of, topic_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `hedwig unsubscribe`."""
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("subscribers", nargs="+", metavar="SUBSCRIBER")
+    parser.add_argument("--force", action="store_true", help="do not ask")
+    add_client_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask, and end them."""
+    topic = topic_of(args.topic)
+    subscribers = [subscriber_of(word) for word in args.subscribers]
+    confirm(
+        f"{counted(len(subscribers), 'subscription')} of topic {shown(topic)} will be deleted, with what waits for "
+        f"{'it' if len(subscribers) == 1 else 'them'}.",
+        force=args.force,
+    )
+    from hedwig.errors import PubSubError
+
+    failed = 0
+    with connected(args) as client:
+        for subscriber in subscribers:
+            try:
+                client.unsubscribe(topic, subscriber)
+            except PubSubError as error:
+                note(f"hedwig: subscriber {shown(subscriber)} of topic {shown(topic)}: {error}")
+                failed += 1
+            else:
+                note(f"subscriber {shown(subscriber)} of topic {shown(topic)}: ended")
+    return EXIT_FAILURE if failed else EXIT_OK
