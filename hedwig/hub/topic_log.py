@@ -223,7 +223,13 @@ class TopicLog:
         if self.state is not LogState.NEW:
             raise InvalidArgument(f"the log of topic {self.topic!r} is {self.state.value}")
         found = await self._metadata.ranges(self.topic)
-        ranges, empty = await self._ended(found.value)
+        try:
+            ranges, empty = await self._ended(found.value)
+        except UnexpectedCondition as error:
+            # Whoever acquired it meanwhile may have deleted an empty ledger that this list names.
+            if (await self._metadata.ranges(self.topic)).version != found.version:
+                raise StaleVersion(f"another hub acquired topic {self.topic!r} meanwhile") from error
+            raise
         # An empty ledger that stands alone is all that says which ids were used.
         kept = ranges or ([empty] if empty is not None and empty.first != FIRST_ID else [])
         if self._metadata.is_new(self.topic):

@@ -211,6 +211,30 @@ def test_an_empty_ledger_is_dropped_and_its_ids_are_not_used_again() -> None:
     run(world, story())
 
 
+def test_a_hub_that_is_overtaken_while_it_acquires_does_not_say_that_the_list_is_damaged() -> None:
+    """The other one has deleted the empty ledger that the list named."""
+    world = started_world(3)
+
+    async def story() -> None:
+        slow = Hub(world)
+        await slow.metadata.open()
+        handle = await slow.client.ledgers.create(password=PASSWORD, digest=DigestType.CRC32, metadata_version=2)
+        await slow.metadata.write_ranges(TOPIC, [LedgerRange(handle.ledger_id, LocalId(1))], None)
+        read, others = slow.metadata.ranges, []
+
+        async def read_and_wait(topic: Topic) -> Any:
+            found = await read(topic)
+            if not others:
+                others.append(await Hub(world).acquired())
+            return found
+
+        slow.metadata.ranges = read_and_wait  # type: ignore[method-assign]
+        with pytest.raises(StaleVersion):
+            await slow.log.acquire()
+
+    run(world, story())
+
+
 @pytest.mark.parametrize(
     "ranges",
     [
