@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from bookkeeper.client.loop_reactor import LoopReactor
 from bookkeeper.errors import ClientClosed
@@ -242,13 +243,28 @@ class AsyncSubscription:
         return await self._take(count_max, timeout_s, counts=True)
 
     async def _take(self, count_max: int, timeout_s: float | None, *, counts: bool) -> list[Received]:
-        taking = _future(self._subscription.receive(count_max, timeout_s, counts=counts))
+        subscription = self._subscription
+        taking = subscription.receive(count_max, timeout_s, counts=counts)
+        future: asyncio.Future[list[Received]] = asyncio.get_running_loop().create_future()
+
+        # Not `asFuture`: messages may arrive between the cancelling of a future and the turn that learns of it.
+        def arrived(messages: list[Received]) -> None:
+            if future.cancelled():
+                subscription.give_back(messages)
+            else:
+                future.set_result(messages)
+
+        def failed(failure: Failure) -> None:
+            if not future.cancelled() and failure.value is not None:
+                future.set_exception(failure.value)
+
+        taking.addCallbacks(arrived, failed)
         try:
-            return await taking
+            return await future
         except asyncio.CancelledError:
-            # They may have arrived in the turn in which the waiting was cancelled.
-            if taking.done() and not taking.cancelled() and taking.exception() is None:
-                self._subscription.give_back(taking.result())
+            taking.cancel()
+            if future.done() and not future.cancelled() and future.exception() is None:
+                subscription.give_back(future.result())
             raise
 
     def consume(self, message: Received | MessageId) -> None:

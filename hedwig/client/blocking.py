@@ -312,7 +312,7 @@ class BlockingSubscription:
             try:
                 self._fetch(self._batch, None)
             except ClientClosed:
-                if self._closed:
+                if self._closed or self._subscription.closed:
                     raise StopIteration from None
                 raise
         self._current = message = self._here.popleft()

@@ -109,6 +109,11 @@ class Subscription:
         """It was let go."""
         return self._closed
 
+    @property
+    def attached(self) -> bool:
+        """A hub delivers to it now; after the loss of one it is attached anew by itself."""
+        return self._link is not None
+
     # --- attaching
 
     async def attach(self, *, timeout_s: float | None) -> None:
