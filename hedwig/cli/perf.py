@@ -1,26 +1,35 @@
-"""Measure hubs: publishes, deliveries, latencies, a backlog, new topics; what the hub and the bookies spent on each.
+"""Measure hubs, and kill them under load.
 
-Without --hubs a cluster of its own is started (three bookies, one hub) and removed afterwards. Publisher and readers
-are processes of their own. A message counts as published when two bookies have synced it, as delivered when the
-reader's program has it; its latency is taken from the moment when the publisher's program handed it over.
+    rates       publishes, deliveries, latencies, a backlog, new topics; what the hub and the bookies spent on each;
+                what `hedwig perf` does without an action
+    failover    hubs and bookies are killed (or stopped) again and again while messages are published and delivered;
+                checked: nothing acknowledged is lost, nothing out of order, no position goes back
+
+Without --hubs a cluster of its own is started (rates: three bookies, one hub; failover: five and three) and removed
+afterwards. Publisher and readers are processes of their own. A message counts as published when two bookies have synced
+it, as delivered when the reader's program has it; its latency is taken from the moment when the publisher's program
+handed it over.
 
 examples:
   hedwig perf                                        the usual measurements on a cluster of its own
-  hedwig perf --topics 1,100 --subscribers 1 --outstanding 1,100,1000 --seconds 5
+  hedwig perf rates --topics 1,100 --subscribers 1 --outstanding 1,100,1000 --seconds 5
   hedwig perf --cell publish:10000x1000 --cell deliver:1x10x100
   hedwig perf --hubs hub1:4080,hub2:4080 --cell paced:12000 --json
+  hedwig perf failover --hub-kills 30 --bookie-kills 10 --topics 20 --subscribers 40
 
 Topics that are measured with are new ones, `perf-...`; on a cluster of yours they stay.
 Figures of a busy machine mean nothing; quote ratios within one run.
 
-exit codes: 0 ok, 1 failure, 2 usage, 130 stopped by Ctrl-C or SIGTERM
+exit codes: 0 ok, 1 failure (of `failover` too: a promise was broken), 2 usage, 130 stopped by Ctrl-C or SIGTERM
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.lazy import at_least
@@ -29,6 +38,7 @@ from bookkeeper.cli.output import (
     EXIT_OK,
     EXIT_USAGE,
     CommandFailed,
+    Progress,
     note,
     print_json,
     print_table,
@@ -36,16 +46,33 @@ from bookkeeper.cli.output import (
 from bookkeeper.cli.supervise import stopping_on_signals
 
 if TYPE_CHECKING:
+    from hedwig.perf.drill import Outcome, Plan
     from hedwig.perf.plan import Cell
     from hedwig.perf.run import Target
+
+RATES, FAILOVER = "rates", "failover"
 
 BOOKIES = 3
 TOPICS, SUBSCRIBERS, OUTSTANDING = "1,100,10000", "1,10", "1,100,1000"
 SIZE_MIN = 8
 
+DRILL_BOOKIES, DRILL_HUBS = 5, 3
+TROUBLE_SHOWN = 10
+
+
+def arrange(words: Sequence[str]) -> Sequence[str]:
+    """Without an action the rates are meant."""
+    return words if words and words[0] in (RATES, FAILOVER, "-h", "--help") else [RATES, *words]
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Of `hedwig perf`."""
+    """The actions of `hedwig perf`."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_rates(actions.add_parser(RATES, help="publishes, deliveries, latencies, a backlog, new topics (default)"))
+    _add_failover(actions.add_parser(FAILOVER, help="kill hubs and bookies under load, and check what is left"))
+
+
+def _add_rates(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hubs", metavar="HOST:PORT,...", help="measure these hubs (default: a cluster of its own)")
     parser.add_argument("--bookies", type=at_least(1), default=BOOKIES, metavar="N",
                         help="of its own cluster (default: %(default)s)")  # fmt: skip
@@ -64,6 +91,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def _add_failover(parser: argparse.ArgumentParser) -> None:
+    for option, usual, what in (
+        ("--hub-kills", 10, "hubs by SIGKILL"),
+        ("--bookie-kills", 3, "bookies by SIGKILL"),
+        ("--hub-stops", 2, "hubs by SIGSTOP, SIGCONT some seconds later"),
+        ("--bookie-stops", 1, "bookies by SIGSTOP, SIGCONT some seconds later"),
+    ):
+        parser.add_argument(option, type=at_least(0), default=usual, metavar="N",
+                            help=f"{what} (default: %(default)s)")  # fmt: skip
+    for option, least, usual, what in (
+        ("--topics", 1, 20, "that are published to"),
+        ("--subscribers", 1, 40, "of all topics, as many of each"),
+        ("--outstanding", 1, 50, "publishes of a topic without an answer; every fourth topic has one"),
+        ("--bookies", 3, DRILL_BOOKIES, "of the cluster"),
+        ("--hubs", 2, DRILL_HUBS, "of the cluster"),
+        ("--size", SIZE_MIN, 256, "of a message's body, in bytes"),
+        ("--seed", 0, 1, "of what happens when"),
+    ):
+        parser.add_argument(option, type=at_least(least), default=usual, metavar="N",
+                            help=f"{what} (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--rate", type=float, default=500.0, metavar="PER_S",
+                        help="publishes a second, of all topics (default: %(default)g)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
 def _numbers(text: str) -> list[int]:
     try:
         numbers = [int(word) for word in text.split(",")]
@@ -76,6 +128,13 @@ def _numbers(text: str) -> list[int]:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print."""
+    return _failover(args) if args.action == FAILOVER else _rates(args)
+
+
+# --- rates
+
+
+def _rates(args: argparse.Namespace) -> int:
     from hedwig.perf.run import measure
 
     wanted = _wanted(args)
@@ -123,3 +182,94 @@ def _target(args: argparse.Namespace) -> Iterator[Target]:
             yield Target((hub.address,), (hub.pid,), tuple(bookie.pid for bookie in cluster.bookies))
         finally:
             hub.kill()  # its topics are thrown away: giving back ten thousand of them takes a while
+
+
+# --- failover
+
+
+def _failover(args: argparse.Namespace) -> int:
+    plan = _plan(args)
+    with stopping_on_signals(EXIT_INTERRUPTED):
+        outcome = drill(plan, bookies=args.bookies, hubs=args.hubs)
+    figures = to_json(outcome)
+    if args.json:
+        print_json(figures)
+    else:
+        after = [each.to_json() for each in outcome.pauses]
+        print_table(["what", "count"], [[name, value] for name, value in figures.items() if name != "pauses"])
+        if after:
+            print_table(list(after[0]), [["" if value is None else value for value in row.values()] for row in after])
+    if not outcome.kept:
+        broken = [*outcome.findings.examples, *outcome.trouble[:TROUBLE_SHOWN]]
+        raise CommandFailed("\n  ".join(["promises were broken:", *broken]))
+    return EXIT_OK
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    from hedwig.perf.drill import Plan
+
+    if args.rate <= 0:
+        raise CommandFailed(f"--rate {args.rate:g}: want more than 0", EXIT_USAGE)
+    each, left = divmod(args.subscribers, args.topics)
+    if left or not each:
+        raise CommandFailed(
+            f"--subscribers {args.subscribers}: every topic has as many, so want a multiple of {args.topics}",
+            EXIT_USAGE,
+        )
+    return Plan(
+        hub_kills=args.hub_kills,
+        bookie_kills=args.bookie_kills,
+        hub_stops=args.hub_stops,
+        bookie_stops=args.bookie_stops,
+        topics=args.topics,
+        subscribers_each=each,
+        per_s=args.rate,
+        outstanding=args.outstanding,
+        size=args.size,
+        seed=args.seed,
+    )
+
+
+def drill(plan: Plan, *, bookies: int = DRILL_BOOKIES, hubs: int = DRILL_HUBS) -> Outcome:
+    """Run it on a cluster of its own. Raises BookKeeperError where it did not come to its end."""
+    from bookkeeper.embedded.cluster import LocalCluster
+    from hedwig.embedded import LocalHub
+    from hedwig.perf.drill import run_drill
+
+    blows = plan.hub_kills + plan.hub_stops + plan.bookie_kills + plan.bookie_stops
+    with LocalCluster(bookies) as cluster, tempfile.TemporaryDirectory(prefix="hedwig-drill-") as directory:
+        group = [LocalHub.beside(cluster, number) for number in range(1, hubs + 1)]
+        cluster.start_others(group)
+        note(f"A cluster of its own: ZooKeeper, {bookies} bookies and {hubs} hubs in {cluster.directory}")
+        progress = Progress("kills and stops", blows)
+        try:
+            return run_drill(cluster, group, plan, Path(directory), tell=progress.update)
+        finally:
+            progress.close()
+
+
+def to_json(outcome: Outcome) -> dict[str, object]:
+    """Plain values: what was done, what was counted, which promises were broken how often."""
+    from hedwig.perf.drill_check import LOST, ONE_MESSAGE, ORDER, POSITION, REFUSED_STORED
+
+    found = outcome.findings
+    kinds = ("hub kill", "hub stop", "bookie kill", "bookie stop")
+    return {
+        **{f"{kind}s": sum(blow.kind == kind for blow in outcome.blows) for kind in kinds},
+        "acknowledged": found.acknowledged,
+        "delivered": found.delivered,
+        "lost": found.faults[LOST],
+        "order violations": found.faults[ORDER],
+        "ids with two messages": found.faults[ONE_MESSAGE],
+        "positions back or ahead": found.faults[POSITION],
+        "refused and stored": found.faults[REFUSED_STORED],
+        "publishes that failed": found.unknown + found.refused,
+        "delivered again": found.delivered_again,
+        "stored twice": found.stored_again,
+        "overtaken in flight": found.overtaken,
+        "subscription objects": found.sessions,
+        "attached while busy": outcome.busy,
+        "positions read": found.positions,
+        "seconds": round(outcome.seconds, 1),
+        "pauses": [each.to_json() for each in outcome.pauses],
+    }

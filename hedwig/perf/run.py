@@ -7,23 +7,17 @@ blocks: for command lines.
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import select
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Self
 
 from bookkeeper.cli.perf.counters import process_cpu_seconds, process_memory_bytes
 from bookkeeper.cli.perf.latency import Latencies
-from bookkeeper.embedded.process import dying_with_parent
-from bookkeeper.errors import BookKeeperError
 from hedwig.perf.meter import from_now
 from hedwig.perf.plan import DRAINED, Cell
+from hedwig.perf.process import ClientProcess
 
 READY_TIMEOUT_S = 300.0
 ANSWER_TIMEOUT_S = 120.0
@@ -31,10 +25,6 @@ WARMING_SHARE = 0.25
 """Of the seconds of a measurement, before what counts."""
 
 _NUMBERS = itertools.count(1)
-
-
-class WorkerFailed(BookKeeperError):
-    """A client process came to nothing; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,63 +72,20 @@ class Figures:
         }
 
 
-class Worker:
-    """A client process; see hedwig.perf.worker. A context manager."""
-
-    def __init__(self, target: Target, role: str, cell: Cell, prefix: str, size: int) -> None:
-        self._role = role
-        self._process = subprocess.Popen(
-            dying_with_parent([sys.executable, "-m", "hedwig.perf.worker"]),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        task = {
-            "hubs": target.hubs,
-            "role": role,
-            "prefix": prefix,
-            "topics": cell.topics,
-            "outstanding": cell.outstanding,
-            "subscribers": cell.subscribers,
-            "per_s": cell.per_s,
-            "messages": DRAINED,
-            "size": size,
-        }
-        self.tell(task)
-
-    def tell(self, line: dict[str, object]) -> None:
-        """One line to it."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(line) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise WorkerFailed(f"the client process ({self._role}) ended; its output says why") from None
-
-    def hear(self, timeout_s: float) -> dict[str, Any]:
-        """Its next line. Raises WorkerFailed."""
-        assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], timeout_s)
-        if not readable:
-            raise WorkerFailed(f"the client process ({self._role}) said nothing for {timeout_s:g} s")
-        line = self._process.stdout.readline()
-        if not line:
-            raise WorkerFailed(f"the client process ({self._role}) ended; its output says why")
-        told: dict[str, Any] = json.loads(line)
-        if "error" in told:
-            raise WorkerFailed(f"the client process ({self._role}): {told['error']}")
-        return told
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
+def _worker(target: Target, role: str, cell: Cell, prefix: str, size: int) -> ClientProcess:
+    """See hedwig.perf.worker."""
+    task = {
+        "hubs": target.hubs,
+        "role": role,
+        "prefix": prefix,
+        "topics": cell.topics,
+        "outstanding": cell.outstanding,
+        "subscribers": cell.subscribers,
+        "per_s": cell.per_s,
+        "messages": DRAINED,
+        "size": size,
+    }
+    return ClientProcess("hedwig.perf.worker", role, task)
 
 
 _ROLES = {"publish": ("publish",), "deliver": ("read", "publish"), "paced": ("read", "paced")}
@@ -148,9 +95,9 @@ def measure(target: Target, cell: Cell, *, seconds: float, size: int) -> Figures
     """One measurement. Raises WorkerFailed."""
     prefix = f"perf-{os.getpid()}-{next(_NUMBERS)}-{int(time.time())}"
     with ExitStack() as stack:
-        workers: list[Worker] = []
+        workers: list[ClientProcess] = []
         for role in _ROLES.get(cell.kind, (cell.kind,)):
-            worker = stack.enter_context(Worker(target, role, cell, prefix, size))
+            worker = stack.enter_context(_worker(target, role, cell, prefix, size))
             worker.hear(READY_TIMEOUT_S)  # readers are there before anything is published
             workers.append(worker)
         start, end = from_now(0.0 if cell.kind == "drain" else seconds * WARMING_SHARE, seconds)

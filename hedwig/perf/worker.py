@@ -10,12 +10,9 @@ Roles: publish, paced, read, drain, acquire.
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from typing import Any
 
-from twisted.internet import threads
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -26,6 +23,7 @@ from hedwig.client.settings import PubSubSettings
 from hedwig.model import Topic
 from hedwig.perf import loads
 from hedwig.perf.meter import Meter, bodies, handed_over
+from hedwig.perf.process import Line, heard, say, serve
 from hedwig.wire.receiving import Received
 from hedwig.wire.records import parse_address
 
@@ -44,20 +42,18 @@ class _Worker:
         self._topics = [Topic(f"{task['prefix']}-{number}".encode()) for number in range(task["topics"])]
         self._body = bodies(task["size"])
 
-    async def run(self) -> dict[str, object]:
+    async def run(self) -> Line:
         """Do it; the figures."""
         try:
             work = getattr(self, f"_{self._task['role']}")
-            figures: dict[str, object] = await work()
+            figures: Line = await work()
         finally:
             self._client.abandon()
         return figures
 
     async def _started(self) -> Meter:
-        _say({"ready": True})
-        told = await threads.deferToThreadPool(
-            self._reactor, self._reactor.getThreadPool(), lambda: json.loads(sys.stdin.readline())
-        )
+        say({"ready": True})
+        told = await heard(self._reactor)
         return Meter(told["start"], told["end"])
 
     async def _publish(self) -> dict[str, object]:
@@ -109,28 +105,5 @@ class _Worker:
         return meter.to_json()
 
 
-def _say(line: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
-
-
-def main() -> None:
-    """See the module."""
-    from twisted.internet import reactor as _reactor
-
-    reactor: Any = _reactor
-    task = json.loads(sys.stdin.readline())
-
-    def ended(result: dict[str, object] | Failure) -> None:
-        if isinstance(result, Failure):
-            _say({"error": f"{type(result.value).__name__}: {result.value}"})
-        else:
-            _say(result)
-        reactor.stop()
-
-    reactor.callWhenRunning(lambda: Deferred.fromCoroutine(_Worker(reactor, task).run()).addBoth(ended))
-    reactor.run()
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda reactor, task: _Worker(reactor, task).run())
