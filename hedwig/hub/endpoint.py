@@ -24,11 +24,13 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, RemoteProtocolError
 from hedwig.errors import MalformedRequest, NotResponsible, PubSubError, ServiceDown, UnexpectedCondition
-from hedwig.hub.attachment import Attachment
+from hedwig.hub.attachment import Held
 from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
+from hedwig.hub.publishing_once import parts_of
 from hedwig.hub.topic_service import TopicService
 from hedwig.model import MessageId, Preferences, SubscriberId, Topic
+from hedwig.protocol.producers import Origin
 from hedwig.wire.framing import FRAME_SIZE_MAX_HUB, FrameDecoder
 from hedwig.wire.requests import (
     CloseSubscription,
@@ -68,7 +70,7 @@ class HubConnection:
         self._decoder = FrameDecoder(frame_size_max)
         self._unanswered_max = unanswered_max
         self._transport: Transport | None = None
-        self._attachments: dict[tuple[Topic, SubscriberId], Attachment] = {}
+        self._attachments: dict[tuple[Topic, SubscriberId], Held] = {}
         self._unanswered = self._unanswered_bytes = 0
         self._not_read = False
         self.writable = False
@@ -169,7 +171,7 @@ class HubConnection:
                 case Publishes():
                     self._publish(request, service)
                 case Consume():
-                    service.consume(request.subscriber, request.up_to)
+                    service.consume(request.subscriber, request.up_to, self)
                 case Subscribe():
                     subscribing = service.subscribe(
                         request,
@@ -218,29 +220,45 @@ class HubConnection:
         if request.plain:
             self._publish_some(service, request.topic, request.txn_ids, request.messages, plain=True)
             return
-        for txn_id, message in zip(request.txn_ids, request.messages, strict=True):
-            # One by one: what each says of other regions is part of its own id.
-            self._publish_some(service, request.topic, [txn_id], [message], plain=False)
+        for part in parts_of(request):
+            if part.error is not None:
+                self._refuse(Publishes(request.topic, False, False, part.txn_ids, part.messages), part.error)
+            elif part.origins is None:
+                self._publish_some(service, request.topic, part.txn_ids, part.messages, plain=False)
+            else:
+                self._publish_once(service, request.topic, part.txn_ids, part.messages, part.origins)
+
+    def _publish_once(
+        self, service: TopicService, topic: Topic, txn_ids: list[int], messages: list[bytes], origins: list[Origin]
+    ) -> None:
+        def answered(index: int, count: int, first: MessageId | None, error: PubSubError | None) -> None:
+            some = Publishes(topic, False, False, txn_ids[index : index + count], messages[index : index + count])
+            self._answer(some, first, error)
+
+        try:
+            service.log.publish_once(messages, origins, answered)
+        except BookKeeperError as error:
+            self._refuse(Publishes(topic, False, False, txn_ids, messages), error)
 
     def _publish_some(
         self, service: TopicService, topic: Topic, txn_ids: list[int], messages: list[bytes], *, plain: bool
     ) -> None:
-        size = sum(map(len, messages))
-
-        def done(first: MessageId | None, error: PubSubError | None) -> None:
-            if error is not None:
-                self._refuse(Publishes(topic, False, plain, txn_ids, messages), error)
-                return
-            assert first is not None
-            self._meters.published.add(len(txn_ids))
-            self._meters.published_bytes.add(size)
-            self.write([published_frames(txn_ids, first.local, first.remote)])
-            self._count(-len(txn_ids), -size)
-
+        request = Publishes(topic, False, plain, txn_ids, messages)
         try:
-            service.publish(messages, done, plain=plain)
+            service.publish(messages, lambda first, error: self._answer(request, first, error), plain=plain)
         except BookKeeperError as error:
-            self._refuse(Publishes(topic, False, plain, txn_ids, messages), error)
+            self._refuse(request, error)
+
+    def _answer(self, request: Publishes, first: MessageId | None, error: PubSubError | None) -> None:
+        if error is not None:
+            self._refuse(request, error)
+            return
+        assert first is not None
+        count, size = len(request.txn_ids), sum(map(len, request.messages))
+        self._meters.published.add(count)
+        self._meters.published_bytes.add(size)
+        self.write([published_frames(request.txn_ids, first.local, first.remote)])
+        self._count(-count, -size)
 
     def _count(self, count: int, size: int) -> None:
         """So many publishes more (or less) wait for their answers."""
@@ -259,7 +277,7 @@ class HubConnection:
     # --- subscriptions
 
     def _subscribed(
-        self, request: Subscribe, service: TopicService, preferences: Preferences, attachment: Attachment
+        self, request: Subscribe, service: TopicService, preferences: Preferences, attachment: Held
     ) -> None:
         if self.closed:
             service.close_subscription(request.subscriber, self)

@@ -281,6 +281,21 @@ class HubMetadata:
             raise StaleVersion(f"{path} was changed by another hub: {error}") from error
         return 0
 
+    # --- its producers
+
+    async def producers(self, topic: Topic) -> Versioned[bytes | None]:
+        """What is remembered of those who publish once, after a sync; None where none ever did."""
+        path = self.paths.producers(topic)
+        errand = self._errand(f"read {path}")
+        await errand.sync()
+        found = await errand.read_if_present(path)
+        return Versioned(None, None) if found is None else Versioned(found[0], found[1].version)
+
+    async def write_producers(self, topic: Topic, data: bytes, version: int | None) -> int:
+        """Replace it as it was read; the new version. Raises StaleVersion."""
+        path = self.paths.producers(topic)
+        return await self._replace(self._errand(f"write {path}"), path, data, version)
+
     # --- its subscriptions
 
     async def subscriptions(self, topic: Topic) -> dict[SubscriberId, Versioned[Subscription]]:

@@ -17,6 +17,8 @@ not, and nothing is ever sent again under another id.
 It gets a time too, that of its batch (hedwig/protocol/publish_time.py), unless the settings say otherwise. The newest
 message of the owner before is read for that, beside the making of the first ledger.
 
+Messages with a producer's number are judged before they go in (hedwig/hub/publishing_once.py).
+
 A ledger that is long, large or old enough is ended once all of it is acknowledged; the list hears of it with the next
 ledger, or at release. Bound: `pending_bytes_max`. Thread: reactor. Source: hedwig-protocol.md 3.3.
 """
@@ -36,6 +38,7 @@ from bookkeeper.errors import BookKeeperError, InvalidArgument, NoSuchLedger, Wi
 from bookkeeper.model import DigestType
 from hedwig.errors import NotResponsible, PubSubError, ServiceDown, StaleVersion, UncertainState, UnexpectedCondition
 from hedwig.hub.metadata import HubMetadata
+from hedwig.hub.publishing_once import SNAPSHOT_EVERY, PublishingOnce
 from hedwig.model import FIRST_ID, LedgerRange, LocalId, MessageId, Topic
 from hedwig.protocol.publish_time import PublishClock, time_of
 from hedwig.wire.messages import Stamp, header_at, remote_of, stored_id
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.client.writer import WriteHandle
     from bookkeeper.ports import Clock
+    from hedwig.hub.publishing_once import OnAnswer
+    from hedwig.protocol.producers import Origin
 
 log = Logger()
 
@@ -115,6 +120,7 @@ class TopicLog:
     """
 
     __slots__ = (
+        "_acquired",
         "_busy",
         "_client",
         "_clock",
@@ -127,8 +133,10 @@ class TopicLog:
         "_ledger_begun_s",
         "_ledger_bytes",
         "_metadata",
+        "_no_producers",
         "_on_durable",
         "_on_lost",
+        "_once",
         "_open",
         "_pending_bytes",
         "_queue",
@@ -181,6 +189,9 @@ class TopicLog:
         self._under_way: deque[_Publish] = _NOBODYS  # all of it has
         self._pending_bytes = 0
         self._idle: list[Deferred[None]] = []
+        self._acquired = _NONE  # the last message of the owners before
+        self._once: PublishingOnce | None = None  # of a topic with producers that publish by number
+        self._no_producers = False  # none did so far, or it was looked for
         self._times: PublishClock | None = None  # of a topic that is published to
 
     # --- what is known
@@ -244,6 +255,8 @@ class TopicLog:
         elif empty is not None and empty.first is not None:
             self._last = MessageId(LocalId(empty.first - 1))
             self._durable = self._last.local
+        self._acquired = self._last.local
+        self._no_producers = self._metadata.is_new(self.topic)
         self.state = LogState.READY
         if empty is not None and empty not in kept:
             await self._delete(empty.ledger_id)
@@ -327,14 +340,56 @@ class TopicLog:
         `on_done` runs once, never within this call. Raises NotResponsible where the topic is not owned (any more), and
         ServiceDown where too much waits already; nothing was taken then.
         """
+        size = sum(map(len, messages))
+        self._check_room(size)
+        if self._once is not None and self._once.is_loading:
+            self._once.wait(
+                size, lambda: self.store(messages, on_done, plain=plain), lambda error: on_done(None, error)
+            )
+            return
+        self._enqueue(messages, size, on_done, plain=plain)
+
+    def publish_once(self, messages: Sequence[bytes], origins: Sequence[Origin], on_answer: OnAnswer) -> None:
+        """As `publish`, of messages with producers' numbers: each is stored once, and refused where that is not sure.
+
+        `on_answer` is told of every message once; of those that are not new within this call. Raises as `publish`.
+        """
+        size = sum(map(len, messages))
+        self._check_room(size)
+        if self._once is None:
+            self._once = PublishingOnce(self, self._metadata, self._client, self._acquired)
+        if self._once.is_loading:
+            self._once.wait(
+                size,
+                lambda: self._publish_once(messages, origins, on_answer),
+                lambda error: on_answer(0, len(messages), None, error),
+                once=True,
+            )
+            return
+        self._once.publish(messages, origins, on_answer)
+
+    def _publish_once(self, messages: Sequence[bytes], origins: Sequence[Origin], on_answer: OnAnswer) -> None:
+        assert self._once is not None
+        self._once.publish(messages, origins, on_answer)
+
+    def store(self, messages: Sequence[bytes], on_done: OnDone, *, plain: bool) -> None:
+        """As `publish`, of what was found to have room before; where the topic was lost since, `on_done` says so."""
+        if self.state is not LogState.READY:
+            on_done(None, self.error or NotResponsible(""))
+            return
+        self._enqueue(messages, sum(map(len, messages)), on_done, plain=plain)
+
+    def _check_room(self, size: int) -> None:
         if self.state is not LogState.READY:
             raise NotResponsible(f"this hub does not serve topic {self.topic!r}: it is {self.state.value}")
-        size = sum(map(len, messages))
-        if self._pending_bytes and self._pending_bytes + size > self._settings.pending_bytes_max:
+        pending = self._pending_bytes if self._once is None else self._pending_bytes + self._once.waiting_bytes
+        if pending and pending + size > self._settings.pending_bytes_max:
             raise ServiceDown(
-                f"{self._pending_bytes} bytes of topic {self.topic!r} wait to be stored, and at most "
+                f"{pending} bytes of topic {self.topic!r} wait to be stored, and at most "
                 f"{self._settings.pending_bytes_max} may: try again later"
             )
+
+    def _enqueue(self, messages: Sequence[bytes], size: int, on_done: OnDone, *, plain: bool) -> None:
         self._pending_bytes += size
         if self._queue is _NOBODYS:
             self._queue, self._under_way, self._sent = deque(), deque(), deque()
@@ -438,6 +493,10 @@ class TopicLog:
             _tell(publish, None)
         if self._durable > before:
             self._on_durable(self._acknowledged(self._durable - before))
+            if self._once is not None:
+                self._once.on_durable(self._durable)
+            elif not self._no_producers and self._durable - self._acquired >= SNAPSHOT_EVERY:
+                self._begin_looking()
         self._pump()
 
     def _acknowledged(self, count: int) -> list[bytes]:
@@ -454,6 +513,45 @@ class TopicLog:
 
     def _on_failed(self, error: BookKeeperError) -> None:
         self._lose(ServiceDown(f"topic {self.topic!r} cannot be written: {error}"), error)
+
+    # --- producers
+
+    def _begin_looking(self) -> None:
+        self._no_producers = True  # looked for once
+        looking = Deferred.fromCoroutine(self._look_for_producers())
+        looking.addErrback(
+            lambda failure: log.warn(
+                "Who published what in topic {topic!r} is looked up later: {error}",
+                topic=self.topic,
+                error=failure.value,
+            )
+        )
+
+    async def _look_for_producers(self) -> bool:
+        """Whether anybody ever published here by number. What is behind the record of that must not grow without end:
+        so from now on it is known, and written now and then.
+        """
+        if self._once is None and (await self._metadata.producers(self.topic)).value is not None:
+            if self._once is None:
+                self._once = PublishingOnce(self, self._metadata, self._client, self._acquired)
+            self._once.load()
+        self._no_producers = self._once is None
+        return self._once is not None
+
+    async def _may_go(self, up_to: LocalId) -> bool:
+        """Whether who published the messages up to this one is known without them; else it is written, for the next
+        time.
+        """
+        if self._no_producers and self._once is None:
+            return True
+        if self._once is None and not await self._look_for_producers():
+            return True
+        assert self._once is not None
+        if self._once.stored >= up_to:
+            return True
+        self._once.load()
+        self._once.store_soon()
+        return False
 
     # --- ledgers
 
@@ -585,10 +683,16 @@ class TopicLog:
         if self.state is not LogState.READY or self._busy or self._held:
             return []
         gone: list[LedgerRange] = []
+        ended = self._ranges if self._open is not None else self._ranges[:-1]
+        going = [each for each in ended if each.last is not None and each.last.local <= up_to]
+        if not going:
+            return []
         self._busy = True
         try:
-            for each in self._ranges if self._open is not None else self._ranges[:-1]:
-                if each.last is None or each.last.local > up_to or not await self._deleted(each):
+            if not await self._may_go(LocalId((going[-1].last or self._last).local)):
+                return []
+            for each in going:
+                if not await self._deleted(each):
                     break
                 gone.append(each)
             if gone and not self._is_lost():
@@ -625,6 +729,8 @@ class TopicLog:
         if self.state is not LogState.READY:
             return
         self.state = LogState.RELEASING
+        if self._once is not None:
+            self._once.refuse_all(NotResponsible(""))
         if self._queue or self._under_way or self._busy or self._held:
             waiting: Deferred[None] = Deferred()
             self._idle.append(waiting)
@@ -638,6 +744,8 @@ class TopicLog:
                     self._handle.abort()
         except BookKeeperError as error:
             log.info("Topic {topic!r} is released without its ledger's end: {error}", topic=self.topic, error=error)
+        if self._once is not None and not self._is_lost():
+            await self._once.store()
         if not self._is_lost():
             self.state = LogState.RELEASED
 
@@ -659,6 +767,8 @@ class TopicLog:
         self._queue.clear()
         self._sent.clear()
         self._pending_bytes = 0
+        if self._once is not None:
+            self._once.refuse_all(error)
         for publish in waiting:
             certain = publish.taken == 0
             _tell(publish, error if certain else UncertainState(f"{error}; the message may be stored or not"))

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.model import DigestType
 from hedwig.errors import UnexpectedCondition
-from hedwig.hub.topic_log import TopicLog
 from hedwig.model import LedgerRange, LocalId
 from hedwig.protocol.retention import LedgerFacts
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.client.reader import ReadHandle
+    from hedwig.hub.topic_log import TopicLog
 
 HANDLES_MAX = 2
 

@@ -8,7 +8,9 @@ them, and any client can write them: numbers are decimal, truth is "true" or "fa
 Header properties of a message (hedwig/protocol/producers.py, publish_time.py, acknowledgements.py)
 
     hw.pid, hw.seq            who published it, and as its how manieth: a repeat is stored once
+    hw.prev                   the number of the one before, of the same producer: it is never stored before that one
     hw.time                   when: milliseconds since 1970, UTC
+    hw.attempt                which delivery of the message this is, from 2 on, with individual acknowledgement
     hw.dead.topic, .subscriber, .id, .attempts      of a dead letter: where it could not be consumed, and how often it
                               was tried
 
@@ -44,11 +46,13 @@ PREFIX = "hw."
 
 PRODUCER = "hw.pid"
 SEQUENCE = "hw.seq"
+PREVIOUS = "hw.prev"
 TIME = "hw.time"
 DEAD_TOPIC = "hw.dead.topic"
 DEAD_SUBSCRIBER = "hw.dead.subscriber"
 DEAD_ID = "hw.dead.id"
 DEAD_ATTEMPTS = "hw.dead.attempts"
+ATTEMPT = "hw.attempt"
 
 EXPRESSION = "hw.expression"
 ACK = "hw.ack"

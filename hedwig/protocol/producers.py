@@ -5,6 +5,8 @@ stored with the message, and whoever takes the topic over knows them again.
 
     sequence                       verdict     what the hub does
     greater than all before        NEW         publish; `on_begun`, and then `on_durable` or `on_failed`
+    ... but `hw.prev` is not the   EARLY       refuse: what was to come before it is not there (yet)
+        greatest of them
     one that is being published    UNDER_WAY   wait: `wait`; the waiters come back from `on_durable` and `on_failed`
     one that is in the window      REPEAT      answer with its first id, store nothing
     between two of the window      SKIPPED     refuse: it was never published, and now others behind it were
@@ -13,11 +15,18 @@ stored with the message, and whoever takes the topic over knows them again.
 Numbers are from 1 and only go up. Gaps are allowed: a producer may give a number up, or count over several topics. An
 answer to a repeat has the local part of the first id; what it said of other regions is in the stored message.
 
-The window is kept as runs: numbers that follow each other and got ids that follow each other. A producer alone with its
-topic has one run, however long; among others, `runs_max` runs are at least as many messages.
+Who publishes several messages before the first is answered says in each but the first which one comes before it
+(`hw.prev`). Of such a chain a hub never takes a message before the one before: when some of it was refused, or became
+unknown with a lost hub, all that is not answered is published again in its order, and the topic has it once and in
+order. Without `hw.prev` a message that overtakes another leaves that one SKIPPED for good.
 
-Bounds: `producers_max` in a topic; beyond it, who published longest ago is forgotten, with all its numbers, and its
-next message is NEW whatever its number. So a repeat is stored twice only if so many others published in between.
+The window is kept as runs: numbers that follow each other and got ids that follow each other. A producer alone with its
+topic has one run, however long; among others, `runs_max` runs are at least as many messages. So whoever has at most
+`runs_max` messages unanswered can publish any of them again.
+
+Bounds: `runs_total_max` runs of all producers; beyond it, who published longest ago keeps the last one only.
+`producers_max` in a topic; beyond it, who published longest ago is forgotten, with all its numbers, and its next
+message is NEW whatever its number, or EARLY. So a repeat is stored twice only if so many others published in between.
 Producers with something under way are never forgotten, and may be more.
 
 Durable form: `encode` at some message, anywhere; then `decode`, and `on_stored` for each message behind it. Messages up
@@ -34,30 +43,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from hedwig.errors import MalformedRequest, UnexpectedCondition
+from hedwig.errors import MalformedRequest, PubSubError, StaleVersion, UnexpectedCondition
 from hedwig.model import LocalId
-from hedwig.protocol.options import NUMBER_MAX, PRODUCER, SEQUENCE, number_of
+from hedwig.protocol.options import NUMBER_MAX, PREVIOUS, PRODUCER, SEQUENCE, number_of
 from hedwig.wire.framing import read_varint, varint
 
 W = TypeVar("W")
 
 PRODUCERS_MAX = 1000
-RUNS_MAX = 64
+RUNS_MAX = 1024
+RUNS_TOTAL_MAX = 32 * 1024
 NAME_SIZE_MAX = 64
 """Bytes of a producer's name: random ones (a UUID) are well below."""
 
 
 class Origin(NamedTuple):
-    """Who published a message, and as its how manieth."""
+    """Who published a message, as its how manieth, and behind which of its own; None where it does not say."""
 
     producer: bytes
     sequence: int
+    previous: int | None = None
 
 
 def origin_of(properties: Mapping[str, bytes]) -> Origin | None:
     """From a message's header; None where it says nothing of it. Raises MalformedRequest."""
-    producer, sequence = properties.get(PRODUCER), properties.get(SEQUENCE)
+    producer, sequence, previous = properties.get(PRODUCER), properties.get(SEQUENCE), properties.get(PREVIOUS)
     if producer is None and sequence is None:
+        if previous is not None:
+            raise MalformedRequest(f"a message has the header property {PREVIOUS} without {PRODUCER} and {SEQUENCE}")
         return None
     if producer is None or sequence is None:
         raise MalformedRequest(f"a message has one of the header properties {PRODUCER} and {SEQUENCE}: want both")
@@ -65,12 +78,18 @@ def origin_of(properties: Mapping[str, bytes]) -> Origin | None:
         raise MalformedRequest(
             f"the header property {PRODUCER} has {len(producer)} bytes: want from 1 to {NAME_SIZE_MAX}"
         )
-    return Origin(producer, number_of(sequence, f"the header property {SEQUENCE}", 1, NUMBER_MAX))
+    number = number_of(sequence, f"the header property {SEQUENCE}", 1, NUMBER_MAX)
+    if previous is None:
+        return Origin(producer, number)
+    return Origin(producer, number, number_of(previous, f"the header property {PREVIOUS}", 1, number - 1))
 
 
 def origin_properties(origin: Origin) -> dict[str, bytes]:
     """The same, as a producer puts it into a header."""
-    return {PRODUCER: origin.producer, SEQUENCE: b"%d" % origin.sequence}
+    found = {PRODUCER: origin.producer, SEQUENCE: b"%d" % origin.sequence}
+    if origin.previous is not None:
+        found[PREVIOUS] = b"%d" % origin.previous
+    return found
 
 
 class Verdict(enum.Enum):
@@ -78,6 +97,7 @@ class Verdict(enum.Enum):
 
     NEW = "new"
     UNDER_WAY = "under way"
+    EARLY = "early"
     REPEAT = "repeat"
     SKIPPED = "skipped"
     FORGOTTEN = "forgotten"
@@ -91,6 +111,7 @@ class Judged(NamedTuple):
 
 
 _NEW, _UNDER_WAY = Judged(Verdict.NEW), Judged(Verdict.UNDER_WAY)
+_EARLY = Judged(Verdict.EARLY)
 _SKIPPED, _FORGOTTEN = Judged(Verdict.SKIPPED), Judged(Verdict.FORGOTTEN)
 
 
@@ -121,10 +142,13 @@ class _Producer(Generic[W]):
 class Producers(Generic[W]):
     """Of one topic. W: whatever the hub keeps of a publish that waits for an answer."""
 
-    def __init__(self, producers_max: int = PRODUCERS_MAX, runs_max: int = RUNS_MAX) -> None:
+    def __init__(
+        self, producers_max: int = PRODUCERS_MAX, runs_max: int = RUNS_MAX, runs_total_max: int = RUNS_TOTAL_MAX
+    ) -> None:
         if producers_max < 1 or runs_max < 1:
             raise ValueError(f"producers_max {producers_max} and runs_max {runs_max} must be at least 1")
-        self._producers_max, self._runs_max = producers_max, runs_max
+        self._producers_max, self._runs_max, self._runs_total_max = producers_max, runs_max, runs_total_max
+        self._run_count = 0
         # By the last message that is stored, the longest ago first.
         self._producers: OrderedDict[bytes, _Producer[W]] = OrderedDict()
         self.through = LocalId(0)
@@ -137,16 +161,19 @@ class Producers(Generic[W]):
     def judge(self, origin: Origin) -> Judged:
         """What to do with it. Changes nothing."""
         known = self._producers.get(origin.producer)
+        sequence, previous = origin.sequence, origin.previous
         if known is None:
-            return _NEW
-        sequence = origin.sequence
+            return _NEW if previous is None else _EARLY
         if known.under_way:
             if sequence in known.under_way:
                 return _UNDER_WAY
-            if sequence > next(reversed(known.under_way)):
-                return _NEW
-        elif not known.runs or sequence >= known.runs[-1].end:
-            return _NEW
+            highest = next(reversed(known.under_way))
+            if sequence > highest:
+                return _NEW if previous is None or previous == highest else _EARLY
+        elif not known.runs:
+            return _NEW if previous is None else _EARLY
+        elif sequence >= known.runs[-1].end:
+            return _NEW if previous is None or previous == known.runs[-1].end - 1 else _EARLY
         at = bisect_right(known.runs, sequence, key=lambda run: run.sequence) - 1
         if at < 0:
             # With nothing stored, all that is known is under way, and this is not: others overtook it.
@@ -198,8 +225,12 @@ class Producers(Generic[W]):
         last = runs[-1] if runs else None
         if last is None or origin.sequence > last.end or (origin.sequence == last.end and not self._follows(last)):
             runs.append(_Run(origin.sequence, local_id, 1))
+            self._run_count += 1
             if len(runs) > self._runs_max:
                 del runs[0]
+                self._run_count -= 1
+            elif self._run_count > self._runs_total_max:
+                self._shorten_some(known)
         elif origin.sequence == last.end:
             last.count += 1
         # Else a hub that knows nothing of producers stored a repeat: the first one counts.
@@ -215,10 +246,25 @@ class Producers(Generic[W]):
             oldest = next(idle, None)
             if oldest is None:
                 return
-            del self._producers[oldest]
+            self._run_count -= len(self._producers.pop(oldest).runs)
 
-    def refusal(self, origin: Origin, verdict: Verdict) -> MalformedRequest:
-        """What a publisher is told of a SKIPPED or FORGOTTEN one."""
+    def _shorten_some(self, newest: _Producer[W]) -> None:
+        """A quarter goes, so that it is not looked for at every message."""
+        for known in self._producers.values():
+            if self._run_count <= self._runs_total_max - self._runs_total_max // 4:
+                return
+            if known is not newest and len(known.runs) > 1:
+                self._run_count -= len(known.runs) - 1
+                del known.runs[:-1]
+
+    def refusal(self, origin: Origin, verdict: Verdict) -> PubSubError:
+        """What a publisher is told of an EARLY one, which may come again, and of a SKIPPED or FORGOTTEN one."""
+        if verdict is Verdict.EARLY:
+            return StaleVersion(
+                f"message {origin.sequence} of producer {origin.producer!r} is to come behind {origin.previous}, which "
+                "is not the last one of it: publish what is missing first; or, if it was answered long ago and "
+                "forgotten since, begin anew under another name"
+            )
         known = self._producers[origin.producer]
         highest = next(reversed(known.under_way)) if known.under_way else known.runs[-1].end - 1
         if verdict is Verdict.SKIPPED:
@@ -284,11 +330,12 @@ class Producers(Generic[W]):
                     raise ValueError(f"a run of messages is wrong before byte {position}")
             del known.runs[: -self._runs_max]
             self._producers[name] = known
+            self._run_count += len(known.runs)
         if position != len(data):
             raise ValueError(f"{len(data)} bytes, of which {position} mean something")
         self.through = LocalId(through)
         while len(self._producers) > self._producers_max:
-            self._producers.popitem(last=False)
+            self._run_count -= len(self._producers.popitem(last=False)[1].runs)
 
 
 _HEADER = struct.pack(">2sB", b"HP", 1)

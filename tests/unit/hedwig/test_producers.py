@@ -24,6 +24,8 @@ def test_the_header_says_who_and_as_its_how_manieth() -> None:
     assert origin_of({}) is None
     assert origin_of({"hw.pid": b"p-1", "hw.seq": b"42", "other": b""}) == Origin(b"p-1", 42)
     assert origin_of(origin_properties(Origin(A, 2**63 - 1))) == Origin(A, 2**63 - 1)
+    assert origin_of({"hw.pid": A, "hw.seq": b"42", "hw.prev": b"41"}) == Origin(A, 42, 41)
+    assert origin_of(origin_properties(Origin(A, 42, 7))) == Origin(A, 42, 7)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,11 @@ def test_the_header_says_who_and_as_its_how_manieth() -> None:
         ({"hw.pid": b"p"}, "want both"),
         ({"hw.seq": b"1"}, "want both"),
         ({"hw.pid": b"", "hw.seq": b"1"}, "has 0 bytes"),
+        ({"hw.prev": b"1"}, "without hw.pid and hw.seq"),
+        *(
+            ({"hw.pid": b"p", "hw.seq": b"7", "hw.prev": value}, "hw.prev is .* from 1 to 6")
+            for value in (b"7", b"8", b"0", b"-1", b"")
+        ),
         ({"hw.pid": b"p" * (NAME_SIZE_MAX + 1), "hw.seq": b"1"}, "has 65 bytes"),
         *(
             ({"hw.pid": b"p", "hw.seq": value}, "a decimal number from 1")
@@ -59,6 +66,36 @@ def test_gaps_are_allowed_and_not_filled_later() -> None:
     assert known.judge(Origin(A, 3)).verdict is Verdict.SKIPPED
     error = known.refusal(Origin(A, 3), Verdict.SKIPPED)
     assert "message 3 of producer b'a' was not published before 7" in str(error)
+
+
+def test_a_chain_is_never_taken_before_the_one_before() -> None:
+    known: Producers[str] = Producers()
+    assert known.judge(Origin(A, 2, 1)).verdict is Verdict.EARLY, "1 was refused, or is on its way"
+    known.on_begun(Origin(A, 1))
+    assert known.judge(Origin(A, 3, 2)).verdict is Verdict.EARLY
+    known.on_begun(Origin(A, 2, 1))
+    known.on_begun(Origin(A, 3, 2))
+    assert known.judge(Origin(A, 2, 1)).verdict is Verdict.UNDER_WAY
+    for number in (1, 2, 3):
+        known.on_durable(Origin(A, number), LocalId(number + 10))
+    assert known.judge(Origin(A, 2, 1)) == Judged(Verdict.REPEAT, LocalId(12))
+    assert known.judge(Origin(A, 9, 3)).verdict is Verdict.NEW
+    assert known.judge(Origin(A, 9, 2)).verdict is known.judge(Origin(A, 9, 8)).verdict is Verdict.EARLY
+    assert known.judge(Origin(B, 2, 1)).verdict is Verdict.EARLY
+    assert "begin anew" in str(known.refusal(Origin(B, 2, 1), Verdict.EARLY))
+
+
+def test_all_producers_together_keep_so_many_runs() -> None:
+    known: Producers[str] = Producers(runs_total_max=100)
+    for number in range(1, 200):
+        for name in (A, B, b"c"):
+            known.on_stored(LocalId(known.through + 1), Origin(name, number))
+    whole = known.encode()
+    assert len(whole) < 100 * 4 + 30
+    for again in (known, Producers[str].decode(whole)):
+        assert again.judge(Origin(b"c", 199)) == Judged(Verdict.REPEAT, LocalId(199 * 3))
+        assert again.judge(Origin(A, 199)) == Judged(Verdict.REPEAT, LocalId(199 * 3 - 2))
+        assert again.judge(Origin(A, 1)).verdict is Verdict.FORGOTTEN
 
 
 def test_what_is_older_than_the_window_is_forgotten() -> None:
@@ -128,20 +165,27 @@ def test_a_topic_says_what_a_twin_that_remembers_everything_says(rng: random.Ran
             action = rng.random()
             if action < 0.55:
                 origin = Origin(rng.choice([A, B, b"c"]), rng.randint(1, 1 + step // 2))
-                verdict = known.judge(origin)
-                verdicts.add(verdict.verdict)
                 first = next((index + 1 for index, each in enumerate(log) if each == origin), None)
                 under_way = origin in [each for each, _ in pending]
                 taken = [
                     each.sequence for each in [*log, *(each for each, _ in pending)] if each and each[0] == origin[0]
                 ]
+                highest = max(taken, default=0)
+                previous = rng.choice([None, None, highest or None, rng.randrange(1, origin.sequence + 1)])
+                verdict = known.judge(origin._replace(previous=previous))
+                verdicts.add(verdict.verdict)
                 if under_way:
                     assert verdict.verdict is Verdict.UNDER_WAY
                     known.wait(origin, step)
                     waiting.setdefault(origin, []).append(step)
                 elif first is not None:
                     assert verdict == Judged(Verdict.REPEAT, LocalId(first))
-                elif origin.sequence > max(taken, default=0):
+                elif origin.sequence > highest and previous not in (None, highest):
+                    assert verdict.verdict is Verdict.EARLY
+                    assert f"is to come behind {previous}" in str(
+                        known.refusal(origin._replace(previous=previous), verdict.verdict)
+                    )
+                elif origin.sequence > highest:
                     assert verdict.verdict is Verdict.NEW
                     known.on_begun(origin)
                     pending.append((origin, LocalId(len(log) + len(pending) + 1)))

@@ -1,0 +1,276 @@
+"""Publishing once on the simulated cluster: repeats, takeovers, hubs that know nothing of it, clients that send again.
+
+What is shown: of a producer's messages the topic has each once and in its order, and an acknowledged one is there under
+the id that was told, whatever happened to hubs and answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hedwig.hub import publishing_once
+from hedwig.hub.metadata import HubMetadata
+from hedwig.hub.topic_log import TopicLogSettings
+from hedwig.model import LocalId, Status, Topic
+from hedwig.protocol.producers import Origin, Producers, origin_properties
+from hedwig.wire.messages import Message, decode_message, encode_message
+from hedwig.wire.requests import PublishEncoder
+from tests.simulation.test_hub_connection import TOPIC, Client, Hub
+from tests.simulation.test_scenarios import run, started_world
+
+A, B = b"producer-a", b"producer-b"
+MALFORMED, STALE = Status.MALFORMED_REQUEST, Status.BAD_VERSION
+SMALL = TopicLogSettings(entries_max=4)
+
+
+def numbered(producer: bytes, sequence: int, previous: int | None = None) -> bytes:
+    origin = Origin(producer, sequence, previous)
+    return encode_message(Message(b"%b/%d" % (producer, sequence), origin_properties(origin)))
+
+
+async def published(client: Client, *messages: bytes, topic: Topic = TOPIC) -> list[int | Status]:
+    """The id of each, or why there is none."""
+    first = client.next_txn_id()
+    for _ in messages[1:]:
+        client.next_txn_id()
+    client.connection.dataReceived(b"".join(PublishEncoder(topic).frames(first, messages, should_claim=True)))
+    answers = [await client.answer(first + index) for index in range(len(messages))]
+    return [each.published.local if each.published else Status(each.status) for each in answers]
+
+
+def chain(producer: bytes, first: int, last: int) -> list[bytes]:
+    return [numbered(producer, number, number - 1 or None) for number in range(first, last + 1)]
+
+
+async def bodies(hub: Hub, topic: Topic = TOPIC) -> list[bytes]:
+    """All that the topic has, as its owner reads it."""
+    service = hub.ownership.owned[topic]
+    found: list[bytes] = []
+    while len(found) < service.log.durable_id:
+        stored = await service.reader.read(LocalId(len(found) + 1), 1000)
+        found += [decode_message(each).body for each in stored]
+    return found
+
+
+async def record(metadata: HubMetadata, topic: Topic = TOPIC) -> Producers[Any] | None:
+    data = (await metadata.producers(topic)).value
+    return None if data is None else Producers.decode(data)
+
+
+def test_a_repeat_is_answered_with_its_first_id_and_stored_once() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        one, other = Client(hub), Client(hub)
+        assert await published(one, *chain(A, 1, 3)) == [1, 2, 3]
+        assert await published(other, *chain(A, 2, 4), numbered(B, 7)) == [2, 3, 4, 5]
+        # Twice in one write, and around a message without a number.
+        plain = encode_message(Message(b"plain"))
+        assert await published(one, numbered(A, 5, 4), plain, numbered(A, 5, 4), numbered(A, 6, 5)) == [6, 7, 6, 8]
+        assert await bodies(hub) == [
+            *(b"producer-a/1", b"producer-a/2", b"producer-a/3", b"producer-a/4", b"producer-b/7"),
+            *(b"producer-a/5", b"plain", b"producer-a/6"),
+        ]
+
+    run(world, story())
+
+
+def test_what_cannot_be_taken_in_its_order_is_refused_and_the_connection_stays() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        client = Client(await Hub(world).started())
+        assert await published(client, numbered(A, 2, 1), numbered(A, 3, 2)) == [STALE, STALE], "1 is not there"
+        assert await published(client, numbered(A, 1), numbered(A, 3, 2)) == [1, STALE]
+        assert await published(client, numbered(A, 2, 1), numbered(A, 3, 2)) == [2, 3]
+        assert await published(client, numbered(B, 9), numbered(B, 7)) == [4, MALFORMED], "it would be overtaken"
+        wrong = encode_message(Message(b"x", {"hw.pid": A}))
+        assert await published(client, wrong, numbered(A, 4, 3), wrong) == [MALFORMED, 5, MALFORMED]
+        assert not client.aborted
+        assert client.connection.attachment_count == 0
+
+    run(world, story())
+
+
+@pytest.mark.parametrize("ended", ["killed", "released"])
+def test_whoever_takes_the_topic_over_knows_what_was_published(ended: str) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        first = await Hub(world, 4080).started()
+        one = Client(first)
+        assert await published(one, *chain(A, 1, 5), encode_message(Message(b"plain")), *chain(B, 1, 2)) == [
+            *(1, 2, 3, 4, 5, 6, 7, 8)
+        ]
+        if ended == "killed":
+            first.client.crash()
+        else:
+            await first.ownership.stop()
+        second = await Hub(world, 4081).started()
+        while await second.metadata.owner(TOPIC) is not None:
+            await world.pause(0.5)
+        two = Client(second)
+        assert await published(two, encode_message(Message(b"before"))) == [9]
+        assert second.ownership.owned[TOPIC].log._once is None, "nobody asked"  # noqa: SLF001
+        assert await published(two, *chain(A, 4, 7), *chain(B, 2, 3)) == [4, 5, 10, 11, 8, 12]
+        assert len(await bodies(second)) == 12
+
+    run(world, story(), seconds=100)
+
+
+def test_publishes_wait_in_their_order_until_it_is_known_who_published_what() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        first = await Hub(world, 4080).started()
+        await published(Client(first), *chain(A, 1, 3))
+        await first.ownership.stop()
+        second = await Hub(world, 4081).started()
+        one, other = Client(second), Client(second)
+        await published(one, encode_message(Message(b"0")))
+        frames = PublishEncoder(TOPIC).frames
+        sent = [numbered(A, 3, 2), numbered(A, 4, 3)]
+        one.connection.dataReceived(b"".join(frames(101, sent)))
+        one.connection.dataReceived(b"".join(frames(103, [encode_message(Message(b"plain"))])))
+        other.connection.dataReceived(b"".join(frames(105, sent)))
+        found = [await one.answer(number) for number in (101, 102, 103)] + [await other.answer(n) for n in (105, 106)]
+        assert [each.published and each.published.local for each in found] == [3, 5, 6, 3, 5]
+
+    run(world, story(), seconds=100)
+
+
+def test_a_hub_that_goes_refuses_what_waits_to_be_judged() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        first = await Hub(world, 4080).started()
+        await published(Client(first), *chain(A, 1, 3))
+        await first.ownership.stop()
+        second = await Hub(world, 4081).started()
+        client = Client(second)
+        await published(client, encode_message(Message(b"0")))
+        client.connection.dataReceived(b"".join(PublishEncoder(TOPIC).frames(101, [numbered(A, 4, 3)])))
+        await second.ownership.release(TOPIC)
+        assert (await client.answer(101)).status == Status.NOT_RESPONSIBLE_FOR_TOPIC
+        assert await published(client, numbered(A, 4, 3)) == [5]
+
+    run(world, story(), seconds=100)
+
+
+def test_who_published_what_is_written_now_and_then_and_the_rest_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing_once, "SNAPSHOT_EVERY", 10)
+    world = started_world(3)
+
+    async def story() -> None:
+        first = await Hub(world, 4080).started()
+        client = Client(first)
+        assert await record(first.metadata) is None
+        for number in range(1, 26):
+            assert await published(client, numbered(A, number, number - 1 or None)) == [number]
+        found = await record(first.metadata)
+        assert found is not None
+        assert 15 <= found.through <= 25
+        first.client.crash()
+        second = await Hub(world, 4081).started()
+        while await second.metadata.owner(TOPIC) is not None:
+            await world.pause(0.5)
+        assert await published(Client(second), *chain(A, 1, 26)) == list(range(1, 27))
+
+    run(world, story(), seconds=100)
+
+
+def test_a_hub_that_knows_nothing_of_it_may_have_the_topic_in_between() -> None:
+    """It stores repeats, too, and tells nobody; of those the first one counts."""
+    world = started_world(3)
+
+    async def story() -> None:
+        first = await Hub(world, 4080).started()
+        await published(Client(first), *chain(A, 1, 3))
+        await first.ownership.stop()
+        genuine = await Hub(world, 4081).started()
+        client = Client(genuine)
+        await published(client, encode_message(Message(b"x")))
+        service = genuine.ownership.owned[TOPIC]
+        outcome: list[Any] = []
+        both = [numbered(A, 3, 2), numbered(A, 4, 3), encode_message(Message(b"y", {"hw.pid": b"half of it"}))]
+        service.log.publish(both, lambda first, error: outcome.append(first), plain=False)
+        while not outcome:
+            await world.pause(0.01)
+        await genuine.ownership.stop()
+        third = await Hub(world, 4082).started()
+        assert await published(Client(third), *chain(A, 2, 5)) == [2, 3, 6, 8]
+
+    run(world, story(), seconds=100)
+
+
+def test_messages_are_deleted_only_when_it_is_written_who_published_them() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        first = await Hub(world, 4080, log=SMALL).started()
+        one = Client(first)
+        assert await published(one, *chain(A, 1, 9)) == list(range(1, 10))
+        await first.ownership.stop()
+        second = await Hub(world, 4081, log=SMALL).started()
+        two = Client(second)
+        await published(two, encode_message(Message(b"plain")))
+        log = second.ownership.owned[TOPIC].log
+        known = await record(second.metadata)
+        assert known is not None
+        assert known.through == 9
+        await published(two, *chain(A, 10, 30))
+        assert await log.trim(LocalId(25)) == [], "not written yet"
+        while (found := await record(second.metadata)) is None or found.through < 25:
+            await world.pause(0.01)
+        assert sum(each.last.local - (each.first or 1) + 1 for each in await log.trim(LocalId(25)) if each.last) >= 20
+        second.client.crash()
+        third = await Hub(world, 4082).started()
+        while await third.metadata.owner(TOPIC) is not None:
+            await world.pause(0.5)
+        assert await published(Client(third), *chain(A, 20, 31)) == [*range(21, 32), 32]
+
+    run(world, story(), seconds=100)
+
+
+def test_a_topic_without_producers_reads_and_writes_nothing_for_them() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, 4080, log=SMALL).started()
+        client = Client(hub)
+        asked: list[Any] = []
+        hub.metadata.producers = asked.append  # type: ignore[assignment,method-assign]
+        headed = encode_message(Message(b"x", {"kind": b"letter"}))
+        assert await published(client, *[headed] * 20) == list(range(1, 21))
+        await world.pause(1)
+        assert len(await hub.ownership.owned[TOPIC].log.trim(LocalId(20))) == 4
+        assert not asked
+
+    run(world, story())
+
+
+def test_messages_with_headers_get_their_ids_by_the_batch() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        await published(client, encode_message(Message(b"0")))
+        log = hub.ownership.owned[TOPIC].log
+        calls: list[int] = []
+        take, log_type = type(log)._enqueue, type(log)  # noqa: SLF001
+
+        def counted(self: Any, messages: Any, *args: Any, **named: Any) -> None:
+            calls.append(len(messages))
+            take(self, messages, *args, **named)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(log_type, "_enqueue", counted)
+            headed = [encode_message(Message(b"x", {"n": b"%d" % number})) for number in range(50)]
+            assert await published(client, *headed, *chain(A, 1, 50)) == list(range(2, 102))
+        assert calls == [50, 50]
+
+    run(world, story())
