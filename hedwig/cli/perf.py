@@ -4,6 +4,8 @@
                 what `hedwig perf` does without an action
     failover    hubs and bookies are killed (or stopped) again and again while messages are published and delivered;
                 checked: nothing acknowledged is lost, nothing out of order, no position goes back
+    scale       very many topics with a subscription each on one hub: rate, memory; then kill -9 of that hub, and of
+                ZooKeeper
 
 Without --hubs a cluster of its own is started (rates: three bookies, one hub; failover: five and three) and removed
 afterwards. Publisher and readers are processes of their own. A message counts as published when two bookies have synced
@@ -16,6 +18,7 @@ examples:
   hedwig perf --cell publish:10000x1000 --cell deliver:1x10x100
   hedwig perf --hubs hub1:4080,hub2:4080 --cell paced:12000 --json
   hedwig perf failover --hub-kills 30 --bookie-kills 10 --topics 20 --subscribers 40
+  hedwig perf scale --topics 100000                  needs some 2 GB of memory and several minutes
 
 Topics that are measured with are new ones, `perf-...`; on a cluster of yours they stay.
 Figures of a busy machine mean nothing; quote ratios within one run.
@@ -50,19 +53,20 @@ if TYPE_CHECKING:
     from hedwig.perf.plan import Cell
     from hedwig.perf.run import Target
 
-RATES, FAILOVER = "rates", "failover"
+RATES, FAILOVER, SCALE = "rates", "failover", "scale"
 
 BOOKIES = 3
 TOPICS, SUBSCRIBERS, OUTSTANDING = "1,100,10000", "1,10", "1,100,1000"
 SIZE_MIN = 8
 
 DRILL_BOOKIES, DRILL_HUBS = 5, 3
+SCALED_TOPICS = 10_000
 TROUBLE_SHOWN = 10
 
 
 def arrange(words: Sequence[str]) -> Sequence[str]:
     """Without an action the rates are meant."""
-    return words if words and words[0] in (RATES, FAILOVER, "-h", "--help") else [RATES, *words]
+    return words if words and words[0] in (RATES, FAILOVER, SCALE, "-h", "--help") else [RATES, *words]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_rates(actions.add_parser(RATES, help="publishes, deliveries, latencies, a backlog, new topics (default)"))
     _add_failover(actions.add_parser(FAILOVER, help="kill hubs and bookies under load, and check what is left"))
+    scale = actions.add_parser(SCALE, help="very many topics on one hub, which is killed")
+    scale.add_argument("--topics", type=at_least(1), default=SCALED_TOPICS, metavar="N",
+                       help="with a subscription each (default: %(default)s)")  # fmt: skip
+    scale.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_rates(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +136,22 @@ def _numbers(text: str) -> list[int]:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print."""
-    return _failover(args) if args.action == FAILOVER else _rates(args)
+    return {RATES: _rates, FAILOVER: _failover, SCALE: _scale}[args.action](args)
+
+
+# --- scale
+
+
+def _scale(args: argparse.Namespace) -> int:
+    from hedwig.perf.scale import measure_scale
+
+    with stopping_on_signals(EXIT_INTERRUPTED):
+        figures = measure_scale(args.topics, note).to_json()
+    if args.json:
+        print_json(figures)
+    else:
+        print_table(["figure", "value"], [[name, value] for name, value in figures.items()])
+    return EXIT_OK
 
 
 # --- rates
