@@ -90,10 +90,10 @@ class Asker:
         target: HubAddress | None = None
         redirects = failures = 0
         while True:
-            address = target or hubs.route(topic) or hubs.any_hub()
             error: Exception
             try:
                 async with hubs.asking:
+                    address = target or hubs.route(topic) or hubs.any_hub()
                     link = await connect(address)
                     on_link(link)
                     waiting = Waiting(on_late)
@@ -136,12 +136,11 @@ class Asker:
             await pause(clock, delay)
 
     async def _bounded(self, link: HubLink, waiting: Waiting, deadline: float | None) -> Answer:
-        """Not longer than the call may take: a hub that lives may be stuck with one topic."""
-        if deadline is None:
-            return await waiting.answer
+        """Not longer than a call may take: a hub that lives may be stuck with one topic, and others want their turn."""
+        clock = self._clock
+        left_s = self._hubs.settings.retry_timeout_s if deadline is None else max(0.0, deadline - clock.seconds())
         error = UncertainState(f"hub {link.address} has not answered in time; it may have been done or not")
-        left_s = max(0.0, deadline - self._clock.seconds())
-        timer = self._clock.callLater(left_s, waiting.on_unknown, link, error)
+        timer = clock.callLater(left_s, waiting.on_unknown, link, error)
         try:
             return await waiting.answer
         finally:

@@ -308,7 +308,8 @@ class PubSubClient:
         it from a client that has it. auto_consume: what was taken counts as consumed with the next call that takes;
         None: as the client has it.
         wanted: messages for which it is false are passed over, and consumed, here.
-        Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
+        Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown. Where an
+        answer was lost, CREATE may fail with AlreadySubscribed although it was this call that made it.
         """
         return self._ask(
             self._subscribe(

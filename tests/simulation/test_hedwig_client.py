@@ -16,6 +16,7 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
+from hedwig.client import hubs as hubs_module
 from hedwig.client import subscription as subscription_module
 from hedwig.client.client import PubSubClient
 from hedwig.client.settings import PubSubSettings
@@ -896,6 +897,39 @@ def test_the_answer_to_a_subscribe_that_was_given_up_lets_go_of_it() -> None:
         assert len(hub.of(CloseSubscription)) == 1
 
     run(world, story())
+
+
+def test_subscriptions_that_a_living_hub_does_not_attach_hold_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs_module, "ASKED_AT_ONCE", 3)
+    world = started_world(0)
+
+    async def story() -> None:
+        stuck = [False]
+
+        def partly(connection: ScriptedConnection, request: Request) -> None:
+            if not (stuck[0] and isinstance(request, Subscribe) and request.topic.startswith(b"stuck")):
+                serve(connection, request)
+
+        hub = Scripted(world, 4080, partly)
+        client = a_client(world, hub.address, retry_timeout_s=5.0)
+        for number in range(3):
+            await client.subscribe(Topic(b"stuck%d" % number), SUB)
+        stuck[0] = True
+        hub.connections[0].transport.loseConnection()
+        await world.pause(1.0)
+        fine = None
+        while fine is None:
+            try:
+                fine = await client.subscribe(TOPIC, SUB)
+            except UncertainState:
+                continue
+        stuck[0] = False
+        await world.pause(10.0)
+        topics = Counter(each.topic for each in hub.of(Subscribe))
+        assert all(topics[Topic(b"stuck%d" % number)] > 2 for number in range(3))
+        await client.close()
+
+    run(world, story(), seconds=200)
 
 
 def test_connections_of_their_own_end_with_their_subscriptions() -> None:
