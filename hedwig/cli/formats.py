@@ -99,7 +99,7 @@ def _piece(match: re.Match[str], whole: str) -> Formatter:
     if text is not None or escape is not None:
         constant = _constant(escape, text)
         return lambda _topic, _id, _message: constant
-    if token.startswith("{"):
+    if len(token) > 1:
         name = token[1:-1]
         return lambda _topic, _id, message: message.properties.get(name, b"")
     if token not in _PIECES:

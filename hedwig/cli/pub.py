@@ -41,6 +41,7 @@ from hedwig.cli.client import add_client_arguments, connected, end_on_sigterm, p
 from hedwig.cli.formats import KEY_PROPERTY, escaped
 from hedwig.cli.input import read_delimited, read_length_prefixed
 from hedwig.cli.region import shown, topic_of
+from hedwig.cli.words import operands_last
 
 if TYPE_CHECKING:
     from hedwig.client.blocking import BlockingPublisher
@@ -85,6 +86,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-i", "--ids", action="store_true", help="print the id of each message once it is durable")
     parser.add_argument("--json", action="store_true", help="JSON lines of ids, and a last one of counts")
     add_client_arguments(parser)
+
+
+def arrange(words: list[str]) -> list[str]:
+    """Operands may stand among the options."""
+    return operands_last(words, add_arguments)
 
 
 def run(args: argparse.Namespace) -> int:

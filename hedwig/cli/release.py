@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
 from hedwig.cli.region import add_region_arguments, region_of, region_settings, shown, topic_of
+from hedwig.cli.words import operands_last
 
 if TYPE_CHECKING:
     from hedwig.admin.asking import HttpPlaces
@@ -46,6 +47,11 @@ def add_http_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HUB=HOST:PORT",
         help="where a hub's HTTP server is, repeatable (default: its host, with httpServerPort of these settings)",
     )
+
+
+def arrange(words: list[str]) -> list[str]:
+    """Operands may stand among the options."""
+    return operands_last(words, add_arguments)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ import argparse
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, confirm, counted, note
 from hedwig.cli.client import add_client_arguments, connected
 from hedwig.cli.region import shown, subscriber_of, topic_of
+from hedwig.cli.words import operands_last
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subscribers", nargs="+", metavar="SUBSCRIBER")
     parser.add_argument("--force", action="store_true", help="do not ask")
     add_client_arguments(parser)
+
+
+def arrange(words: list[str]) -> list[str]:
+    """Operands may stand among the options."""
+    return operands_last(words, add_arguments)
 
 
 def run(args: argparse.Namespace) -> int:
