@@ -7,4 +7,6 @@ asking            one request to whichever hub serves a topic
 hubs              who serves what; connections
 link              one connection
 settings          times and bounds
+connecting        the parts put together: addresses of hubs, TCP, TLS (secure), a reactor
+aio, blocking     the faces; values: what they take
 """
