@@ -26,7 +26,7 @@ venv-demo:
 venv-dev:
 	@$(ENSURE) --extras dev,spark
 
-demo: venv-demo  ## a cluster on this machine, real data written and read back, a bookie killed (PART= picks a part)
+demo: venv-demo  ## clusters on this machine, real data; a bookie, name nodes and a hub are killed (PART= picks a part)
 	$(BIN)/bookkeeper demo $(PART)
 
 test: venv-dev  ## every suite: unit, simulation, integration, interop

@@ -265,11 +265,11 @@ def pauses(noted: Noted, blows: Sequence[Blow]) -> list[Pauses]:
 
 
 def _longest(streams: Iterable[Sequence[float]], begin: float, end: float) -> float:
-    """Of the pauses that reach into begin..end."""
+    """Of the pauses, as far as they are between begin and end."""
     longest = 0.0
     for times in streams:
         for index in range(max(1, bisect_right(times, begin)), len(times)):
             if times[index - 1] >= end:
                 break
-            longest = max(longest, times[index] - times[index - 1])
+            longest = max(longest, min(times[index], end) - max(times[index - 1], begin))
     return longest

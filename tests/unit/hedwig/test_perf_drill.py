@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE
+from hedwig.cli import perf
+from hedwig.cli.main import main
 from hedwig.cli.perf import arrange
+from hedwig.perf.drill import Outcome, Plan
 from hedwig.perf.drill_check import (
     EXAMPLES_MAX,
     LOST,
@@ -172,16 +176,16 @@ def test_all_faults_are_counted_and_few_are_told() -> None:
     assert len(found.examples) == EXAMPLES_MAX
 
 
-def test_a_pause_is_the_longest_of_the_topics_that_were_hit_until_the_next_blow() -> None:
+def test_a_pause_is_the_longest_of_the_topics_that_were_hit_from_the_blow_until_the_next_one() -> None:
     noted = Noted(topics=2, subscribers_each=1)
     for topic, times in ((0, (1.0, 2.0, 5.0, 6.0, 16.0)), (1, (1.0, 10.0, 11.0, 12.0))):
         noted.publishes += [Publish(topic, 1, ACKNOWLEDGED, 1, 0, at, at) for at in times]
         noted.deliveries += [Delivery(topic, 0, 1, 1, 1, at + 0.5) for at in times]
     blows = [Blow("hub kill", "hub 1", 2.5, frozenset({0})), Blow("bookie kill", "bookie 1", 5.5, frozenset({0, 1}))]
     hub, bookie = pauses(noted, blows)
-    assert (hub.kind, hub.publishes, hub.deliveries) == ("hub kill", [3.0], [3.0])
+    assert (hub.kind, hub.publishes, hub.deliveries) == ("hub kill", [2.5], [3.0])
     assert (bookie.publishes, bookie.deliveries) == ([10.0], [10.0])
-    assert hub.to_json()["publish_pause_s_median"] == 3.0
+    assert hub.to_json()["publish_pause_s_median"] == 2.5
 
 
 def test_records_are_read_as_they_were_written() -> None:
@@ -207,3 +211,58 @@ def test_perf_without_an_action_measures_rates() -> None:
     assert arrange(["--topics", "1"]) == ["rates", "--topics", "1"]
     for words in (["rates", "--json"], ["failover"], ["--help"]):
         assert arrange(words) == words
+
+
+@pytest.fixture
+def outcome() -> Outcome:
+    blows = [Blow("hub kill", "hub 1", 1.0, frozenset({0}))]
+    noted = story()
+    return Outcome(Plan(1, 0), check(noted), blows, pauses(noted, blows), [], 0, 9.0)
+
+
+def drilled(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> list[Plan]:
+    """Instead of real drills: what was planned."""
+    plans: list[Plan] = []
+
+    def drill(plan: Plan, **_: object) -> Outcome:
+        plans.append(plan)
+        return outcome
+
+    monkeypatch.setattr(perf, "drill", drill)
+    return plans
+
+
+def test_a_drill_that_kept_all_promises_ends_well(
+    outcome: Outcome, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plans = drilled(monkeypatch, outcome)
+    words = ["--hub-kills", "30", "--bookie-kills", "10", "--topics", "20", "--subscribers", "40"]
+    assert main(["perf", "failover", *words, "--json"]) == 0
+    assert '"lost": 0' in capsys.readouterr().out
+    [plan] = plans
+    assert (plan.hub_kills, plan.bookie_kills, plan.topics, plan.subscribers_each) == (30, 10, 20, 2)
+
+
+@pytest.mark.parametrize("trouble", [False, True])
+def test_a_broken_promise_is_a_failure_that_says_which(
+    outcome: Outcome, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, trouble: bool
+) -> None:
+    if trouble:
+        outcome.trouble.append("hub 2 ended by itself")
+    else:
+        outcome.findings.fault(LOST, "topic 0, subscriber 1: message 7")
+    drilled(monkeypatch, outcome)
+    assert main(["perf", "failover"]) == EXIT_FAILURE
+    told = capsys.readouterr()
+    assert "hub kills" in told.out
+    assert ("hub 2 ended by itself" if trouble else "lost: topic 0, subscriber 1: message 7") in told.err
+
+
+@pytest.mark.parametrize("words", [["--subscribers", "41"], ["--rate", "0"], ["--hubs", "1"], ["--topics", "1,2"]])
+def test_what_cannot_be_drilled_is_wrong_usage(
+    words: list[str], outcome: Outcome, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plans = drilled(monkeypatch, outcome)
+    assert main(["perf", "failover", *words]) == EXIT_USAGE
+    assert words[0] in capsys.readouterr().err
+    assert not plans
