@@ -122,6 +122,15 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedSubscription(Subscription):
+    """One whose messages are acknowledged one by one. acknowledged: a snapshot of which are, above `consumed`, and how
+    often the others were delivered; what it says is true for ever, so an old one costs deliveries, and no message.
+    """
+
+    acknowledged: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerRange:
     """Messages first..last of a topic in one ledger, entry 0 being the first; last is None while it is written.
 

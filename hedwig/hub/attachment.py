@@ -41,6 +41,18 @@ class Channel(Protocol):
         """Whole frames, in pieces."""
 
 
+class Held(Protocol):
+    """What a connection has of a subscription. ended: it has it no more."""
+
+    ended: bool
+
+    def start(self) -> None:
+        """The subscribe was answered: deliver from now on."""
+
+    def resume(self) -> None:
+        """The connection takes something (again)."""
+
+
 class Attachment:
     """A subscription on a connection: delivers in order, as fast as the connection takes it."""
 

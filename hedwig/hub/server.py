@@ -13,7 +13,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -27,6 +27,7 @@ from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.runtime import TwistedNetwork
 from hedwig.filters import DEFAULT_FILTERS, MakeFilter
+from hedwig.hub.dead_letters import DeadLetters
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.meters import HubMeters
@@ -43,6 +44,7 @@ from hedwig.wire.messages import Stamp
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.ports import Listener, StreamProtocol
+    from hedwig.client.client import PubSubClient
     from hedwig.hub.secure import HubCredentials, TlsConnection
 
 log = Logger()
@@ -121,6 +123,8 @@ class Hub:
         self.ownership: Ownership[TopicService] | None = None
         self.address: HubAddress | None = None
         self.meters = HubMeters()
+        self._dead_letters = DeadLetters(lambda: self.ownership, self._client_of_hubs)
+        self._topic_settings = replace(settings.topic, dead_letters=self._dead_letters.publish)
         self._trimmer = Trimmer(settings.retention, lost=self.meters.lost)
         self.overdue = False
 
@@ -267,7 +271,7 @@ class Hub:
             topic,
             settings.region.encode(),
             self._stamp,
-            settings.topic,
+            self._topic_settings,
             self.budget,
             settings.filters,
             lambda lost: self._lost(topic, lost),
@@ -275,6 +279,11 @@ class Hub:
         )
         await service.acquire()
         return service
+
+    def _client_of_hubs(self, address: HubAddress) -> PubSubClient:
+        from hedwig.client.client import PubSubClient  # most hubs need none
+
+        return PubSubClient(self._reactor, TwistedNetwork(self._reactor), [address])
 
     def _lost(self, topic: Topic, service: TopicService) -> None:
         if self.ownership is not None:
@@ -316,6 +325,7 @@ class Hub:
         ownership, self.ownership = self.ownership, None
         if ownership is not None:
             await self._give_back(ownership)
+        self._dead_letters.close()
         await self._close_connections()
         if self._http is not None:
             http, self._http = self._http, None

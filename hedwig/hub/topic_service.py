@@ -36,10 +36,11 @@ from hedwig.errors import (
     TopicBusy,
 )
 from hedwig.filters import Filter, MakeFilter, guarded
-from hedwig.hub.attachment import Attachment, Channel
+from hedwig.hub.attachment import Attachment, Channel, Held
 from hedwig.hub.metadata import HubMetadata, Versioned
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.replaying import id_before, where_of
+from hedwig.hub.shared_attachment import SharedAttachment
 from hedwig.hub.topic_log import LogState, OnDone, TopicLog, TopicLogSettings
 from hedwig.hub.topic_reading import TopicReader
 from hedwig.model import (
@@ -48,13 +49,14 @@ from hedwig.model import (
     LocalId,
     MessageId,
     Preferences,
+    SharedSubscription,
     SubscriberId,
     Subscription,
     Topic,
 )
 from hedwig.names import subscriber_part
 from hedwig.protocol.conditions import FilterableMessage
-from hedwig.protocol.options import Replay, check_wanted, replay_wanted
+from hedwig.protocol.options import AckOptions, Replay, check_wanted, replay_wanted
 from hedwig.protocol.replay import at_id
 from hedwig.protocol.subscription import CONSUME_INTERVAL, Position, first_kept, subscribed, topic_bound, trim_point
 from hedwig.wire.messages import Stamp
@@ -69,13 +71,16 @@ log = Logger()
 
 R = TypeVar("R")
 
-OnAttached = Callable[[Preferences, Attachment], object]
+_FORCED = Event.SUBSCRIPTION_FORCED_CLOSED
+
+OnAttached = Callable[[Preferences, Held], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
     """window_size: where a subscription does not say; 0 none. consume_interval: ids between two writes of a position.
-    read_ahead: messages of one read from a ledger. retry_delay_s: after a read that failed.
+    read_ahead: messages of one read from a ledger. retry_delay_s: after a read that failed. dead_letters: publishes to
+    a topic of any hub, and fires once that is durable; None: options that need it are refused.
     """
 
     log: TopicLogSettings = field(default_factory=TopicLogSettings)
@@ -83,6 +88,7 @@ class TopicSettings:
     consume_interval: int = CONSUME_INTERVAL
     read_ahead: int = 100
     retry_delay_s: float = 1.0
+    dead_letters: Callable[[Topic, bytes], Awaitable[None]] | None = None
 
 
 class _Subscriber:
@@ -93,7 +99,7 @@ class _Subscriber:
     def __init__(self, record: Versioned[Subscription]) -> None:
         self.record = record
         self.position = Position(record.value.consumed)
-        self.attachment: Attachment | None = None
+        self.attachment: Attachment | SharedAttachment | None = None
         self.storing = False
 
     @property
@@ -151,7 +157,7 @@ class TopicService:
         self._budget = budget
         self._bound = 0
         self._subscribers: dict[SubscriberId, _Subscriber] = {}
-        self._attached: dict[SubscriberId, Attachment] = {}
+        self._attached: dict[SubscriberId, Attachment | SharedAttachment] = {}
         self._changing: DeferredLock | None = None
         self._ended = False
 
@@ -233,34 +239,91 @@ class TopicService:
         )
         # Before anything is stored: a name that no hub knows would make every later subscribe fail (6).
         wanted_ones = self._filter_of(request.subscriber, wanted.preferences)
-        if check_wanted(request.preferences, wanted.preferences, self.topic) is not None:
-            raise MalformedRequest("this hub does not serve individual acknowledgement")
+        individual = check_wanted(request.preferences, wanted.preferences, self.topic)
+        if individual is not None and individual.dead_letter is not None and self.settings.dead_letters is None:
+            raise MalformedRequest("this hub cannot publish dead letters")
         if known is not None:
-            self._check_free(known, request, channel)
+            self._check_free(known, request, channel, shared=individual is not None and individual.shared)
         replay = replay_wanted(None if found is None else found.preferences, request.preferences)
         if replay is not None:
             known = await self._store_moved(request.subscriber, known, wanted.preferences, replay)
             self._set_bound()
         elif wanted is not found:
-            consumed = wanted.consumed if known is None else known.position.consumed_id
-            record = Subscription(consumed, wanted.preferences)
+            record = Subscription(wanted.consumed, wanted.preferences)
+            if known is not None:
+                record = self._record(known, wanted.preferences, keep=individual is not None)
             known = await self._store(request.subscriber, known, record)
             self._set_bound()
         assert known is not None
         self._check_served()
-        before = known.attachment
-        if before is not None and not before.ended:
-            self._detach(before, None if before.channel is channel else Event.SUBSCRIPTION_FORCED_CLOSED)
         window_size = wanted.preferences.window_size
-        known.position.attach(self.settings.window_size if window_size is None else window_size)
-        attachment = Attachment(self, request.subscriber, known.position, channel, wanted_ones)
-        known.attachment = self._attached[request.subscriber] = attachment
-        on_attached(wanted.preferences, attachment)
+        window_size = self.settings.window_size if window_size is None else window_size
+        held: Held
+        if individual is None:
+            self._take_from(known, channel, _FORCED)
+            known.position.attach(window_size)
+            held = attachment = Attachment(self, request.subscriber, known.position, channel, wanted_ones)
+            known.attachment = self._attached[request.subscriber] = attachment
+        else:
+            shared = self._shared(
+                request.subscriber, known, individual, window_size, wanted_ones, channel, anew=replay is not None
+            )
+            if request.force or not individual.shared:
+                shared.remove_others(channel, _FORCED)
+            held = shared.add(channel)
+            self._attached[request.subscriber] = shared
+        on_attached(wanted.preferences, held)
 
-    def _check_free(self, known: _Subscriber, request: Subscribe, channel: Channel) -> None:
+    def _shared(
+        self,
+        subscriber: SubscriberId,
+        known: _Subscriber,
+        options: AckOptions,
+        window_size: int,
+        wanted: Filter | None,
+        channel: Channel,
+        *,
+        anew: bool,
+    ) -> SharedAttachment:
+        """That of the subscription; a new one if it has none, or begins anew. Who had the old one is told."""
+        before = known.attachment
+        if isinstance(before, SharedAttachment) and not anew:
+            before.configure(options, window_size, wanted)
+            return before
+        # Who shares a subscription that begins anew attaches anew.
+        self._take_from(known, channel, Event.TOPIC_MOVED if anew and options.shared else _FORCED)
+        value = known.record.value
+        snapshot = value.acknowledged if isinstance(value, SharedSubscription) else b""
+        shared = SharedAttachment(
+            self,
+            subscriber,
+            known.position,
+            options,
+            window_size,
+            wanted,
+            snapshot,
+            lambda: self._store_shared(subscriber, known),
+        )
+        known.attachment = shared
+        return shared
+
+    def _take_from(self, known: _Subscriber, channel: Channel, event: Event) -> None:
+        """Whoever else has it is told that it has not."""
+        before = known.attachment
+        if isinstance(before, SharedAttachment):
+            before.end(event, without=channel)
+            self._detach(before, None)
+        elif before is not None and not before.ended:
+            self._detach(before, None if before.channel is channel else event)
+
+    def _check_free(self, known: _Subscriber, request: Subscribe, channel: Channel, *, shared: bool) -> None:
         """Who may not have it changes nothing of it."""
         before = known.attachment
-        if before is not None and not before.ended and before.channel is not channel and not request.force:
+        if isinstance(before, SharedAttachment):
+            busy = not shared and before.is_others(channel)
+        else:
+            busy = before is not None and not before.ended and before.channel is not channel
+        if busy and not request.force:
             raise TopicBusy(
                 f"subscriber {request.subscriber!r} of topic {self.topic!r} is attached on another connection"
             )
@@ -276,10 +339,15 @@ class TopicService:
             return await self._fenced(
                 self.log.while_listed(lambda listed: self._create(subscriber, record, listed)),
             )
-        known.record = Versioned(
-            record,
-            await self._fenced(self._metadata.write_subscription(self.topic, subscriber, record, known.version)),
-        )
+        try:
+            stored = await self._fenced(
+                self._metadata.write_subscription(self.topic, subscriber, record, known.version)
+            )
+        except BookKeeperError:
+            if isinstance(known.attachment, SharedAttachment):
+                known.attachment.on_not_stored()
+            raise
+        known.record = Versioned(record, stored)
         known.position.on_stored(record.consumed)
         return known
 
@@ -321,6 +389,15 @@ class TopicService:
         except StaleVersion as error:
             self._give_up(error)
             raise NotResponsible("") from error
+
+    def _record(self, known: _Subscriber, preferences: Preferences, *, keep: bool = True) -> Subscription:
+        """What is to be stored of it now. keep: also of what is acknowledged one by one."""
+        if isinstance(known.attachment, SharedAttachment) and keep:
+            return known.attachment.record(preferences)
+        value = known.record.value
+        if isinstance(value, SharedSubscription) and keep:
+            return SharedSubscription(known.position.consumed_id, preferences, value.acknowledged)
+        return Subscription(known.position.consumed_id, preferences)
 
     def _filter_of(self, subscriber: SubscriberId, preferences: Preferences) -> Filter | None:
         """None where everything is wanted."""
@@ -365,25 +442,40 @@ class TopicService:
     def close_subscription(self, subscriber: SubscriberId, channel: Channel) -> None:
         """A connection lets go of a subscription, which stays. Harmless for one that it does not hold."""
         attachment = self._attached.get(subscriber)
-        if attachment is not None and attachment.channel is channel:
+        if isinstance(attachment, SharedAttachment):
+            attachment.remove(channel)
+            if not attachment.is_attached:
+                del self._attached[subscriber]
+        elif attachment is not None and attachment.channel is channel:
             self._detach(attachment, None)
 
-    def _detach(self, attachment: Attachment, event: Event | None) -> None:
+    def _detach(self, attachment: Attachment | SharedAttachment, event: Event | None) -> None:
+        if isinstance(attachment, SharedAttachment):
+            attachment.end(event)
+            event = None
         attachment.ended = True
         if self._attached.get(attachment.subscriber) is attachment:
             del self._attached[attachment.subscriber]
         known = self._subscribers.get(attachment.subscriber)
         if known is not None and known.attachment is attachment:
             known.attachment = None
-        if event is not None:
+        if event is not None and isinstance(attachment, Attachment):
             attachment.channel.write([event_frame(self.topic, attachment.subscriber, event)])
 
     # --- consuming
 
-    def consume(self, subscriber: SubscriberId, up_to: MessageId) -> None:
-        """All up to this id is consumed. What says nothing new, or of messages it was not given, is passed over."""
+    def consume(self, subscriber: SubscriberId, up_to: MessageId, channel: Channel | None = None) -> None:
+        """All up to this id is consumed. What says nothing new, or of messages it was not given, is passed over.
+
+        With individual acknowledgement: what SharedAttachment says. Raises MalformedRequest.
+        """
         known = self._subscribers.get(subscriber)
-        if known is None or not known.position.on_consumed(up_to):
+        if known is None:
+            return
+        if isinstance(known.attachment, SharedAttachment):
+            known.attachment.consume(up_to, channel)
+            return
+        if not known.position.on_consumed(up_to):
             return
         if known.position.is_due(self.settings.consume_interval):
             self._store_position(subscriber, known)
@@ -412,6 +504,24 @@ class TopicService:
                 error=failure.value,
             )
         )
+
+    def _store_shared(self, subscriber: SubscriberId, known: _Subscriber) -> None:
+        async def store() -> None:
+            shared = known.attachment
+            if self._ended or not isinstance(shared, SharedAttachment) or not shared.is_dirty:
+                return
+            try:
+                await self._store(subscriber, known, self._record(known, known.record.value.preferences))
+            except BookKeeperError as error:
+                log.warn(
+                    "What {subscriber!r} acknowledged on {topic!r} is stored later: {error}",
+                    subscriber=subscriber,
+                    topic=self.topic,
+                    error=error,
+                )
+
+        storing = self._one_by_one(lambda: Deferred.fromCoroutine(store()))
+        storing.addErrback(lambda failure: log.failure("Storing acknowledgements broke", failure=failure))
 
     # --- trimming
 
@@ -470,9 +580,10 @@ class TopicService:
 
     async def _store_all(self) -> None:
         for subscriber, known in list(self._subscribers.items()):
-            if self._ended or not known.position.is_dirty:
+            shared = known.attachment if isinstance(known.attachment, SharedAttachment) else None
+            if self._ended or not (known.position.is_dirty if shared is None else shared.is_dirty):
                 continue
-            record = Subscription(known.position.consumed_id, known.record.value.preferences)
+            record = self._record(known, known.record.value.preferences)
             try:
                 await self._metadata.write_subscription(self.topic, subscriber, record, known.version)
             except BookKeeperError as error:

@@ -105,10 +105,12 @@ class Dead(NamedTuple):
 
 
 class Acknowledgements:
-    """Of one subscription; see the module."""
+    """Of one subscription; see the module. settings: may be replaced; what is out keeps its deadline, and a shorter
+    timeout is heeded once that of what was delivered before has ended.
+    """
 
     def __init__(self, floor: LocalId, settings: Redelivery) -> None:
-        self._settings = settings
+        self.settings = settings
         self._done = DoneIds(floor)
         self._next = floor + 1
         self._out: dict[LocalId, float] = {}  # deadlines, which are in order
@@ -153,7 +155,7 @@ class Acknowledgements:
             found: LocalId = self._due[0]
             return found
         new = self.next_id
-        return new if new <= durable and self.outstanding < self._settings.outstanding_max else None
+        return new if new <= durable and self.outstanding < self.settings.outstanding_max else None
 
     def on_delivered(self, local_id: LocalId, now_s: float) -> int:
         """What `take` said is on its way; which attempt it is, from 1."""
@@ -162,7 +164,7 @@ class Acknowledgements:
         else:
             assert local_id == self.next_id
             self._next = local_id + 1
-        self._out[local_id] = now_s + self._settings.timeout_s
+        self._out[local_id] = now_s + self.settings.timeout_s
         attempt = self._attempts[local_id] = self._attempts.get(local_id, 0) + 1
         return attempt
 
@@ -204,7 +206,7 @@ class Acknowledgements:
 
     def _put_back(self, local_id: LocalId, now_s: float, when_s: float) -> None:
         del self._out[local_id]
-        if self._settings.attempts_max and self._attempts[local_id] >= self._settings.attempts_max:
+        if self.settings.attempts_max and self._attempts[local_id] >= self.settings.attempts_max:
             self._dead.add(local_id)
             self._new_dead.append(local_id)
         elif when_s > now_s:

@@ -40,7 +40,7 @@ class WorkQueue(Generic[C]):
         self, acknowledgements: Acknowledgements, in_flight_max: int, consumers_max: int = CONSUMERS_MAX
     ) -> None:
         self.acknowledgements = acknowledgements
-        self._in_flight_max, self._consumers_max = in_flight_max, consumers_max
+        self.in_flight_max, self._consumers_max = in_flight_max, consumers_max
         self._consumers: OrderedDict[C, set[LocalId]] = OrderedDict()  # in the order of their turns
         self._holders: dict[LocalId, C] = {}
 
@@ -82,7 +82,7 @@ class WorkQueue(Generic[C]):
         Timeouts are seen to first. durable: the last message that may be delivered.
         """
         self.advance(now_s)
-        turns = [each for each, held in self._consumers.items() if len(held) < self._in_flight_max and takes(each)]
+        turns = [each for each, held in self._consumers.items() if len(held) < self.in_flight_max and takes(each)]
         assigned: list[Assignment[C]] = []
         while turns:
             still = []
@@ -98,7 +98,7 @@ class WorkQueue(Generic[C]):
                 attempt = self.acknowledgements.on_delivered(local_id, now_s)
                 assigned.append(Assignment(consumer, local_id, attempt))
                 self._consumers.move_to_end(consumer)
-                if len(held) < self._in_flight_max:
+                if len(held) < self.in_flight_max:
                     still.append(consumer)
             turns = still
         return assigned
@@ -123,6 +123,11 @@ class WorkQueue(Generic[C]):
             return False
         self._let_go(local_id)
         return self.acknowledgements.give_back(local_id, now_s, delay_s)
+
+    def take_back(self, local_id: LocalId) -> None:
+        """It was assigned, and not sent: it waits, and this attempt does not count."""
+        self._let_go(local_id)
+        self.acknowledgements.cancel(local_id)
 
     def pass_over(self, first: LocalId, last: LocalId) -> None:
         """See Acknowledgements."""

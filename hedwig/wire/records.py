@@ -19,8 +19,18 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
 from hedwig.errors import UnexpectedCondition
-from hedwig.model import HubAddress, HubInfo, LedgerRange, LocalId, MessageId, Preferences, Subscription
+from hedwig.model import (
+    HubAddress,
+    HubInfo,
+    LedgerRange,
+    LocalId,
+    MessageId,
+    Preferences,
+    SharedSubscription,
+    Subscription,
+)
 from hedwig.proto import PubSubProtocol_pb2 as pb
+from hedwig.wire.framing import read_varint, varint
 from hedwig.wire.messages import decode_id, id_message
 from hedwig.wire.requests import decode_preferences, encode_preferences
 
@@ -145,11 +155,36 @@ def decode_ranges(data: bytes, path: str) -> list[LedgerRange]:
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """State and preferences, both always there."""
+    """State and preferences, both always there; and what is acknowledged one by one, if something is."""
     found = pb.SubscriptionData()
     found.state.msgId.CopyFrom(id_message(subscription.consumed))
     found.preferences.CopyFrom(encode_preferences(subscription.preferences))
-    return found.SerializeToString()
+    data = found.SerializeToString()
+    if isinstance(subscription, SharedSubscription) and subscription.acknowledged:
+        data += b"%b%b%b" % (_ACKNOWLEDGED_TAG, varint(len(subscription.acknowledged)), subscription.acknowledged)
+    return data
+
+
+# A field that Apache's SubscriptionData does not have: its hubs skip it, and what they do with the position is right
+# all the same. It is of one write with the position.
+_ACKNOWLEDGED_TAG = b"\x7a"
+_ACKNOWLEDGED_HEAD = b"HA"
+
+
+def _acknowledged(data: bytes) -> bytes:
+    """The snapshot in a whole SubscriptionData; empty where there is none."""
+    if _ACKNOWLEDGED_HEAD not in data:
+        return b""
+    position, end = 0, len(data)
+    while position < end:
+        tag = data[position : position + 1]
+        if data[position] & 7 != 2 or data[position] >= 0x80:
+            return b""  # a field of a later format: what is behind it is not ours to guess
+        size, position = read_varint(data, position + 1)
+        if tag == _ACKNOWLEDGED_TAG:
+            return data[position : position + size]
+        position += size
+    return b""
 
 
 def decode_subscription(data: bytes, path: str) -> Subscription:
@@ -161,7 +196,13 @@ def decode_subscription(data: bytes, path: str) -> Subscription:
     except DecodeError:
         whole = False
     if whole:
-        return Subscription(decode_id(found.state.msgId), decode_preferences(found.preferences))
+        consumed, preferences = decode_id(found.state.msgId), decode_preferences(found.preferences)
+        acknowledged = _acknowledged(data)
+        return (
+            SharedSubscription(consumed, preferences, acknowledged)
+            if acknowledged
+            else Subscription(consumed, preferences)
+        )
     if not data:
         return Subscription(MessageId(LocalId(0)), Preferences(message_bound=0))
     old = _from_binary(data, pb.SubscriptionState(), path)

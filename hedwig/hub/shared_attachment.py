@@ -1,0 +1,370 @@
+"""A subscription with individual acknowledgement: one connection holds it, or, if it is shared, several.
+
+    WorkQueue: who gets which message --> content --> filter --> one write for each consumer and look
+      ^    |                             (recent, or read)
+      |    +-- delivered too often --> dead letter, stored --> done
+    CONSUME: done, or given back
+
+Made when the first connection attaches; it stays while the hub has the topic, since it knows what is done. That is
+stored with the subscription (`SharedSubscription`), `STORE_DELAY_S` after the first change that is not, and when the
+topic is released: after a hub's death, what was acknowledged in that last second comes again, and all that was not.
+A hub that does not know of it delivers everything above the consumed id.
+
+One timer runs while something is out or delayed, and another until what changed is stored: a subscription at rest has
+none. Bounds: those of Acknowledgements; `read_ahead` messages that were read and not delivered. Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from bookkeeper.errors import BookKeeperError
+from hedwig.errors import UnexpectedCondition
+from hedwig.filters import Filter
+from hedwig.hub.attachment import DELIVERED_AT_ONCE, Channel
+from hedwig.hub.dead_letters import letter_of
+from hedwig.model import Event, LocalId, MessageId, Preferences, SharedSubscription, SubscriberId, Subscription, Topic
+from hedwig.protocol.acknowledgements import Acknowledgements, Dead, Redelivery
+from hedwig.protocol.options import ATTEMPT, AckOptions, GiveBack, acknowledgement
+from hedwig.protocol.subscription import Position
+from hedwig.protocol.work_queue import Assignment, WorkQueue
+from hedwig.wire.responses import DeliveryEncoder, event_frame
+from hedwig.wire.view import MessageView, header_part
+
+if TYPE_CHECKING:
+    from hedwig.hub.topic_service import TopicService
+
+log = Logger()
+
+STORE_DELAY_S = 1.0
+
+
+class Consumer:
+    """The part of one connection; what it holds as its attachment."""
+
+    __slots__ = ("_shared", "channel", "ended", "started")
+
+    def __init__(self, shared: SharedAttachment, channel: Channel) -> None:
+        self._shared, self.channel = shared, channel
+        self.started = self.ended = False
+
+    def start(self) -> None:
+        """The subscribe was answered: deliver from now on."""
+        self.started = True
+        self.resume()
+
+    def resume(self) -> None:
+        """The connection takes something (again)."""
+        if not self.ended:
+            self._shared.resume()
+
+
+class SharedAttachment:
+    """See the module. position: of the subscription, which follows what is done. on_changed: something is to be stored
+    that is not, called once until `record` was.
+    """
+
+    def __init__(
+        self,
+        service: TopicService,
+        subscriber: SubscriberId,
+        position: Position,
+        options: AckOptions,
+        window_size: int,
+        wanted: Filter | None,
+        snapshot: bytes,
+        on_due: Callable[[], object],
+    ) -> None:
+        self.subscriber = subscriber
+        self.ended = False
+        self.is_dirty = False
+        self._service, self._position, self._on_due = service, position, on_due
+        self._encoder = DeliveryEncoder(service.topic, subscriber)
+        self._consumers: dict[Channel, Consumer] = {}
+        self._loaded: dict[LocalId, bytes] = {}
+        self._reading = False
+        self._graves: deque[Dead] = deque()
+        self._burying = False
+        self._timer: Any = None
+        self._timer_s = 0.0
+        self._store_timer: Any = None
+        self._queue: WorkQueue[Consumer] = WorkQueue(self._restored(snapshot, options), 1)
+        self.configure(options, window_size, wanted)
+
+    def _restored(self, snapshot: bytes, options: AckOptions) -> Acknowledgements:
+        consumed = LocalId(self._position.consumed)
+        if not snapshot:
+            return Acknowledgements(consumed, _redelivery(options))
+        where = f"the record of subscriber {self.subscriber!r} of topic {self._service.topic!r}"
+        try:
+            found = Acknowledgements.decode(snapshot, _redelivery(options), where=where)
+        except UnexpectedCondition as error:
+            log.error("All above {consumed} is delivered again: {error}", consumed=consumed, error=error)
+            return Acknowledgements(consumed, _redelivery(options))
+        found.pass_over(LocalId(1), consumed)  # another kind of hub may have gone on from there
+        self._position.on_passed_over(LocalId(consumed + 1), found.floor)
+        return found
+
+    def configure(self, options: AckOptions, window_size: int, wanted: Filter | None) -> None:
+        """As the subscription's preferences are now. What is out keeps its deadline."""
+        self._options, self._filter = options, wanted
+        self._queue.acknowledgements.settings = _redelivery(options)
+        self._queue.in_flight_max = min(options.in_flight_max, window_size or options.in_flight_max)
+
+    # --- consumers
+
+    @property
+    def is_attached(self) -> bool:
+        """Some connection has it."""
+        return bool(self._consumers)
+
+    def is_others(self, channel: Channel) -> bool:
+        """Another connection has it."""
+        return any(each is not channel for each in self._consumers)
+
+    def add(self, channel: Channel) -> Consumer:
+        """A connection takes part, anew if it does already. Raises TopicBusy where too many do."""
+        self.remove(channel)
+        consumer = Consumer(self, channel)
+        self._queue.attach(consumer)
+        self._consumers[channel] = consumer
+        return consumer
+
+    def remove(self, channel: Channel, event: Event | None = None) -> None:
+        """It takes part no more; what it had is for others. Harmless for one that does not."""
+        consumer = self._consumers.pop(channel, None)
+        if consumer is None:
+            return
+        consumer.ended = True
+        if self._queue.detach(consumer, self._service.clock.seconds()):
+            self._changed()
+        if event is not None:
+            channel.write([event_frame(self._service.topic, self.subscriber, event)])
+        self.resume()
+
+    def remove_others(self, channel: Channel, event: Event) -> None:
+        """This connection wants it for itself."""
+        for each in [each for each in self._consumers if each is not channel]:
+            self.remove(each, event)
+
+    def end(self, event: Event | None, without: Channel | None = None) -> None:
+        """It is over, here at least; who has it is told, but not this connection."""
+        self.ended = True  # from here on nothing is noted: the position may have been moved elsewhere
+        for channel in list(self._consumers):
+            self.remove(channel, None if channel is without else event)
+        for timer in (self._timer, self._store_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._store_timer = None
+        self._loaded.clear()
+
+    # --- delivering
+
+    def resume(self) -> None:
+        """Deliver what can be delivered now, to whom it is for."""
+        if self.ended or self._reading:
+            return
+        service, queue = self._service, self._queue
+        floor, durable = queue.acknowledgements.floor, service.log.durable_id
+        kept = max(service.first_kept, service.log.first_id)
+        if floor + 1 < kept:
+            queue.pass_over(LocalId(floor + 1), LocalId(min(kept - 1, durable)))
+            self._changed()
+        if queue.advance(service.clock.seconds()):
+            self._changed()
+        while self._consumers and not self._reading:
+            assigned = queue.assign(service.clock.seconds(), durable, _takes, DELIVERED_AT_ONCE)
+            if not assigned:
+                break
+            self._deliver(assigned)
+        if not self._consumers or queue.acknowledgements.take(durable) is None:
+            self._loaded.clear()
+        self._bury()
+        self._watch_time()
+
+    def _deliver(self, assigned: Sequence[Assignment[Consumer]]) -> None:
+        queue = self._queue
+        missing: list[LocalId] = []
+        out: dict[Consumer, list[bytes]] = {}
+        for consumer, local_id, attempt in assigned:
+            message = self._message(local_id)
+            if message is None:
+                missing.append(local_id)
+                queue.take_back(local_id)
+            elif self._filter is not None and not self._filter(MessageView(message)):
+                queue.pass_over(local_id, local_id)
+            else:
+                if attempt > 1:
+                    message += header_part({ATTEMPT: b"%d" % attempt})
+                out.setdefault(consumer, []).append(message)
+        for consumer, messages in out.items():
+            self._service.delivered.add(len(messages))
+            consumer.channel.write(self._encoder.parts(messages))
+        if len(missing) < len(assigned):
+            self._changed()
+        if missing:
+            self._read(min(missing))
+
+    def _message(self, local_id: LocalId) -> bytes | None:
+        """As stored, if it is in memory."""
+        found = self._service.recent.get(local_id, 1)
+        return found[0] if found else self._loaded.get(local_id)
+
+    def _read(self, first: LocalId) -> None:
+        self._reading = True
+        reading = Deferred.fromCoroutine(self._service.reader.read(first, self._service.settings.read_ahead))
+        reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,))
+        reading.addErrback(lambda failure: log.failure("Delivering broke", failure=failure))
+
+    def _was_read(self, messages: list[bytes], first: LocalId) -> None:
+        if not messages:
+            self._not_read(f"nothing is there from {first} on")
+            return
+        self._reading = False
+        self._loaded = {LocalId(local_id): message for local_id, message in enumerate(messages, first)}
+        self.resume()
+
+    def _not_read(self, failure: object) -> None:
+        if self.ended:
+            return
+        log.warn(
+            "Topic {topic!r} cannot be read for {subscriber!r}, and is tried again: {failure}",
+            topic=self._service.topic,
+            subscriber=self.subscriber,
+            failure=failure,
+        )
+        self._service.clock.callLater(self._service.settings.retry_delay_s, self._try_again)
+
+    def _try_again(self) -> None:
+        self._reading = False
+        self.resume()
+
+    def _watch_time(self) -> None:
+        """Look again when the next message is due, while there is somebody to deliver it to."""
+        due_s = self._queue.acknowledgements.next_deadline_s if self._consumers else None
+        if self._timer is not None and (due_s is None or self._timer_s > due_s):
+            self._timer.cancel()
+            self._timer = None
+        if due_s is not None and self._timer is None:
+            delay_s = max(0.0, due_s - self._service.clock.seconds())
+            self._timer, self._timer_s = self._service.clock.callLater(delay_s, self._on_time), due_s
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self.resume()
+
+    # --- what consumers say
+
+    def consume(self, up_to: MessageId, channel: Channel | None) -> None:
+        """Something is done, or given back by whoever has it. Raises MalformedRequest."""
+        said = acknowledgement(up_to)
+        if isinstance(said, GiveBack):
+            consumer = None if channel is None else self._consumers.get(channel)
+            now_s = self._service.clock.seconds()
+            if consumer is None or not self._queue.give_back(consumer, said.local_id, now_s, said.delay_ms / 1000):
+                return
+        elif not self._queue.acknowledge(said.first, said.last):
+            return
+        self._changed()
+        self.resume()
+
+    # --- dead letters
+
+    def _bury(self) -> None:
+        """See to what was delivered too often, one after the other."""
+        self._graves.extend(self._queue.acknowledgements.take_dead())
+        if self._graves and not self._burying:
+            self._burying = True
+            burying = Deferred.fromCoroutine(self._bury_all())
+            burying.addErrback(lambda failure: log.failure("Dead letters broke", failure=failure))
+
+    async def _bury_all(self) -> None:
+        try:
+            while self._graves and not self.ended:
+                dead = self._graves.popleft()
+                try:
+                    await self._bury_one(dead)
+                except BookKeeperError as error:
+                    self._not_buried(dead, error)
+                    continue
+                self._queue.acknowledge(dead.local_id, dead.local_id)
+                self._changed()
+        finally:
+            self._burying = False
+        self.resume()
+
+    async def _bury_one(self, dead: Dead) -> None:
+        """Fires once it is stored where dead letters are, if that is wanted."""
+        service, target = self._service, self._options.dead_letter
+        if target is None or service.settings.dead_letters is None:
+            log.warn(
+                "Message {local_id} of topic {topic!r} was delivered to {subscriber!r} {attempts} times, never "
+                "acknowledged, and is dropped, as no topic for dead letters is named",
+                local_id=dead.local_id,
+                topic=service.topic,
+                subscriber=self.subscriber,
+                attempts=dead.attempts,
+            )
+            return
+        message = self._message(dead.local_id)
+        if message is None:
+            [message] = await service.reader.read(dead.local_id, 1)
+        await service.settings.dead_letters(Topic(target), letter_of(message, service.topic, self.subscriber, dead))
+
+    def _not_buried(self, dead: Dead, error: BookKeeperError) -> None:
+        log.warn(
+            "Message {local_id} of topic {topic!r} is not stored as a dead letter of {subscriber!r}, and is tried "
+            "again: {error}",
+            local_id=dead.local_id,
+            topic=self._service.topic,
+            subscriber=self.subscriber,
+            error=error,
+        )
+
+        def again() -> None:
+            self._queue.acknowledgements.on_dead_letter_failed(dead.local_id)
+            self.resume()
+
+        self._service.clock.callLater(self._service.settings.retry_delay_s, again)
+
+    # --- storing
+
+    def _changed(self) -> None:
+        if self.ended:
+            return
+        floor = self._queue.acknowledgements.floor
+        if floor > self._position.consumed:
+            self._position.on_passed_over(LocalId(self._position.consumed + 1), floor)
+        self.is_dirty = True
+        if self._store_timer is None:
+            self._store_timer = self._service.clock.callLater(STORE_DELAY_S, self._due)
+
+    def _due(self) -> None:
+        self._store_timer = None
+        self._on_due()
+
+    def record(self, preferences: Preferences) -> Subscription:
+        """What is to be stored now. If it is not, `on_not_stored` is to be told."""
+        self.is_dirty = False
+        return SharedSubscription(self._position.consumed_id, preferences, self._queue.acknowledgements.encode())
+
+    def on_not_stored(self) -> None:
+        """The last record was not."""
+        self._changed()
+
+
+def _takes(consumer: Consumer) -> bool:
+    return consumer.started and consumer.channel.writable
+
+
+def _redelivery(options: AckOptions) -> Redelivery:
+    return Redelivery(
+        timeout_s=options.timeout_ms / 1000,
+        attempts_max=options.attempts_max,
+        outstanding_max=options.outstanding_max,
+    )
