@@ -179,7 +179,9 @@ class _Many:
 
 
 class PubSubClient:
-    """One client of one region's hubs. hubs: at least one of them."""
+    """One client of one region's hubs. hubs: at least one of them. for_hub: it subscribes for a hub of another region,
+    by a name that others must not take.
+    """
 
     def __init__(
         self,
@@ -188,8 +190,11 @@ class PubSubClient:
         hubs: Sequence[HubAddress],
         settings: PubSubSettings | None = None,
         rng: random.Random | None = None,
+        *,
+        for_hub: bool = False,
     ) -> None:
         self.settings = settings or PubSubSettings()
+        self._for_hub = for_hub
         self.preferences = Preferences()
         """Of subscriptions that do not say."""
         self.auto_consume = True
@@ -378,7 +383,7 @@ class PubSubClient:
         self._check_open()
         self._check_topic(topic)
         subscriber_part(subscriber)
-        if subscriber.startswith(HUB_SUBSCRIBER_PREFIX):
+        if subscriber.startswith(HUB_SUBSCRIBER_PREFIX) and not self._for_hub:
             raise MalformedRequest(f"subscriber {subscriber!r}: names that begin with '__' are for hubs; take another")
 
     def _subscription_closed(self, subscription: Subscription) -> None:

@@ -71,7 +71,8 @@ OnDone = Callable[[MessageId | None, PubSubError | None], object]
 class TopicLogSettings:
     """ensemble, write_quorum, ack_quorum: of each ledger. entries_max, bytes_max, age_max_s: a ledger that has so many,
     or so much, or is so old and not empty is ended; 0: never. pending_bytes_max: messages that are not acknowledged.
-    password: of the ledgers. untimed: messages of topics whose names begin so get no times.
+    password: of the ledgers. untimed: messages of topics whose names begin so get no times. remote_of_publishers: what
+    publishers say of other regions counts, as with Apache's hubs; not where the numbers say what is stored of those.
     """
 
     ensemble: int = 3
@@ -83,6 +84,7 @@ class TopicLogSettings:
     pending_bytes_max: int = 64 * 1024 * 1024
     password: bytes = field(default=PASSWORD, repr=False)
     untimed: tuple[bytes, ...] = ()
+    remote_of_publishers: bool = True
 
 
 class LogState(enum.Enum):
@@ -101,12 +103,15 @@ _NOBODYS: deque[Any] = deque(maxlen=0)
 
 @dataclass(slots=True, eq=False)
 class _Publish:
-    """Messages of one call. taken: how many have an id; last: the id of the last of them, once all have one."""
+    """Messages of one call. taken: how many have an id; last: the id of the last of them, once all have one. foreign:
+    another region stored them first.
+    """
 
     messages: Sequence[bytes]
     plain: bool
     size: int
     on_done: OnDone
+    foreign: bool = False
     taken: int = 0
     first: MessageId | None = None
     last: LocalId = _NONE
@@ -379,6 +384,12 @@ class TopicLog:
             return
         self._enqueue(messages, sum(map(len, messages)), on_done, plain=plain)
 
+    def store_foreign(self, messages: Sequence[bytes], on_done: OnDone) -> None:
+        """As `publish`, of stored messages of another region. They keep their region, and their numbers are noted."""
+        size = sum(map(len, messages))
+        self._check_room(size)
+        self._enqueue(messages, size, on_done, plain=False, foreign=True)
+
     def _check_room(self, size: int) -> None:
         if self.state is not LogState.READY:
             raise NotResponsible(f"this hub does not serve topic {self.topic!r}: it is {self.state.value}")
@@ -389,11 +400,13 @@ class TopicLog:
                 f"{self._settings.pending_bytes_max} may: try again later"
             )
 
-    def _enqueue(self, messages: Sequence[bytes], size: int, on_done: OnDone, *, plain: bool) -> None:
+    def _enqueue(
+        self, messages: Sequence[bytes], size: int, on_done: OnDone, *, plain: bool, foreign: bool = False
+    ) -> None:
         self._pending_bytes += size
         if self._queue is _NOBODYS:
             self._queue, self._under_way, self._sent = deque(), deque(), deque()
-        self._queue.append(_Publish(messages, plain, size, on_done))
+        self._queue.append(_Publish(messages, plain, size, on_done, foreign))
         self._pump()
 
     def _pump(self) -> None:
@@ -423,7 +436,7 @@ class TopicLog:
         if count <= 0:
             return False
         messages = publish.messages[publish.taken : publish.taken + count]
-        stored, last = self._stamped(messages, plain=publish.plain)
+        stored, last = self._stamped(messages, plain=publish.plain, foreign=publish.foreign)
         try:
             handle.append_batch_nowait(stored)
         except WindowFull:
@@ -461,22 +474,27 @@ class TopicLog:
             or 0 < settings.age_max_s <= self._clock.seconds() - self._ledger_begun_s
         )
 
-    def _stamped(self, messages: Sequence[bytes], *, plain: bool) -> tuple[list[bytes], MessageId]:
+    def _stamped(self, messages: Sequence[bytes], *, plain: bool, foreign: bool) -> tuple[list[bytes], MessageId]:
         """As they are stored, and the id of the last one."""
         last, stamp, time_ms = self._last, self._stamp, None
         if self._times is not None and stamp.now_ms is not None:
             time_ms = self._times.stamp(stamp.now_ms())
-        if plain and not last.remote:
-            first = LocalId(last.local + 1)
-            return stamp.plain(messages, first, time_ms), MessageId(LocalId(last.local + len(messages)))
+        if plain:
+            first = MessageId(LocalId(last.local + 1), last.remote)
+            last = MessageId(LocalId(last.local + len(messages)), last.remote)
+            return stamp.plain(messages, first.local, time_ms, first.remote), last
         stored = []
         for message in messages:
+            if foreign:
+                one, last = stamp.foreign(message, last, time_ms)
+                stored.append(one)
+                continue
             at = header_at(message)
             last = MessageId(LocalId(last.local + 1), last.remote)
-            if at is not None and not last.remote:
-                stored.append(stamp.headed(message, at, last.local, time_ms))
+            if at is not None:
+                stored.append(stamp.headed(message, at, last, time_ms))
                 continue
-            if at is None:
+            if self._settings.remote_of_publishers:
                 last = last.merged(remote_of(message))
             stored.append(stamp.any(message, last, time_ms))
         return stored, last

@@ -59,9 +59,17 @@ def decode_map(entries: pb.Map) -> dict[str, bytes]:
 
 def encode_id(message_id: MessageId) -> bytes:
     """A MessageSeqId."""
-    if not message_id.remote:
-        return _LOCAL_TAG + varint(message_id.local)
-    return id_message(message_id).SerializeToString()
+    local = _LOCAL_TAG + varint(message_id.local)
+    return local + _remote_part(message_id.remote) if message_id.remote else local
+
+
+def _remote_part(remote: tuple[tuple[bytes, int], ...]) -> bytes:
+    """What is known of other regions, as a part of a MessageSeqId."""
+    parts = []
+    for region, number in remote:
+        part = _field(b"\x0a", region) + b"\x10" + varint(number)
+        parts.append(_field(b"\x12", part))
+    return b"".join(parts)
 
 
 def id_message(message_id: MessageId) -> pb.MessageSeqId:
@@ -165,6 +173,18 @@ def _field(tag: bytes, content: bytes) -> bytes:
     return b"%b%b%b" % (tag, varint(len(content)), content)
 
 
+def with_properties(message: bytes, at: int, part: bytes) -> bytes:
+    """A message whose header begins `at` (`header_at`), with a `properties_part` added to it."""
+    return message[:at] + _extended(message[at:], part)
+
+
+def _extended(header: bytes, part: bytes) -> bytes:
+    if not header:
+        return _field(b"\x22", part)
+    _, start = read_varint(header, 1)
+    return b"\x22%b%b%b" % (varint(len(header) - start + len(part)), header[start:], part)
+
+
 class Stamp:
     """Gives messages of one hub their region, ids, and times.
 
@@ -178,31 +198,38 @@ class Stamp:
         self._region = region
         self._region_part = _REGION_TAG + varint(len(region)) + region + _ID_TAG
 
-    def plain(self, messages: Sequence[bytes], first: LocalId, time_ms: int | None = None) -> list[bytes]:
+    def plain(
+        self,
+        messages: Sequence[bytes],
+        first: LocalId,
+        time_ms: int | None = None,
+        remote: tuple[tuple[bytes, int], ...] = (),
+    ) -> list[bytes]:
         """Stored forms of plain messages (`is_plain`), which get consecutive ids from `first` on."""
         part, end = self._region_part, b""
         if time_ms is not None:
             end = _field(b"\x22", self._timed(time_ms))
         stored = []
+        if remote:
+            known = _remote_part(remote)
+            for local, message in enumerate(messages, first):
+                encoded = _LOCAL_TAG + varint(local) + known
+                stored.append(b"%b%b%b%b%b" % (message, part, varint(len(encoded)), encoded, end))
+            return stored
         for local, message in enumerate(messages, first):
             number = varint(local)
             stored.append(b"%b%b%c%b%b%b" % (message, part, len(number) + 1, _LOCAL_TAG, number, end))
         return stored
 
-    def headed(self, message: bytes, at: int, local: LocalId, time_ms: int | None = None) -> bytes:
+    def headed(self, message: bytes, at: int, message_id: MessageId, time_ms: int | None = None) -> bytes:
         """The stored form of a message whose header begins `at` (see `header_at`)."""
         end = message[at:]
         if time_ms is not None:
             if _TIME_BYTES in end:
-                return self.any(message, MessageId(local), time_ms)
-            time_part = self._timed(time_ms)
-            if end:
-                _, start = read_varint(end, 1)
-                end = b"\x22%b%b%b" % (varint(len(end) - start + len(time_part)), end[start:], time_part)
-            else:
-                end = _field(b"\x22", time_part)
-        number = varint(local)
-        return b"%b%b%c%b%b%b" % (message[:at], self._region_part, len(number) + 1, _LOCAL_TAG, number, end)
+                return self.any(message, message_id, time_ms)
+            end = _extended(end, self._timed(time_ms))
+        encoded = encode_id(message_id)
+        return b"%b%b%b%b%b" % (message[:at], self._region_part, varint(len(encoded)), encoded, end)
 
     def _timed(self, time_ms: int) -> bytes:
         """The content of a header that says it; messages of one batch have one time."""
@@ -214,15 +241,31 @@ class Stamp:
         """The stored form of one message, whatever is in it; what it says of region, id and time is replaced."""
         found = _parsed(message)
         found.srcRegion = self._region
-        found.msgId.CopyFrom(id_message(message_id))
-        if time_ms is not None:
-            properties = found.header.properties
-            kept = [entry for entry in properties.entries if entry.key != _TIME]
-            if len(kept) < len(properties.entries):
-                del properties.entries[:]
-                properties.entries.extend(kept)
-            properties.entries.add(key=_TIME, value=b"%d" % time_ms)
-        return found.SerializeToString()
+        return _stored(found, message_id, time_ms)
+
+    def foreign(self, message: bytes, last: MessageId, time_ms: int | None = None) -> tuple[bytes, MessageId]:
+        """The stored form of a message that another region stored first, and its id behind `last`.
+
+        It keeps its region, whose number it had there is noted. Its time is when it was stored here: the times of a
+        topic never go back, and clocks differ.
+        """
+        found = _parsed(message)
+        there = ((found.srcRegion, found.msgId.localComponent),)
+        message_id = MessageId(LocalId(last.local + 1), last.remote).merged(there)
+        return _stored(found, message_id, time_ms), message_id
+
+
+def _stored(found: pb.Message, message_id: MessageId, time_ms: int | None) -> bytes:
+    """With this id and time."""
+    found.msgId.CopyFrom(id_message(message_id))
+    if time_ms is not None:
+        properties = found.header.properties
+        kept = [entry for entry in properties.entries if entry.key != _TIME]
+        if len(kept) < len(properties.entries):
+            del properties.entries[:]
+            properties.entries.extend(kept)
+        properties.entries.add(key=_TIME, value=b"%d" % time_ms)
+    return found.SerializeToString()
 
 
 def remote_of(message: bytes) -> tuple[tuple[bytes, int], ...]:

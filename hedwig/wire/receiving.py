@@ -17,7 +17,7 @@ from bookkeeper.errors import RemoteProtocolError
 from hedwig.model import NO_OPTIONS, LocalId, MessageId, Status, SubscriberId, Topic
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import read_varint, varint
-from hedwig.wire.messages import decode_id, decode_map
+from hedwig.wire.messages import decode_id, decode_map, encode_id
 from hedwig.wire.responses import Answer, Delivery, Told, decode_response
 
 ROUTES_MAX = 100_000
@@ -69,6 +69,16 @@ class Received:
             return header.messageType if header.HasField("messageType") else None
         except (DecodeError, UnicodeDecodeError) as error:
             raise RemoteProtocolError(f"message {self.local_id} has a header that cannot be read: {error}") from error
+
+    def stored_form(self) -> bytes:
+        """As the hub has it that delivered it (see `hedwig.wire.messages`)."""
+        message_id = encode_id(self.id)
+        return b"\x0a%b%b\x12%b%b\x1a%b%b%b" % (
+            *(varint(len(self.body)), self.body),
+            *(varint(len(self.region)), self.region),
+            *(varint(len(message_id)), message_id),
+            b"\x22" + varint(len(self._header)) + self._header if self._header else b"",
+        )
 
     def __repr__(self) -> str:
         return f"<message {self.local_id}, {len(self.body)} bytes>"

@@ -300,12 +300,14 @@ def test_a_message_with_a_header_is_stamped_as_protobuf_would(
         local = LocalId(rng.choice((1, 126, 16383, 1 << 40)))
         at = header_at(data)
         assert at is not None
-        found = stamp.headed(data, at, local, time_ms)
-        told = properties if time_ms is None else {**properties, TIME: b"1700000000000"}
-        expected = Message(published.body, told, kind, MessageId(local), b"region-1")
-        assert decode_message(found) == expected == decode_message(stamp.any(data, MessageId(local), time_ms))
-        if is_plain(data):
-            assert found == stamp.plain([data], local, time_ms)[0]
+        remote = tuple((b"r%d" % n, rng.choice((1, 1 << 40))) for n in range(rng.choice((0, 1, 30))))
+        for message_id in (MessageId(local, remote), MessageId(local)):
+            found = stamp.headed(data, at, message_id, time_ms)
+            told = properties if time_ms is None else {**properties, TIME: b"1700000000000"}
+            expected = Message(published.body, told, kind, message_id, b"region-1")
+            assert decode_message(found) == expected == decode_message(stamp.any(data, message_id, time_ms))
+            if is_plain(data):
+                assert found == stamp.plain([data], local, time_ms, message_id.remote)[0]
         frame = b"".join(DeliveryEncoder(TOPIC, SUB).parts([found]))
         decoder = ResponseDecoder()
         decoder.decode([payload(frame)] * 2)  # it learns the region and the subscription from them
@@ -329,6 +331,35 @@ def test_a_stamp_replaces_region_and_id_and_keeps_header_and_remote_regions_apar
     message_id = MessageId(LocalId(3), ((b"r1", 7), (b"r2", 1)))
     stored = decode_message(Stamp(b"here").any(data, message_id))
     assert stored == Message(b"x", {"k": b"v"}, "kind", message_id, b"here")
+
+
+@pytest.mark.parametrize("time_ms", [None, 1_700_000_000_000])
+def test_a_message_of_another_region_keeps_its_region_and_its_number_there_is_noted(time_ms: int | None) -> None:
+    there = Message(b"x", {"k": b"v"}, "kind", MessageId(LocalId(9), ((b"third", 5), (b"here", 3))), b"there")
+    last = MessageId(LocalId(41), ((b"third", 2),))
+    stored, message_id = Stamp(b"here").foreign(encode_message(there), last, time_ms)
+    told = {"k": b"v"} if time_ms is None else {"k": b"v", TIME: b"1700000000000"}
+    assert decode_message(stored) == Message(b"x", told, "kind", message_id, b"there")
+    assert (message_id.local, dict(message_id.remote)) == (42, {b"third": 2, b"there": 9}), (
+        "not what is there of others"
+    )
+    again, next_id = Stamp(b"here").foreign(stored, message_id, time_ms)
+    assert dict(next_id.remote) == {b"third": 2, b"there": 42}
+    assert dict(decode_message(again).properties) == told, "one time"
+
+
+@pytest.mark.parametrize("remote", [(), ((b"r1", 7), (b"r2", 1 << 40))])
+@pytest.mark.parametrize("properties", [{}, {"k": b"v" * 200}])
+def test_a_received_message_has_the_form_that_was_stored(
+    properties: dict[str, bytes], remote: tuple[tuple[bytes, int], ...]
+) -> None:
+    message = Message(b"b" * 300, properties, "kind" if properties else None, MessageId(LocalId(300), remote), b"here")
+    stored = encode_message(message)
+    frame = payload(b"".join(DeliveryEncoder(TOPIC, SUB).parts([stored])))
+    decoder = ResponseDecoder()
+    batches = [batch for _ in range(2) for batch in decoder.decode([frame, frame])]
+    messages = [each for batch in batches if isinstance(batch, receiving.Deliveries) for each in batch.messages]
+    assert [each.stored_form() for each in messages] == [stored] * 4
 
 
 def test_remote_regions_are_merged_by_the_greater_number() -> None:
