@@ -9,8 +9,8 @@ cannot be parsed ends the connection, and nothing else does: an error is answere
 Differs from Apache, which closes the connection after most errors of SUBSCRIBE, and so takes all subscriptions of a
 multiplexed client with it.
 
-Bounds: a frame's size; a connection with more than `unanswered_max` publishes, or bytes of them, is not read until half
-of them are answered. Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-2.7.
+Bounds: a frame's size; a connection with more than `unanswered_max` requests, or bytes of publishes, is not read until
+half of them are answered. Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-2.7.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 log = Logger()
 
 UNANSWERED_MAX = 10_000
+WRITTEN_AT_ONCE = 64 * 1024
+"""Bytes that leave without waiting for the end of the turn."""
+
 UNANSWERED_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -71,6 +74,8 @@ class HubConnection:
         self._unanswered_max = unanswered_max
         self._transport: Transport | None = None
         self._attachments: dict[tuple[Topic, SubscriberId], Held] = {}
+        self._out: list[bytes] = []
+        self._out_size = 0
         self._unanswered = self._unanswered_bytes = 0
         self._not_read = False
         self.writable = False
@@ -119,6 +124,7 @@ class HubConnection:
     def close(self) -> None:
         """End it, once what was written has left."""
         if self._transport is not None and not self.closed:
+            self._flush()
             self._transport.loseConnection()
 
     def dataReceived(self, data: bytes) -> None:
@@ -140,15 +146,28 @@ class HubConnection:
         self._transport.abortConnection()
 
     def write(self, parts: Sequence[bytes]) -> None:
-        """See Channel."""
-        if not self.closed and self._transport is not None:
-            self._transport.writeSequence(parts)
+        """See Channel. What is written in one turn of the reactor leaves together, unless it is much."""
+        if self.closed:
+            return
+        if not self._out:
+            self._ownership.clock.callLater(0, self._flush)
+        self._out += parts
+        self._out_size += sum(map(len, parts))
+        if self._out_size >= WRITTEN_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        out, self._out, self._out_size = self._out, [], 0
+        if out and not self.closed and self._transport is not None:
+            self._transport.writeSequence(out)
 
     # --- requests
 
     def _on_request(self, request: Request) -> None:
         if isinstance(request, Publishes):
             self._count(len(request.txn_ids), sum(map(len, request.messages)))
+        else:
+            self._count(1, 0)
         claim = not isinstance(request, Consume) and request.should_claim
         try:
             service = self._ownership.service(request.topic, should_claim=claim)
@@ -172,6 +191,7 @@ class HubConnection:
                     self._publish(request, service)
                 case Consume():
                     service.consume(request.subscriber, request.up_to, self)
+                    self._count(-1, 0)
                 case Subscribe():
                     subscribing = service.subscribe(
                         request,
@@ -213,6 +233,8 @@ class HubConnection:
         self.write([error_frame(txn_id, error.status, text) for txn_id in txn_ids])
         if isinstance(request, Publishes):
             self._count(-len(txn_ids), -sum(map(len, request.messages)))
+        else:
+            self._count(-1, 0)
 
     # --- publishes
 
@@ -261,7 +283,7 @@ class HubConnection:
         self._count(-count, -size)
 
     def _count(self, count: int, size: int) -> None:
-        """So many publishes more (or less) wait for their answers."""
+        """So many requests more (or less) wait for their answers, and so many bytes of publishes."""
         self._unanswered += count
         self._unanswered_bytes += size
         if self._transport is None or self.closed:
@@ -286,7 +308,9 @@ class HubConnection:
         self._attachments[request.topic, request.subscriber] = attachment
         self.write([subscribed_frame(request.txn_id, preferences)])
         attachment.start()
+        self._count(-1, 0)
 
     def _let_go(self, topic: Topic, subscriber: SubscriberId, txn_id: int) -> None:
         self._attachments.pop((topic, subscriber), None)
         self.write([success_frame(txn_id)])
+        self._count(-1, 0)

@@ -85,7 +85,7 @@ class Ownership(Generic[T]):
     ) -> None:
         self.address = address
         self.owned: dict[Topic, T] = {}
-        self._metadata, self._clock, self._rng = metadata, clock, rng
+        self._metadata, self.clock, self._rng = metadata, clock, rng
         self._acquire, self._release, self._abandon = acquire, release, abandon
         self._info: HubInfo | None = None
         self._turns = DeferredSemaphore(ASKED_AT_ONCE)
@@ -116,7 +116,7 @@ class Ownership(Generic[T]):
 
     def _not_registered(self, failure: Failure) -> None:
         log.error("The hub could not be registered anew, and serves nothing: {error}", error=failure.value)
-        self._clock.callLater(LOAD_PERIOD_S, lambda: self._on_state(self._metadata.tree.state))
+        self.clock.callLater(LOAD_PERIOD_S, lambda: self._on_state(self._metadata.tree.state))
 
     def session_lost(self) -> None:
         """The records are gone: nothing is served any more."""
@@ -216,7 +216,7 @@ class Ownership(Generic[T]):
 
         What they say is read once a period; in between those that are sent there are counted.
         """
-        now = self._clock.seconds()
+        now = self.clock.seconds()
         if self._loads is None or now - self._loads_read >= LOAD_PERIOD_S:
             self._loads, self._loads_read = await self._metadata.hubs(), now
         hubs = self._loads
@@ -297,7 +297,7 @@ class Ownership(Generic[T]):
 
     def _tell_load(self) -> None:
         if self._load_timer is None and not self._stopped:
-            self._load_timer = self._clock.callLater(LOAD_PERIOD_S, self._write_load)
+            self._load_timer = self.clock.callLater(LOAD_PERIOD_S, self._write_load)
 
     def _write_load(self) -> None:
         async def write() -> None:

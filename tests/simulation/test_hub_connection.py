@@ -30,6 +30,7 @@ from tests.simulation.test_scenarios import run, started_world
 from tests.simulation.world import METADATA_SETTINGS, World
 
 TOPIC, SUB = Topic(b"orders"), SubscriberId(b"billing")
+PLAIN = encode_message(Message(b"plain"))
 
 
 class Hub:
@@ -85,6 +86,7 @@ class Client:
         self.world = hub.world
         self.heard: list[Response] = []
         self.aborted = self.read_paused = False
+        self.writes = 0
         self._decoder = FrameDecoder(1 << 24)
         self._txn_id = 0
         self.connection = HubConnection(hub.ownership, unanswered_max=20)
@@ -94,6 +96,7 @@ class Client:
         assert producer is self.connection
 
     def writeSequence(self, parts: Sequence[bytes]) -> None:
+        self.writes += 1
         self.heard += [decode_response(frame) for frame in self._decoder.receive(b"".join(parts))]
 
     def pauseProducing(self) -> None:
@@ -445,5 +448,46 @@ def test_who_does_not_get_a_subscription_changes_nothing_of_it() -> None:
         assert (await other.subscribe(window_size=9)).status is Status.TOPIC_BUSY
         again = await holder.subscribe()
         assert again.preferences == Preferences(window_size=7)
+
+    run(world, story())
+
+
+def test_answers_of_one_turn_leave_in_one_write() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        topics = [Topic(b"topic-%d" % number) for number in range(20)]
+        for topic in topics:
+            await client.publish(b"first", topic=topic)
+        frames = [PublishEncoder(topic).frames(1000 + 10 * number, [PLAIN] * 5) for number, topic in enumerate(topics)]
+        writes = client.writes
+        client.connection.dataReceived(b"".join(frame for some in frames for frame in some))
+        await client.answer(1000 + 10 * len(topics) - 6)
+        await world.pause(2)
+        assert sum(isinstance(each, Answer) and each.txn_id >= 1000 for each in client.heard) == 100
+        assert client.writes - writes < len(topics), "topics that are acknowledged together share a write"
+
+    run(world, story())
+
+
+def test_a_client_that_subscribes_to_very_much_at_once_is_not_read_until_it_is_answered() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        new = SubscribeMode.CREATE
+        frames = [
+            subscribe_frame(number, Topic(b"topic-%d" % number), SUB, new, Preferences(), should_claim=True)
+            for number in range(1, 31)
+        ]
+        client.connection.dataReceived(b"".join(frames))
+        assert client.read_paused, "more than 20 wait for their answers"
+        await client.answer(30)
+        await world.pause(5)
+        assert not client.read_paused
+        assert sum(isinstance(each, Answer) for each in client.heard) == 30
 
     run(world, story())
