@@ -31,7 +31,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,13 @@ TOPICS, SUBSCRIBERS, OUTSTANDING = "1,100,10000", "1,10", "1,100,1000"
 SIZE_MIN = 8
 
 DRILL_BOOKIES, DRILL_HUBS = 5, 3
+DRILL_SETTINGS = {
+    "max_entries_per_ledger": "200",
+    "messages_consumed_thread_run_interval": "1000",
+    "consume_interval": "20",
+}
+"""Ledgers end and are deleted, positions are written, many times between two blows."""
+
 SCALED_TOPICS = 10_000
 TROUBLE_SHOWN = 10
 
@@ -119,6 +126,9 @@ def _add_failover(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(option, type=at_least(least), default=usual, metavar="N",
                             help=f"{what} (default: %(default)s)")  # fmt: skip
+    parser.add_argument("-D", "-o", dest="defines", action="append", default=[], metavar="KEY=VALUE",
+                        help="one setting of the hubs, repeatable; the drill's own: "
+                        + ", ".join(f"{key}={value}" for key, value in DRILL_SETTINGS.items()))  # fmt: skip
     parser.add_argument("--rate", type=float, default=500.0, metavar="PER_S",
                         help="publishes a second, of all topics (default: %(default)g)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -211,9 +221,9 @@ def _target(args: argparse.Namespace) -> Iterator[Target]:
 
 
 def _failover(args: argparse.Namespace) -> int:
-    plan = _plan(args)
+    plan, settings = _plan(args), _settings(args)
     with stopping_on_signals(EXIT_INTERRUPTED):
-        outcome = drill(plan, bookies=args.bookies, hubs=args.hubs)
+        outcome = drill(plan, settings, bookies=args.bookies, hubs=args.hubs)
     figures = to_json(outcome)
     if args.json:
         print_json(figures)
@@ -253,7 +263,21 @@ def _plan(args: argparse.Namespace) -> Plan:
     )
 
 
-def drill(plan: Plan, *, bookies: int = DRILL_BOOKIES, hubs: int = DRILL_HUBS) -> Outcome:
+def _settings(args: argparse.Namespace) -> dict[str, str]:
+    """Of the drill's hubs. Raises CommandFailed for what no hub takes."""
+    from bookkeeper.cli.connection import parse_settings
+    from bookkeeper.errors import ConfigurationError
+    from hedwig.config import load_hub
+
+    try:
+        settings = {**DRILL_SETTINGS, **parse_settings(args.defines)}
+        load_hub(None, settings)
+    except ConfigurationError as error:
+        raise CommandFailed(str(error), EXIT_USAGE) from error
+    return settings
+
+
+def drill(plan: Plan, settings: Mapping[str, str], *, bookies: int, hubs: int) -> Outcome:
     """Run it on a cluster of its own. Raises BookKeeperError where it did not come to its end."""
     from bookkeeper.embedded.cluster import LocalCluster
     from hedwig.embedded import LocalHub
@@ -261,7 +285,7 @@ def drill(plan: Plan, *, bookies: int = DRILL_BOOKIES, hubs: int = DRILL_HUBS) -
 
     blows = plan.hub_kills + plan.hub_stops + plan.bookie_kills + plan.bookie_stops
     with LocalCluster(bookies) as cluster, tempfile.TemporaryDirectory(prefix="hedwig-drill-") as directory:
-        group = [LocalHub.beside(cluster, number) for number in range(1, hubs + 1)]
+        group = [LocalHub.beside(cluster, number, settings) for number in range(1, hubs + 1)]
         cluster.start_others(group)
         note(f"A cluster of its own: ZooKeeper, {bookies} bookies and {hubs} hubs in {cluster.directory}")
         progress = Progress("kills and stops", blows)
@@ -293,6 +317,7 @@ def to_json(outcome: Outcome) -> dict[str, object]:
         "subscription objects": found.sessions,
         "attached while busy": outcome.busy,
         "positions read": found.positions,
+        "messages in deleted ledgers": outcome.trimmed,
         "seconds": round(outcome.seconds, 1),
         "pauses": [each.to_json() for each in outcome.pauses],
     }

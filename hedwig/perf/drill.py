@@ -33,7 +33,7 @@ from hedwig.perf.process import ClientProcess
 if TYPE_CHECKING:
     from hedwig.admin.blocking import Access
     from hedwig.admin.region import Region, Subscribed
-    from hedwig.model import Topic
+    from hedwig.model import LedgerRange, Topic
 
 HUB_KILL, HUB_STOP, BOOKIE_KILL, BOOKIE_STOP = "hub kill", "hub stop", "bookie kill", "bookie stop"
 
@@ -78,7 +78,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was found. trouble: what clients were told but success, and servers that ended by themselves."""
+    """What was found. trouble: what clients were told but success, and servers that ended by themselves.
+
+    busy: how often a subscriber was held to be attached still. trimmed: messages whose ledgers were deleted.
+    """
 
     plan: Plan
     findings: Findings
@@ -86,6 +89,7 @@ class Outcome:
     pauses: list[Pauses]
     trouble: list[str]
     busy: int
+    trimmed: int
     seconds: float
 
     @property
@@ -152,9 +156,8 @@ class Drill:
         noted.publishes += publishes(files["publish"].read_bytes())
         noted.deliveries += deliveries(files["subscribe"].read_bytes())
         noted.sessions += [Session(*values) for values in told["sessions"]]
-        return Outcome(
-            plan, check(noted), self._blows, pauses(noted, self._blows), self._trouble, told["busy"], seconds
-        )
+        findings, paused, trimmed = check(noted), pauses(noted, self._blows), self._trimmed()
+        return Outcome(plan, findings, self._blows, paused, self._trouble, told["busy"], trimmed, seconds)
 
     # --- blows
 
@@ -252,6 +255,10 @@ class Drill:
                 self._trouble.append(f"{server.name} ended by itself; its log is {server.log_path}")
                 server.start()
 
+    def _trimmed(self) -> int:
+        ranges = [self._access.run(_ranges_of(topic)) for topic in self._topics]
+        return sum((each[0].first or 1) - 1 for each in ranges if each)
+
     # --- positions
 
     def _read_positions(self) -> None:
@@ -266,6 +273,10 @@ class Drill:
 
 def _of(topic: Topic) -> Callable[[Region], Coroutine[Any, Any, list[Subscribed]]]:
     return lambda region: region.subscriptions_of(topic, backlog=False)
+
+
+def _ranges_of(topic: Topic) -> Callable[[Region], Coroutine[Any, Any, list[LedgerRange]]]:
+    return lambda region: region.ranges(topic)
 
 
 def run_drill(

@@ -13,6 +13,7 @@ from bookkeeper.cli.demo.history import Stream
 from bookkeeper.cli.output import CommandFailed
 from bookkeeper.embedded.cluster import LocalCluster
 from hedwig.cli import demo
+from hedwig.cli.perf import DRILL_SETTINGS
 from hedwig.embedded import LocalHub
 from hedwig.perf.drill import BOOKIE_KILL, HUB_KILL, HUB_STOP, Plan, run_drill
 from hedwig.perf.drill_check import LOST, check
@@ -28,7 +29,7 @@ def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[Local
 
 
 def start_hubs(cluster: LocalCluster, count: int) -> list[LocalHub]:
-    settings = {"zk_prefix": f"{cluster.root}-hubs", "zk_timeout": "1000"}
+    settings = {**DRILL_SETTINGS, "zk_prefix": f"{cluster.root}-hubs", "zk_timeout": "1000"}
     hubs = [LocalHub.beside(cluster, number + 1, settings) for number in range(count)]
     cluster.start_others(hubs)
     return hubs
@@ -52,6 +53,7 @@ def test_nothing_is_lost_or_out_of_order_when_hubs_and_bookies_are_killed_and_st
     assert found.delivered >= 2 * found.acknowledged
     assert found.sessions >= plan.topics * plan.subscribers_each
     assert found.positions > 0
+    assert outcome.trimmed > 0
 
 
 def test_the_demo_goes_on_at_another_hub_and_would_notice_a_loss(cluster: LocalCluster) -> None:

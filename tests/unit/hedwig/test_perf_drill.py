@@ -217,14 +217,15 @@ def test_perf_without_an_action_measures_rates() -> None:
 def outcome() -> Outcome:
     blows = [Blow("hub kill", "hub 1", 1.0, frozenset({0}))]
     noted = story()
-    return Outcome(Plan(1, 0), check(noted), blows, pauses(noted, blows), [], 0, 9.0)
+    return Outcome(Plan(1, 0), check(noted), blows, pauses(noted, blows), [], 0, 0, 9.0)
 
 
 def drilled(monkeypatch: pytest.MonkeyPatch, outcome: Outcome) -> list[Plan]:
     """Instead of real drills: what was planned."""
     plans: list[Plan] = []
 
-    def drill(plan: Plan, **_: object) -> Outcome:
+    def drill(plan: Plan, settings: dict[str, str], **_: object) -> Outcome:
+        assert settings["consume_interval"] == "20"
         plans.append(plan)
         return outcome
 
@@ -258,11 +259,13 @@ def test_a_broken_promise_is_a_failure_that_says_which(
     assert ("hub 2 ended by itself" if trouble else "lost: topic 0, subscriber 1: message 7") in told.err
 
 
-@pytest.mark.parametrize("words", [["--subscribers", "41"], ["--rate", "0"], ["--hubs", "1"], ["--topics", "1,2"]])
+@pytest.mark.parametrize(
+    "words", [["--subscribers", "41"], ["--rate", "0"], ["--hubs", "1"], ["--topics", "1,2"], ["-D", "server_prt=1"]]
+)
 def test_what_cannot_be_drilled_is_wrong_usage(
     words: list[str], outcome: Outcome, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plans = drilled(monkeypatch, outcome)
     assert main(["perf", "failover", *words]) == EXIT_USAGE
-    assert words[0] in capsys.readouterr().err
+    assert words[-1].partition("=")[0] in capsys.readouterr().err
     assert not plans
