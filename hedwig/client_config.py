@@ -27,8 +27,8 @@ DEFAULT_PORT = 4080
 
 
 def parse_server(text: str) -> HubAddress:
-    """One hub: host, host:port or host:port:sslport. Raises ValueError."""
-    host, *ports = text.strip().split(":")
+    """One hub: host, host:port or host:port:sslport, with -1 for no TLS port, as hubs write it. Raises ValueError."""
+    host, *ports = text.strip().removesuffix(":-1").split(":")
     if not host or len(ports) > 2 or not all(port.isdecimal() and 0 < int(port) < 65536 for port in ports):
         raise ValueError(f"{text.strip()!r} is not host:port or host:port:sslport")
     return HubAddress(host, int(ports[0]) if ports else DEFAULT_PORT, int(ports[1]) if len(ports) == 2 else None)

@@ -16,7 +16,7 @@ from hedwig.cli.input import read_delimited, read_length_prefixed
 from hedwig.cli.main import main
 from hedwig.cli.pub import add_arguments
 from hedwig.cli.words import operands_last
-from hedwig.client_config import HedwigClientSettings
+from hedwig.client_config import HedwigClientSettings, parse_server
 from hedwig.config import HubConfig
 from hedwig.wire.messages import Message
 
@@ -212,6 +212,12 @@ def test_settings_of_hubs_in_the_environment_are_no_fault_of_a_client(
     both = {"HW_max_message_size", "HW_nonsense"}
     assert {name for name in of_client if name.startswith("HW_")} == {"HW_default_server_host", *both}
     assert {name for name in of_hub if name.startswith("HW_")} == {"HW_zk_host", *both}
+
+
+def test_a_hub_may_be_named_as_hubs_name_themselves() -> None:
+    assert str(parse_server("10.0.0.1:4080:-1")) == "10.0.0.1:4080:-1"
+    with pytest.raises(ValueError, match="is not host:port"):
+        parse_server("10.0.0.1:4080:9876:-1:-1")
 
 
 def test_the_hub_of_the_command_line_precedes_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

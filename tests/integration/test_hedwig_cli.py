@@ -1,0 +1,319 @@
+"""The commands against real hubs: what goes in comes out, positions are kept, and what is wrong is said.
+
+One cluster of two bookies and two hubs for all of them; each test has topics of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.embedded.process import free_port
+from hedwig.embedded import LocalHub
+from tests.support.cluster import local_cluster
+
+pytestmark = pytest.mark.timeout(180)
+
+TIMEOUT_S = 60
+
+
+class Region:
+    """Two hubs, and the command line that talks to them."""
+
+    def __init__(self, cluster: LocalCluster, hubs: list[LocalHub]) -> None:
+        self.cluster, self.hubs = cluster, hubs
+        self.prefix = f"{cluster.root}-hubs"
+        self.environment = {
+            **os.environ,
+            "HW_default_server_host": ",".join(hub.address for hub in hubs),
+            "HW_metadataServiceUri": cluster.uri,
+            "HW_zk_prefix": self.prefix,
+        }
+        self.http = [f"--http=127.0.0.1:{hub.port}=127.0.0.1:{hub.settings['httpServerPort']}" for hub in hubs]
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        """A command, running."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "hedwig.cli.main", *words], env=self.environment, stderr=subprocess.PIPE, **options
+        )
+
+    def run(self, *words: str, data: bytes = b"", code: int = 0) -> tuple[bytes, str]:
+        """What it printed and what it said."""
+        done = subprocess.run(
+            [sys.executable, "-m", "hedwig.cli.main", *words],
+            env=self.environment,
+            input=data,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        said = done.stderr.decode()
+        assert done.returncode == code, said
+        assert "Traceback" not in said
+        return done.stdout, said
+
+    def rows(self, *words: str) -> list[dict[str, Any]]:
+        """Its JSON lines."""
+        return [json.loads(line) for line in self.run(*words, "--json")[0].splitlines()]
+
+    def document(self, *words: str) -> Any:
+        """Its JSON document."""
+        return json.loads(self.run(*words, "--json")[0])
+
+
+@pytest.fixture(scope="module")
+def region(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Region]:
+    root = f"/hedwig-cli-{os.getpid()}-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, 2, directory=tmp_path_factory.mktemp("cluster")) as cluster:
+        hubs = [
+            LocalHub.beside(
+                cluster,
+                number,
+                {
+                    "zk_prefix": f"{root}-hubs",
+                    "httpServerEnabled": "true",
+                    "httpServerPort": str(free_port()),
+                    "max_entries_per_ledger": "100",
+                },
+            )
+            for number in (1, 2)
+        ]
+        cluster.start_others(hubs)
+        yield Region(cluster, hubs)
+
+
+def until(fact: Callable[[], bool]) -> None:
+    """Ask again and again; the commands themselves take the time between."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not fact():
+        assert time.monotonic() < deadline
+
+
+def lines(first: int, last: int) -> bytes:
+    return b"".join(b"%d\n" % number for number in range(first, last + 1))
+
+
+# --- pub and sub
+
+
+def test_what_is_published_comes_out_once_and_again_only_what_was_not_printed(region: Region) -> None:
+    region.run("sub", "pipe", "-s", "me", "-e", "--idle", "0.2")
+    _, said = region.run("pub", "pipe", data=lines(1, 2500))
+    assert said == "2,500 messages published to pipe\n"
+    out, said = region.run("sub", "pipe", "-s", "me", "-c", "1200")
+    assert (out, said) == (lines(1, 1200), "1,200 messages of topic pipe\n")
+    out, _ = region.run("sub", "pipe", "-s", "me", "-e", "--attach", "-f", r"%o:%s\n")
+    assert out == b"".join(b"%d:%d\n" % (number, number) for number in range(1201, 2501))
+    assert region.run("sub", "pipe", "-s", "me", "-e", "--idle", "0.2")[0] == b""
+
+
+def test_what_is_peeked_at_comes_again(region: Region) -> None:
+    region.run("sub", "peeked", "-s", "me", "-e", "--idle", "0.2")
+    region.run("pub", "peeked", "-m", "one", "-m", "two")
+    for _ in range(2):
+        assert region.run("sub", "peeked", "-s", "me", "--peek", "-c", "2")[0] == b"one\ntwo\n"
+    assert region.run("sub", "peeked", "-s", "me", "-c", "2")[0] == b"one\ntwo\n"
+
+
+def test_bytes_headers_keys_and_types_arrive(region: Region, tmp_path: Path) -> None:
+    region.run("sub", "shapes", "-s", "me", "-e", "--idle", "0.2")
+    image = tmp_path / "image"
+    image.write_bytes(b"\xff\n\0")
+    region.run("pub", "shapes", "-H", "kind=image", str(image), "--type", "file")
+    region.run("pub", "shapes", "--null", "-K", ":", data=b"a:1\0b:2")
+    out, _ = region.run("pub", "shapes", "--length-prefixed", "--ids", data=b"\0\0\0\0\0\0\0\2\n\n")
+    assert out == b"4\n5\n"
+    found = [json.loads(line) for line in region.run("sub", "shapes", "-s", "me", "-c", "5", "--json")[0].splitlines()]
+    assert all(each.pop("time_ms") > 0 and each.pop("region") == "standalone" for each in found)
+    assert [each.pop("id") for each in found] == [1, 2, 3, 4, 5]
+    assert found == [
+        {"topic": "shapes", "type": "file", "properties": {"kind": "image"}, "size": 3, "body_hex": "ff0a00"},
+        {"topic": "shapes", "properties": {"key": "a"}, "size": 1, "body": "1"},
+        {"topic": "shapes", "properties": {"key": "b"}, "size": 1, "body": "2"},
+        {"topic": "shapes", "size": 0, "body": ""},
+        {"topic": "shapes", "size": 2, "body": "\n\n"},
+    ]
+
+
+def test_the_line_that_could_not_be_published_is_named(region: Region) -> None:
+    out, said = region.run("pub", "toolarge", "--json", data=b"a\n" + bytes(1_300_000) + b"\n", code=1)
+    assert "hedwig: line 2: a message of 1300000 bytes" in said
+    assert json.loads(out.splitlines()[-1]) == {"topic": "toolarge", "published": 1, "failed": 1, "unanswered": 0}
+
+
+def test_no_more_than_the_count_is_read_and_published(region: Region) -> None:
+    out, said = region.run("pub", "counted", "-c", "3", "--ids", data=lines(1, 10))
+    assert (out, said) == (b"1\n2\n3\n", "3 messages published to counted\n")
+
+
+def test_the_hub_filters(region: Region) -> None:
+    region.run("sub", "colors", "-s", "red", "-e", "--idle", "0.2", "--filter", "color = 'red'")
+    for color in ("red", "blue", "red"):
+        region.run("pub", "colors", "-m", color, "-H", f"color={color}")
+    assert region.run("sub", "colors", "-s", "red", "-e")[0] == b"red\nred\n"
+
+
+def test_whoever_stops_reading_has_consumed_what_was_written(region: Region) -> None:
+    region.run("sub", "pager", "-s", "me", "-e", "--idle", "0.2")
+    command = region.start("sub", "pager", "-s", "me", stdout=subprocess.PIPE)
+    region.run("pub", "pager", "-m", "one")
+    assert command.stdout is not None
+    assert command.stdout.readline() == b"one\n"
+    command.stdout.close()
+    _, said = command.communicate(timeout=TIMEOUT_S)
+    assert (command.returncode, said) == (141, b"1 message of topic pager\n")
+    region.run("pub", "pager", "-m", "two")
+    assert region.run("sub", "pager", "-s", "me", "-c", "1")[0] == b"two\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_temporary_subscription_ends_with_the_command(region: Region, number: signal.Signals) -> None:
+    topic = f"passing-{number.name}"
+    command = region.start("sub", topic, stdout=subprocess.PIPE)
+    assert command.stdout is not None
+    until(lambda: region.run("topics", "--prefix", topic)[0] != b"" and bool(region.rows("subscriptions", topic)))
+    region.run("pub", topic, "-m", "seen")
+    assert command.stdout.readline() == b"seen\n"
+    command.send_signal(number)
+    out, said = command.communicate(timeout=TIMEOUT_S)
+    assert (command.returncode, out, said.decode()) == (130, b"", f"1 message of topic {topic}\n")
+    assert region.rows("subscriptions", topic) == []
+
+
+def test_a_subscription_that_is_held_is_busy_and_may_be_taken(region: Region) -> None:
+    region.run("sub", "held", "-s", "me", "-e", "--idle", "0.2")
+    holder = region.start("sub", "held", "-s", "me", stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    region.run("pub", "held", "-m", "mine")
+    assert holder.stdout.readline() == b"mine\n"
+    _, said = region.run("sub", "held", "-s", "me", "-e", "--idle", "0.2", "-D", "retry_timeout_ms=500", code=1)
+    assert "hedwig: " in said
+    region.run("sub", "held", "-s", "me", "-e", "--idle", "0.2", "--force")
+    _, said_there = holder.communicate(timeout=TIMEOUT_S)
+    assert holder.returncode == 1
+    assert b"attached by another client" in said_there
+
+
+# --- positions
+
+
+def test_a_position_moves_forward_and_never_beyond_the_end(region: Region) -> None:
+    region.run("sub", "moved", "-s", "me", "-e", "--idle", "0.2")
+    region.run("pub", "moved", data=lines(1, 300))
+    assert region.run("consume", "moved", "me", "250")[1].endswith("consumed up to 250\n")
+    out, _ = region.run("sub", "moved", "-s", "me", "-c", "1")
+    assert out == b"251\n"
+    _, said = region.run("consume", "moved", "me", "1000", "--idle", "0.5", code=1)
+    assert "consumed up to 300, where the topic ends" in said
+    assert "nothing was left" in region.run("consume", "moved", "me", "end", "--idle", "0.2")[1]
+    region.run("consume", "moved", "nobody", "1", code=1)
+
+
+def test_an_ended_subscription_is_gone(region: Region) -> None:
+    region.run("sub", "ended", "-s", "me", "-e", "--idle", "0.2")
+    region.run("unsubscribe", "ended", "me", "--force")
+    assert region.rows("subscriptions", "ended") == []
+    region.run("unsubscribe", "ended", "me", "--force", code=1)
+
+
+# --- what is recorded
+
+
+def test_topics_subscriptions_and_ledgers_are_told_without_a_hub(region: Region) -> None:
+    region.run("sub", "told/a", "-s", "me", "-e", "--idle", "0.2", "--window", "7")
+    region.run("pub", "told/a", data=lines(1, 250))
+    region.run("pub", "told", "-m", "x")
+    assert region.run("topics", "--prefix", "told")[0] == b"told\ntold/a\n"
+    assert region.run("topics", "--prefix", "told/", "--count")[0] == b"1\n"
+    [row] = region.rows("topics", "--prefix", "told/", "--long")
+    assert (row["last_id"], row["subscriptions"]) == (250, 1)
+    assert row["owner"] in [hub.address for hub in region.hubs]
+    [subscription] = region.rows("subscriptions", "-s", "me", "--prefix", "told")
+    assert (subscription["topic"], subscription["backlog"], subscription["window"]) == ("told/a", 250, 7)
+    assert region.rows("subscriptions", "--prefix", "told", "--min-backlog", "251") == []
+    described = region.document("describe", "told/a")
+    spans = [(each["first_id"], each["last_id"], each["open"]) for each in described["ledgers"]]
+    assert spans == [(1, 100, False), (101, 200, False), (201, 250, True)]
+    text = region.run("describe", "told/a")[0].decode()
+    assert "served by 127.0.0.1:" in text
+    assert "1 subscription" in text
+    assert {hub["hub"] for hub in region.document("hubs")} == {hub.address for hub in region.hubs}
+
+
+def test_stored_messages_are_read_from_all_ledgers_and_nobody_is_fenced(region: Region) -> None:
+    region.run("sub", "stored", "-s", "keeps", "-e", "--idle", "0.2")
+    region.run("pub", "stored", data=lines(1, 250))
+    assert region.run("readtopic", "stored")[0] == lines(1, 250)
+    assert region.run("readtopic", "stored", "--from", "99", "-n", "3")[0] == lines(99, 101)
+    assert region.run("readtopic", "stored", "--from", "-2", "-f", r"%o %s\n")[0] == b"249 249\n250 250\n"
+    assert region.run("readtopic", "stored", "--from", "200", "--to", "201")[0] == lines(200, 201)
+    assert region.run("readtopic", "stored", "--from", "900")[0] == b""
+    out, _ = region.run("pub", "stored", "--ids", "-m", "251")
+    assert out == b"251\n", "the same hub writes on"
+    assert region.run("readtopic", "stored", "--from", "-1")[0] == b"251\n"
+
+
+@pytest.mark.parametrize("command", ["describe", "readtopic", "subscriptions"])
+def test_a_topic_that_is_not_there_is_told(region: Region, command: str) -> None:
+    assert "there is no topic 'nowhere'" in region.run(command, "nowhere", code=1)[1]
+
+
+def test_a_region_that_is_not_there_is_told_with_those_that_are(region: Region) -> None:
+    _, said = region.run("topics", "--region", "west", code=1)
+    assert "there is no region 'west'" in said
+    assert "standalone" in said
+
+
+# --- moving topics
+
+
+def test_a_released_topic_is_served_on_and_its_subscriber_follows(region: Region) -> None:
+    region.run("sub", "moving", "-s", "me", "-e", "--idle", "0.2")
+    reader = region.start("sub", "moving", "-s", "me", "-c", "2", stdout=subprocess.PIPE)
+    assert reader.stdout is not None
+    region.run("pub", "moving", "-m", "before")
+    assert reader.stdout.readline() == b"before\n"
+    assert "topic moving: released by" in region.run("release", "moving", *region.http)[1]
+    region.run("pub", "moving", "-m", "after")
+    out, _ = reader.communicate(timeout=TIMEOUT_S)
+    assert (reader.returncode, out) == (0, b"after\n")
+
+
+def test_a_hub_with_too_many_topics_gives_some_up(region: Region) -> None:
+    one, other = region.hubs
+    for number in range(24):
+        region.run("pub", f"load/{number}", "-m", "x", "--hub", one.address)
+    loads = {each["hub"]: each["topics"] for each in region.document("hubs")}
+    least = min(loads.values())
+    if least:  # make it uneven: hubs share what is new
+        poor = other if loads[other.address] == least else one
+        region.run("release", "--hub", f"127.0.0.1:{poor.port}", "--count", str(least), *region.http)
+        until(lambda: {each["hub"]: each["topics"] for each in region.document("hubs")}[poor.address] == 0)
+    planned = region.document("rebalance", "--dry-run")
+    [rich] = [each for each in planned if each["to_release"]]
+    assert rich["to_release"] == rich["topics"] - -(-sum(each["topics"] for each in planned) // 2)
+    done = region.document("rebalance", *region.http)
+    assert [each["released"] for each in done] == [each["to_release"] for each in planned]
+    until(
+        lambda: (
+            {each["hub"]: each["topics"] for each in region.document("hubs")}[rich["hub"]]
+            == rich["topics"] - rich["to_release"]
+        )
+    )
+
+
+def test_a_hub_without_http_is_told_with_what_to_set(region: Region) -> None:
+    region.run("pub", "stays", "-m", "x")
+    _, said = region.run("release", "stays", "-D", f"httpServerPort={free_port()}", code=1)
+    assert "httpServerEnabled=true" in said
+    assert "--http" in said
