@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.logger import Logger
 
 from bookkeeper.metadata.outcome import Errand, Owned
@@ -39,6 +40,9 @@ log = Logger()
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 10
+
+READ_AT_ONCE = 100
+"""Records of subscriptions that are asked for without waiting for the one before."""
 
 RELEASED_AT_ONCE = 200
 """Topics of one transaction; its size stays far below what ZooKeeper takes."""
@@ -298,25 +302,36 @@ class HubMetadata:
 
     # --- its subscriptions
 
-    async def subscriptions(self, topic: Topic) -> dict[SubscriberId, Versioned[Subscription]]:
-        """All of them, after a sync. Raises UnexpectedCondition where one cannot be read."""
+    async def subscriptions(self, topic: Topic, *, synced: bool = False) -> dict[SubscriberId, Versioned[Subscription]]:
+        """All of them, after a sync; synced: a write of this session does as well, and there was one.
+
+        Raises UnexpectedCondition where one cannot be read.
+        """
         if topic in self._new:
             return {}
         parent = self.paths.subscribers(topic)
         errand = self._errand(f"read {parent}")
-        await errand.sync()
+        if not synced:
+            await errand.sync()
         try:
-            names = await errand.children(parent)
+            names = sorted(await errand.children(parent))
         except NodeAbsent:
             return {}
         found: dict[SubscriberId, Versioned[Subscription]] = {}
-        for name in sorted(names):
-            path = f"{parent}/{name}"
-            node = await errand.read_if_present(path)
-            if node is not None:
-                found[SubscriberId(name.encode())] = Versioned(
-                    records.decode_subscription(node[0], path), node[1].version
-                )
+        for first in range(0, len(names), READ_AT_ONCE):
+            some = names[first : first + READ_AT_ONCE]
+            paths = [f"{parent}/{name}" for name in some]
+            reading = [Deferred.fromCoroutine(errand.read_if_present(path)) for path in paths]
+            try:
+                nodes = await gatherResults(reading, consumeErrors=True)
+            except FirstError as first_error:
+                first_error.subFailure.raiseException()
+                raise
+            for name, path, node in zip(some, paths, nodes, strict=True):
+                if node is not None:
+                    found[SubscriberId(name.encode())] = Versioned(
+                        records.decode_subscription(node[0], path), node[1].version
+                    )
         return found
 
     async def create_subscription(

@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError, InvalidArgument, NoSuchLedger, WindowFull
@@ -55,6 +55,9 @@ log = Logger()
 
 T = TypeVar("T")
 
+OPENED_AT_ONCE = 100
+"""Ledgers that a hub makes at a time: each takes memory meanwhile, and places in the metadata store's queue."""
+
 PASSWORD = b"sillysecret"
 """Of every topic's ledgers, as Apache's hubs have it."""
 
@@ -70,9 +73,11 @@ OnDone = Callable[[MessageId | None, PubSubError | None], object]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLogSettings:
     """ensemble, write_quorum, ack_quorum: of each ledger. entries_max, bytes_max, age_max_s: a ledger that has so many,
-    or so much, or is so old and not empty is ended; 0: never. pending_bytes_max: messages that are not acknowledged.
-    password: of the ledgers. untimed: messages of topics whose names begin so get no times. remote_of_publishers: what
-    publishers say of other regions counts, as with Apache's hubs; not where the numbers say what is stored of those.
+    or so much, or is so old and not empty is ended; 0: never. idle_max_s: and one to which nothing was added for so
+    long, when `end_if_idle` is called; 0: never. openings: how many ledgers are made at a time, of all topics.
+    pending_bytes_max: messages that are not acknowledged. password: of the ledgers. untimed: messages of topics whose
+    names begin so get no times. remote_of_publishers: what publishers say of other regions counts, as with Apache's
+    hubs; not where the numbers say what is stored of those.
     """
 
     ensemble: int = 3
@@ -81,6 +86,10 @@ class TopicLogSettings:
     entries_max: int = 0
     bytes_max: int = 0
     age_max_s: float = 0.0
+    idle_max_s: float = 0.0
+    openings: DeferredSemaphore = field(
+        default_factory=lambda: DeferredSemaphore(OPENED_AT_ONCE), repr=False, compare=False
+    )
     pending_bytes_max: int = 64 * 1024 * 1024
     password: bytes = field(default=PASSWORD, repr=False)
     untimed: tuple[bytes, ...] = ()
@@ -144,6 +153,7 @@ class TopicLog:
         "_once",
         "_open",
         "_pending_bytes",
+        "_published_s",
         "_queue",
         "_ranges",
         "_sent",
@@ -185,7 +195,7 @@ class TopicLog:
         self._durable = LocalId(0)
         self._handle: WriteHandle | None = None
         self._open: LedgerRange | None = None
-        self._ledger_bytes, self._ledger_begun_s = 0, 0.0
+        self._ledger_bytes, self._ledger_begun_s, self._published_s = 0, 0.0, 0.0
         self._busy = False  # a ledger is being made or ended, or some are deleted: the list may change
         self._held = False  # ... or something is done that holds only for the list as it is
         self._settling: tuple[Deferred[None], ...] = ()
@@ -424,6 +434,7 @@ class TopicLog:
         if self._ending and not self._busy and not self._held and self._durable == self._last.local:
             self._begin(self._end_ledger())
         if not self._queue and not self._under_way and not self._busy and not self._held:
+            self._queue = self._under_way = self._sent = _NOBODYS
             idle, self._idle = self._idle, []
             for waiting in idle:
                 waiting.callback(None)
@@ -447,6 +458,7 @@ class TopicLog:
         if publish.first is None:
             publish.first = MessageId(LocalId(self._last.local + 1), last.remote)
         self._last = last
+        self._published_s = self._clock.seconds()
         self._sent.append(stored)
         publish.taken += count
         self._ledger_bytes += sum(map(len, stored))
@@ -573,6 +585,25 @@ class TopicLog:
 
     # --- ledgers
 
+    def end_if_idle(self) -> bool:
+        """End the ledger where nothing was published for `idle_max_s`; whether it was so.
+
+        An open ledger takes memory, its bookies' attention, and a recovery from whoever has the topic next.
+        """
+        idle_max_s = self._settings.idle_max_s
+        if (
+            not idle_max_s
+            or self._handle is None
+            or self._ending
+            or self.state is not LogState.READY
+            or self._last.local < (self._open.first or FIRST_ID if self._open is not None else FIRST_ID)
+            or self._clock.seconds() - self._published_s < idle_max_s
+        ):
+            return False
+        self._ending = True
+        self._pump()
+        return True
+
     def _begin(self, work: object) -> None:
         """Run what makes or ends a ledger; its trouble is the topic's."""
         self._busy = True
@@ -599,14 +630,15 @@ class TopicLog:
         newest: Deferred[int] | None = None
         if self._times is None and self._stamp.now_ms is not None and not self.topic.startswith(settings.untimed):
             newest = Deferred.fromCoroutine(self._newest_time_ms())
-        handle = await self._client.create(
-            ensemble=settings.ensemble,
-            write_quorum=settings.write_quorum,
-            ack_quorum=settings.ack_quorum,
-            digest=DigestType.CRC32,
-            password=self.password,
-            metadata_version=_LEDGER_METADATA_VERSION,
-        )
+        async with settings.openings:
+            handle = await self._client.create(
+                ensemble=settings.ensemble,
+                write_quorum=settings.write_quorum,
+                ack_quorum=settings.ack_quorum,
+                digest=DigestType.CRC32,
+                password=self.password,
+                metadata_version=_LEDGER_METADATA_VERSION,
+            )
         opened = LedgerRange(handle.ledger_id, LocalId(self._last.local + 1))
         if newest is not None:
             self._times = PublishClock(await newest)

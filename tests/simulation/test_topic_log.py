@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from twisted.internet.defer import DeferredSemaphore
 
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import DigestType
@@ -24,7 +25,9 @@ TOPIC = Topic(b"orders")
 class Hub:
     """A process that owns the topic, or thinks so."""
 
-    def __init__(self, world: World, client: SimulatedClient | None = None, **settings: Any) -> None:
+    def __init__(
+        self, world: World, client: SimulatedClient | None = None, topic: Topic = TOPIC, **settings: Any
+    ) -> None:
         self.world = world
         self.client = client or world.add_client()
         self.metadata = HubMetadata(
@@ -37,7 +40,7 @@ class Hub:
             self.metadata,
             self.client.ledgers,
             self.client.process.clock,
-            TOPIC,
+            topic,
             Stamp(b"standalone"),
             TopicLogSettings(**settings),
             self.lost.append,
@@ -185,6 +188,48 @@ def test_ledgers_are_ended_by_size_and_by_age() -> None:
         await hub.log.release()
         found = (await hub.metadata.ranges(TOPIC)).value
         assert [(each.first, each.last and each.last.local) for each in found] == [(1, 2), (3, 4), (5, 5)]
+
+    run(world, story())
+
+
+def test_a_ledger_to_which_nothing_is_published_any_more_is_ended() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, idle_max_s=10.0).acquired()
+        assert not hub.log.end_if_idle(), "it has none"
+        hub.publish(b"1")
+        await hub.settled()
+        await world.pause(9)
+        assert not hub.log.end_if_idle()
+        hub.publish(b"2")
+        await hub.settled()
+        await world.pause(9)
+        assert not hub.log.end_if_idle(), "the second message is not so old"
+        await world.pause(2)
+        assert hub.log.end_if_idle()
+        hub.publish(b"3")  # while the ledger is being ended
+        await hub.settled()
+        found = (await hub.metadata.ranges(TOPIC)).value
+        assert [(each.first, each.last and each.last.local) for each in found] == [(1, 2), (3, None)]
+        assert await stored(world) == [(number, b"%d" % number) for number in (1, 2, 3)]
+
+    run(world, story())
+
+
+def test_very_many_topics_make_their_ledgers_in_turns() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        openings = DeferredSemaphore(2)
+        hubs = [Hub(world, topic=Topic(b"topic-%d" % number), openings=openings) for number in range(7)]
+        for hub in hubs:
+            await hub.acquired()
+            hub.publish(b"x")
+        assert openings.tokens == 0
+        for hub in hubs:
+            await hub.settled()
+        assert openings.tokens == 2
 
     run(world, story())
 
