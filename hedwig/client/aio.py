@@ -26,6 +26,7 @@ from bookkeeper.client.loop_reactor import LoopReactor
 from bookkeeper.errors import ClientClosed
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.connecting import HubNames, connect_to
+from hedwig.client.starting import Start
 from hedwig.client.subscription import TAKEN_AT_ONCE, Subscription
 from hedwig.client.values import Text, as_bytes, properties_of, subscriber_of, topic_of
 from hedwig.client_config import HedwigClientSettings
@@ -104,6 +105,7 @@ class AsyncClient:
         force: bool = False,
         auto_consume: bool | None = None,
         wanted: Callable[[Received], bool] | None = None,
+        start: Start | None = None,
     ) -> AsyncSubscription:
         """Make or attach a subscription: it goes on behind what it has consumed, a new one begins with what is
         published from now on.
@@ -111,6 +113,7 @@ class AsyncClient:
         preferences: among them the filter that the hub runs (`hedwig.filters.with_expression`). force: take it from a
         client that has it. auto_consume: what was taken counts as consumed when the next is asked for; with False
         `consume` says so. wanted: messages for which it is false are passed over, and consumed, in this process.
+        start: begin there instead: a message, its id, or a time (`seek`).
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
         """
         subscribed = self._client.subscribe(
@@ -121,6 +124,7 @@ class AsyncClient:
             force=force,
             auto_consume=auto_consume,
             wanted=wanted,
+            start=start,
         )
         return AsyncSubscription(await _future(subscribed))
 
@@ -270,6 +274,18 @@ class AsyncSubscription:
     def consume(self, message: Received | MessageId) -> None:
         """Everything up to this message is done, and is not delivered again. Told soon, with others."""
         self._subscription.consume(message)
+
+    def ack(self, message: Received | MessageId) -> None:
+        """This message is done: of subscriptions with preferences=one_by_one() (`hedwig.client.queueing`)."""
+        self._subscription.ack(message)
+
+    def nack(self, message: Received | MessageId, delay_s: float = 0.0) -> None:
+        """Of the same: this message is not done, and comes again after a while, here or elsewhere."""
+        self._subscription.nack(message, delay_s)
+
+    async def seek(self, start: Start) -> None:
+        """Begin again with a message, or what was published at a time or later; 1 is the oldest that is kept."""
+        await _future(self._subscription.seek(start))
 
     async def close(self) -> None:
         """Tell what is consumed and let go. The subscription stays, and messages are kept for it."""

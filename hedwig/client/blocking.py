@@ -30,9 +30,10 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.client.reactor_thread import ReactorThread
-from bookkeeper.errors import ClientClosed
+from bookkeeper.errors import ClientClosed, InvalidArgument
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.connecting import HubNames, connect_to
+from hedwig.client.starting import Start
 from hedwig.client.subscription import TAKEN_AT_ONCE, Subscription
 from hedwig.client.values import Text, as_bytes, properties_of, subscriber_of, topic_of
 from hedwig.client_config import HedwigClientSettings
@@ -107,6 +108,7 @@ class BlockingClient:
         force: bool = False,
         auto_consume: bool | None = None,
         wanted: Callable[[Received], bool] | None = None,
+        start: Start | None = None,
     ) -> BlockingSubscription:
         """Make or attach a subscription: it goes on behind what it has consumed, a new one begins with what is
         published from now on.
@@ -114,7 +116,8 @@ class BlockingClient:
         preferences: among them the filter that the hub runs (`hedwig.filters.with_expression`). force: take it from a
         client that has it. auto_consume: what was taken counts as consumed when the next is asked for; with False
         `consume` says so. wanted: messages for which it is false are passed over, and consumed, in this process; it is
-        called by the reactor's thread, and must not call the client.
+        called by the reactor's thread, and must not call the client. start: begin there instead: a message, its id, or
+        a time (`seek`).
         Raises AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
         """
         name, who = topic_of(topic), subscriber_of(subscriber)
@@ -127,6 +130,7 @@ class BlockingClient:
                 force=force,
                 auto_consume=auto_consume,
                 wanted=wanted,
+                start=start,
             )
         )
         return BlockingSubscription(subscription, self._crossing)
@@ -346,6 +350,26 @@ class BlockingSubscription:
     def consume(self, message: Received | MessageId) -> None:
         """Everything up to this message is done, and is not delivered again. Told soon, with others; does not wait."""
         self._crossing.reactor.callFromThread(self._subscription.consume, message)
+
+    def ack(self, message: Received | MessageId) -> None:
+        """This message is done: of subscriptions with preferences=one_by_one() (`hedwig.client.queueing`)."""
+        self._check_individual("ack")
+        self._crossing.reactor.callFromThread(self._subscription.ack, message)
+
+    def nack(self, message: Received | MessageId, delay_s: float = 0.0) -> None:
+        """Of the same: this message is not done, and comes again after a while, here or elsewhere."""
+        self._check_individual("nack")
+        self._crossing.reactor.callFromThread(self._subscription.nack, message, delay_s)
+
+    def _check_individual(self, what: str) -> None:
+        if not self._subscription.individual:
+            raise InvalidArgument(f"{what}: subscribe with preferences=one_by_one(); this one is consumed in order")
+
+    def seek(self, start: Start) -> None:
+        """Begin again with a message, or what was published at a time or later; 1 is the oldest that is kept."""
+        self._here.clear()
+        self._current = self._given = None
+        self._crossing.run(lambda: self._subscription.seek(start))
 
     def close(self) -> None:
         """Tell what is consumed and let go. The subscription stays, and messages are kept for it."""

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed
+from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, InvalidArgument
 from hedwig.client.asking import Asker
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
 from hedwig.client.publishing import Lane
+from hedwig.client.queueing import WorkSubscription
 from hedwig.client.settings import PubSubSettings
+from hedwig.client.starting import Start, replay_option
 from hedwig.client.subscription import Subscription
 from hedwig.errors import MalformedRequest
 from hedwig.model import (
@@ -36,6 +38,7 @@ from hedwig.model import (
     Topic,
 )
 from hedwig.names import subscriber_part, topic_part
+from hedwig.protocol.options import REPLAY, ack_options
 from hedwig.wire.framing import FRAME_SIZE_MAX_HUB, varint
 from hedwig.wire.messages import Message, encode_message
 from hedwig.wire.receiving import Received
@@ -305,6 +308,7 @@ class PubSubClient:
         force: bool = False,
         auto_consume: bool | None = None,
         wanted: Callable[[Received], bool] | None = None,
+        start: Start | None = None,
     ) -> Deferred[Subscription]:
         """Make or attach a subscription; it delivers from what it has not consumed on, a new one what is published
         from now on.
@@ -312,7 +316,9 @@ class PubSubClient:
         preferences: what is not said stays as it is; the window is `settings.window` where nothing is said. force: take
         it from a client that has it. auto_consume: what was taken counts as consumed with the next call that takes;
         None: as the client has it.
-        wanted: messages for which it is false are passed over, and consumed, here.
+        wanted: messages for which it is false are passed over, and consumed, here. start: begin there instead, each
+        time that this is called; see hedwig.client.starting.
+        Preferences of hedwig.client.queueing make a subscription whose messages are acknowledged one by one.
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown. Where an
         answer was lost, CREATE may fail with AlreadySubscribed although it was this call that made it.
         """
@@ -323,8 +329,9 @@ class PubSubClient:
                 mode,
                 self.preferences if preferences is None else self.preferences.merged(preferences),
                 force,
-                self.auto_consume if auto_consume is None else auto_consume,
+                auto_consume,
                 wanted,
+                start,
             )
         )
 
@@ -349,8 +356,9 @@ class PubSubClient:
         mode: SubscribeMode,
         preferences: Preferences,
         force: bool,
-        auto_consume: bool,
+        auto_consume: bool | None,
         wanted: Callable[[Received], bool] | None,
+        start: Start | None,
     ) -> Subscription:
         self._check(topic, subscriber)
         if (topic, subscriber) in self._subscriptions:
@@ -359,7 +367,12 @@ class PubSubClient:
             )
         if preferences.window_size is None:
             preferences = replace(preferences, window_size=self.settings.window)
-        subscription = Subscription(
+        if start is not None:
+            preferences = preferences.merged(Preferences(options={REPLAY: replay_option(start)}))
+        individual = ack_options(preferences) is not None
+        if individual and auto_consume:
+            raise InvalidArgument("auto_consume: messages that are acknowledged one by one are so by `ack` alone")
+        subscription = (WorkSubscription if individual else Subscription)(
             self._clock,
             self._hubs,
             topic,
@@ -367,7 +380,7 @@ class PubSubClient:
             mode,
             preferences,
             force=force,
-            auto_consume=auto_consume,
+            auto_consume=not individual and (self.auto_consume if auto_consume is None else auto_consume),
             wanted=wanted,
             on_closed=self._subscription_closed,
         )

@@ -35,8 +35,10 @@ from hedwig.client.asking import Asker, pause
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
 from hedwig.client.settings import backoff
-from hedwig.errors import InvalidFilter, TopicBusy, UnexpectedCondition
+from hedwig.client.starting import Start, replay_option
+from hedwig.errors import InvalidFilter, MalformedRequest, TopicBusy, UnexpectedCondition
 from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
+from hedwig.protocol.options import REPLAY, ack_options
 from hedwig.wire.receiving import Received
 from hedwig.wire.requests import close_subscription_frame, consume_frame, subscribe_frame
 from hedwig.wire.responses import Answer, Told
@@ -56,6 +58,9 @@ TAKEN_AT_ONCE = 1_000
 
 class Subscription:
     """See the module. `receive` and iteration take messages; `consume` says what is done; `close` lets go."""
+
+    individual = False
+    """Messages are acknowledged one by one: see hedwig.client.queueing."""
 
     def __init__(
         self,
@@ -98,6 +103,8 @@ class Subscription:
         self._taken_id: MessageId | None = None
         self._consumed: MessageId | None = None
         self._told_id = LocalId(0)
+        self._seeking: Deferred[None] | None = None
+        self._begin_anew()
         self._timer: Any = None
         self._stopped_reading: HubLink | None = None
         self._failure: BookKeeperError | None = None
@@ -153,11 +160,26 @@ class Subscription:
             return
         self._link, self._asked = link, None
         self._attached_s = self._clock.seconds()
+        wish = self.preferences.options.get(REPLAY)
         if answer.preferences is not None:
             self.preferences = answer.preferences
+        self._check_kind(link)
+        if self._seeking is not None and not self._found(wish):
+            self._link = None
+            self._drop(link)
+            return
         self._told_id = LocalId(0)
-        if self._consumed is not None:
-            self._tell()
+        self._tell()
+
+    def _check_kind(self, link: HubLink) -> None:
+        """What CONSUME means is the subscription's, and was perhaps said by another client."""
+        if not self.individual and ack_options(self.preferences) is not None:
+            self._link = None
+            self._let_go(link)
+            raise MalformedRequest(
+                f"the messages of subscriber {self.subscriber!r} of topic {self.topic!r} are acknowledged one by one: "
+                "subscribe with preferences=one_by_one(), or with the option hw.ack=cumulative (and hw.shared=false)"
+            )
 
     async def _connect(self, address: HubAddress) -> HubLink:
         if not self._settings.shared_connections:
@@ -210,7 +232,7 @@ class Subscription:
                     log.failure("Attaching a subscription broke", failure=result)
                     error = UnexpectedCondition(f"a fault of this client: {error!r}")
                 self._fail(error)
-        elif self._link is None:
+        elif self._link is None and not self._closed:
             self._again()
 
     def _moved(self, link: HubLink) -> None:
@@ -226,12 +248,11 @@ class Subscription:
         """See Delivered."""
         if self._closed or self._failure is not None or (self._link is not None and link is not self._link):
             return
-        if messages[0].local_id <= self._last_id:
-            self._tell_again(link, messages[-1].local_id)
-            messages = [each for each in messages if each.local_id > self._last_id]
-            if not messages:
-                return
-        self._last_id = messages[-1].local_id
+        if self._seeking is not None:
+            return  # of deliveries before
+        messages = self._unheard(link, messages)
+        if not messages:
+            return
         if self._wanted is not None:
             messages = self._filtered(self._wanted, messages)
             if not messages:
@@ -249,6 +270,15 @@ class Subscription:
             link.pause()
         if self._wanted is not None:
             self._check_filter()
+
+    def _unheard(self, link: HubLink, messages: list[Received]) -> list[Received]:
+        """What was not heard before."""
+        if messages[0].local_id <= self._last_id:
+            self._tell_again(link, messages[-1].local_id)
+            messages = [each for each in messages if each.local_id > self._last_id]
+        if messages:
+            self._last_id = messages[-1].local_id
+        return messages
 
     def _check_filter(self) -> None:
         if self._broken is not None:
@@ -478,6 +508,72 @@ class Subscription:
         up_to = consumed if consumed.local <= delivered else MessageId(delivered)
         link.tell(lambda txn_id: consume_frame(txn_id, self.topic, self.subscriber, up_to))
 
+    def ack(self, message: Received | MessageId) -> None:
+        """Of subscriptions that are acknowledged one by one."""
+        raise InvalidArgument("ack: subscribe with preferences=one_by_one(); this subscription is consumed in order")
+
+    def nack(self, message: Received | MessageId, delay_s: float = 0.0) -> None:
+        """Of subscriptions that are acknowledged one by one."""
+        raise InvalidArgument("nack: subscribe with preferences=one_by_one(); this subscription is consumed in order")
+
+    # --- beginning again
+
+    def seek(self, start: Start) -> Deferred[None]:
+        """Begin again with a message, or at a time, back or forth: see hedwig.client.starting.
+
+        Fires once the hub has stored that. What was delivered before and not taken is let go of; what was taken counts
+        for nothing any more. Where the message is not kept, it begins with the oldest that is: the first id says so.
+        Fails as `receive`, and with InvalidArgument while another seek is under way.
+        """
+        if self._failure is not None:
+            return fail(self._failure)
+        if self._closed:
+            return fail(ClientClosed("the subscription is closed"))
+        if self._seeking is not None:
+            return fail(InvalidArgument("another seek of this subscription is under way: wait for it"))
+        try:
+            option = {REPLAY: replay_option(start)}
+        except InvalidArgument as error:
+            return fail(error)
+        self.preferences = self.preferences.merged(Preferences(options=option))
+        # A hub that attaches it just now may not have been told: until the answer says so, it is asked again.
+        seeking = self._seeking = Deferred()
+        self._begin_anew()
+        link, self._link = self._link, None
+        if link is not None:
+            self._drop(link)
+        self._read_again()
+        if self._attaching is None:
+            self._fruitless = 0
+            self._again()
+        return seeking
+
+    def _begin_anew(self) -> None:
+        """Nothing was heard, taken or consumed yet."""
+        self._let_go_of_ready()
+        self._current = self.finished = None
+        self._last_id = self._last_wanted = self._lent_id = self._told_id = LocalId(0)
+        self._last_seen = self._taken_id = self._consumed = None
+
+    def _let_go_of_ready(self) -> None:
+        self._ready.clear()
+        self._ready_bytes = 0
+
+    def _found(self, wish: bytes | None) -> bool:
+        """Whether the hub heard of what is sought; then that is over."""
+        if self.preferences.options.get(REPLAY) != wish:
+            self.preferences = self.preferences.merged(Preferences(options={REPLAY: wish or b""}))
+            return False
+        seeking, self._seeking = self._seeking, None
+        if seeking is not None:
+            seeking.callback(None)
+        return True
+
+    def _not_found(self, error: BookKeeperError) -> None:
+        seeking, self._seeking = self._seeking, None
+        if seeking is not None:
+            seeking.errback(error)
+
     # --- the end
 
     def _fail(self, error: BookKeeperError) -> None:
@@ -492,6 +588,7 @@ class Subscription:
         taking, self._taking = self._taking, None
         if taking is not None:
             taking.errback(error)
+        self._not_found(error)
 
     def close(self) -> Deferred[None]:
         """Tell what is consumed and let go; the subscription stays, and what was not consumed comes again."""
@@ -513,6 +610,7 @@ class Subscription:
             self._on_closed(self)
         if taking is not None:
             taking.errback(ClientClosed("the subscription was closed"))
+        self._not_found(ClientClosed("the subscription was closed"))
         link, self._link = self._link, None
         self._read_again()
         self._ready.clear()
