@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -284,15 +285,28 @@ def drill(plan: Plan, settings: Mapping[str, str], *, bookies: int, hubs: int) -
     from hedwig.perf.drill import run_drill
 
     blows = plan.hub_kills + plan.hub_stops + plan.bookie_kills + plan.bookie_stops
-    with LocalCluster(bookies) as cluster, tempfile.TemporaryDirectory(prefix="hedwig-drill-") as directory:
-        group = [LocalHub.beside(cluster, number, settings) for number in range(1, hubs + 1)]
-        cluster.start_others(group)
-        note(f"A cluster of its own: ZooKeeper, {bookies} bookies and {hubs} hubs in {cluster.directory}")
-        progress = Progress("kills and stops", blows)
-        try:
-            return run_drill(cluster, group, plan, Path(directory), tell=progress.update)
-        finally:
-            progress.close()
+    directory = Path(tempfile.mkdtemp(prefix="hedwig-drill-"))
+    is_evidence = True
+    try:
+        with LocalCluster(bookies, directory=directory / "cluster") as cluster:
+            group = [LocalHub.beside(cluster, number, settings) for number in range(1, hubs + 1)]
+            cluster.start_others(group)
+            note(f"A cluster of its own: ZooKeeper, {bookies} bookies and {hubs} hubs in {cluster.directory}")
+            progress = Progress("kills and stops", blows)
+            try:
+                outcome = run_drill(cluster, group, plan, directory, tell=progress.update)
+            finally:
+                progress.close()
+        is_evidence = not outcome.kept
+        return outcome
+    except SystemExit:  # somebody stopped it
+        is_evidence = False
+        raise
+    finally:
+        if is_evidence:
+            note(f"What was noted, and the logs, are kept in {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def to_json(outcome: Outcome) -> dict[str, object]:
