@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.python.failure import Failure
@@ -21,6 +22,7 @@ from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, Inva
 from hedwig.client.asking import Asker
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
+from hedwig.client.once import Producer
 from hedwig.client.publishing import Lane
 from hedwig.client.queueing import WorkSubscription
 from hedwig.client.settings import PubSubSettings
@@ -60,9 +62,12 @@ OVERHEAD = 64
 
 
 class Publisher:
-    """Publishes to one topic. Several of one client share the topic's lane, and its order."""
+    """Publishes to one topic. Several of one client share the topic's lane, and its order.
 
-    def __init__(self, client: PubSubClient, topic: Topic, *, message_type: str | None = None) -> None:
+    client: what it publishes through; a Producer, where each message is to be stored once.
+    """
+
+    def __init__(self, client: PubSubClient | Producer, topic: Topic, *, message_type: str | None = None) -> None:
         self.topic = topic
         self._client, self._message_type = client, message_type
 
@@ -152,7 +157,7 @@ class Publisher:
 class _Many:
     """Several publishes with one outcome."""
 
-    def __init__(self, client: PubSubClient, topic: Topic, messages: list[bytes]) -> None:
+    def __init__(self, client: PubSubClient | Producer, topic: Topic, messages: list[bytes]) -> None:
         self.done: Deferred[list[MessageId]] = Deferred()
         self._ids: list[MessageId | None] = [None] * len(messages)
         self._waiting = len(messages)
@@ -209,6 +214,7 @@ class PubSubClient:
         self._looking: Any = clock.callLater(LOOK_S, self._look)
         self._body_max = min(self.settings.frame_size_max, FRAME_SIZE_MAX_HUB)
         self._checked: set[Topic] = set()
+        self._producers: WeakSet[Producer] = WeakSet()
         self._asking: set[Deferred[Any]] = set()
         self._closing: Deferred[None] | None = None
         self.closed = False
@@ -232,10 +238,21 @@ class PubSubClient:
 
     # --- publishing
 
-    def publisher(self, topic: Topic, *, message_type: str | None = None) -> Publisher:
-        """Publishes to a topic. Raises MalformedRequest for a name that no topic can have."""
+    def publisher(
+        self, topic: Topic, *, message_type: str | None = None, producer: bytes | None = None, first: int = 1
+    ) -> Publisher:
+        """Publishes to a topic. Raises MalformedRequest for a name that no topic, or no producer, can have.
+
+        producer: a name, under which each message is stored once, in the order of calls (see hedwig.client.once); b""
+        for one that nobody else has. first: the number of its first message.
+        """
         self._check_topic(topic)
-        return Publisher(self, topic, message_type=message_type)
+        if producer is None:
+            return Publisher(self, topic, message_type=message_type)
+        self.check_open()
+        found = Producer(self, topic, producer or None, first)
+        self._producers.add(found)
+        return Publisher(found, topic, message_type=message_type)
 
     def publish(self, topic: Topic, body: bytes, properties: Mapping[str, bytes] = NO_OPTIONS) -> Deferred[MessageId]:
         """See Publisher.publish."""
@@ -248,16 +265,27 @@ class PubSubClient:
                 self._checked.clear()
             self._checked.add(topic)
 
-    def message(self, topic: Topic, body: bytes, properties: Mapping[str, bytes], message_type: str | None) -> bytes:
-        """The bytes of a message that is published. Raises MalformedRequest where no hub takes it."""
+    def message(
+        self,
+        topic: Topic,
+        body: bytes,
+        properties: Mapping[str, bytes],
+        message_type: str | None,
+        *,
+        extra_size: int = 0,
+    ) -> bytes:
+        """The bytes of a message that is published. Raises MalformedRequest where no hub takes it.
+
+        extra_size: bytes that are added to it later.
+        """
         if properties or message_type is not None:
             message = encode_message(Message(body, properties, message_type))
         else:
             message = b"\x0a%b%b" % (varint(len(body)), body)
-        if len(message) + len(topic) + OVERHEAD > self._body_max:
+        if len(message) + len(topic) + OVERHEAD + extra_size > self._body_max:
             raise MalformedRequest(
                 f"a message of {len(body)} bytes with its properties; hubs take at most "
-                f"{self._body_max - len(topic) - OVERHEAD} (max_message_size): publish less, or in parts"
+                f"{self._body_max - len(topic) - OVERHEAD - extra_size} (max_message_size): publish less, or in parts"
             )
         return message
 
@@ -265,12 +293,13 @@ class PubSubClient:
         """Where publishes to a topic go through. Raises ClientClosed."""
         found = self._lanes.get(topic)
         if found is None:
-            self._check_open()
+            self.check_open()
             self._check_topic(topic)
             found = self._lanes[topic] = Lane(self._clock, self._hubs, topic, self.settings, self._lane_idle)
         return found
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises ClientClosed, from `close` on."""
         if self.closed or self._closing is not None:
             raise ClientClosed("the client is closed; connect again")
 
@@ -286,14 +315,30 @@ class PubSubClient:
         on_failed: Callable[[BookKeeperError], object],
     ) -> None:
         """Publish a message's bytes; exactly one of the calls follows. Raises ClientClosed, MalformedRequest."""
-        lane = self._lanes.get(topic) or self.lane(topic)
         if self._closing is not None or self.closed:
-            self._check_open()
+            self.check_open()
+        self.pass_on(topic, message, on_published, on_failed)
+
+    def pass_on(
+        self,
+        topic: Topic,
+        message: bytes,
+        on_published: Callable[[MessageId], object],
+        on_failed: Callable[[BookKeeperError], object],
+    ) -> None:
+        """As `submit`, of what a Producer has taken: also while `close` waits for it."""
+        if self.closed:
+            raise ClientClosed("the client was closed before the message was published")
+        lane = self._lanes.get(topic)
+        if lane is None:
+            self._check_topic(topic)
+            lane = self._lanes[topic] = Lane(self._clock, self._hubs, topic, self.settings, self._lane_idle)
         lane.publish(message, self._clock.seconds() + self.settings.retry_timeout_s, on_published, on_failed)
 
     def flush(self) -> Deferred[None]:
         """Fires once everything published before is answered or has failed; what comes later may still be open."""
         waiting = [lane.settled() for lane in self._lanes.values() if lane.unanswered]
+        waiting += [producer.settled() for producer in self._producers if producer.unanswered]
         return gatherResults(waiting).addCallback(lambda _: None)
 
     # --- subscribing
@@ -393,7 +438,7 @@ class PubSubClient:
         return subscription
 
     def _check(self, topic: Topic, subscriber: SubscriberId) -> None:
-        self._check_open()
+        self.check_open()
         self._check_topic(topic)
         subscriber_part(subscriber)
         if subscriber.startswith(HUB_SUBSCRIBER_PREFIX) and not self._for_hub:

@@ -6,19 +6,26 @@ the id that was told, whatever happened to hubs and answers.
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from bookkeeper.errors import ClientClosed
+from hedwig.client import once
+from hedwig.errors import MalformedRequest, PubSubError, ServiceDown
 from hedwig.hub import publishing_once
 from hedwig.hub.metadata import HubMetadata
-from hedwig.hub.topic_log import TopicLogSettings
-from hedwig.model import LocalId, Status, Topic
-from hedwig.protocol.producers import Origin, Producers, origin_properties
+from hedwig.hub.topic_log import TopicLog, TopicLogSettings
+from hedwig.model import LocalId, MessageId, Status, Topic
+from hedwig.protocol.producers import Origin, Producers, Verdict, origin_properties
 from hedwig.wire.messages import Message, decode_message, encode_message
 from hedwig.wire.requests import PublishEncoder
+from tests.simulation.test_hedwig_client import ListeningHub, a_client, failure_of, outcomes
 from tests.simulation.test_hub_connection import TOPIC, Client, Hub
 from tests.simulation.test_scenarios import run, started_world
+from tests.simulation.world import World
 
 A, B = b"producer-a", b"producer-b"
 MALFORMED, STALE = Status.MALFORMED_REQUEST, Status.BAD_VERSION
@@ -274,3 +281,245 @@ def test_messages_with_headers_get_their_ids_by_the_batch() -> None:
         assert calls == [50, 50]
 
     run(world, story())
+
+
+# --- the client
+
+
+class Hubs:
+    """Hubs that come and go at the same addresses."""
+
+    def __init__(self, world: World, count: int = 2, **settings: Any) -> None:
+        self.world, self.settings = world, settings
+        self.ports = [4080 + number for number in range(count)]
+        self.hubs: dict[int, ListeningHub] = {}
+        self.connections: list[Any] = []
+
+    async def started(self) -> Hubs:
+        for port in self.ports:
+            await self.start(port)
+        return self
+
+    async def start(self, port: int) -> None:
+        self.hubs[port] = await ListeningHub(self.world, port, **self.settings).started()
+
+    @property
+    def addresses(self) -> list[Any]:
+        return [hub.address for hub in self.hubs.values()]
+
+    def owner(self) -> int | None:
+        return next((port for port, hub in self.hubs.items() if TOPIC in hub.ownership.owned), None)
+
+    async def fault(self, rng: random.Random) -> str:
+        """Something goes wrong with the owner, or with its connections."""
+        port = self.owner()
+        if port is None:
+            return "nobody"
+        hub = self.hubs[port]
+        what = rng.choice(["kill", "session", "release", "cut", "cut"])
+        if what == "kill":
+            hub.client.crash()
+            await self.world.pause(rng.random())
+            # A process at another address: the one before is known to be dead only when its session ends.
+            del self.hubs[port]
+            await self.start(max(self.ports) + 1)
+            self.ports.append(max(self.ports) + 1)
+        elif what == "session":
+            hub.client.store.expire_session()
+        elif what == "release":
+            hub.ownership.release(TOPIC)
+        else:
+            for connection in hub.connections:
+                if not connection.closed and rng.random() < 0.7:
+                    connection._transport.abortConnection()  # type: ignore[union-attr]  # noqa: SLF001
+        return what
+
+
+async def all_stored(world: World, hubs: Hubs) -> list[bytes]:
+    client = a_client(world, *hubs.addresses, retry_timeout_s=200.0)
+    await client.publish(TOPIC, b"the end")
+    port = hubs.owner()
+    assert port is not None
+    found = await bodies(hubs.hubs[port])
+    await client.close()
+    return found[:-1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_to_hubs_each_message_is_stored_once_and_in_its_order(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Method: two producers and one that is none publish 400 messages each, many at a time, while the hub that has the
+    topic is killed, loses its session, gives the topic away, or loses its connections with answers under way.
+    """
+    monkeypatch.setattr(publishing_once, "SNAPSHOT_EVERY", 50)
+    world = started_world(4)
+    rng = random.Random(seed)
+
+    async def story() -> None:
+        hubs = await Hubs(world, log=TopicLogSettings(pending_bytes_max=1_000)).started()
+        client = a_client(world, *hubs.addresses, retry_timeout_s=300.0)
+        other = a_client(world, *hubs.addresses, retry_timeout_s=300.0)
+        publishers = [client.publisher(TOPIC, producer=A), other.publisher(TOPIC, producer=b"")]
+        plain = other.publisher(TOPIC)
+        sent: list[list[Any]] = [[], []]
+        done: list[Any] = []
+        faults = Counter[str]()
+        for number in range(400):
+            for index, publisher in enumerate(publishers):
+                sent[index].append(publisher.publish(b"%d/%d" % (index, number), {"n": b"%d" % number}))
+            done.append(plain.publish(b"plain/%d" % number))
+            if rng.random() < 0.1:
+                await world.pause(rng.random() * 0.05)
+            if rng.random() < 0.02:
+                faults[await hubs.fault(rng)] += 1
+        await client.flush()
+        await other.flush()
+        stored = await all_stored(world, hubs)
+        for index in range(2):
+            mine = [each for each in stored if each.startswith(b"%d/" % index)]
+            assert mine == [b"%d/%d" % (index, number) for number in range(400)], faults
+            for number, deferred in enumerate(sent[index]):
+                assert deferred.called, "flush waits for all"
+                message_id = await deferred
+                assert stored[message_id.local - 1] == b"%d/%d" % (index, number)
+        assert len(done) == 400
+        assert {b"plain/%d" % number for number in range(400)} <= set(stored)
+        await client.close()
+        await other.close()
+
+    run(world, story(), seconds=2000)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_failed_is_never_stored_behind_what_came_later(seed: int) -> None:
+    """Method: as above, but publishes give up soon, so that chains break again and again."""
+    world = started_world(4)
+    rng = random.Random(seed)
+
+    async def story() -> None:
+        hubs = await Hubs(world).started()
+        client = a_client(world, *hubs.addresses, retry_timeout_s=0.3)
+        publisher = client.publisher(TOPIC, producer=b"")
+        sent = []
+        for number in range(600):
+            sent.append(publisher.publish(b"%d" % number))
+            if rng.random() < 0.2:
+                await world.pause(rng.random() * 0.2)
+            if rng.random() < 0.02:
+                await hubs.fault(rng)
+        found, answered = outcomes(sent)
+        await answered
+        await client.close()
+        stored = await all_stored(world, hubs)
+        numbers = [int(each) for each in stored]
+        assert numbers == sorted(set(numbers)), "twice, or out of order"
+        failed = [each for each in found if not isinstance(each, MessageId)]
+        assert all(isinstance(each, PubSubError) for each in failed)
+        assert len(failed) < 600
+        for number, each in enumerate(found):
+            if isinstance(each, MessageId):
+                assert stored[each.local - 1] == b"%d" % number
+
+    run(world, story(), seconds=2000)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_hub_that_has_no_room_for_some_gets_them_and_those_behind_them_again(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Method: what is refused is followed by what there is room for again, which would overtake it."""
+    early: list[Origin] = []
+    refusal = Producers.refusal
+
+    def refused(self: Producers[Any], origin: Origin, verdict: Verdict) -> PubSubError:
+        if verdict is Verdict.EARLY:
+            early.append(origin)
+        return refusal(self, origin, verdict)
+
+    monkeypatch.setattr(Producers, "refusal", refused)
+    world = started_world(3)
+    rng = random.Random(seed)
+    check_room = TopicLog._check_room  # noqa: SLF001
+
+    def check(self: TopicLog, size: int) -> None:
+        if rng.random() < 0.05:
+            raise ServiceDown("no room for this one")
+        check_room(self, size)
+
+    monkeypatch.setattr(TopicLog, "_check_room", check)
+
+    async def story() -> None:
+        hubs = await Hubs(world, 1).started()
+        client = a_client(world, *hubs.addresses, retry_timeout_s=500.0)
+        await client.publish(TOPIC, b"0")
+        publisher = client.publisher(TOPIC, producer=A)
+        sent = []
+        for number in range(500):
+            sent.append(publisher.publish(b"%03d" % number))
+            await world.pause(rng.random() * 0.001)
+        found, answered = outcomes(sent)
+        await answered
+        assert found == [MessageId(LocalId(number)) for number in range(2, 502)]
+        assert (await all_stored(world, hubs))[1:] == [b"%03d" % number for number in range(500)]
+        assert len(early) > 5
+        await client.close()
+
+    run(world, story(), seconds=2000)
+
+
+def test_a_program_goes_on_after_a_restart_under_its_name_and_from_a_number_it_knows() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hubs = await Hubs(world, 1).started()
+        first = a_client(world, *hubs.addresses)
+        ids = await first.publisher(TOPIC, producer=A).publish_many([b"%d" % number for number in range(1, 11)])
+        await first.close()
+        second = a_client(world, *hubs.addresses)
+        again = await second.publisher(TOPIC, producer=A, first=6).publish_many(
+            [b"%d" % number for number in range(6, 13)]
+        )
+        assert again[:5] == ids[5:]
+        assert [each.local for each in again[5:]] == [11, 12]
+        own = second.publisher(TOPIC, producer=A)
+        assert (await own.publish(b"20", {"hw.seq": b"20"})).local == 13
+        assert (await own.publish(b"21")).local == 14
+        assert "numbers go up" in await failure_of(own.publish(b"x", {"hw.seq": b"21"}), MalformedRequest)
+        assert "a decimal number" in await failure_of(own.publish(b"x", {"hw.seq": b"one"}), MalformedRequest)
+        assert "the publisher's own" in await failure_of(own.publish(b"x", {"hw.pid": b"me"}), MalformedRequest)
+        late = second.publisher(TOPIC, producer=A, first=15)
+        assert "was not published before" in await failure_of(late.publish(b"15"), MalformedRequest)
+        with pytest.raises(MalformedRequest, match="65 bytes"):
+            second.publisher(TOPIC, producer=b"x" * 65)
+        with pytest.raises(MalformedRequest, match="first number is 0"):
+            second.publisher(TOPIC, producer=b"x", first=0)
+
+    run(world, story(), seconds=100)
+
+
+def test_closing_waits_for_what_waits_for_its_turn_and_abandoning_tells_it() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hubs = await Hubs(world, 1).started()
+        client = a_client(world, *hubs.addresses, outstanding_max=2_500)
+        publisher = client.publisher(TOPIC, producer=b"")
+        found, answered = outcomes([publisher.publish(b"%d" % number) for number in range(3 * once.WINDOW)])
+        assert client.lane(TOPIC).unanswered == once.WINDOW
+        assert not publisher.has_room
+        waiting = publisher.room()
+        closing = client.close()
+        await failure_of(publisher.publish(b"too late"), ClientClosed)
+        await closing
+        await answered
+        assert found == [MessageId(LocalId(number)) for number in range(1, 3 * once.WINDOW + 1)]
+        assert waiting.called
+        client = a_client(world, *hubs.addresses)
+        publisher = client.publisher(TOPIC, producer=b"")
+        found, answered = outcomes([publisher.publish(b"%d" % number) for number in range(3 * once.WINDOW)])
+        client.abandon()
+        await answered
+        assert all(isinstance(each, (ClientClosed, PubSubError)) for each in found)
+
+    run(world, story(), seconds=100)
