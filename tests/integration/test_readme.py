@@ -7,8 +7,8 @@ Conventions, all visible in the README:
     # runs until Ctrl-C   (first line)    runs in the background until the end, which is SIGINT and exit code 0
     # file: NAME          (first line)    is saved under NAME; a later block runs it
 
-The only change: the embedded ZooKeeper and the bookies take free ports, as the machine may use the usual ones. The
-directory holds links to the repository's files, so nothing is left behind in it.
+The only change: the embedded ZooKeeper, the bookies and the hub take free ports, as the machine may use the usual ones.
+The directory holds links to the repository's files, so nothing is left behind in it.
 """
 
 from __future__ import annotations
@@ -76,25 +76,29 @@ class Newcomer:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port, self.bookie_port = free_port(), free_port()
+        self.port, self.bookie_port, self.hub_port = free_port(), free_port(), free_port()
         self.http_ports = {"9870": str(free_port()), "9871": str(free_port())}
         for path in ROOT.iterdir():
             if path.name != ".venv":
                 (directory / path.name).symlink_to(path)
         (directory / ".venv").symlink_to(sys.prefix)
         self.background: list[subprocess.Popen[bytes]] = []
-        known = {key: value for key, value in os.environ.items() if not key.startswith("BK_")}
+        known = {key: value for key, value in os.environ.items() if not key.startswith(("BK_", "HW_"))}
         self._environment = {
             **known,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{known['PATH']}",
             "BK_metadataServiceUri": f"zk://127.0.0.1:{self.port}/ledgers",
+            "HW_zk_host": f"127.0.0.1:{self.port}",
         }
+        self._of_clients = {"HW_default_server_host": f"localhost:{self.hub_port}"}  # a key that hubs do not know
 
     def adapted(self, text: str) -> str:
         """The block with ports that are free on this machine."""
         text = text.replace("127.0.0.1:2181", f"127.0.0.1:{self.port}")
+        text = text.replace("localhost:4080", f"localhost:{self.hub_port}")
         text = re.sub(r"127\.0\.0\.1:(987[01])", lambda found: f"127.0.0.1:{self.http_ports[found[1]]}", text)
         text = re.sub(r"(?m)^bookiePort=\d+$", f"bookiePort={self.bookie_port}", text)
+        text = text.replace(" --hub\n", f" --hub --hub-port {self.hub_port}\n")
         return re.sub(r"(bookkeeper localbookie \d+)", rf"\1 --zookeeper-port {self.port} --port 0", text)
 
     def run(self, block: Block) -> str:
@@ -104,7 +108,7 @@ class Newcomer:
         done = subprocess.run(
             command,
             cwd=self.directory,
-            env=self._environment,
+            env={**self._environment, **self._of_clients},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
