@@ -19,6 +19,7 @@ import pytest
 
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
+from hedwig import blocking
 from hedwig.embedded import LocalHub
 from tests.support.cluster import local_cluster
 
@@ -32,6 +33,7 @@ class Region:
 
     def __init__(self, cluster: LocalCluster, hubs: list[LocalHub]) -> None:
         self.cluster, self.hubs = cluster, hubs
+        self.client = blocking.connect([hub.address for hub in hubs])
         self.prefix = f"{cluster.root}-hubs"
         self.environment = {
             **os.environ,
@@ -40,6 +42,10 @@ class Region:
             "HW_zk_prefix": self.prefix,
         }
         self.http = [f"--http=127.0.0.1:{hub.port}=127.0.0.1:{hub.settings['httpServerPort']}" for hub in hubs]
+
+    def subscribed(self, topic: str, subscriber: str) -> None:
+        """A subscription that nobody holds."""
+        self.client.subscribe(topic, subscriber).close()
 
     def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
         """A command, running."""
@@ -89,7 +95,9 @@ def region(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             for number in (1, 2)
         ]
         cluster.start_others(hubs)
-        yield Region(cluster, hubs)
+        region = Region(cluster, hubs)
+        with region.client:
+            yield region
 
 
 def until(fact: Callable[[], bool]) -> None:
@@ -107,7 +115,7 @@ def lines(first: int, last: int) -> bytes:
 
 
 def test_what_is_published_comes_out_once_and_again_only_what_was_not_printed(region: Region) -> None:
-    region.run("sub", "pipe", "-s", "me", "-e", "--idle", "0.2")
+    region.subscribed("pipe", "me")
     _, said = region.run("pub", "pipe", data=lines(1, 2500))
     assert said == "2,500 messages published to pipe\n"
     out, said = region.run("sub", "pipe", "-s", "me", "-c", "1200")
@@ -118,7 +126,7 @@ def test_what_is_published_comes_out_once_and_again_only_what_was_not_printed(re
 
 
 def test_what_is_peeked_at_comes_again(region: Region) -> None:
-    region.run("sub", "peeked", "-s", "me", "-e", "--idle", "0.2")
+    region.subscribed("peeked", "me")
     region.run("pub", "peeked", "-m", "one", "-m", "two")
     for _ in range(2):
         assert region.run("sub", "peeked", "-s", "me", "--peek", "-c", "2")[0] == b"one\ntwo\n"
@@ -126,7 +134,7 @@ def test_what_is_peeked_at_comes_again(region: Region) -> None:
 
 
 def test_bytes_headers_keys_and_types_arrive(region: Region, tmp_path: Path) -> None:
-    region.run("sub", "shapes", "-s", "me", "-e", "--idle", "0.2")
+    region.subscribed("shapes", "me")
     image = tmp_path / "image"
     image.write_bytes(b"\xff\n\0")
     region.run("pub", "shapes", "-H", "kind=image", str(image), "--type", "file")
@@ -159,20 +167,20 @@ def test_no_more_than_the_count_is_read_and_published(region: Region) -> None:
 def test_the_hub_filters(region: Region) -> None:
     region.run("sub", "colors", "-s", "red", "-e", "--idle", "0.2", "--filter", "color = 'red'")
     for color in ("red", "blue", "red"):
-        region.run("pub", "colors", "-m", color, "-H", f"color={color}")
+        region.client.publish("colors", color, {"color": color})
     assert region.run("sub", "colors", "-s", "red", "-e")[0] == b"red\nred\n"
 
 
 def test_whoever_stops_reading_has_consumed_what_was_written(region: Region) -> None:
-    region.run("sub", "pager", "-s", "me", "-e", "--idle", "0.2")
+    region.subscribed("pager", "me")
     command = region.start("sub", "pager", "-s", "me", stdout=subprocess.PIPE)
-    region.run("pub", "pager", "-m", "one")
+    region.client.publish("pager", "one")
     assert command.stdout is not None
     assert command.stdout.readline() == b"one\n"
     command.stdout.close()
     _, said = command.communicate(timeout=TIMEOUT_S)
     assert (command.returncode, said) == (141, b"1 message of topic pager\n")
-    region.run("pub", "pager", "-m", "two")
+    region.client.publish("pager", "two")
     assert region.run("sub", "pager", "-s", "me", "-c", "1")[0] == b"two\n"
 
 
@@ -182,7 +190,7 @@ def test_a_temporary_subscription_ends_with_the_command(region: Region, number: 
     command = region.start("sub", topic, stdout=subprocess.PIPE)
     assert command.stdout is not None
     until(lambda: region.run("topics", "--prefix", topic)[0] != b"" and bool(region.rows("subscriptions", topic)))
-    region.run("pub", topic, "-m", "seen")
+    region.client.publish(topic, "seen")
     assert command.stdout.readline() == b"seen\n"
     command.send_signal(number)
     out, said = command.communicate(timeout=TIMEOUT_S)
@@ -191,10 +199,10 @@ def test_a_temporary_subscription_ends_with_the_command(region: Region, number: 
 
 
 def test_a_subscription_that_is_held_is_busy_and_may_be_taken(region: Region) -> None:
-    region.run("sub", "held", "-s", "me", "-e", "--idle", "0.2")
+    region.subscribed("held", "me")
     holder = region.start("sub", "held", "-s", "me", stdout=subprocess.PIPE)
     assert holder.stdout is not None
-    region.run("pub", "held", "-m", "mine")
+    region.client.publish("held", "mine")
     assert holder.stdout.readline() == b"mine\n"
     _, said = region.run("sub", "held", "-s", "me", "-e", "--idle", "0.2", "-D", "retry_timeout_ms=500", code=1)
     assert "hedwig: " in said
@@ -208,7 +216,7 @@ def test_a_subscription_that_is_held_is_busy_and_may_be_taken(region: Region) ->
 
 
 def test_a_position_moves_forward_and_never_beyond_the_end(region: Region) -> None:
-    region.run("sub", "moved", "-s", "me", "-e", "--idle", "0.2")
+    region.subscribed("moved", "me")
     region.run("pub", "moved", data=lines(1, 300))
     assert region.run("consume", "moved", "me", "250")[1].endswith("consumed up to 250\n")
     out, _ = region.run("sub", "moved", "-s", "me", "-c", "1")
@@ -220,7 +228,7 @@ def test_a_position_moves_forward_and_never_beyond_the_end(region: Region) -> No
 
 
 def test_an_ended_subscription_is_gone(region: Region) -> None:
-    region.run("sub", "ended", "-s", "me", "-e", "--idle", "0.2")
+    region.subscribed("ended", "me")
     region.run("unsubscribe", "ended", "me", "--force")
     assert region.rows("subscriptions", "ended") == []
     region.run("unsubscribe", "ended", "me", "--force", code=1)
@@ -232,7 +240,7 @@ def test_an_ended_subscription_is_gone(region: Region) -> None:
 def test_topics_subscriptions_and_ledgers_are_told_without_a_hub(region: Region) -> None:
     region.run("sub", "told/a", "-s", "me", "-e", "--idle", "0.2", "--window", "7")
     region.run("pub", "told/a", data=lines(1, 250))
-    region.run("pub", "told", "-m", "x")
+    region.client.publish("told", "x")
     assert region.run("topics", "--prefix", "told")[0] == b"told\ntold/a\n"
     assert region.run("topics", "--prefix", "told/", "--count")[0] == b"1\n"
     [row] = region.rows("topics", "--prefix", "told/", "--long")
@@ -251,7 +259,7 @@ def test_topics_subscriptions_and_ledgers_are_told_without_a_hub(region: Region)
 
 
 def test_stored_messages_are_read_from_all_ledgers_and_nobody_is_fenced(region: Region) -> None:
-    region.run("sub", "stored", "-s", "keeps", "-e", "--idle", "0.2")
+    region.subscribed("stored", "keeps")
     region.run("pub", "stored", data=lines(1, 250))
     assert region.run("readtopic", "stored")[0] == lines(1, 250)
     assert region.run("readtopic", "stored", "--from", "99", "-n", "3")[0] == lines(99, 101)
@@ -278,13 +286,13 @@ def test_a_region_that_is_not_there_is_told_with_those_that_are(region: Region) 
 
 
 def test_a_released_topic_is_served_on_and_its_subscriber_follows(region: Region) -> None:
-    region.run("sub", "moving", "-s", "me", "-e", "--idle", "0.2")
+    region.subscribed("moving", "me")
     reader = region.start("sub", "moving", "-s", "me", "-c", "2", stdout=subprocess.PIPE)
     assert reader.stdout is not None
-    region.run("pub", "moving", "-m", "before")
+    region.client.publish("moving", "before")
     assert reader.stdout.readline() == b"before\n"
     assert "topic moving: released by" in region.run("release", "moving", *region.http)[1]
-    region.run("pub", "moving", "-m", "after")
+    region.client.publish("moving", "after")
     out, _ = reader.communicate(timeout=TIMEOUT_S)
     assert (reader.returncode, out) == (0, b"after\n")
 
@@ -292,7 +300,7 @@ def test_a_released_topic_is_served_on_and_its_subscriber_follows(region: Region
 def test_a_hub_with_too_many_topics_gives_some_up(region: Region) -> None:
     one, other = region.hubs
     for number in range(24):
-        region.run("pub", f"load/{number}", "-m", "x", "--hub", one.address)
+        region.client.publish(f"load/{number}", b"x")
     loads = {each["hub"]: each["topics"] for each in region.document("hubs")}
     least = min(loads.values())
     if least:  # make it uneven: hubs share what is new
@@ -313,7 +321,7 @@ def test_a_hub_with_too_many_topics_gives_some_up(region: Region) -> None:
 
 
 def test_a_hub_without_http_is_told_with_what_to_set(region: Region) -> None:
-    region.run("pub", "stays", "-m", "x")
+    region.client.publish("stays", "x")
     _, said = region.run("release", "stays", "-D", f"httpServerPort={free_port()}", code=1)
     assert "httpServerEnabled=true" in said
     assert "--http" in said
