@@ -142,7 +142,7 @@ class PublishingOnce:
         self._log, self._metadata, self._client, self._acquired = topic_log, metadata, client, acquired
         self._known: Producers[Callable[[MessageId | None, PubSubError | None], object]] | None = None
         self._calls: deque[_Waiting] = deque()
-        self._loading: Deferred[None] | None = None
+        self._loading = False
         self._storing = False
         self._under_way = 0
         self._stored, self._version = LocalId(0), -1  # of the znode: through; its version once known
@@ -151,7 +151,7 @@ class PublishingOnce:
     @property
     def is_loading(self) -> bool:
         """Whatever is published has to wait."""
-        return self._loading is not None
+        return self._loading
 
     @property
     def stored(self) -> LocalId:
@@ -231,7 +231,7 @@ class PublishingOnce:
 
     def _go_on(self, error: PubSubError | None) -> None:
         """What waits runs; of those with numbers only if it is known now who published what."""
-        while self._calls and self._loading is None:
+        while self._calls and not self._loading:
             call = self._calls.popleft()
             self.waiting_bytes -= call.size
             if call.once and error is not None:
@@ -243,11 +243,12 @@ class PublishingOnce:
 
     def load(self) -> None:
         """Find out who published what, unless that is known or under way."""
-        if self._known is None and self._loading is None:
-            self._loading = Deferred.fromCoroutine(self._load()).addBoth(self._loaded)
+        if self._known is None and not self._loading:
+            self._loading = True
+            Deferred.fromCoroutine(self._load()).addBoth(self._loaded)
 
     def _loaded(self, result: object) -> None:
-        self._loading = None
+        self._loading = False
         error: PubSubError | None = None
         found = getattr(result, "value", None)
         if isinstance(found, PubSubError):
