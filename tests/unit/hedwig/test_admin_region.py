@@ -1,0 +1,187 @@
+"""What is told of a region from its records, over a simulated ZooKeeper; where a ledger that is written ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, fail, succeed
+
+from bookkeeper.errors import EntryMissing, EntryUnreadable, InvalidArgument, ReadBeyondEnd
+from hedwig.admin.region import PIECE, Found, Region, Subscribed, in_order, last_written
+from hedwig.model import (
+    HubAddress,
+    HubInfo,
+    LedgerRange,
+    LocalId,
+    MessageId,
+    Preferences,
+    SubscriberId,
+    Subscription,
+    Topic,
+)
+from hedwig.names import Paths
+from tests.support.hub_region import SETTINGS
+from tests.support.hub_region import Region as Simulated
+
+HUB = HubInfo(HubAddress("10.0.0.1", 4080), 1)
+
+
+class Ledgers:
+    """A ledger client that nobody should ask."""
+
+
+def region_of(simulated: Simulated, name: str = "standalone") -> Region:
+    session: Any = simulated.sessions[0]
+    ledgers: Any = Ledgers()
+    return Region(session, ledgers, simulated.clock, SETTINGS, Paths("/hedwig", name), b"secret")
+
+
+def pieces_of(simulated: Simulated, found: AsyncGenerator[Any, None]) -> list[Any]:
+    async def all_of() -> list[Any]:
+        return [piece async for piece in found]
+
+    pieces: list[Any] = simulated.now(all_of())
+    return pieces
+
+
+def names_of(simulated: Simulated, prefix: bytes = b"") -> list[bytes]:
+    return [each.topic for piece in pieces_of(simulated, region_of(simulated).topics(prefix)) for each in piece]
+
+
+@pytest.fixture
+def simulated() -> Simulated:
+    """A region with topics, some with slashes in their names."""
+    region = Simulated()
+    metadata = region.hub()
+    for name in (b"a", b"a/b", b"a/b/c", b"ab", b"lone/child", b"z"):
+        region.now(metadata.claim(Topic(name), HUB, exists=False))
+        metadata.forget_new(Topic(name))
+    region.now(metadata.release(Topic(b"z"), HUB))
+    return region
+
+
+def test_topics_with_slashes_are_topics_and_what_is_only_above_one_is_none(simulated: Simulated) -> None:
+    assert names_of(simulated) == [b"a", b"a/b", b"a/b/c", b"ab", b"lone/child", b"z"]
+    [piece] = pieces_of(simulated, region_of(simulated).topics())
+    assert piece[0] == Found(Topic(b"a"), True)
+    assert piece[-1] == Found(Topic(b"z"), False)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "names"),
+    [
+        (b"a", [b"a", b"a/b", b"a/b/c", b"ab"]),
+        (b"a/", [b"a/b", b"a/b/c"]),
+        (b"a/b", [b"a/b", b"a/b/c"]),
+        (b"lone", [b"lone/child"]),
+        (b"lone/child/x", []),
+        (b"q", []),
+    ],
+)
+def test_only_topics_of_a_prefix(simulated: Simulated, prefix: bytes, names: list[bytes]) -> None:
+    assert names_of(simulated, prefix) == names
+
+
+def test_many_topics_come_in_pieces_in_order(simulated: Simulated) -> None:
+    metadata = simulated.hub()
+    names = [b"many-%05d" % number for number in range(2 * PIECE + 1)]
+    for name in names:
+        simulated.now(metadata.claim(Topic(name), HUB, exists=False))
+    pieces = pieces_of(simulated, region_of(simulated).topics(b"many-"))
+    assert [len(piece) for piece in pieces] == [PIECE, PIECE, 1]
+    assert [each.topic for piece in pieces for each in piece] == names
+
+
+def test_a_listing_that_is_left_asks_for_no_more(simulated: Simulated) -> None:
+    asked: list[int] = []
+
+    async def work(item: int) -> int:
+        asked.append(item)
+        return item
+
+    async def first_of() -> int:
+        found = in_order(range(1000), work, 10)
+        async for _, value in found:
+            await found.aclose()
+            return value
+        return -1
+
+    assert simulated.now(first_of()) == 0
+    assert len(asked) <= 11
+
+
+def test_one_failure_ends_a_listing_and_the_others_are_dropped(simulated: Simulated) -> None:
+    async def work(item: int) -> int:
+        if item:
+            raise EntryUnreadable(f"item {item}")
+        return item
+
+    async def all_of() -> list[int]:
+        return [value async for _, value in in_order(range(20), work, 5)]
+
+    with pytest.raises(EntryUnreadable, match="item 1"):
+        simulated.now(all_of())
+
+
+def test_a_region_that_is_not_there_is_refused_with_those_that_are(simulated: Simulated) -> None:
+    with pytest.raises(InvalidArgument, match=r"no region 'west' in /hedwig .*those there are: standalone"):
+        simulated.now(region_of(simulated, "west").check())
+    simulated.now(region_of(simulated).check())
+    with pytest.raises(InvalidArgument, match="there is no topic 'q'"):
+        simulated.now(region_of(simulated).owner(Topic(b"q")))
+
+
+def test_subscriptions_and_what_waits_for_them(simulated: Simulated) -> None:
+    metadata = simulated.hub()
+    topic, mine, yours = Topic(b"a/b"), SubscriberId(b"mine"), SubscriberId(b"yours")
+    ranges = [LedgerRange(3, LocalId(1), MessageId(LocalId(6))), LedgerRange(5, None, MessageId(LocalId(9)))]
+    version = simulated.now(metadata.write_ranges(topic, ranges, 0))
+    for name, consumed in ((mine, 4), (yours, 20)):
+        record = Subscription(MessageId(LocalId(consumed)), Preferences(window_size=7))
+        simulated.now(metadata.create_subscription(topic, name, record, version))
+    region = region_of(simulated)
+    found: list[Subscribed] = simulated.now(region.subscriptions_of(topic))
+    assert [(each.subscriber, each.last, each.backlog) for each in found] == [(mine, 9, 5), (yours, 9, 0)]
+    assert simulated.now(region.subscribers(topic)) == [mine, yours]
+    [piece] = pieces_of(simulated, region.subscriptions(b"", mine))
+    assert [(each.topic, each.backlog) for each in piece] == [(topic, 5)]
+    [piece] = pieces_of(simulated, region.subscriptions(b"a", backlog=False))
+    assert [(each.subscriber, each.backlog) for each in piece] == [(mine, None), (yours, None)]
+    assert [each.first for each in simulated.now(region.ranges(topic))] == [1, 7]
+
+
+class Written:
+    """A ledger with entries 0..last, of which some are confirmed."""
+
+    def __init__(self, confirmed: int, last: int, error: type[Exception] = EntryMissing, *, closed: bool = False):
+        self.last_add_confirmed, self._last, self._error, self.closed = confirmed, last, error, closed
+        self.asked = 0
+
+    def read_unconfirmed(self, first: int, last: int) -> Deferred[list[object]]:
+        self.asked += 1
+        assert first == last
+        return succeed([object()]) if first <= self._last else fail(self._error("not there"))
+
+
+@pytest.mark.parametrize("error", [EntryMissing, ReadBeyondEnd])
+@pytest.mark.parametrize(("confirmed", "last"), [(-1, -1), (-1, 0), (0, 1), (6, 7), (10, 10), (10, 1000), (3, 130)])
+def test_the_last_entry_is_found_behind_what_is_confirmed(
+    simulated: Simulated, confirmed: int, last: int, error: type[Exception]
+) -> None:
+    ledger: Any = Written(confirmed, last, error)
+    assert simulated.now(last_written(ledger)) == last
+    assert ledger.asked <= 2 * (last - confirmed).bit_length() + 1
+
+
+def test_a_ledger_that_is_closed_is_not_asked(simulated: Simulated) -> None:
+    ledger: Any = Written(4, 9, closed=True)
+    assert simulated.now(last_written(ledger)) == 4
+    assert ledger.asked == 0
+
+
+def test_bookies_that_cannot_tell_are_no_end(simulated: Simulated) -> None:
+    ledger: Any = Written(4, 9, EntryUnreadable)
+    with pytest.raises(EntryUnreadable):
+        simulated.now(last_written(ledger))
