@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from hedwig.errors import UnexpectedCondition
-from hedwig.model import HubAddress, HubInfo, LedgerRange, LocalId, MessageId, Preferences, Subscription
+from hedwig.model import (
+    HubAddress,
+    HubInfo,
+    LedgerRange,
+    LocalId,
+    MessageId,
+    Preferences,
+    SharedSubscription,
+    Subscription,
+)
+from hedwig.proto import PubSubProtocol_pb2 as pb
+from hedwig.protocol.acknowledgements import Acknowledgements, Redelivery
 from hedwig.wire import records
 
 PATH = "/hedwig/standalone/x"
@@ -75,6 +86,26 @@ def test_ranges(data: str, ranges: list[LedgerRange]) -> None:
 def test_subscriptions(data: str, subscription: Subscription) -> None:
     assert records.decode_subscription(bytes.fromhex(data), PATH) == subscription
     assert records.encode_subscription(subscription).hex() == data
+
+
+def test_what_is_acknowledged_one_by_one_is_stored_where_other_hubs_do_not_look() -> None:
+    state = Acknowledgements(LocalId(2), Redelivery())
+    for local_id in (3, 4, 5):
+        state.on_delivered(LocalId(local_id), 0.0)
+    state.acknowledge(LocalId(4), LocalId(4))
+    shared = SharedSubscription(an_id(2), Preferences(window_size=3, options={"HA": b"HA\x01"}), state.encode())
+    data = records.encode_subscription(shared)
+    assert records.decode_subscription(data, PATH) == shared
+    seen = pb.SubscriptionData.FromString(data)
+    assert (seen.state.msgId.localComponent, seen.preferences.messageWindowSize) == (2, 3)
+    # A hub that writes the record anew may keep the field in front, or drop it.
+    plain = records.encode_subscription(Subscription(shared.consumed, shared.preferences))
+    assert records.decode_subscription(data[len(plain) :] + plain, PATH) == shared
+    assert records.decode_subscription(plain, PATH) == Subscription(shared.consumed, shared.preferences)
+    assert records.encode_subscription(SharedSubscription(shared.consumed, shared.preferences)) == plain
+    assert records.decode_subscription(plain + b"\x78\x05" + b"\x82\x01\x02HA", PATH) == Subscription(
+        shared.consumed, shared.preferences
+    ), "fields of a later format are not ours to guess"
 
 
 def test_subscriptions_of_old_hubs_are_read() -> None:

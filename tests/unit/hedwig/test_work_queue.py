@@ -148,3 +148,25 @@ def test_every_message_is_with_one_consumer_at_a_time_and_all_are_done_in_the_en
             for each in work.assign(now_s, last):
                 work.acknowledge(each.local_id, each.local_id)
         assert work.acknowledgements.floor == last
+
+
+def test_what_was_not_sent_is_taken_back_and_does_not_count() -> None:
+    work = queue(in_flight_max=2)
+    work.attach("one")
+    first = work.assign(0.0, LocalId(5))
+    assert [each.local_id for each in first] == [1, 2]
+    work.take_back(LocalId(1))
+    assert work.in_flight("one") == 1
+    [again] = work.assign(0.0, LocalId(5))
+    assert (again.local_id, again.attempt) == (1, 1)
+
+
+def test_settings_may_change_while_messages_are_out() -> None:
+    work = queue(in_flight_max=1)
+    work.attach("one")
+    work.assign(0.0, LocalId(5))
+    work.in_flight_max = 3
+    work.acknowledgements.settings = Redelivery(timeout_s=1.0)
+    assert [each.local_id for each in work.assign(0.0, LocalId(5))] == [2, 3]
+    assert work.advance(2.0) == [], "what was out keeps its deadline, and those behind it wait for it"
+    assert work.advance(60.0) == [1, 2, 3]
