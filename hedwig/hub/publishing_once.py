@@ -81,6 +81,9 @@ class Part(NamedTuple):
 
 def parts_of(request: Publishes) -> Iterator[Part]:
     """In their order. Messages that say something of other regions go one by one: it is part of their own ids."""
+    if request.usual and not any(b"hw.p" in message or b"hw.seq" in message for message in request.messages):
+        yield Part(request.txn_ids, request.messages, plain=False)
+        return
     part: Part | None = None
     for txn_id, message in zip(request.txn_ids, request.messages, strict=True):
         at = header_at(message)

@@ -10,7 +10,7 @@ What cannot be parsed ends the connection (RemoteProtocolError).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import cast
 
@@ -33,13 +33,17 @@ _TOPIC_TAG = 0x32
 
 @dataclass(slots=True)
 class Publishes:
-    """messages: as they came, each a Message. plain: none of them has anything but a body. should_claim: of any."""
+    """messages: as they came, each a Message. plain: none of them has anything but a body. should_claim: of any.
+
+    usual: it is known that each has a body and at most a header, in this order (`header_at`).
+    """
 
     topic: Topic
     should_claim: bool
     plain: bool
     txn_ids: list[int]
     messages: list[bytes]
+    usual: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +118,14 @@ def decode_requests(frames: Sequence[bytes]) -> list[Request]:
                 run.plain = run.plain and plain
                 run.should_claim = run.should_claim or claim
                 continue
-            run = Publishes(topic, claim, plain, [txn_id], [message])
+            run = Publishes(topic, claim, plain, [txn_id], [message], usual=True)
             requests.append(run)
             continue
         request = decode_request(frame)
         if isinstance(request, Publishes) and run is not None and run.topic == request.topic:
             run.txn_ids += request.txn_ids
             run.messages += request.messages
-            run.plain = run.plain and request.plain
+            run.plain, run.usual = run.plain and request.plain, False
             run.should_claim = run.should_claim or request.should_claim
             continue
         run = request if isinstance(request, Publishes) else None

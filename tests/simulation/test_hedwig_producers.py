@@ -15,13 +15,13 @@ import pytest
 from bookkeeper.errors import ClientClosed
 from hedwig.client import once
 from hedwig.errors import MalformedRequest, PubSubError, ServiceDown
-from hedwig.hub import publishing_once
+from hedwig.hub import publishing_once, topic_log
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.topic_log import TopicLog, TopicLogSettings
 from hedwig.model import LocalId, MessageId, Status, Topic
 from hedwig.protocol.producers import Origin, Producers, Verdict, origin_properties
 from hedwig.wire.messages import Message, decode_message, encode_message
-from hedwig.wire.requests import PublishEncoder
+from hedwig.wire.requests import PublishEncoder, Publishes, decode_requests
 from tests.simulation.test_hedwig_client import ListeningHub, a_client, failure_of, outcomes
 from tests.simulation.test_hub_connection import TOPIC, Client, Hub
 from tests.simulation.test_scenarios import run, started_world
@@ -240,6 +240,58 @@ def test_messages_are_deleted_only_when_it_is_written_who_published_them() -> No
         assert await published(Client(third), *chain(A, 20, 31)) == [*range(21, 32), 32]
 
     run(world, story(), seconds=100)
+
+
+def test_the_record_follows_messages_without_numbers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what has to be read when one with a number comes would have no bound."""
+    for module in (publishing_once, topic_log):
+        monkeypatch.setattr(module, "SNAPSHOT_EVERY", 10)
+    world = started_world(3)
+
+    async def story() -> None:
+        first = await Hub(world, 4080).started()
+        await published(Client(first), *chain(A, 1, 3))
+        await first.ownership.stop()
+        second = await Hub(world, 4081).started()
+        client = Client(second)
+        for number in range(40):
+            await published(client, encode_message(Message(b"%d" % number)))
+        await world.pause(1)
+        found = await record(second.metadata)
+        assert found is not None
+        assert found.through >= 30
+        assert await published(client, *chain(A, 3, 4)) == [3, 44]
+
+    run(world, story(), seconds=100)
+
+
+def test_messages_are_sorted_by_the_way_they_go_and_keep_their_order(rng: random.Random) -> None:
+    seen = set()
+    for _ in range(200):
+        kinds = [rng.choice("pphhhoooorb") for _ in range(rng.randrange(1, 12))]
+        messages = []
+        for number, kind in enumerate(kinds):
+            properties = {"n": b"%d" % number, "about": b"hw.pid of another one"} if kind == "h" else {}
+            if kind == "o":
+                properties = {**properties, **origin_properties(Origin(A, number + 1))}
+            elif kind == "b":
+                properties = {"hw.seq": b"1"}
+            message_id = MessageId(LocalId(0), ((b"there", 7),)) if kind == "r" else None
+            messages.append(encode_message(Message(b"%d" % number, properties, id=message_id)))
+        [request] = decode_requests([frame[4:] for frame in PublishEncoder(TOPIC).frames(1, messages)])
+        assert isinstance(request, Publishes)
+        parts = list(publishing_once.parts_of(request))
+        assert [each for part in parts for each in part.messages] == messages
+        assert [each for part in parts for each in part.txn_ids] == list(range(1, len(messages) + 1))
+        for part in parts:
+            inside = {kinds[txn_id - 1] for txn_id in part.txn_ids}
+            seen.add("".join(sorted(inside)))
+            assert (part.error is not None) == (inside == {"b"})
+            assert inside != {"r"} or len(part.messages) == 1
+            assert inside <= {"p", "h"} or len(inside) == 1
+            numbers = [Origin(A, txn_id) for txn_id in part.txn_ids]
+            assert part.origins == (numbers if inside == {"o"} else None)
+    assert seen == {"p", "h", "hp", "o", "r", "b"}
 
 
 def test_a_topic_without_producers_reads_and_writes_nothing_for_them() -> None:
