@@ -51,6 +51,8 @@ from bookkeeper.config.table import (
     nearest,
 )
 from bookkeeper.model import DigestType
+from hedwig.model import HubAddress
+from hedwig.wire.records import parse_address
 
 T = TypeVar("T")
 
@@ -59,12 +61,13 @@ ENVIRONMENT_PREFIX = "HW_"
 ADDRESS = "Address"
 TLS = "TLS for clients"
 METADATA = "Metadata"
+REGIONS = "Other regions"
 LEDGERS = "Ledgers of topics"
 DELIVERY = "Delivery and subscriptions"
 MEMORY = "Memory and reading"
 HTTP = "HTTP"
 STOPPING = "Stopping"
-_GROUPS = (METADATA, ADDRESS, TLS, LEDGERS, DELIVERY, MEMORY, HTTP, STOPPING)
+_GROUPS = (METADATA, ADDRESS, TLS, REGIONS, LEDGERS, DELIVERY, MEMORY, HTTP, STOPPING)
 
 _REGION = re.compile(r"[^/\x00-\x20\x7f-\x9f]{1,255}")
 
@@ -85,6 +88,17 @@ def _region() -> Kind[str]:
         return value
 
     return Kind("name", parse)
+
+
+def _addresses() -> Kind[tuple[HubAddress, ...]]:
+    def parse(value: str) -> tuple[HubAddress, ...]:
+        found = tuple(parse_address(each) for each in value.split())
+        twice = next((each for each in found if found.count(each) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{twice} stands there twice")
+        return found
+
+    return Kind("host:port:sslport, separated by spaces", parse)
 
 
 def _versions() -> Kind[tuple[str, ...]]:
@@ -239,6 +253,52 @@ class HubConfig(ClientSettings):
         TLS,
         "Versions of TLS that are spoken. Clients of Apache Hedwig on Java 11 and later fail with TLSv1.3; where there "
         "are none, TLSv1.2,TLSv1.3 is fine.",
+        ours=True,
+    )
+
+    # --- other regions
+    regions: tuple[HubAddress, ...] = key(
+        "regions",
+        _addresses(),
+        "",
+        REGIONS,
+        "A hub of each other region, or what stands before its hubs. What is published there to topics that have "
+        "subscribers here is stored and delivered here too. Every region needs a name of its own, and to list all "
+        "others; one whose records are deleted needs a new name.",
+    )
+    region_retry_max_s: float = key(
+        "retry_remote_subscribe_thread_run_interval",
+        seconds("ms", 1, DAY_S * 1000),
+        "120000",
+        REGIONS,
+        "A region that cannot be reached is tried again after a second, then after twice that, and so on up to this.",
+        differs="it is tried again only this often there; 0 and less: never.",
+    )
+    region_tls: bool = key(
+        "inter_region_ssl_enabled", boolean(), "false", REGIONS, "Talk TLS to other regions, at the second port."
+    )
+    region_trust_path: str = key(
+        "inter_region_ssl_trust_path",
+        text("PEM file"),
+        "",
+        REGIONS,
+        "Certificates of the authorities that signed those of their hubs, or those themselves.",
+        ours=True,
+    )
+    region_verify_hostname: bool = key(
+        "inter_region_ssl_verify_hostname",
+        boolean(),
+        "true",
+        REGIONS,
+        "Their certificates must be for their addresses.",
+        ours=True,
+    )
+    region_trust_all: bool = key(
+        "inter_region_ssl_trust_all",
+        boolean(),
+        "false",
+        REGIONS,
+        "Take any certificate, as Apache's hubs do: whoever can stand between reads and changes everything.",
         ours=True,
     )
 
@@ -472,6 +532,8 @@ class HubConfig(ClientSettings):
             if 0 < limit < keep:
                 yield names, f"{names[0]} {limit} is below {names[1]} {keep}, which could not be kept"
         ports = [("server_port", self.server_port)]
+        if self.region_tls and self.regions:
+            yield from self._region_faults()
         if self.ssl_enabled:
             yield from self._tls_faults()
             ports.append(("ssl_server_port", self.ssl_server_port))
@@ -481,6 +543,21 @@ class HubConfig(ClientSettings):
             for other, taken in ports[:position]:
                 if port == taken != 0:
                     yield (name, other), f"{other} and {name} are both {port}"
+
+    def _region_faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        for each in self.regions:
+            if each.ssl_port is None:
+                yield (
+                    ("regions", "inter_region_ssl_enabled"),
+                    f"inter_region_ssl_enabled=true, and regions names no TLS port for {each.host}: write "
+                    f"{each.host}:{each.port}:SSLPORT",
+                )
+        if not self.region_trust_path and not self.region_trust_all:
+            yield (
+                ("inter_region_ssl_enabled", "inter_region_ssl_trust_path"),
+                "inter_region_ssl_enabled=true needs to know whom to trust: set inter_region_ssl_trust_path (or "
+                "inter_region_ssl_trust_all=true, which leaves it open whom the hub talks to)",
+            )
 
     def _tls_faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
         if not self.cert_path and self.cert_name:
@@ -502,7 +579,6 @@ _READING = "older messages are always read ahead, readahead_count at a time"
 _METASTORE = "belongs to a kind of metadata that hubs do not have here"
 _ONE_SESSION = "one session with ZooKeeper serves a hub: zk_host and zk_timeout are its settings"
 _AS_APACHES = "ledgers of topics are as Apache's hubs make them and can read them: CRC32, metadata as text"
-_NO_REGIONS = "no other regions are subscribed to"
 
 IGNORED: dict[str, str] = {
     **dict.fromkeys(("num_readahead_cache_threads", "num_delivery_threads"), _ONE_THREAD),
@@ -513,7 +589,6 @@ IGNORED: dict[str, str] = {
     **dict.fromkeys(("metastore_impl_class", "metastoreMaxEntriesPerScan"), _METASTORE),
     **dict.fromkeys(("zkServers", "zkTimeout"), _ONE_SESSION),
     **dict.fromkeys(("digestType", "ledgerMetadataVersion"), _AS_APACHES),
-    "retry_remote_subscribe_thread_run_interval": _NO_REGIONS,
 }
 """Key -> why it has no effect."""
 
@@ -522,11 +597,6 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         ("false", "no", "off"),
         "a hub keeps its topics in ledgers; a ZooKeeper, a bookie and a hub on one machine are "
         "`bookkeeper standalone --hub`",
-    ),
-    "regions": ((), "hubs do not subscribe to other regions in this release; messages from there would be missing"),
-    "inter_region_ssl_enabled": (
-        ("false", "no", "off"),
-        "hubs do not subscribe to other regions in this release",
     ),
     "metadata_manager_based_topic_manager_enabled": (
         ("false", "no", "off"),

@@ -45,6 +45,14 @@ TABLE = (
     MetricSpec("hub_ATTACHED_SUBSCRIPTIONS", Kind.GAUGE, "Subscriptions that a connection holds."),
     MetricSpec("hub_CACHE_BYTES", Kind.GAUGE, "Bytes of messages in memory."),
     MetricSpec("hub_CACHE_BYTES_MAX", Kind.GAUGE, "Bytes of messages that may be in memory (cache_size)."),
+    # --- other regions
+    MetricSpec("hub_REGION_MESSAGES", Kind.COUNTER, "Messages of other regions that were stored here."),
+    MetricSpec("hub_REGION_REPEATS", Kind.COUNTER, "Messages of other regions that came again, and were here already."),
+    MetricSpec(
+        "hub_REGION_FAILURES", Kind.COUNTER, "Attempts to get a topic's messages from another region that failed."
+    ),
+    MetricSpec("hub_REGION_SUBSCRIPTIONS", Kind.GAUGE, "Topics subscribed to in other regions, each counted for each."),
+    MetricSpec("hub_REGION_MISSING", Kind.GAUGE, "Topics that should be subscribed to there, and are not now."),
     # --- TLS
     MetricSpec("hub_TLS_CONNECTIONS", Kind.COUNTER, "Connections that were secured with TLS."),
     MetricSpec("hub_TLS_FAILURES", Kind.COUNTER, "TLS handshakes that failed, and connections that TLS ended."),
@@ -63,6 +71,9 @@ class HubMeters:
         self.lost = metrics.counter("hub_LOST_MESSAGES")
         self.subscribes = metrics.counter("hub_SUBSCRIBES")
         self.redirects = metrics.counter("hub_REDIRECTS")
+        self.region_messages = metrics.counter("hub_REGION_MESSAGES")
+        self.region_repeats = metrics.counter("hub_REGION_REPEATS")
+        self.region_failures = metrics.counter("hub_REGION_FAILURES")
         self.tls_connections = metrics.counter("hub_TLS_CONNECTIONS")
         self.tls_failures = metrics.counter("hub_TLS_FAILURES")
         self._refused: dict[Status, Counter] = {}
@@ -93,6 +104,11 @@ class HubMeters:
         show("hub_ATTACHED_SUBSCRIPTIONS", attached)
         show("hub_CACHE_BYTES", cache_size)
         show("hub_CACHE_BYTES_MAX").set(cache_size_max)
+
+    def watch_regions(self, *, attached: Callable[[], int], missing: Callable[[], int]) -> None:
+        """The same of other regions, where there are some."""
+        self._metrics.gauge("hub_REGION_SUBSCRIPTIONS", attached)
+        self._metrics.gauge("hub_REGION_MISSING", missing)
 
     def value(self, name: str) -> float:
         """The current one."""

@@ -43,8 +43,9 @@ from hedwig.wire.messages import Stamp
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.ports import Listener, StreamProtocol
+    from bookkeeper.ports import Listener, Network, StreamProtocol
     from hedwig.client.client import PubSubClient
+    from hedwig.hub.regions import Regions
     from hedwig.hub.secure import HubCredentials, TlsConnection
 
 log = Logger()
@@ -76,6 +77,18 @@ class HttpSettings:
     port: int
 
 
+@dataclass(frozen=True, slots=True)
+class OtherRegions:
+    """addresses: a hub of each. retry_max_s: between attempts to reach one. trust_path: a PEM file."""
+
+    addresses: tuple[HubAddress, ...]
+    retry_max_s: float = 120.0
+    tls: bool = False
+    trust_path: str = ""
+    verify_hostname: bool = True
+    trust_all: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubSettings:
     """metadata_uri: of the cluster's ledgers. host: the address that clients and other hubs are told; port: 0 takes a
@@ -96,6 +109,7 @@ class HubSettings:
     cache_size: int = 256 * 1024 * 1024
     trim_period_s: float = 60.0
     stop_timeout_s: float = 30.0
+    regions: OtherRegions | None = None
     retention: Retention = field(default_factory=Retention)
     topic: TopicSettings = field(default_factory=TopicSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
@@ -126,6 +140,7 @@ class Hub:
         self._dead_letters = DeadLetters(lambda: self.ownership, self._client_of_hubs)
         self._topic_settings = replace(settings.topic, dead_letters=self._dead_letters.publish)
         self._trimmer = Trimmer(settings.retention, lost=self.meters.lost)
+        self._regions: Regions | None = None
         self.overdue = False
 
     def start(self) -> Deferred[None]:
@@ -161,6 +176,9 @@ class Hub:
         metadata = self._metadata = HubMetadata(store.tree, self._reactor, metadata_settings(settings.client), paths)
         await metadata.open()
         self.address = HubAddress(settings.host, port, ssl_port)
+        if settings.regions is not None:
+            self._regions = self._other_regions(settings.regions, self.address)
+            self._topic_settings = replace(self._topic_settings, regions=self._regions)
         ownership = self.ownership = Ownership(
             metadata,
             self._reactor,
@@ -285,6 +303,33 @@ class Hub:
 
         return PubSubClient(self._reactor, TwistedNetwork(self._reactor), [address])
 
+    def _other_regions(self, wanted: OtherRegions, here: HubAddress) -> Regions:
+        from hedwig.hub.regions import Regions, RegionSettings, client_of  # most hubs need none of it
+
+        if here in wanted.addresses:
+            raise ConfigurationError(f"regions: {here} is this hub itself; list the hubs of other regions")
+        network: Network = TwistedNetwork(self._reactor)
+        if wanted.tls:
+            from hedwig.client.secure import SecureNetwork, TrustedHubs
+            from hedwig.client_config import HedwigClientSettings
+
+            trusted = HedwigClientSettings(
+                tls=True,
+                ssl_trust_path=wanted.trust_path,
+                ssl_verify_hostname=wanted.verify_hostname,
+                ssl_trust_all=wanted.trust_all,
+            )
+            network = SecureNetwork(network, self._reactor, TrustedHubs(trusted))
+        regions = Regions(
+            self._reactor,
+            self.settings.region.encode(),
+            RegionSettings(addresses=wanted.addresses, retry_max_s=wanted.retry_max_s),
+            lambda address: client_of(self._reactor, network, address, tls=wanted.tls),
+            self.meters,
+        )
+        self.meters.watch_regions(attached=lambda: regions.attached_count, missing=lambda: regions.missing_count)
+        return regions
+
     def _lost(self, topic: Topic, service: TopicService) -> None:
         if self.ownership is not None:
             self.ownership.lost(topic, service)
@@ -326,6 +371,9 @@ class Hub:
         if ownership is not None:
             await self._give_back(ownership)
         self._dead_letters.close()
+        regions, self._regions = self._regions, None
+        if regions is not None:
+            regions.close()
         await self._close_connections()
         if self._http is not None:
             http, self._http = self._http, None

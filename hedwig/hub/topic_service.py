@@ -50,6 +50,7 @@ from hedwig.model import (
     MessageId,
     Preferences,
     SharedSubscription,
+    SubscribeMode,
     SubscriberId,
     Subscription,
     Topic,
@@ -66,6 +67,7 @@ from hedwig.wire.responses import event_frame
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.ports import Clock
+    from hedwig.hub.regions import Regions
 
 log = Logger()
 
@@ -80,7 +82,8 @@ OnAttached = Callable[[Preferences, Held], object]
 class TopicSettings:
     """window_size: where a subscription does not say; 0 none. consume_interval: ids between two writes of a position.
     read_ahead: messages of one read from a ledger. retry_delay_s: after a read that failed. dead_letters: publishes to
-    a topic of any hub, and fires once that is durable; None: options that need it are refused.
+    a topic of any hub, and fires once that is durable; None: options that need it are refused. regions: the others,
+    if there are some.
     """
 
     log: TopicLogSettings = field(default_factory=TopicLogSettings)
@@ -89,6 +92,7 @@ class TopicSettings:
     read_ahead: int = 100
     retry_delay_s: float = 1.0
     dead_letters: Callable[[Topic, bytes], Awaitable[None]] | None = None
+    regions: Regions | None = None
 
 
 class _Subscriber:
@@ -170,10 +174,21 @@ class TopicService:
         found = await self._metadata.subscriptions(self.topic)
         self._subscribers = {subscriber: _Subscriber(record) for subscriber, record in found.items()}
         self._set_bound()
+        if self.settings.regions is not None and self.has_ordinary:
+            self.settings.regions.want(self)
 
     def publish(self, messages: Sequence[bytes], on_done: OnDone, *, plain: bool) -> None:
         """See TopicLog."""
         self.log.publish(messages, on_done, plain=plain)
+
+    def store_foreign(self, messages: Sequence[bytes], on_done: OnDone) -> None:
+        """See TopicLog."""
+        self.log.store_foreign(messages, on_done)
+
+    @property
+    def last_id(self) -> MessageId:
+        """Of the last message, durable or not."""
+        return self.log.last_id
 
     def _durable(self, stored: list[bytes]) -> None:
         self.recent.add(stored)
@@ -213,19 +228,41 @@ class TopicService:
 
     # --- subscribing
 
+    @property
+    def has_ordinary(self) -> bool:
+        """Somebody other than hubs of other regions subscribed."""
+        return any(not subscriber.startswith(HUB_SUBSCRIBER_PREFIX) for subscriber in self._subscribers)
+
     def subscribe(self, request: Subscribe, channel: Channel, on_attached: OnAttached) -> Deferred[None]:
         """Make or attach a subscription, for this connection.
 
         on_attached: told the preferences that hold, and what delivers once it is started, before anybody else can take
         the subscription or end it: so a subscriber never hears of an end first and of its success then (I-96).
 
-        Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, NotResponsible.
+        Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, NotResponsible, and
+        with CompositeFailure where it is the first one, is to wait for the other regions, and one of those cannot.
         """
-        return self._one_by_one(lambda: Deferred.fromCoroutine(self._subscribe(request, channel, on_attached)))
+
+        def subscribe() -> Deferred[None]:
+            return self._one_by_one(lambda: Deferred.fromCoroutine(self._subscribe(request, channel, on_attached)))
+
+        regions = self.settings.regions
+        if regions is None or not request.synchronous or request.mode is SubscribeMode.ATTACH or self.has_ordinary:
+            return subscribe()
+        if self._ended or request.subscriber.startswith(HUB_SUBSCRIBER_PREFIX):
+            return subscribe()
+        # Other changes do not wait for other regions.
+        joining = regions.join(self).addCallback(lambda _: subscribe())
+        return joining.addBoth(_afterwards, lambda: regions.joined(self))
 
     async def _subscribe(self, request: Subscribe, channel: Channel, on_attached: OnAttached) -> None:
         self._check_served()
         subscriber_part(request.subscriber)
+        if request.subscriber == HUB_SUBSCRIBER_PREFIX + self._region:
+            raise MalformedRequest(
+                f"subscriber {request.subscriber!r} is this region itself: a hub has one of its own region in its "
+                "`regions`, or two regions have the same name"
+            )
         known = self._subscribers.get(request.subscriber)
         found = None if known is None else known.record.value
         wanted = subscribed(
@@ -354,6 +391,8 @@ class TopicService:
     async def _create(self, subscriber: SubscriberId, record: Subscription, listed: int) -> _Subscriber:
         stored = await self._metadata.create_subscription(self.topic, subscriber, record, listed)
         known = self._subscribers[subscriber] = _Subscriber(Versioned(record, stored))
+        if self.settings.regions is not None and not subscriber.startswith(HUB_SUBSCRIBER_PREFIX):
+            self.settings.regions.want(self)
         return known
 
     async def _store_moved(
@@ -435,6 +474,8 @@ class TopicService:
             )
         )
         self._subscribers.pop(subscriber, None)
+        if self.settings.regions is not None and not self.has_ordinary:
+            self.settings.regions.unwant(self)
         if known.attachment is not None:
             self._detach(known.attachment, None)
         self._set_bound()
@@ -564,6 +605,8 @@ class TopicService:
 
     def _end(self, event: Event) -> None:
         self._ended = True
+        if self.settings.regions is not None:
+            self.settings.regions.drop(self)
         for attachment in list(self._attached.values()):
             self._detach(attachment, event)
         self.recent.clear()
@@ -573,6 +616,8 @@ class TopicService:
         """Store all positions, finish what was published, and let go. Never fails; what could not be done is told."""
         if self._ended:
             return
+        if self.settings.regions is not None:
+            self.settings.regions.drop(self)
         await self.log.release()
         await self._one_by_one(lambda: Deferred.fromCoroutine(self._store_all()))
         if not self._ended:
@@ -593,3 +638,8 @@ class TopicService:
                     topic=self.topic,
                     error=error,
                 )
+
+
+def _afterwards(result: R, then: Callable[[], object]) -> R:
+    then()
+    return result

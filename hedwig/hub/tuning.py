@@ -6,7 +6,7 @@ from bookkeeper.addresses import interface_address, is_loopback
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
 from hedwig.config import HubConfig
-from hedwig.hub.server import HttpSettings, HubSettings, HubTls
+from hedwig.hub.server import HttpSettings, HubSettings, HubTls, OtherRegions
 from hedwig.hub.topic_log import TopicLogSettings
 from hedwig.hub.topic_service import TopicSettings
 from hedwig.protocol.retention import Retention
@@ -35,6 +35,7 @@ def hub_settings(config: HubConfig) -> HubSettings:
             limit_bytes=config.limit_bytes or None,
         ),
         stop_timeout_s=config.shutdown_timeout_s,
+        regions=_regions(config),
         topic=TopicSettings(
             log=TopicLogSettings(
                 ensemble=config.ensemble_size,
@@ -46,6 +47,7 @@ def hub_settings(config: HubConfig) -> HubSettings:
                 pending_bytes_max=config.pending_bytes_max,
                 password=config.password,
                 untimed=config.publish_time_except,
+                remote_of_publishers=not config.regions,
             ),
             window_size=config.window_size,
             consume_interval=config.consume_interval,
@@ -53,6 +55,19 @@ def hub_settings(config: HubConfig) -> HubSettings:
             retry_delay_s=config.retry_delay_s,
         ),
         client=config,
+    )
+
+
+def _regions(config: HubConfig) -> OtherRegions | None:
+    if not config.regions:
+        return None
+    return OtherRegions(
+        config.regions,
+        retry_max_s=config.region_retry_max_s,
+        tls=config.region_tls,
+        trust_path=config.region_trust_path,
+        verify_hostname=config.region_verify_hostname,
+        trust_all=config.region_trust_all,
     )
 
 

@@ -128,7 +128,7 @@ def test_a_file_for_apaches_hubs_is_read_as_it_is() -> None:
     assert (settings.readahead_count, settings.cache_size, settings.add_timeout_s) == (10, 256 * 1024 * 1024, 7.0)
     assert (settings.write_quorum, settings.ack_quorum) == (2, 2)
     told = {each.name for each in loaded.ignored}
-    assert {"retention_secs", "rebalance_interval_sec", "num_delivery_threads", "throttle", "regions"} <= told
+    assert {"retention_secs", "rebalance_interval_sec", "num_delivery_threads", "throttle"} <= told
     assert all(each.reason for each in loaded.ignored)
 
 
@@ -186,8 +186,15 @@ def test_secrets_are_not_shown() -> None:
         ("ssl_enabled=true\ncert_path=x\nssl_server_port=4080", "server_port and ssl_server_port are both 4080"),
         ("httpServerEnabled=true\nhttpServerPort=4080", "server_port and httpServerPort are both 4080"),
         ("standalone=true", "bookkeeper standalone --hub"),
-        ("regions=h:4080:9876", "regions=h:4080:9876 is refused: hubs do not subscribe to other regions"),
-        ("inter_region_ssl_enabled=true", "inter_region_ssl_enabled=true is refused"),
+        ("regions=h:4080,g:4080", "regions=h:4080,g:4080: 'h:4080,g:4080' is no address of a hub"),
+        ("regions=h", "'h' is no address of a hub: want host:port or host:port:sslport"),
+        ("regions=h:4080:9876 g:1 h:4080:9876", "h:4080:9876 stands there twice"),
+        ("retry_remote_subscribe_thread_run_interval=0", "retry_remote_subscribe_thread_run_interval=0: out of range"),
+        ("regions=h:1:2\ninter_region_ssl_enabled=true", "set inter_region_ssl_trust_path"),
+        (
+            "regions=h:1:2 g:3\ninter_region_ssl_enabled=true\ninter_region_ssl_trust_all=true",
+            "regions names no TLS port for g: write g:3:SSLPORT",
+        ),
         ("metadata_manager_based_topic_manager_enabled=true", "would not see each other's topics"),
         ("metadata_manager_factory_class=org.apache.hedwig.server.meta.MsMetadataManagerFactory", "is refused"),
         ("tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory", "clientTrustStore"),
