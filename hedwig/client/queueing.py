@@ -11,6 +11,8 @@ than younger ones. What this object acknowledged it does not hand out again. Mes
 connection ended are let go of: they come again to whoever is there.
 
 Acknowledgements are told soon, several at once, and before `close` is done. They are durable a second later (hub).
+Apache's hubs would take an acknowledgement for one of all messages before: there the subscription fails instead.
+
 Nothing is acknowledged by itself: `auto_consume` is of no use here. Thread: reactor.
 """
 

@@ -3,7 +3,7 @@
     5, MessageId, a message     with that message, or the oldest that is kept if it is not; 1 is the oldest
     datetime                    with what was published then or later; with a time zone
 
-Needs a hub of this project: Apache's stores the option, and goes on where it is.
+Needs a hub of this project: Apache's stores the option, and would go on where it is; it is noticed, and told.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from hedwig.client.settings import backoff
 from hedwig.client.starting import Start, replay_option
 from hedwig.errors import InvalidFilter, MalformedRequest, TopicBusy, UnexpectedCondition
 from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
-from hedwig.protocol.options import REPLAY, ack_options
+from hedwig.protocol.options import REPLAY, ack_options, granted
 from hedwig.wire.receiving import Received
 from hedwig.wire.requests import close_subscription_frame, consume_frame, subscribe_frame
 from hedwig.wire.responses import Answer, Told
@@ -154,6 +154,7 @@ class Subscription:
         if self._closed:
             self._let_go(link)
             raise ClientClosed("the subscription was closed meanwhile")
+        first = not self._attached
         self._attached, self._mode, self._force = True, SubscribeMode.ATTACH, False
         if link.lost:
             self._moved(link)
@@ -161,9 +162,17 @@ class Subscription:
         self._link, self._asked = link, None
         self._attached_s = self._clock.seconds()
         wish = self.preferences.options.get(REPLAY)
+        heeded = False
         if answer.preferences is not None:
-            self.preferences = answer.preferences
+            self.preferences, heeded = granted(answer.preferences)
         self._check_kind(link)
+        if not heeded and (self.individual or (wish and (first or self._seeking is not None))):
+            self._link = None
+            self._let_go(link)
+            raise UnexpectedCondition(
+                f"hub {link.address} knows nothing of acknowledging one by one and of beginning again elsewhere: it is "
+                "no hub of this project, or an older one. Nothing was consumed there"
+            )
         if self._seeking is not None and not self._found(wish):
             self._link = None
             self._drop(link)

@@ -57,7 +57,7 @@ from hedwig.model import (
 )
 from hedwig.names import subscriber_part
 from hedwig.protocol.conditions import FilterableMessage
-from hedwig.protocol.options import AckOptions, Replay, check_wanted, replay_wanted
+from hedwig.protocol.options import AckOptions, Replay, answered, check_wanted, replay_wanted
 from hedwig.protocol.replay import at_id
 from hedwig.protocol.subscription import CONSUME_INTERVAL, Position, first_kept, subscribed, topic_bound, trim_point
 from hedwig.wire.messages import Stamp
@@ -309,7 +309,7 @@ class TopicService:
                 shared.remove_others(channel, _FORCED)
             held = shared.add(channel)
             self._attached[request.subscriber] = shared
-        on_attached(wanted.preferences, held)
+        on_attached(answered(wanted.preferences), held)
 
     def _shared(
         self,

@@ -27,6 +27,11 @@ by one, and none can be taken back; an empty value is as good as none.
     hw.shared.in-flight       messages delivered to one of the connections and not acknowledged
     hw.replay                 where to begin instead: "id:17", "time:1700000000000" or "first"; see Replay
 
+In the answer to a subscribe, and stored nowhere:
+
+    hw.granted                "true": this hub heeds hw.ack, hw.shared and hw.replay, one of which holds. Hubs that know
+                              nothing of them store them all the same; there a CONSUME of one id would take all before
+
 With individual acknowledgement a CONSUME may say more in the remote components of its id, in the place of a region:
 
     hw.from                   all from this id to the local one are acknowledged, and not just that
@@ -36,7 +41,7 @@ With individual acknowledgement a CONSUME may say more in the remote components 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hedwig.errors import MalformedRequest
 from hedwig.model import LocalId, MessageId, Preferences, Topic
@@ -63,6 +68,8 @@ DEAD_LETTER = "hw.dead-letter"
 SHARED = "hw.shared"
 SHARED_IN_FLIGHT = "hw.shared.in-flight"
 REPLAY = "hw.replay"
+
+GRANTED = "hw.granted"
 
 CONSUME_FROM = b"hw.from"
 CONSUME_NACK = b"hw.nack"
@@ -222,6 +229,24 @@ def replay_wanted(stored: Preferences | None, asked: Preferences | None) -> Repl
     if not value or (stored is not None and stored.options.get(REPLAY) == value):
         return None
     return replay_of(value)
+
+
+# --- the answer
+
+
+def answered(preferences: Preferences) -> Preferences:
+    """As a hub of ours answers them."""
+    if not preferences.options.get(REPLAY) and ack_options(preferences) is None:
+        return preferences
+    return preferences.merged(Preferences(options={GRANTED: b"true"}))
+
+
+def granted(preferences: Preferences) -> tuple[Preferences, bool]:
+    """What a hub answered: the preferences that hold, and whether it heeds the options above."""
+    if GRANTED not in preferences.options:
+        return preferences, False
+    options = {name: value for name, value in preferences.options.items() if name != GRANTED}
+    return replace(preferences, options=options), True
 
 
 # --- consuming

@@ -14,10 +14,12 @@ from hedwig.client.client import PubSubClient
 from hedwig.client.queueing import attempt, one_by_one
 from hedwig.client.starting import replay_option
 from hedwig.client.subscription import Subscription
-from hedwig.errors import MalformedRequest, TopicBusy
-from hedwig.model import LocalId, MessageId
+from hedwig.errors import MalformedRequest, TopicBusy, UnexpectedCondition
+from hedwig.model import LocalId, MessageId, Preferences
 from hedwig.wire.receiving import Received
-from tests.simulation.test_hedwig_client import QUICK, SUB, TOPIC, ListeningHub
+from hedwig.wire.requests import CloseSubscription, Consume, Request, Subscribe
+from hedwig.wire.responses import subscribed_frame, success_frame
+from tests.simulation.test_hedwig_client import QUICK, SUB, TOPIC, ListeningHub, Scripted, ScriptedConnection
 from tests.simulation.test_scenarios import run, started_world
 from tests.support.simulated_clock import SimulatedProcess
 
@@ -258,3 +260,33 @@ def test_messages_that_a_client_does_not_want_are_acknowledged_by_it() -> None:
         assert story.owner.ownership.owned[TOPIC].needed_from == 10
 
     told(story)
+
+
+@pytest.mark.parametrize("named", [{"preferences": one_by_one()}, {"start": 5}])
+def test_a_hub_that_knows_nothing_of_it_is_noticed_before_anything_is_consumed(named: dict[str, Any]) -> None:
+    """It stores the options and says so; what it takes a CONSUME for would lose messages."""
+    world = started_world(3)
+
+    def serve(connection: ScriptedConnection, request: Request) -> None:
+        if isinstance(request, Subscribe):
+            connection.write(subscribed_frame(request.txn_id, request.preferences or Preferences()))
+            connection.deliver(1, 2, 3)
+        elif isinstance(request, CloseSubscription):
+            connection.write(success_frame(request.txn_id))
+
+    async def story() -> None:
+        hub = Scripted(world, 4099, serve)
+        process = SimulatedProcess("client", world.clock)
+        network = world.network.host(process, "127.0.0.1")
+        client = PubSubClient(process.clock, network, [hub.address], QUICK, random.Random(1))
+        with pytest.raises(UnexpectedCondition, match="knows nothing of acknowledging one by one"):
+            await client.subscribe(TOPIC, SUB, **named)
+        ordinary = await client.subscribe(TOPIC, SUB)
+        with pytest.raises(UnexpectedCondition, match="and of beginning again elsewhere"):
+            await ordinary.seek(1)
+        while len(hub.of(CloseSubscription)) < 2:
+            await world.pause(0.01)
+        assert not hub.of(Consume)
+        client.abandon()
+
+    run(world, story())

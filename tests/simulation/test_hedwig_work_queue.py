@@ -17,7 +17,7 @@ import pytest
 from hedwig.client.client import PubSubClient
 from hedwig.hub.dead_letters import DeadLetters
 from hedwig.hub.shared_attachment import STORE_DELAY_S
-from hedwig.model import Event, HubAddress, LocalId, MessageId, SharedSubscription, Status, Topic
+from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, SharedSubscription, Status, Topic
 from hedwig.protocol.options import Acknowledge, GiveBack, consumed
 from hedwig.wire.messages import Message, encode_message
 from hedwig.wire.requests import close_subscription_frame, consume_frame, publish_frame
@@ -82,7 +82,11 @@ def test_each_message_is_acknowledged_by_itself_and_the_others_come_again() -> N
     async def story(world: Any) -> None:
         hub = await Hub(world).started()
         worker = Worker(hub)
-        await worker.asked(ack=b"individual")
+        answer = await worker.subscribe(options=INDIVIDUAL)
+        assert answer.preferences == Preferences(options={**INDIVIDUAL, "hw.granted": b"true"}), (
+            "clients can rely on it"
+        )
+        assert (await stored(hub)).preferences == Preferences(options=INDIVIDUAL)
         await worker.publish(*bodies(1, 10))
         assert await worker.until(10) == span(1, 10)
         worker.ack(2, 5)
