@@ -71,9 +71,19 @@ class AsyncClient:
         self._client, self._reactor = client, reactor
         self._closed = False
 
-    def publisher(self, topic: Text, *, message_type: str | None = None) -> AsyncPublisher:
-        """Publishes to one topic; cheaper than naming it each time. Raises MalformedRequest for an impossible name."""
-        return AsyncPublisher(self._client.publisher(topic_of(topic), message_type=message_type))
+    def publisher(
+        self, topic: Text, *, message_type: str | None = None, producer: Text | None = None, first: int = 1
+    ) -> AsyncPublisher:
+        """Publishes to one topic; cheaper than naming it each time. Raises MalformedRequest for an impossible name.
+
+        producer: each message is stored once, in the order of calls, whatever becomes of hubs and connections; a name
+        of its own, or "" for a random one. After a restart a program may go on under its name, with first: the number
+        of its next message, which is how many it has published so far plus one, or less (see hedwig.client.once).
+        """
+        named = None if producer is None else as_bytes(producer, "the producer's name")
+        return AsyncPublisher(
+            self._client.publisher(topic_of(topic), message_type=message_type, producer=named, first=first)
+        )
 
     async def publish(self, topic: Text, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
         """Publish one message; its id, once it is durable. See AsyncPublisher."""

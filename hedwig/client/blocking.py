@@ -70,10 +70,20 @@ class BlockingClient:
         self._soon = _Handover(client, crossing)
         self._closed = False
 
-    def publisher(self, topic: Text, *, message_type: str | None = None) -> BlockingPublisher:
-        """Publishes to one topic; cheaper than naming it each time. Raises MalformedRequest for an impossible name."""
+    def publisher(
+        self, topic: Text, *, message_type: str | None = None, producer: Text | None = None, first: int = 1
+    ) -> BlockingPublisher:
+        """Publishes to one topic; cheaper than naming it each time. Raises MalformedRequest for an impossible name.
+
+        producer: each message is stored once, in the order of calls, whatever becomes of hubs and connections; a name
+        of its own, or "" for a random one. After a restart a program may go on under its name, with first: the number
+        of its next message, which is how many it has published so far plus one, or less (see hedwig.client.once).
+        """
+        named = None if producer is None else as_bytes(producer, "the producer's name")
         name = topic_of(topic)
-        publisher = self._crossing.call(lambda: self._client.publisher(name, message_type=message_type))
+        publisher = self._crossing.call(
+            lambda: self._client.publisher(name, message_type=message_type, producer=named, first=first)
+        )
         return BlockingPublisher(publisher, self._crossing, self._soon)
 
     def publish(self, topic: Text, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
