@@ -9,6 +9,9 @@ examples:
   hedwig readtopic news --from -5 --json         the last five
   hedwig readtopic news -f '%o %T %h %s\n'       a format string: id, publish time, properties, body
 
+format: %t topic, %o message id, %s body, %S its size, %x body in hex, %k key, %h header properties (k=v,k=v), %{NAME}
+one of them, %T publish time (ms since 1970; -1: unknown), %y message type, %r region, %%, and \n \t \r \0 \xHH
+
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 r"""Subscribe, and print messages as they come.
 
 A subscription has a name and is kept: run again, it goes on behind what was printed. A new one begins with what is
-published from now on. A message is consumed once it was written to standard output, so that a program that reads it
+published from now on, unless --from says where (hubs of this project know that; others pass over it). A message is
+consumed once it was written to standard output, so that a program that reads it
 misses nothing (and may get some of it twice after a crash). Without --subscriber the subscription is temporary, and
 ends with the command.
 
@@ -10,8 +11,12 @@ examples:
   hedwig sub news -s me                             ... and everything since the last time
   hedwig sub news -s me -e                          until nothing has come for a second
   hedwig sub news -s me -c 10 -f '%o %T %h %s\n'    ten, by a format string: id, publish time, properties, body
+  hedwig sub news --from first -e                   all that is kept; also: --from 17, --from time:2026-11-22T10:00Z
   hedwig sub news -s me --filter "color = 'red'"    the hub passes over all others
   hedwig sub orders -s billing --json | ./bill.py   consumed as the program takes them
+
+format: %t topic, %o message id, %s body, %S its size, %x body in hex, %k key, %h header properties (k=v,k=v), %{NAME}
+one of them, %T publish time (ms since 1970; -1: unknown), %y message type, %r region, %%, and \n \t \r \0 \xHH
 
 """
 
@@ -19,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import os
 import secrets
 import socket
@@ -52,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mode.add_argument("--create", action="store_true", help="it must be new")
     mode.add_argument("--attach", action="store_true", help="it must be there already")
     parser.add_argument("--force", action="store_true", help="take it from another client that holds it")
+    parser.add_argument(
+        "--from",
+        dest="begin",
+        type=_begin,
+        metavar="WHERE",
+        help="begin anew at `first`, a message's id, or time:WHEN (ISO 8601, UTC if nothing is said; or ms since 1970)",
+    )
     parser.add_argument("--filter", metavar="EXPRESSION", help="only messages whose header is so; by the hub")
     parser.add_argument("--window", type=at_least(0), metavar="N", help="messages on their way at most; 0: no limit")
     parser.add_argument("--bound", type=at_least(1), metavar="N", help="only so many of the newest are kept for it")
@@ -76,6 +89,24 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < 86_400 * 365:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
     return seconds
+
+
+def _begin(text: str) -> str:
+    """As the option of the subscription has it."""
+    if text == "first":
+        return text
+    if text.isdecimal() and int(text):
+        return f"id:{text}"
+    kind, _, when = text.partition(":")
+    if kind == "time" and when.isdecimal():
+        return text
+    if kind == "time":
+        with contextlib.suppress(ValueError):
+            time = datetime.datetime.fromisoformat(when)
+            time = time if time.tzinfo is not None else time.replace(tzinfo=datetime.UTC)
+            if time.timestamp() >= 0:
+                return f"time:{round(time.timestamp() * 1000)}"
+    raise argparse.ArgumentTypeError(f"{text!r} is neither `first`, nor a message's id, nor time:WHEN")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -119,10 +150,15 @@ def _mode(args: argparse.Namespace) -> SubscribeMode:
 def _preferences(args: argparse.Namespace) -> Preferences:
     from hedwig.filters import with_expression
     from hedwig.model import Preferences
+    from hedwig.protocol.options import REPLAY
 
     # What is only looked at stays unconsumed: a window would be full some day, and nothing more would come.
     window = 0 if args.window is None and args.peek else args.window
-    preferences = Preferences(message_bound=args.bound, window_size=window, options=pairs_of(args.option, "--option"))
+    options = dict(pairs_of(args.option, "--option"))
+    if args.begin is not None:
+        # Only a change of the option is a wish, so that who reconnects goes on: each run asks in words of its own.
+        options[REPLAY] = f"{args.begin};{secrets.token_hex(4)}".encode()
+    preferences = Preferences(message_bound=args.bound, window_size=window, options=options)
     return preferences if args.filter is None else with_expression(args.filter, preferences)
 
 

@@ -133,6 +133,15 @@ def test_what_is_peeked_at_comes_again(region: Region) -> None:
     assert region.run("sub", "peeked", "-s", "me", "-c", "2")[0] == b"one\ntwo\n"
 
 
+def test_a_subscription_may_begin_anew_each_time_it_is_asked_to(region: Region) -> None:
+    region.client.subscribe("again", "me").close()
+    region.client.publish_many("again", ["1", "2", "3"])
+    for _ in range(2):
+        assert region.run("sub", "again", "-s", "me", "--from", "first", "-c", "3")[0] == b"1\n2\n3\n"
+    assert region.run("sub", "again", "-s", "me", "--from", "3", "-c", "1")[0] == b"3\n"
+    assert region.run("sub", "again", "--from", "time:2001-01-01", "-c", "2")[0] == b"1\n2\n"
+
+
 def test_bytes_headers_keys_and_types_arrive(region: Region, tmp_path: Path) -> None:
     region.subscribed("shapes", "me")
     image = tmp_path / "image"

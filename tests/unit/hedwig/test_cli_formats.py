@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE, CommandFailed
+from hedwig.cli import sub
 from hedwig.cli.client import client_settings, environment
 from hedwig.cli.formats import LENGTH, escaped, formatter_of
 from hedwig.cli.input import read_delimited, read_length_prefixed
@@ -159,6 +161,8 @@ def test_input_that_ends_inside_a_message_is_told() -> None:
         ("sub t -s a -f %q", "%q is unknown"),
         ("sub t -s a -e --idle 0", "above 0"),
         ("sub t -s a --option x", "write it as KEY=VALUE"),
+        ("sub t --from 0", "neither `first`"),
+        ("sub t --from time:noon", "neither `first`"),
         ("consume t s 0", "no message's id"),
         ("consume t s -- -1", "no message's id"),
         ("consume t s 1 --idle 0", "above 0"),
@@ -214,6 +218,22 @@ def test_settings_of_hubs_in_the_environment_are_no_fault_of_a_client(
     assert {name for name in of_hub if name.startswith("HW_")} == {"HW_zk_host", *both}
 
 
+@pytest.mark.parametrize(
+    ("word", "option"),
+    [
+        ("first", "first"),
+        ("17", "id:17"),
+        ("time:1700000000000", "time:1700000000000"),
+        ("time:2023-11-14T22:13:20", "time:1700000000000"),
+        ("time:2023-11-14T23:13:20.5+01:00", "time:1700000000500"),
+    ],
+)
+def test_where_a_subscription_begins(word: str, option: str) -> None:
+    parser = argparse.ArgumentParser()
+    sub.add_arguments(parser)
+    assert parser.parse_args(["t", "--from", word]).begin == option
+
+
 def test_a_hub_may_be_named_as_hubs_name_themselves() -> None:
     assert str(parse_server("10.0.0.1:4080:-1")) == "10.0.0.1:4080:-1"
     with pytest.raises(ValueError, match="is not host:port"):
@@ -221,8 +241,6 @@ def test_a_hub_may_be_named_as_hubs_name_themselves() -> None:
 
 
 def test_the_hub_of_the_command_line_precedes_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    import argparse
-
     monkeypatch.setenv("HW_default_server_host", "hub1:4080")
     args = argparse.Namespace(conf=None, defines=["max_outstanding_messages=7", "consumed_messages_buffer_size=7"])
     args.hub = "a:1,b:2:3"
