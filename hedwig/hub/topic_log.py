@@ -390,7 +390,7 @@ class TopicLog:
     def store(self, messages: Sequence[bytes], on_done: OnDone, *, plain: bool) -> None:
         """As `publish`, of what was found to have room before; where the topic was lost since, `on_done` says so."""
         if self.state is not LogState.READY:
-            on_done(None, self.error or NotResponsible(""))
+            on_done(None, NotResponsible("") if self.error is None else _refusal(self.error))
             return
         self._enqueue(messages, sum(map(len, messages)), on_done, plain=plain)
 
@@ -431,7 +431,8 @@ class TopicLog:
                 break
             if not self._take(self._queue[0]):
                 break
-        if self._ending and not self._busy and not self._held and self._durable == self._last.local:
+        ended = self._handle is None  # or lost
+        if self._ending and not ended and not self._busy and not self._held and self._durable == self._last.local:
             self._begin(self._end_ledger())
         if not self._queue and not self._under_way and not self._busy and not self._held:
             self._queue = self._under_way = self._sent = _NOBODYS
@@ -817,16 +818,25 @@ class TopicLog:
         self._queue.clear()
         self._sent.clear()
         self._pending_bytes = 0
+        refusal = _refusal(error)
         if self._once is not None:
-            self._once.refuse_all(error)
+            self._once.refuse_all(refusal)
         for publish in waiting:
             certain = publish.taken == 0
-            _tell(publish, error if certain else UncertainState(f"{error}; the message may be stored or not"))
+            _tell(publish, refusal if certain else UncertainState(f"{error}; the message may be stored or not"))
         idle, self._idle = self._idle, []
         for deferred in idle:
             deferred.callback(None)
         if tell:
             self._on_lost(error)
+
+
+def _refusal(error: PubSubError) -> PubSubError:
+    """What is told of messages that were not taken, of a topic that was lost with this error.
+
+    A stale version is how a hub learns that another one owns the topic: clients go there, and do not give up.
+    """
+    return NotResponsible("") if isinstance(error, StaleVersion) else error
 
 
 def _tell(publish: _Publish, error: PubSubError | None) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import DeferredSemaphore
+from twisted.logger import LogLevel, capturedLogs
 
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import DigestType
-from hedwig.errors import NotResponsible, PubSubError, StaleVersion, UncertainState, UnexpectedCondition
+from hedwig.errors import NotResponsible, PubSubError, ServiceDown, StaleVersion, UncertainState, UnexpectedCondition
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.topic_log import PASSWORD, LogState, TopicLog, TopicLogSettings
 from hedwig.model import LedgerRange, LocalId, MessageId, Topic
@@ -150,9 +151,29 @@ def test_a_hub_that_lost_the_topic_gets_nothing_acknowledged_any_more() -> None:
         owner = await Hub(world).acquired()
         idle.publish(b"never had a ledger")
         await idle.settled()
-        assert [type(error) for _, error in idle.failed] == [StaleVersion]
+        assert [type(error) for _, error in idle.failed] == [NotResponsible], "the client asks on, and does not give up"
+        assert [type(error) for error in idle.lost] == [StaleVersion]
         owner.publish(b"b")
         await owner.settled()
+        assert await stored(world) == [(1, b"a"), (2, b"b")]
+
+    run(world, story())
+
+
+def test_a_topic_that_is_given_up_while_its_ledger_is_ended_is_left_at_that() -> None:
+    """As when the session ends: the ledger was full, all of it acknowledged, and its end on the way."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, entries_max=2).acquired()
+        with capturedLogs() as events:
+            hub.publish(b"a", b"b")
+            await hub.settled()
+            assert [each.last for each in hub.log.ranges] == [None], "not ended yet"
+            hub.log.abandon(ServiceDown("the session ended"))
+            await world.pause(10.0)
+        assert [event for event in events if event["log_level"] >= LogLevel.warn] == []
+        assert hub.log.state is LogState.LOST
         assert await stored(world) == [(1, b"a"), (2, b"b")]
 
     run(world, story())
