@@ -8,13 +8,18 @@
         |
     ownership       which topics this hub serves, and where the others are
         |
-    topic_service   one topic: its subscriptions, and what is delivered to whom
-      |    |    \\
+    topic_service   one topic: its subscriptions, and what is delivered to whom; replaying, where they begin
+      |    |    |\\
+      |    |    | attachment     what a connection has of a subscription; shared_attachment: acknowledged one by one,
+      |    |    |                 by one or several; dead_letters, where messages go then that nobody can do
+      |    |     \\
       |    |     recent          the newest messages in memory, one copy of each
       |    topic_reading         older ones from the ledgers
-    topic_log                    publishes into a chain of ledgers
+    topic_log                    publishes into a chain of ledgers; trimming: which of them go
         |
     metadata        the znodes: hubs, owners, ledgers of topics, subscriptions; everything by version
+
+    regions         what is published in other regions: a feed for each topic and region (regions_feed)
 
     meters          what is counted, by all of them
 """

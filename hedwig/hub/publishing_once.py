@@ -139,9 +139,15 @@ class _Waiting:
 
 
 class PublishingOnce:
-    """See the module. acquired: the last message when this hub took the topic over; none of its own had a number."""
+    """See the module. acquired: the last message when this hub took the topic over; none of its own had a number.
 
-    def __init__(self, topic_log: TopicLog, metadata: HubMetadata, client: LedgerClient, acquired: LocalId) -> None:
+    region: producers of others have numbers of their own there, whatever their names.
+    """
+
+    def __init__(
+        self, topic_log: TopicLog, metadata: HubMetadata, client: LedgerClient, acquired: LocalId, region: bytes
+    ) -> None:
+        self._region = region
         self._log, self._metadata, self._client, self._acquired = topic_log, metadata, client, acquired
         self._known: Producers[Callable[[MessageId | None, PubSubError | None], object]] | None = None
         self._calls: deque[_Waiting] = deque()
@@ -306,7 +312,7 @@ class PublishingOnce:
                 if not stored:
                     raise ServiceDown(f"message {start} of topic {self._log.topic!r} cannot be read")
                 for local, message in enumerate(stored, start):
-                    known.on_stored(LocalId(local), _stored_origin(message))
+                    known.on_stored(LocalId(local), _stored_origin(message, self._region))
                 start += len(stored)
                 count = max(1, min(2_000, READ_SIZE * len(stored) // sum(map(len, stored))))
         finally:
@@ -378,11 +384,12 @@ class PublishingOnce:
         return there >= through
 
 
-def _stored_origin(message: bytes) -> Origin | None:
+def _stored_origin(message: bytes, region: bytes) -> Origin | None:
     if not any(name in message for name in _PROPERTIES):
         return None
+    view = MessageView(message)
     try:
-        return origin_of(MessageView(message).properties)
+        return origin_of(view.properties) if view.region == region else None
     except BookKeeperError:
         return None  # stored by a hub that did not look at it
 

@@ -304,9 +304,10 @@ class Hub:
         return PubSubClient(self._reactor, TwistedNetwork(self._reactor), [address])
 
     def _other_regions(self, wanted: OtherRegions, here: HubAddress) -> Regions:
-        from hedwig.hub.regions import Regions, RegionSettings, client_of  # most hubs need none of it
+        from hedwig.hub.regions import Regions, client_of  # most hubs need none of it
+        from hedwig.hub.regions_feed import RegionSettings
 
-        if here in wanted.addresses:
+        if any((each.host, each.port) == (here.host, here.port) for each in wanted.addresses):
             raise ConfigurationError(f"regions: {here} is this hub itself; list the hubs of other regions")
         network: Network = TwistedNetwork(self._reactor)
         if wanted.tls:

@@ -372,7 +372,7 @@ class TopicLog:
         size = sum(map(len, messages))
         self._check_room(size)
         if self._once is None:
-            self._once = PublishingOnce(self, self._metadata, self._client, self._acquired)
+            self._once = PublishingOnce(self, self._metadata, self._client, self._acquired, self._stamp.region)
         if self._once.is_loading:
             self._once.wait(
                 size,
@@ -564,7 +564,7 @@ class TopicLog:
         """
         if self._once is None and (await self._metadata.producers(self.topic)).value is not None:
             if self._once is None:
-                self._once = PublishingOnce(self, self._metadata, self._client, self._acquired)
+                self._once = PublishingOnce(self, self._metadata, self._client, self._acquired, self._stamp.region)
             self._once.load()
         self._no_producers = self._once is None
         return self._once is not None

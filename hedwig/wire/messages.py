@@ -195,7 +195,7 @@ class Stamp:
     def __init__(self, region: bytes, now_ms: Callable[[], int] | None = None) -> None:
         self.now_ms = now_ms
         self._time_ms, self._time_part = -1, b""
-        self._region = region
+        self.region = region
         self._region_part = _REGION_TAG + varint(len(region)) + region + _ID_TAG
 
     def plain(
@@ -240,7 +240,7 @@ class Stamp:
     def any(self, message: bytes, message_id: MessageId, time_ms: int | None = None) -> bytes:
         """The stored form of one message, whatever is in it; what it says of region, id and time is replaced."""
         found = _parsed(message)
-        found.srcRegion = self._region
+        found.srcRegion = self.region
         return _stored(found, message_id, time_ms)
 
     def foreign(self, message: bytes, last: MessageId, time_ms: int | None = None) -> tuple[bytes, MessageId]:

@@ -21,11 +21,13 @@ from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
-from hedwig.hub.regions import JOIN_TIMEOUT_S, Feed, Regions, RegionSettings, client_of
+from hedwig.hub.regions import Regions, client_of
+from hedwig.hub.regions_feed import JOIN_TIMEOUT_S, Feed, RegionSettings
 from hedwig.hub.topic_log import TopicLogSettings
 from hedwig.hub.topic_service import TopicService, TopicSettings
 from hedwig.model import HubAddress, LocalId, MessageId, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.names import Paths
+from hedwig.protocol.producers import Origin, origin_properties
 from hedwig.wire.messages import Message, Stamp, encode_message
 from hedwig.wire.receiving import Received
 from hedwig.wire.requests import Consume, PublishEncoder, Subscribe
@@ -438,6 +440,27 @@ class _NoChannel:
 
     def write(self, parts: object) -> None:
         raise AssertionError("nothing is to be written")
+
+
+def test_a_producers_numbers_in_another_region_say_nothing_of_those_here() -> None:
+    """Method: messages with numbers arrive from elsewhere; then the topic's next owner here reads them."""
+    world = started_world(3)
+
+    async def story() -> None:
+        east, west = await hubs_of(world, "east", "west")
+        here, there = a_client(world, east), a_client(world, west)
+        mine = await reader(here)
+        numbers = [origin_properties(Origin(b"producer", number, number - 1 or None)) for number in (1, 2, 3)]
+        for each in numbers:
+            await there.publish(TOPIC, b"there", each)
+        while len(mine.got) < 3:
+            mine.got += await mine.subscription.receive()
+        await east.ownership.release(TOPIC)
+        ids = [(await here.publish(TOPIC, b"here", each)).local for each in numbers]
+        assert ids == [4, 5, 6], "they are no repeats"
+        assert [(await here.publish(TOPIC, b"here", each)).local for each in numbers] == ids
+
+    run(world, story())
 
 
 # --- what should not be
