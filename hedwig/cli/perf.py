@@ -18,6 +18,7 @@ examples:
   hedwig perf --cell publish:10000x1000 --cell deliver:1x10x100
   hedwig perf --hubs hub1:4080,hub2:4080 --cell paced:12000 --json
   hedwig perf failover --hub-kills 30 --bookie-kills 10 --topics 20 --subscribers 40
+  hedwig perf failover --once                        publishers that must not store anything twice
   hedwig perf scale --topics 100000                  needs some 2 GB of memory and several minutes
 
 Topics that are measured with are new ones, `perf-...`; on a cluster of yours they stay.
@@ -130,6 +131,8 @@ def _add_failover(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-D", "-o", dest="defines", action="append", default=[], metavar="KEY=VALUE",
                         help="one setting of the hubs, repeatable; the drill's own: "
                         + ", ".join(f"{key}={value}" for key, value in DRILL_SETTINGS.items()))  # fmt: skip
+    parser.add_argument("--once", action="store_true",
+                        help="publish by numbers: nothing may be stored twice, or overtaken")  # fmt: skip
     parser.add_argument("--rate", type=float, default=500.0, metavar="PER_S",
                         help="publishes a second, of all topics (default: %(default)g)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -261,6 +264,7 @@ def _plan(args: argparse.Namespace) -> Plan:
         outstanding=args.outstanding,
         size=args.size,
         seed=args.seed,
+        once=args.once,
     )
 
 
@@ -311,7 +315,7 @@ def drill(plan: Plan, settings: Mapping[str, str], *, bookies: int, hubs: int) -
 
 def to_json(outcome: Outcome) -> dict[str, object]:
     """Plain values: what was done, what was counted, which promises were broken how often."""
-    from hedwig.perf.drill_check import LOST, ONE_MESSAGE, ORDER, POSITION, REFUSED_STORED
+    from hedwig.perf.drill_check import LOST, ONCE, ONE_MESSAGE, ORDER, POSITION, REFUSED_STORED
 
     found = outcome.findings
     kinds = ("hub kill", "hub stop", "bookie kill", "bookie stop")
@@ -320,7 +324,7 @@ def to_json(outcome: Outcome) -> dict[str, object]:
         "acknowledged": found.acknowledged,
         "delivered": found.delivered,
         "lost": found.faults[LOST],
-        "order violations": found.faults[ORDER],
+        "order violations": found.faults[ORDER] + found.faults[ONCE],
         "ids with two messages": found.faults[ONE_MESSAGE],
         "positions back or ahead": found.faults[POSITION],
         "refused and stored": found.faults[REFUSED_STORED],

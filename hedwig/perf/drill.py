@@ -62,7 +62,10 @@ class DrillFailed(BookKeeperError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is done, and under which load. per_s: publishes, of all topics. outstanding: without an answer, of one."""
+    """What is done, and under which load. per_s: publishes, of all topics. outstanding: without an answer, of one.
+
+    once: publishers give numbers, by which each message is stored once.
+    """
 
     hub_kills: int
     bookie_kills: int
@@ -74,6 +77,7 @@ class Plan:
     outstanding: int = 50
     size: int = 256
     seed: int = 1
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class Drill:
         self._prefix = f"drill-{os.getpid()}-{time.monotonic_ns()}"
         self._topics = [topic_name(self._prefix, number) for number in range(plan.topics)]
         self._away: dict[LocalServer, tuple[float, bool]] = {}  # until when; whether it is stopped
-        self._noted = Noted(plan.topics, plan.subscribers_each)
+        self._noted = Noted(plan.topics, plan.subscribers_each, plan.once)
         self._blows: list[Blow] = []
         self._trouble: list[str] = []
         self._positions_s = 0.0
@@ -129,6 +133,7 @@ class Drill:
             "outstanding": plan.outstanding,
             "size": plan.size,
             "seed": plan.seed,
+            "once": plan.once,
         }
         files = {role: self._directory / f"{role}.noted" for role in ("subscribe", "publish")}
         begun = time.monotonic()

@@ -4,11 +4,13 @@
     order         within one subscription object ids rise one by one; every message's id, also that of a repeat, is
                   greater than all that were acknowledged before it was handed over
     one message   an id has one message, that which was published: for all subscribers, and for who published it
+    once          where publishers are to store each message once: no message has two ids, and none overtakes another
     positions     a stored position never goes back, is never beyond what was delivered, and a subscription begins
                   behind it; what was not consumed comes again
 
-Counted, and no fault: deliveries of a message again, to another subscription object; messages that are stored twice as
-a publish was sent again whose outcome was unknown; messages overtaken by later ones that were in flight with them.
+Counted, and no fault: deliveries of a message again, to another subscription object; and of other publishers messages
+that are stored twice, as a publish was sent again whose outcome was unknown, or that were overtaken by later ones which
+were in flight with them.
 """
 
 from __future__ import annotations
@@ -50,10 +52,11 @@ class Blow:
 
 @dataclass(slots=True)
 class Noted:
-    """Everything that was noted."""
+    """Everything that was noted. once: publishers are to store each message once, in order."""
 
     topics: int
     subscribers_each: int
+    once: bool = False
     publishes: list[Publish] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
@@ -89,7 +92,7 @@ class Findings:
 
 
 LOST, ORDER, ONE_MESSAGE, POSITION, REFUSED_STORED = "lost", "order", "one message per id", "position", "refused"
-PROMISES = (LOST, ORDER, ONE_MESSAGE, POSITION, REFUSED_STORED)
+ONCE = "once"
 
 
 def check(noted: Noted) -> Findings:
@@ -99,7 +102,7 @@ def check(noted: Noted) -> Findings:
     for delivery in noted.deliveries:
         by_subscriber[delivery.topic, delivery.subscriber].append(delivery)
     stored = _messages(noted.publishes, noted.deliveries, found)
-    _publishes(noted.publishes, stored, found)
+    _publishes(noted, stored, found)
     acknowledged: dict[int, list[Publish]] = defaultdict(list)
     for publish in noted.publishes:
         if publish.outcome == ACKNOWLEDGED:
@@ -134,9 +137,9 @@ def _messages(
     return stored
 
 
-def _publishes(publishes: Sequence[Publish], stored: dict[tuple[int, int], set[int]], found: Findings) -> None:
+def _publishes(noted: Noted, stored: dict[tuple[int, int], set[int]], found: Findings) -> None:
     first_ids: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for publish in publishes:
+    for publish in noted.publishes:
         ids = stored.get((publish.topic, publish.number), set())
         if publish.outcome == ACKNOWLEDGED:
             found.acknowledged += 1
@@ -149,6 +152,8 @@ def _publishes(publishes: Sequence[Publish], stored: dict[tuple[int, int], set[i
         if not ids:
             continue
         found.stored_again += len(ids) - 1
+        if noted.once and len(ids) > 1:
+            found.fault(ONCE, f"topic {publish.topic}, message {publish.number} has ids {sorted(ids)}")
         first_ids[publish.topic].append((publish.number, min(ids)))
         if min(ids) <= publish.floor:
             found.fault(
@@ -156,10 +161,13 @@ def _publishes(publishes: Sequence[Publish], stored: dict[tuple[int, int], set[i
                 f"topic {publish.topic}: message {publish.number} was handed over when {publish.floor} was "
                 f"acknowledged, and has id {min(ids)}",
             )
-    for of in first_ids.values():
+    for topic, of in first_ids.items():
         highest = 0
-        for _, message_id in sorted(of):
-            found.overtaken += message_id < highest
+        for number, message_id in sorted(of):
+            if message_id < highest:
+                found.overtaken += 1
+                if noted.once:
+                    found.fault(ONCE, f"topic {topic}, message {number} has id {message_id}, one before it {highest}")
             highest = max(highest, message_id)
 
 

@@ -78,7 +78,7 @@ class _TopicPublisher:
     ) -> None:
         self._publisher, self._number, self._size, self._note = publisher, number, size, note
         self._outstanding_max = outstanding_max
-        self._next = self._in_flight = 0
+        self._next = self.in_flight = 0
         self._allowed = 0.0
         self.trouble: list[str] = []
         self.last_id = 0
@@ -87,14 +87,14 @@ class _TopicPublisher:
     def tick(self, allowed: float) -> None:
         """So many more may be published; those that found no room are not made up for."""
         self._allowed = min(self._allowed + allowed, float(self._outstanding_max))
-        while self._allowed >= 1 and self._in_flight < self._outstanding_max:
+        while self._allowed >= 1 and self.in_flight < self._outstanding_max:
             self._allowed -= 1
             self._next += 1
             self._publish(self._next, self.last_id, time.monotonic())
 
     def _publish(self, number: int, floor: int, begun_s: float) -> None:
         def ended(outcome: int, message_id: int) -> None:
-            self._in_flight -= 1
+            self.in_flight -= 1
             self._note(Publish(self._number, number, outcome, message_id, floor, begun_s, time.monotonic()))
 
         def published(message_id: MessageId) -> None:
@@ -105,7 +105,7 @@ class _TopicPublisher:
             self.trouble.append(f"topic {self._number}, message {number}: {error!r}")
             ended(UNKNOWN if isinstance(error, UncertainState) else REFUSED, 0)
 
-        self._in_flight += 1
+        self.in_flight += 1
         self._publisher.submit(body(self._number, number, self._size), published, failed)
 
 
@@ -119,7 +119,7 @@ class _Publishing:
         self._over = False
         self._topics = [
             _TopicPublisher(
-                client.publisher(topic_name(task["prefix"], number)),
+                client.publisher(topic_name(task["prefix"], number), producer=b"" if task["once"] else None),
                 number,
                 task["size"],
                 # Every fourth topic has one publish at a time: there the order of calls is the order of ids, always.
@@ -152,7 +152,8 @@ class _Publishing:
         """Publish no more, and wait for all answers."""
         self._over = True
         await self._loop
-        await self._client.flush()
+        while any(each.in_flight for each in self._topics):
+            await pause(self._reactor, TICK_S)
         self._file.close()
         trouble = [why for each in self._topics for why in each.trouble]
         return {"last": [each.last_id for each in self._topics], "trouble": trouble}

@@ -14,6 +14,7 @@ from hedwig.perf.drill import Outcome, Plan
 from hedwig.perf.drill_check import (
     EXAMPLES_MAX,
     LOST,
+    ONCE,
     ONE_MESSAGE,
     ORDER,
     POSITION,
@@ -121,6 +122,16 @@ def test_messages_in_flight_together_may_overtake_each_other_and_are_counted() -
     found = check(noted)
     assert not found.faults
     assert found.overtaken == 1
+
+
+def test_publishers_that_store_once_may_do_neither() -> None:
+    noted = replace(story(), once=True)
+    assert "message 3 has ids [3, 4]" in broken(ONCE, noted)
+    noted.deliveries = [each for each in noted.deliveries if each.id < 3]
+    noted.publishes = [noted.publishes[0]._replace(number=2), noted.publishes[1]._replace(number=1, floor=0)]
+    noted.deliveries = [each._replace(number={1: 2, 2: 1}[each.number]) for each in noted.deliveries]
+    noted.positions.clear()
+    assert "message 2 has id 1, one before it 2" in broken(ONCE, noted)
 
 
 def test_an_id_with_two_messages_is_found() -> None:
