@@ -347,6 +347,15 @@ class HubConfig(ClientSettings):
         "And with the first message after so long.",
         ours=True,
     )
+    ledger_idle_max_s: float = key(
+        "max_ledger_idle_secs",
+        seconds("s", 1, 365 * 10 * DAY_S, off=("0",)),
+        "600",
+        LEDGERS,
+        "And where nothing was published for so long: an open ledger takes memory, and whoever takes the topic over "
+        "has to recover it. Looked at as often as messages_consumed_thread_run_interval says.",
+        ours=True,
+    )
     pending_bytes_max: int = key(
         "max_pending_bytes_per_topic",
         integer("bytes", MIB, 64 * GIB),

@@ -24,6 +24,7 @@ from bookkeeper.addresses import PortReservation, cannot_listen
 from bookkeeper.client.connecting import connect_to, metadata_settings
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, ConfigurationError
+from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.runtime import TwistedNetwork
 from hedwig.filters import DEFAULT_FILTERS, MakeFilter
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from hedwig.hub.secure import HubCredentials, TlsConnection
 
 log = Logger()
+
+LOOKED_AT_ONCE = 200
+"""Topics that are looked at in one turn of the reactor."""
 
 CLOSE_TIMEOUT_S = 5.0
 """How long what was written to clients may take to leave when the hub stops."""
@@ -341,9 +345,17 @@ class Hub:
         trimmer = self._trimmer
 
         async def trim_all() -> None:
-            for topic, service in list(self.ownership.owned.items() if self.ownership is not None else ()):
+            ownership = self.ownership
+            if ownership is None:
+                return
+            for number, (topic, service) in enumerate(list(ownership.owned.items()), 1):
+                if number % LOOKED_AT_ONCE == 0:
+                    await pause(self._reactor, 0)  # others have their turn: there may be very many topics
+                if ownership.owned.get(topic) is not service:
+                    continue
                 try:
                     await trimmer.trim(service)
+                    service.log.end_if_idle()
                 except BookKeeperError as error:
                     log.warn("Topic {topic!r} is trimmed later: {error}", topic=topic, error=error)
 

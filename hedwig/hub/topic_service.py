@@ -171,7 +171,7 @@ class TopicService:
         """Take it over. Raises PubSubError, BookKeeperError."""
         await self.log.acquire()
         self.recent = RecentMessages(self._budget, LocalId(self.log.last_id.local + 1))
-        found = await self._metadata.subscriptions(self.topic)
+        found = await self._metadata.subscriptions(self.topic, synced=True)  # the list was written just now
         self._subscribers = {subscriber: _Subscriber(record) for subscriber, record in found.items()}
         self._set_bound()
         if self.settings.regions is not None and self.has_ordinary:

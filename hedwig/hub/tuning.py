@@ -44,6 +44,7 @@ def hub_settings(config: HubConfig) -> HubSettings:
                 entries_max=config.ledger_entries_max,
                 bytes_max=config.ledger_bytes_max,
                 age_max_s=config.ledger_age_max_s,
+                idle_max_s=config.ledger_idle_max_s,
                 pending_bytes_max=config.pending_bytes_max,
                 password=config.password,
                 untimed=config.publish_time_except,
