@@ -1,0 +1,99 @@
+"""Hubs of two regions as processes: over TLS, with names for addresses, and with lists that cannot be meant."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hedwig.blocking
+from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.embedded.process import free_port
+from hedwig.embedded import LocalHub
+from hedwig.errors import Refused
+from hedwig.hub.process import ExitCode
+from tests.support.certificates import Authority
+from tests.support.cluster import local_cluster
+from tests.support.hub_wire import wait_for_exit
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
+    """One bookie of its own cluster."""
+    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path) as cluster:
+        yield cluster
+
+
+def hub_of(cluster: LocalCluster, number: int, region: str, regions: str, **settings: str) -> LocalHub:
+    """Not started; its records are not those of other tests."""
+    given = {"zk_prefix": f"{cluster.root}-hubs", "region": region, "regions": regions, **settings}
+    return LocalHub.beside(cluster, number, given)
+
+
+def metric(hub_port: str, name: str) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{hub_port}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    [found] = [line.split()[-1] for line in lines if line.startswith(f"{name} ")]
+    return float(found)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_regions_talk_to_each_other(cluster: LocalCluster, tmp_path: Path, tls: bool) -> None:
+    secured: dict[str, str] = {}
+    if tls:
+        authority = Authority(tmp_path / "ca", "ca")
+        issued = authority.issue("hub")
+        secured = {
+            "ssl_enabled": "true",
+            "cert_path": str(issued.certificate),
+            "cert_key_path": str(issued.key),
+            "inter_region_ssl_enabled": "true",
+            "inter_region_ssl_trust_path": str(authority.certificate),
+        }
+    ports, tls_ports, http = [free_port(), free_port()], [free_port(), free_port()], str(free_port())
+    host = "127.0.0.1" if tls else "localhost"
+    hubs = []
+    for number, name in enumerate(("east", "west")):
+        other = 1 - number
+        settings = {**secured, "server_port": str(ports[number])}
+        if tls:
+            settings["ssl_server_port"] = str(tls_ports[number])
+        if not number:
+            settings.update(httpServerEnabled="true", httpServerPort=http)
+        # Over TLS nobody listens at the plain port that is named: were it used, nothing would arrive.
+        listed = f"{host}:1:{tls_ports[other]}" if tls else f"{host}:{ports[other]}"
+        hubs.append(hub_of(cluster, number + 1, name, listed, **settings))
+    cluster.start_others(hubs)
+    with hedwig.blocking.connect(hubs[0].address) as here, hedwig.blocking.connect(hubs[1].address) as there:
+        with here.subscribe("news", "me") as mine, there.subscribe("news", "you") as yours:
+            here.publish("news", "from east", {"k": "v"})
+            there.publish("news", "from west", {"k": "v"})
+            for messages in (mine, yours):
+                got = sorted((next(messages) for _ in range(2)), key=lambda each: each.body)
+                assert [(each.body, each.region) for each in got] == [(b"from east", b"east"), (b"from west", b"west")]
+                assert [each.properties["k"] for each in got] == [b"v", b"v"]
+        assert metric(http, "hub_REGION_MESSAGES") == 1
+        assert metric(http, "hub_REGION_MISSING") == 0
+        here.unsubscribe("news", "me")
+        there.unsubscribe("news", "you")
+    assert [hub.stop() for hub in hubs] == [ExitCode.OK] * 2
+
+
+def test_a_region_that_lists_itself_is_told_what_is_wrong(cluster: LocalCluster) -> None:
+    port = free_port()
+    hub = hub_of(cluster, 1, "east", f"127.0.0.1:{port}:9876", server_port=str(port))
+    assert wait_for_exit(hub) == ExitCode.BAD_CONFIGURATION
+    assert (
+        f"regions: 127.0.0.1:{port}:-1 is this hub itself; list the hubs of other regions" in hub.log_path.read_text()
+    )
+    other = hub_of(cluster, 2, "east", f"localhost:{port}", server_port=str(port))
+    cluster.start_others([other])
+    with hedwig.blocking.connect(other.address) as client:
+        with pytest.raises(Refused, match="a hub has one of its own region in its `regions`"):
+            client.subscribe("news", "me")
+        assert client.publish("news", "x").local == 1
