@@ -41,6 +41,7 @@ def test_names_of_topics(name: str) -> None:
         (b"..", "between slashes"),
         (b"a/./b", "between slashes"),
         (b"a/hub", "topic 'a' keeps its hub"),
+        (b"a/hw.producers/b", "topic 'a' keeps its hw.producers"),
         (b"a/b/ledgers/c", "topic 'a/b' keeps its ledgers"),
         (b"a/subscribers", "topic 'a' keeps its subscribers"),
         (b"x" * (NAME_SIZE_MAX + 1), "at most"),
