@@ -131,6 +131,7 @@ class Region:
     async def check(self) -> None:
         """Raises InvalidArgument, which names the regions that there are, where this is none."""
         errand = self._errand(f"look for {self.paths.root}")
+        await errand.sync()  # once: what was written before the command is seen
         if await errand.stat(self.paths.topics) is not None:
             return
         prefix, _, region = self.paths.root.rpartition("/")
@@ -278,14 +279,19 @@ class Region:
 
     async def subscriptions_of(self, topic: Topic, *, backlog: bool = True) -> list[Subscribed]:
         """All of one topic. backlog: look for the end of the topic, if there are any."""
-        records_of = await self.metadata.subscriptions(topic)
+        records_of: dict[SubscriberId, Subscription] = {}
+        for name in await self.subscribers(topic):
+            path = self.paths.subscription(topic, name)
+            node = await self._errand(f"read {path}").read_if_present(path)
+            if node is not None:
+                records_of[name] = records.decode_subscription(node[0], path)
         last, problem = None, None
         if records_of and backlog:
             try:
                 last = await self.last_id(topic)
             except BookKeeperError as error:
                 problem = str(error)
-        return [Subscribed(topic, name, each.value, last, problem) for name, each in records_of.items()]
+        return [Subscribed(topic, name, each, last, problem) for name, each in records_of.items()]
 
     async def subscriptions(
         self, prefix: bytes = b"", subscriber: SubscriberId | None = None, *, backlog: bool = True
