@@ -8,17 +8,18 @@
 
 Public names: `connect` (asyncio), `hedwig.blocking.connect`, `hedwig.client.client.PubSubClient` (Twisted);
 `HedwigClientSettings` for any of them, and `load_hedwig_client`, which reads them from a file and the environment; the
-modules `hedwig.model`, `hedwig.errors` and `hedwig.filters`. Names are looked up at first use; importing this package
-never imports a reactor.
+modules `hedwig.model`, `hedwig.errors` and `hedwig.filters`; `one_by_one`, preferences of a work queue. Names are
+looked up at first use; importing this package never imports a reactor.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hedwig.client.aio import connect
+    from hedwig.client.queueing import one_by_one
     from hedwig.client_config import HedwigClientSettings, load_hedwig_client
 
-__all__ = ["HedwigClientSettings", "connect", "load_hedwig_client"]
+__all__ = ["HedwigClientSettings", "connect", "load_hedwig_client", "one_by_one"]
 
 
 def __getattr__(name: str) -> object:
@@ -26,6 +27,10 @@ def __getattr__(name: str) -> object:
         from hedwig.client.aio import connect
 
         return connect
+    if name == "one_by_one":
+        from hedwig.client.queueing import one_by_one
+
+        return one_by_one
     if name in {"HedwigClientSettings", "load_hedwig_client"}:
         from hedwig import client_config
 

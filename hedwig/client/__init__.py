@@ -2,6 +2,8 @@
 
 client            PubSubClient, Publisher: what the faces stand on
 subscription      messages in order, each once, through lost hubs; what is consumed
+queueing          ... or acknowledged one by one, and shared with others
+starting          where a subscription begins again
 publishing        publishes of one topic: in order, many at a time, sent again where that is right
 asking            one request to whichever hub serves a topic
 hubs              who serves what; connections
