@@ -159,7 +159,12 @@ class Lane:
         queue = self._queue
         queue.append(publish)
         if len(queue) == 1:
-            self._hubs.turns.send(self._pump)
+            link = self._link
+            if link is None or link.unanswered_publishes or self._settings.linger_s:
+                self._hubs.turns.send(self._pump)
+            else:
+                self._pump()  # nobody is waited for: this one need not wait either
+                link.flush()
         elif len(queue) % SENT_AT_ONCE == 0:
             self._pump()
 

@@ -76,6 +76,7 @@ class HubConnection:
         self._attachments: dict[tuple[Topic, SubscriberId], Held] = {}
         self._out: list[bytes] = []
         self._out_size = 0
+        self._collecting = False
         self._unanswered = self._unanswered_bytes = 0
         self._not_read = False
         self.writable = False
@@ -146,15 +147,22 @@ class HubConnection:
         self._transport.abortConnection()
 
     def write(self, parts: Sequence[bytes]) -> None:
-        """See Channel. What is written in one turn of the reactor leaves together, unless it is much."""
-        if self.closed:
+        """See Channel. What comes first in a turn of the reactor leaves at once; all else together, at its end."""
+        if self.closed or self._transport is None:
             return
-        if not self._out:
-            self._ownership.clock.callLater(0, self._flush)
+        if not self._collecting:
+            self._collecting = True
+            self._ownership.clock.callLater(0, self._end_turn)
+            self._transport.writeSequence(parts)
+            return
         self._out += parts
         self._out_size += sum(map(len, parts))
         if self._out_size >= WRITTEN_AT_ONCE:
             self._flush()
+
+    def _end_turn(self) -> None:
+        self._collecting = False
+        self._flush()
 
     def _flush(self) -> None:
         out, self._out, self._out_size = self._out, [], 0

@@ -402,6 +402,7 @@ def test_who_is_told_that_it_is_attached_was_not_told_before_that_it_is_not() ->
         asked = [world.spawn(client.subscribe(force=True)) for client in clients]
         for each in asked:
             await each
+        await world.pause(0.01)
         ends = [[type(each) for each in client.heard] for client in clients]
         assert ends == [[Answer, Told], [Answer, Told], [Answer]]
 
