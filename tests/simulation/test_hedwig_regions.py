@@ -308,6 +308,66 @@ def test_nothing_is_lost_and_the_order_is_kept_when_hubs_die_in_either_region(vi
     run(world, story(), seconds=400)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_three_regions_agree_in_the_end_whatever_happened(seed: int) -> None:
+    """Method: two hubs each; hubs die, lose their sessions, release the topic; connections and regions are cut."""
+    world = started_world(4)
+    rng = random.Random(f"regions{seed}")
+    names = ["east", "north", "west"]
+
+    async def story() -> None:
+        def listed(name: str) -> tuple[HubAddress, ...]:
+            return addresses(*(each for each in names if each != name))
+
+        hubs = {
+            name: [
+                await RegionalHub(world, name, port, listed(name), entries_max=40).started() for port in (4080, 4081)
+            ]
+            for name in names
+        }
+        clients = {name: a_client(world, *both) for name, both in hubs.items()}
+        readers = {name: await reader(client) for name, client in clients.items()}
+        waiting: list[Deferred[MessageId]] = []
+        for round_ in range(12):
+            for name, client in clients.items():
+                waiting += [client.publish(TOPIC, each) for each in bodies(name, 1 + 25 * round_, 25 + 25 * round_)]
+            await world.pause(rng.random() * 0.3)
+            name = rng.choice(names)
+            hub = next((each for each in hubs[name] if TOPIC in each.ownership.owned), None)
+            event = rng.choice(["kill", "expire", "release", "cut", "cut", "part", "heal"])
+            if event == "kill" and hub is not None:
+                hub.client.crash()
+                hubs[name].remove(hub)
+                port = hub.address.port
+                hubs[name].append(await RegionalHub(world, name, port, listed(name), entries_max=40).started())
+            elif event == "expire" and hub is not None:
+                hub.client.store.expire_session()
+            elif event == "release" and hub is not None:
+                await hub.ownership.release(TOPIC)
+            elif event == "cut":
+                world.network.cut_some_connection()
+            elif event == "part":
+                world.network.partition(*rng.sample(names, 2))
+            elif event == "heal":
+                world.network.heal()
+        world.network.heal()
+        for each in waiting:
+            await each
+        everything = [each for name in names for each in bodies(name, 1, 300)]
+        for mine in readers.values():
+            await mine.until(*everything)
+        for here, mine in readers.items():
+            assert [each.local_id for each in mine.got] == list(range(1, len(mine.got) + 1)), "from the first one on"
+            for name in names:
+                of = mine.of(name)
+                assert of == readers[name].of(name)[: len(of)], (
+                    "what that region stored of its own, each once, in order"
+                )
+            check_vectors(here, mine.got)
+
+    run(world, story(), seconds=900)
+
+
 def test_what_was_stored_and_not_consumed_there_is_passed_over_after_a_takeover() -> None:
     """Method: the hub dies before it could say in the other region that it stored the messages."""
     world = started_world(3)
