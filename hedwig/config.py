@@ -661,10 +661,21 @@ def load(
     faults: list[Fault] = []
     texts = (
         *from_conf(conf, faults),
-        *from_environment(os.environ if environ is None else environ, ENVIRONMENT_PREFIX),
+        *from_environment(_of_this_program(cls, os.environ if environ is None else environ), ENVIRONMENT_PREFIX),
         *from_command_line(overrides or {}),
     )
     return load_table(cls, rules, texts, faults)
+
+
+def _of_this_program(cls: type, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Without the settings of the other kind of program: a machine's environment may have a hub's and a client's."""
+    if not any(name.startswith(ENVIRONMENT_PREFIX) for name in environ):
+        return environ
+    from hedwig.client_config import HedwigClientSettings  # which imports this module
+
+    known = keys_of(cls).keys()
+    others = {name for table in (HubConfig, HedwigClientSettings) for name in keys_of(table) if name not in known}
+    return {name: value for name, value in environ.items() if name.removeprefix(ENVIRONMENT_PREFIX) not in others}
 
 
 # --- the shipped file

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,22 +37,12 @@ def add_client_arguments(parser: argparse.ArgumentParser) -> None:
 
 def client_settings(args: argparse.Namespace) -> HedwigClientSettings:
     """The effective settings. Raises ConfigurationError listing every fault."""
-    from hedwig.client_config import HedwigClientSettings, load_hedwig_client
-    from hedwig.config import HubConfig
+    from hedwig.client_config import load_hedwig_client
 
     overrides = dict(parse_settings(args.defines))
     if args.hub:
         overrides["default_server_host"] = args.hub
-    return load_hedwig_client(args.conf, overrides, environment(HedwigClientSettings, HubConfig)).settings
-
-
-def environment(ours: type, others: type) -> Mapping[str, str]:
-    """Without the settings of the other kind of program: the environment of a machine may have those of both."""
-    from bookkeeper.config import keys_of
-    from hedwig.config import ENVIRONMENT_PREFIX
-
-    foreign = {ENVIRONMENT_PREFIX + name for name in keys_of(others).keys() - keys_of(ours).keys()}
-    return {name: value for name, value in os.environ.items() if name not in foreign}
+    return load_hedwig_client(args.conf, overrides).settings
 
 
 def connected(args: argparse.Namespace) -> BlockingClient:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, note
-from hedwig.cli.client import environment
 from hedwig.errors import MalformedRequest
 from hedwig.model import SubscriberId, Topic
 from hedwig.names import subscriber_part, topic_part
@@ -38,8 +37,7 @@ def add_region_arguments(parser: argparse.ArgumentParser) -> None:
 
 def region_settings(args: argparse.Namespace) -> HubConfig:
     """Those of the region's hubs. Raises ConfigurationError listing every fault."""
-    from hedwig.client_config import HedwigClientSettings
-    from hedwig.config import HubConfig, load_hub
+    from hedwig.config import load_hub
 
     if "verbose" in args:
         from bookkeeper.logs import show_metadata_session
@@ -50,7 +48,7 @@ def region_settings(args: argparse.Namespace) -> HubConfig:
         overrides["metadataServiceUri"] = args.uri
     if args.region:
         overrides["region"] = args.region
-    return load_hub(args.conf, overrides, environment(HubConfig, HedwigClientSettings)).settings
+    return load_hub(args.conf, overrides).settings
 
 
 @contextlib.contextmanager

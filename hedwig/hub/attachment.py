@@ -41,6 +41,10 @@ class Channel(Protocol):
         """Whole frames, in pieces."""
 
 
+DELIVERED_IN_A_TURN = 1024
+"""Messages that one look delivers, or passes over; then others have their turn."""
+
+
 class Held(Protocol):
     """What a connection has of a subscription. ended: it has it no more."""
 
@@ -90,6 +94,7 @@ class Attachment:
     def resume(self) -> None:
         """Deliver what can be delivered now."""
         service, position = self._service, self._position
+        looked = 0
         while self.started and not self.ended and not self._reading and self.channel.writable:
             room = position.room()
             first, durable = position.next_id, service.log.durable_id
@@ -101,10 +106,14 @@ class Attachment:
                 continue
             count = DELIVERED_AT_ONCE if room is None else min(room, DELIVERED_AT_ONCE)
             messages = service.recent.get(first, count)
-            if messages is None:
+            if not messages:  # older than what is kept, or durable and not kept yet
                 self._read(first, count if room is not None else service.settings.read_ahead)
                 return
             self._deliver(first, messages)
+            looked += len(messages)
+            if looked >= DELIVERED_IN_A_TURN:
+                self._reading = True
+                service.clock.callLater(0, self._try_again)
 
     def _deliver(self, first: LocalId, messages: list[bytes]) -> None:
         position, last = self._position, LocalId(first + len(messages) - 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,14 +11,13 @@ from hypothesis import strategies as st
 
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE, CommandFailed
 from hedwig.cli import sub
-from hedwig.cli.client import client_settings, environment
+from hedwig.cli.client import client_settings
 from hedwig.cli.formats import LENGTH, escaped, formatter_of
 from hedwig.cli.input import read_delimited, read_length_prefixed
 from hedwig.cli.main import main
 from hedwig.cli.pub import add_arguments
 from hedwig.cli.words import operands_last
-from hedwig.client_config import HedwigClientSettings, parse_server
-from hedwig.config import HubConfig
+from hedwig.client_config import parse_server
 from hedwig.wire.messages import Message
 
 TIMED = Message(b"body", {"key": b"k1", "color": b"red", "hw.time": b"1700000000123"}, "note", None, b"east")
@@ -203,19 +201,6 @@ def test_wrong_options_are_told_before_anything_is_connected_to(
 )
 def test_operands_may_stand_among_options(words: str, expected: str) -> None:
     assert operands_last(words.split(), add_arguments) == expected.split()
-
-
-def test_settings_of_hubs_in_the_environment_are_no_fault_of_a_client(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("HW_zk_host", "zk1:2181")
-    monkeypatch.setenv("HW_default_server_host", "hub1:4080")
-    monkeypatch.setenv("HW_max_message_size", "4096")
-    monkeypatch.setenv("HW_nonsense", "1")
-    of_client, of_hub = environment(HedwigClientSettings, HubConfig), environment(HubConfig, HedwigClientSettings)
-    both = {"HW_max_message_size", "HW_nonsense"}
-    assert {name for name in of_client if name.startswith("HW_")} == {"HW_default_server_host", *both}
-    assert {name for name in of_hub if name.startswith("HW_")} == {"HW_zk_host", *both}
 
 
 @pytest.mark.parametrize(

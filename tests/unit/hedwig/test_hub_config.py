@@ -259,3 +259,11 @@ def test_several_hubs_may_be_asked() -> None:
 def test_what_a_client_cannot_mean_is_refused(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         client(text)
+
+
+def test_a_machines_environment_may_have_settings_of_hubs_and_of_clients() -> None:
+    environ = {"HW_default_server_host": "hub1:4080", "HW_zk_host": "zk1:2181", "HW_region": "eu"}
+    assert load_hub(None, None, environ).settings.region == "eu"
+    assert load_hedwig_client(None, None, environ).settings.servers == (HubAddress("hub1", 4080),)
+    with pytest.raises(ConfigurationError, match="HW_zk_hots"):
+        load_hub(None, None, {**environ, "HW_zk_hots": "zk1:2181"})
