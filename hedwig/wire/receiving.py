@@ -157,8 +157,13 @@ class ResponseDecoder:
             if frame[inner] != _ID_TAG or frame[inner + 2] != _LOCAL_TAG:
                 return None
             local, after = read_varint(frame, inner + 3)
-            if after != inner + 2 + frame[inner + 1]:
-                return None
+            id_end = inner + 2 + frame[inner + 1]
+            remote: tuple[tuple[bytes, int], ...] = ()
+            if after != id_end:
+                if frame[inner + 1] >= 0x80 or after > id_end:
+                    return None
+                local, remote = decode_id(pb.MessageSeqId.FromString(frame[inner + 2 : id_end]))
+                after = id_end
             header = b""
             if after != end:
                 if frame[after] != _HEADER_TAG:
@@ -172,8 +177,8 @@ class ResponseDecoder:
             if route is None:
                 self._new_route(frame, ending)
                 return None
-            return route, Received(frame[body:position], LocalId(local), self._region_name, header)
-        except (IndexError, ValueError):
+            return route, Received(frame[body:position], LocalId(local), self._region_name, header, remote)
+        except (IndexError, ValueError, DecodeError):
             return None
 
     def _other_region(
