@@ -91,10 +91,13 @@ class TcpOptions:
 
     no_delay: Nagle's algorithm off. Group commit batches already; its wait would add 40 ms to a lone answer.
     keepalive: a peer that vanished without a word is noticed in the end, also where nothing is being sent.
+    buffer_size: bytes that are read at once, and that wait to be written before a producer is paused; None: Twisted's
+    own, 64 KiB.
     """
 
     no_delay: bool = True
     keepalive: bool = True
+    buffer_size: int | None = None
 
 
 class EagerTransport:
@@ -190,6 +193,8 @@ class _Tuned:
     def makeConnection(self, transport: Any) -> None:
         transport.setTcpNoDelay(self._options.no_delay)
         transport.setTcpKeepAlive(self._options.keepalive)
+        if self._options.buffer_size is not None:
+            transport.bufferSize = self._options.buffer_size
         self._inner.makeConnection(EagerTransport(transport))
         self._on_connected()
 

@@ -26,7 +26,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
-from bookkeeper.runtime import TwistedNetwork
+from bookkeeper.runtime import TcpOptions, TwistedNetwork
 from hedwig.filters import DEFAULT_FILTERS, MakeFilter
 from hedwig.hub.dead_letters import DeadLetters
 from hedwig.hub.endpoint import HubConnection
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from hedwig.hub.secure import HubCredentials, TlsConnection
 
 log = Logger()
+
+BUFFER_SIZE = 256 * 1024
+"""Bytes read from a client at once: the more, the more messages of a topic are dealt with together."""
 
 LOOKED_AT_ONCE = 200
 """Topics that are looked at in one turn of the reactor."""
@@ -217,7 +220,8 @@ class Hub:
     async def _listen(self, port: int, key: str, accept: Callable[[], StreamProtocol]) -> None:
         host = self.settings.listen_on
         try:
-            self._listeners.append(await TwistedNetwork(self._reactor).listen(host, port, accept))
+            network = TwistedNetwork(self._reactor, TcpOptions(buffer_size=BUFFER_SIZE))
+            self._listeners.append(await network.listen(host, port, accept))
         except OSError as error:
             raise ConfigurationError(cannot_listen(host, port, error, key)) from error
 

@@ -1,6 +1,6 @@
 """Requests: a hub reads them, a client writes them.
 
-    Publishes       consecutive publishes of one connection to one topic, plain or not
+    Publishes       publishes of one connection to one topic, plain or not
     Subscribe, Consume, Unsubscribe, CloseSubscription
     Malformed       to be answered with a text; the connection stays
 
@@ -105,30 +105,40 @@ Request = Publishes | Subscribe | Consume | Unsubscribe | CloseSubscription | Ma
 
 
 def decode_requests(frames: Sequence[bytes]) -> list[Request]:
-    """In their order; publishes to one topic that follow each other become one. Raises RemoteProtocolError."""
+    """In their order, but that publishes to a topic join those before them that no other request stands between.
+
+    A connection that publishes to many topics in turn so costs each topic one piece of work, and not one a message; the
+    order of topics among each other means nothing. Raises RemoteProtocolError.
+    """
     requests: list[Request] = []
-    run: Publishes | None = None
+    runs: dict[Topic, Publishes] = {}
     for frame in frames:
         found = _usual_publish(frame)
         if found is not None:
             txn_id, claim, topic, message, plain = found
-            if run is not None and run.topic == topic:
+            run = runs.get(topic)
+            if run is not None:
                 run.txn_ids.append(txn_id)
                 run.messages.append(message)
                 run.plain = run.plain and plain
                 run.should_claim = run.should_claim or claim
                 continue
-            run = Publishes(topic, claim, plain, [txn_id], [message], usual=True)
+            run = runs[topic] = Publishes(topic, claim, plain, [txn_id], [message], usual=True)
             requests.append(run)
             continue
         request = decode_request(frame)
-        if isinstance(request, Publishes) and run is not None and run.topic == request.topic:
+        if not isinstance(request, Publishes):
+            runs.clear()
+            requests.append(request)
+            continue
+        run = runs.get(request.topic)
+        if run is not None:
             run.txn_ids += request.txn_ids
             run.messages += request.messages
             run.plain, run.usual = run.plain and request.plain, False
             run.should_claim = run.should_claim or request.should_claim
             continue
-        run = request if isinstance(request, Publishes) else None
+        runs[request.topic] = request
         requests.append(request)
     return requests
 

@@ -220,11 +220,24 @@ def test_runs_of_publishes_are_what_protobuf_reads_one_by_one(seed: int) -> None
         found += [
             (request.topic, txn_id, message) for txn_id, message in zip(request.txn_ids, request.messages, strict=True)
         ]
-    assert found == [(topic, txn_id, message) for topic, _, txn_id, message in expected]
+    topics = list(dict.fromkeys(topic for topic, *_ in expected))
+    sent = [(topic, txn_id, message) for topic, _, txn_id, message in expected]
+    assert found == sorted(sent, key=lambda each: topics.index(each[0])), "each topic's in their order, together"
     for frame, (topic, claim, txn_id, message) in zip(frames, expected, strict=True):
         plain = is_plain(message)
         assert decode_request(frame) == Publishes(topic, claim, plain, [txn_id], [message])
         assert decode_requests([frame]) == [Publishes(topic, claim, plain, [txn_id], [message])]
+
+
+def test_publishes_do_not_pass_other_requests() -> None:
+    first, second = ([payload(each) for each in PublishEncoder(TOPIC).frames(10 * at, [HELLO] * 2)] for at in (1, 2))
+    between = payload(subscribe_frame(5, TOPIC, SUB, SubscribeMode.CREATE, Preferences()))
+    found = decode_requests([*first, between, *second])
+    assert [request.txn_ids if isinstance(request, Publishes) else request.txn_id for request in found] == [
+        [10, 11],
+        5,
+        [20, 21],
+    ]
 
 
 def test_a_frame_cut_anywhere_or_with_a_changed_byte_is_never_read_in_two_ways() -> None:
