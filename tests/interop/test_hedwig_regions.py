@@ -1,7 +1,8 @@
 """Two regions that subscribe to each other, one of our hubs and one of a genuine hub (or of ours): what is published in
 each arrives in both, in its order.
 
-The genuine hub notes no numbers of other regions (hedwig-protocol.md 2.12); ours does.
+The genuine hub notes no numbers of other regions (hedwig-protocol.md 2.12), and so stores again what comes again; ours
+does, and does not.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ async def test_what_is_published_in_each_of_two_regions_arrives_in_both(
             if each.region == b"theirs":
                 assert dict(each.remote) == {b"theirs": there_ids[each.body]}
 
-        # Our hub dies: what is published meanwhile is not lost, and nothing comes twice.
+        # Our hub dies: what is published meanwhile is not lost, and nothing comes to its region twice.
         ours.kill()
         await there.publisher(TOPIC).publish_many(bodies("theirs", COUNT, 50))
         assert [each.body for each in await received(other, 50)] == bodies("theirs", COUNT, 50)
@@ -127,7 +128,13 @@ async def test_what_is_published_in_each_of_two_regions_arrives_in_both(
         await here.publish(TOPIC, b"back")
         after = await received(mine, 51)
         assert [each.body for each in after if each.region == b"theirs"] == bodies("theirs", COUNT, 50)
-        assert [each.body for each in await received(other, 1)] == [b"back"]
+        there_again = [each.body for each in await received(other, 1)]
+        while there_again[-1] != b"back":
+            there_again += [each.body for each in await received(other, 1)]
+        # What a genuine hub had stored and not consumed is stored again by it, in order, and never more than that.
+        repeats = len(there_again) - 1
+        assert there_again == [*bodies("ours", COUNT - repeats, repeats), b"back"]
+        assert kind != OURS or not repeats
 
         # The last subscribers of each region end: nothing is subscribed to any more.
         await here.unsubscribe(TOPIC, SUB)
