@@ -307,15 +307,12 @@ def test_a_released_topic_is_served_on_and_its_subscriber_follows(region: Region
 
 
 def test_a_hub_with_too_many_topics_gives_some_up(region: Region) -> None:
-    one, other = region.hubs
+    _, poor = region.hubs
     for number in range(24):
         region.client.publish(f"load/{number}", b"x")
-    loads = {each["hub"]: each["topics"] for each in region.document("hubs")}
-    least = min(loads.values())
-    if least:  # make it uneven: hubs share what is new
-        poor = other if loads[other.address] == least else one
-        region.run("release", "--hub", f"127.0.0.1:{poor.port}", "--count", str(least), *region.http)
-        until(lambda: {each["hub"]: each["topics"] for each in region.document("hubs")}[poor.address] == 0)
+    # Make it uneven, as hubs share what is new. They tell their loads once a second: until then these are too low.
+    region.run("release", "--hub", f"127.0.0.1:{poor.port}", "--count", "1000", *region.http)
+    until(lambda: {each["hub"]: each["topics"] for each in region.document("hubs")}[poor.address] == 0)
     planned = region.document("rebalance", "--dry-run")
     [rich] = [each for each in planned if each["to_release"]]
     assert rich["to_release"] == rich["topics"] - -(-sum(each["topics"] for each in planned) // 2)

@@ -212,6 +212,10 @@ def test_a_subscription_that_somebody_holds_is_busy_unless_it_is_taken_by_force(
     with pytest.raises(HedwigError, match="TopicBusy") as busy:
         tool.run("subscribe", taker, cell.topic, "reader", "ATTACH")
     assert busy.value.code == SERVICE_DOWN
+    if cell.hub.kind != OURS:
+        taker = cell.open(
+            "c", MANUAL
+        )  # a genuine hub ends the connection that it said "busy" on, now or a little later
     tool.run("subscribe", taker, cell.topic, "reader", "ATTACH", "force")
     assert tool.run("events", holder, 1) == [f"{cell.topic} reader SUBSCRIPTION_FORCED_CLOSED"]
     tool.run("deliver", taker, cell.topic, "reader")

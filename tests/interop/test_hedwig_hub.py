@@ -24,7 +24,15 @@ from hedwig.model import LedgerRange, SubscriberId, Topic
 from hedwig.names import Paths
 from hedwig.wire.records import decode_hub_info, decode_ranges, decode_subscription
 from tests.interop.hedwig_cells import MULTIPLEXED, ROWS, Cell, HedwigMatrix, Row, named
-from tests.support.apache_hedwig import CLIENT_VERSIONS, HUB_VERSIONS, OURS, HedwigClient, HubProcess, hub_of
+from tests.support.apache_hedwig import (
+    CLIENT_VERSIONS,
+    HUB_VERSIONS,
+    OURS,
+    HedwigClient,
+    HedwigError,
+    HubProcess,
+    hub_of,
+)
 from tests.support.apache_hedwig.client import numbered
 from tests.support.certificates import Authority
 
@@ -329,6 +337,26 @@ ENDS = (*((row, True) for row in ROWS), (ROWS[0], False), (ROWS[-1], False))
 """Which clients are there when a hub is killed (True), or told to end."""
 
 
+def _read_to_the_end(cell: Cell, reader: str, hub: HubProcess, topic: str, last_body: str) -> list[str]:
+    """All that came up to this body: "id body" of each.
+
+    The genuine client can lose itself where its connection ends while it resubscribes: it holds the subscription twice,
+    says "already subscribed" to itself without end, and hands out nothing any more. Another one goes on then.
+    """
+    try:
+        return cell.tool.run("last", reader, topic, "reader", last_body)
+    except HedwigError as stuck:
+        said = cell.tool.log_path.read_text(errors="replace")
+        lost = f"Resubscribe failed with error: Client is already subscribed for Topic: {topic}, SubscriberId: reader"
+        if "IllegalStateException: only" not in str(stuck) or lost not in said:
+            raise
+    told = cell.tool.run("bodies", reader, topic, "reader", 0)
+    another = cell.open("another", hub=hub)
+    cell.tool.run("subscribe", another, topic, "reader", "ATTACH", "force")
+    cell.tool.run("deliver", another, topic, "reader")
+    return [*told, *cell.tool.run("last", another, topic, "reader", last_body)]
+
+
 @pytest.mark.parametrize(
     ("row", "killed"),
     ENDS,
@@ -369,7 +397,7 @@ def test_a_hub_goes_in_the_middle_and_the_client_goes_on_at_another(
         acknowledged = {int(local_id): body for body, local_id in (line.split() for line in lines)}
         assert len(acknowledged) == len(lines) >= LOAD_COUNT, failed
         assert hub_set.owner(topic) == second.port
-        told = tool.run("last", reader, topic, "reader", acknowledged[max(acknowledged)])
+        told = _read_to_the_end(cell, reader, second, topic, acknowledged[max(acknowledged)])
         delivered: dict[int, str] = {}
         for local_id, body in ((int(first_word), rest) for first_word, rest in (line.split() for line in told)):
             assert local_id <= len(delivered) + 1, "a message was passed over"

@@ -173,7 +173,7 @@ class Driver:
 
     def __init__(self, command: Sequence[str], log_path: Path, what: str) -> None:
         """Start it. log_path: where its standard error goes. what: for messages."""
-        self._log_path, self._what = log_path, what
+        self.log_path, self._what = log_path, what
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 dying_with_parent(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
@@ -203,7 +203,7 @@ class Driver:
             data = os.read(self._process.stdout.fileno(), LINE_BYTES_MAX) if readable else b""
             if not data:
                 why = "ended" if readable else f"gave no answer within {ANSWER_TIMEOUT_S} s"
-                pytest.fail(f"{self._what} {why} on {words}; its log:\n{tail(self._log_path)}")
+                pytest.fail(f"{self._what} {why} on {words}; its log:\n{tail(self.log_path)}")
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
         return line.decode()
