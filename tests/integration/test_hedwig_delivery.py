@@ -45,7 +45,7 @@ def hubs(cluster: LocalCluster) -> list[LocalHub]:
 
 
 def test_a_subscriber_begins_again_at_a_message_and_at_a_time(hubs: list[LocalHub]) -> None:
-    with hedwig.blocking.connect(hubs[0].address, QUICK) as client:
+    with hedwig.blocking.connect([each.address for each in hubs], QUICK) as client:
         for number in range(1, 31):
             client.publish("replayed", b"%d" % number)
         with client.subscribe("replayed", "me", start=1) as messages:
@@ -114,7 +114,7 @@ def owner_of(address: str, prefix: str, hubs: list[LocalHub], topic: str) -> Loc
 
 
 def test_a_limit_takes_what_nobody_consumes(hubs: list[LocalHub]) -> None:
-    with hedwig.blocking.connect(hubs[0].address, QUICK) as client:
+    with hedwig.blocking.connect([each.address for each in hubs], QUICK) as client:
         with client.subscribe("limited", "slow"):
             for _ in range(60):
                 client.publish("limited", b"x" * 1000)

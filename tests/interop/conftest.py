@@ -1,10 +1,13 @@
 """What the interop tests share: genuine releases, their clients in one Java process each, our cluster, the matrix."""
 
+import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.conftest import ZooKeeperServer
@@ -196,3 +199,20 @@ def hedwig_hubs(
             return hubs[kind]
 
         yield hub
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A genuine client at a genuine hub is the control, and now and then loses itself: it has a second try, told."""
+    parameters = getattr(getattr(item, "callspec", None), "id", "")
+    if not isinstance(item, pytest.Function) or not re.search(r"-at-\d", parameters):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    if any(report.failed for report in reports):
+        sys.stderr.write(f"\n{item.name}: genuine on genuine failed, and is tried once more\n")
+        item._initrequest()  # noqa: SLF001 - nothing public sets a test up anew
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
