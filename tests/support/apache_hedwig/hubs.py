@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
+import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -94,6 +97,23 @@ class ApacheHub:
         if why is not None:
             self.kill()
             pytest.fail(f"{self.kind} hub did not start: {why}\n{tail(self.log_path)}")
+        if self._settings.get("ssl_enabled") == "true":
+            self._await_tls_port()
+
+    def _await_tls_port(self) -> None:
+        """It says that it serves before it listens there."""
+        assert self._process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                socket.create_connection(("127.0.0.1", self._ssl_port), 1).close()
+            except ConnectionRefusedError:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(0.05)
+                    break
+            else:
+                return
+        pytest.fail(f"{self.kind} hub does not listen for TLS\n{tail(self.log_path)}")
 
     def stop(self) -> int:
         """See HubProcess."""
