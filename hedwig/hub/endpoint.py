@@ -16,6 +16,7 @@ half of them are answered. Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
@@ -173,7 +174,7 @@ class HubConnection:
 
     def _on_request(self, request: Request) -> None:
         if isinstance(request, Publishes):
-            self._count(len(request.txn_ids), sum(map(len, request.messages)))
+            self._count(len(request.txn_ids), request.size)
         else:
             self._count(1, 0)
         claim = not isinstance(request, Consume) and request.should_claim
@@ -240,7 +241,7 @@ class HubConnection:
         self._meters.refused(error.status, len(txn_ids))
         self.write([error_frame(txn_id, error.status, text) for txn_id in txn_ids])
         if isinstance(request, Publishes):
-            self._count(-len(txn_ids), -sum(map(len, request.messages)))
+            self._count(-len(txn_ids), -request.size)
         else:
             self._count(-1, 0)
 
@@ -248,13 +249,13 @@ class HubConnection:
 
     def _publish(self, request: Publishes, service: TopicService) -> None:
         if request.plain:
-            self._publish_some(service, request.topic, request.txn_ids, request.messages, plain=True)
+            self._publish_some(service, request)
             return
         for part in parts_of(request):
             if part.error is not None:
                 self._refuse(Publishes(request.topic, False, False, part.txn_ids, part.messages), part.error)
             elif part.origins is None:
-                self._publish_some(service, request.topic, part.txn_ids, part.messages, plain=False)
+                self._publish_some(service, Publishes(request.topic, False, False, part.txn_ids, part.messages))
             else:
                 self._publish_once(service, request.topic, part.txn_ids, part.messages, part.origins)
 
@@ -270,12 +271,9 @@ class HubConnection:
         except BookKeeperError as error:
             self._refuse(Publishes(topic, False, False, txn_ids, messages), error)
 
-    def _publish_some(
-        self, service: TopicService, topic: Topic, txn_ids: list[int], messages: list[bytes], *, plain: bool
-    ) -> None:
-        request = Publishes(topic, False, plain, txn_ids, messages)
+    def _publish_some(self, service: TopicService, request: Publishes) -> None:
         try:
-            service.publish(messages, lambda first, error: self._answer(request, first, error), plain=plain)
+            service.log.publish(request.messages, partial(self._answer, request), plain=request.plain)
         except BookKeeperError as error:
             self._refuse(request, error)
 
@@ -284,11 +282,11 @@ class HubConnection:
             self._refuse(request, error)
             return
         assert first is not None
-        count, size = len(request.txn_ids), sum(map(len, request.messages))
+        count = len(request.txn_ids)
         self._meters.published.add(count)
-        self._meters.published_bytes.add(size)
+        self._meters.published_bytes.add(request.size)
         self.write([published_frames(request.txn_ids, first.local, first.remote)])
-        self._count(-count, -size)
+        self._count(-count, -request.size)
 
     def _count(self, count: int, size: int) -> None:
         """So many requests more (or less) wait for their answers, and so many bytes of publishes."""

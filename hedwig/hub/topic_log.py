@@ -414,10 +414,14 @@ class TopicLog:
         self, messages: Sequence[bytes], size: int, on_done: OnDone, *, plain: bool, foreign: bool = False
     ) -> None:
         self._pending_bytes += size
-        if self._queue is _NOBODYS:
-            self._queue, self._under_way, self._sent = deque(), deque(), deque()
-        self._queue.append(_Publish(messages, plain, size, on_done, foreign))
-        self._pump()
+        queue = self._queue
+        if queue is _NOBODYS:
+            queue = self._queue = deque()
+            self._under_way, self._sent = deque(), deque()
+        queue.append(_Publish(messages, plain, size, on_done, foreign))
+        ready = len(queue) == 1 and self._handle is not None and not self._busy and not self._ending
+        if not ready or not self._take(queue[0]) or queue or self._ending:
+            self._pump()
 
     def _pump(self) -> None:
         """Give ids to what waits, as far as the ledger has room; make one, or end one, if that is due."""
@@ -435,7 +439,8 @@ class TopicLog:
         if self._ending and not ended and not self._busy and not self._held and self._durable == self._last.local:
             self._begin(self._end_ledger())
         if not self._queue and not self._under_way and not self._busy and not self._held:
-            self._queue = self._under_way = self._sent = _NOBODYS
+            if self._handle is None:
+                self._queue = self._under_way = self._sent = _NOBODYS
             idle, self._idle = self._idle, []
             for waiting in idle:
                 waiting.callback(None)
@@ -444,10 +449,14 @@ class TopicLog:
         """Send what fits of the first call that waits; False where nothing more fits now."""
         handle = self._handle
         assert handle is not None
-        count = min(len(publish.messages) - publish.taken, self._room(), handle.window_free)
-        if count <= 0:
-            return False
-        messages = publish.messages[publish.taken : publish.taken + count]
+        messages = publish.messages
+        if len(messages) > 1 or self._settings.entries_max:
+            count = min(len(messages) - publish.taken, self._room(), handle.window_free)
+            if count <= 0:
+                return False
+            messages = messages[publish.taken : publish.taken + count]
+        else:
+            count = 1  # whether it fits is found out by trying
         stored, last = self._stamped(messages, plain=publish.plain, foreign=publish.foreign)
         try:
             handle.append_batch_nowait(stored)
@@ -459,7 +468,7 @@ class TopicLog:
         if publish.first is None:
             publish.first = MessageId(LocalId(self._last.local + 1), last.remote)
         self._last = last
-        self._published_s = self._clock.seconds()
+        now = self._published_s = self._clock.seconds()
         self._sent.append(stored)
         publish.taken += count
         self._ledger_bytes += sum(map(len, stored))
@@ -467,7 +476,7 @@ class TopicLog:
             publish.last = last.local
             self._queue.popleft()
             self._under_way.append(publish)
-        if self._is_due():
+        if self._is_due(now):
             self._ending = True
         return True
 
@@ -479,12 +488,12 @@ class TopicLog:
         assert self._open.first is not None
         return self._settings.entries_max - (self._last.local + 1 - self._open.first)
 
-    def _is_due(self) -> bool:
+    def _is_due(self, now: float) -> bool:
         settings = self._settings
         return (
-            self._room() <= 0
-            or 0 < settings.bytes_max <= self._ledger_bytes
-            or 0 < settings.age_max_s <= self._clock.seconds() - self._ledger_begun_s
+            0 < settings.bytes_max <= self._ledger_bytes
+            or 0 < settings.age_max_s <= now - self._ledger_begun_s
+            or (settings.entries_max > 0 and self._room() <= 0)
         )
 
     def _stamped(self, messages: Sequence[bytes], *, plain: bool, foreign: bool) -> tuple[list[bytes], MessageId]:
@@ -493,9 +502,9 @@ class TopicLog:
         if self._times is not None and stamp.now_ms is not None:
             time_ms = self._times.stamp(stamp.now_ms())
         if plain:
-            first = MessageId(LocalId(last.local + 1), last.remote)
-            last = MessageId(LocalId(last.local + len(messages)), last.remote)
-            return stamp.plain(messages, first.local, time_ms, first.remote), last
+            local, remote = last
+            stored = stamp.plain(messages, LocalId(local + 1), time_ms, remote)
+            return stored, MessageId(LocalId(local + len(messages)), remote)
         stored = []
         for message in messages:
             if foreign:
@@ -532,6 +541,8 @@ class TopicLog:
 
     def _acknowledged(self, count: int) -> list[bytes]:
         """The next so many of what was sent."""
+        if len(self._sent[0]) == count:
+            return self._sent.popleft()
         found: list[bytes] = []
         while len(found) < count:
             stored = self._sent.popleft()

@@ -194,7 +194,7 @@ class Stamp:
 
     def __init__(self, region: bytes, now_ms: Callable[[], int] | None = None) -> None:
         self.now_ms = now_ms
-        self._time_ms, self._time_part = -1, b""
+        self._time_ms, self._time_part, self._time_end = -1, b"", b""
         self.region = region
         self._region_part = _REGION_TAG + varint(len(region)) + region + _ID_TAG
 
@@ -208,7 +208,8 @@ class Stamp:
         """Stored forms of plain messages (`is_plain`), which get consecutive ids from `first` on."""
         part, end = self._region_part, b""
         if time_ms is not None:
-            end = _field(b"\x22", self._timed(time_ms))
+            self._timed(time_ms)
+            end = self._time_end
         stored = []
         if remote:
             known = _remote_part(remote)
@@ -235,6 +236,7 @@ class Stamp:
         """The content of a header that says it; messages of one batch have one time."""
         if time_ms != self._time_ms:
             self._time_ms, self._time_part = time_ms, properties_part({_TIME: b"%d" % time_ms})
+            self._time_end = _field(b"\x22", self._time_part)
         return self._time_part
 
     def any(self, message: bytes, message_id: MessageId, time_ms: int | None = None) -> bytes:

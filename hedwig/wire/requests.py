@@ -35,7 +35,8 @@ _TOPIC_TAG = 0x32
 class Publishes:
     """messages: as they came, each a Message. plain: none of them has anything but a body. should_claim: of any.
 
-    usual: it is known that each has a body and at most a header, in this order (`header_at`).
+    size: bytes of the messages. usual: it is known that each has a body and at most a header, in this order
+    (`header_at`).
     """
 
     topic: Topic
@@ -43,7 +44,12 @@ class Publishes:
     plain: bool
     txn_ids: list[int]
     messages: list[bytes]
+    size: int = field(default=0, compare=False)
     usual: bool = field(default=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.size:
+            self.size = sum(map(len, self.messages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +126,11 @@ def decode_requests(frames: Sequence[bytes]) -> list[Request]:
             if run is not None:
                 run.txn_ids.append(txn_id)
                 run.messages.append(message)
+                run.size += len(message)
                 run.plain = run.plain and plain
                 run.should_claim = run.should_claim or claim
                 continue
-            run = runs[topic] = Publishes(topic, claim, plain, [txn_id], [message], usual=True)
+            run = runs[topic] = Publishes(topic, claim, plain, [txn_id], [message], len(message), usual=True)
             requests.append(run)
             continue
         request = decode_request(frame)
@@ -135,6 +142,7 @@ def decode_requests(frames: Sequence[bytes]) -> list[Request]:
         if run is not None:
             run.txn_ids += request.txn_ids
             run.messages += request.messages
+            run.size += request.size
             run.plain, run.usual = run.plain and request.plain, False
             run.should_claim = run.should_claim or request.should_claim
             continue
