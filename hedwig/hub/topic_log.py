@@ -526,13 +526,14 @@ class TopicLog:
             return
         assert self._open.first is not None
         before, self._durable = self._durable, LocalId(self._open.first + entry_ids.stop - 1)
+        stored = self._acknowledged(self._durable - before) if self._durable > before else None
         under_way = self._under_way
         while under_way and under_way[0].last <= self._durable:
             publish = under_way.popleft()
             self._pending_bytes -= publish.size
             _tell(publish, None)
-        if self._durable > before:
-            self._on_durable(self._acknowledged(self._durable - before))
+        if stored is not None:
+            self._on_durable(stored)
             if self._once is not None:
                 self._once.on_durable(self._durable)
             elif not self._no_producers and self._durable - self._acquired >= SNAPSHOT_EVERY:
