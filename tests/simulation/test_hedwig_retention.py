@@ -54,22 +54,25 @@ class TimedHub(Hub):
 
     async def acquire(self, topic: Topic) -> TopicService:
         service = await super().acquire(topic)
-        publish = service.publish
+        publish = service.log.publish
 
         def timed(messages: Any, on_done: Any, *, plain: bool) -> None:
             assert plain
             headed = [each + encode_message(Message(b"", {"hw.time": b"%d" % self.now_ms}))[2:] for each in messages]
             publish(headed, on_done, plain=False)
 
-        return _Timed(service, timed)  # type: ignore[return-value]
+        return _With(service, log=_With(service.log, publish=timed))  # type: ignore[return-value]
 
 
-class _Timed:
-    def __init__(self, service: TopicService, publish: Any) -> None:
-        self._service, self.publish = service, publish
+class _With:
+    """Something, with other attributes in place of some of its own."""
+
+    def __init__(self, other: object, **instead: object) -> None:
+        self._other = other
+        self.__dict__.update(instead)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._service, name)
+        return getattr(self._other, name)
 
 
 async def story_of(world: Any, last: int = 23, **settings: Any) -> Story:
