@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from hedwig.hub.topic_service import TopicService
 from hedwig.model import Event, LocalId, MessageId
 from hedwig.protocol.subscription import Position, trim_point
 from hedwig.wire.messages import stored_id
+from hedwig.wire.requests import Publishes
 from hedwig.wire.responses import DeliveryEncoder
 
 
@@ -280,11 +281,9 @@ def answers_out_of_order() -> Iterator[None]:
     """I-89: messages of one connection go to the topic in another order."""
     some = _original(HubConnection, "_publish_some")
 
-    def reversed_ones(
-        self: HubConnection, service: Any, topic: Any, txn_ids: Sequence[int], messages: Sequence[bytes], *, plain: bool
-    ) -> None:
-        for txn_id, message in reversed(list(zip(txn_ids, messages, strict=True))):
-            some(self, service, topic, [txn_id], [message], plain=plain)
+    def reversed_ones(self: HubConnection, service: Any, request: Publishes) -> None:
+        for txn_id, message in reversed(list(zip(request.txn_ids, request.messages, strict=True))):
+            some(self, service, Publishes(request.topic, False, request.plain, [txn_id], [message]))
 
     with mock.patch.object(HubConnection, "_publish_some", reversed_ones):
         yield

@@ -500,7 +500,7 @@ class FaultyFileSystem:
 
     def take_space(self, size: int, path: str) -> None:
         """Count bytes as used, or fail with ENOSPC."""
-        if self.quota_bytes is not None and self.used_bytes + size > self.quota_bytes:
+        if size > 0 and self.quota_bytes is not None and self.used_bytes + size > self.quota_bytes:
             raise _error(errno_codes.ENOSPC, path)
         self.used_bytes += size
 

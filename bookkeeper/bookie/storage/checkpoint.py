@@ -4,6 +4,10 @@
     storage worker   storage.checkpoint(): entry logs synced, index files synced;  then the marks, durable, everywhere
     reactor          the journals collect what is below the marks
 
+A full buffer is written block by block, with pauses that let it take about half the time until the next one is full:
+all at once, and on all bookies of a ledger at the same moment, it would hold up the journals' forces. Nobody pauses
+while a second full buffer waits, nor before a checkpoint.
+
 One checkpoint at a time, in the order I-54, I-58, I-55, I-56; anything that fails ends the bookie (I-48), except a full
 disk, which is tried again.
 """
@@ -28,6 +32,13 @@ log = Logger()
 CHECK_INTERVAL_S = 1.0
 RETRY_INTERVAL_S = 1.0
 """How long a full disk is left alone before the flush is tried again."""
+
+FLUSH_SHARE = 0.5
+"""Of the time in which a buffer fills, that its writing may take by its pauses."""
+
+BLOCK_PAUSE_MAX_S = 0.05
+BLOCK_PAUSE_MIN_S = 0.002
+"""What would be shorter is left out."""
 
 
 class MarkedJournal(Protocol):
@@ -80,6 +91,9 @@ class Checkpointer:
         self._stopped = False
         self._failed = False
         self._flushing = False
+        self._pause: Timer | None = None  # between two blocks of a flush
+        self._pause_s = 0.0
+        self._rotated_s = clock.seconds()
         self._marking = False
         self._waiting: list[Deferred[None]] = []
         self._joining: list[Deferred[None]] = []
@@ -96,8 +110,16 @@ class Checkpointer:
     def after_add(self) -> None:
         """To be called after batches were added; flushes a full buffer. Cheap when nothing is due."""
         if self._storage.should_flush and not self._failed and self._clock.seconds() >= self._retry_at_s:
-            self._storage.rotate()
+            self._rotate()
             self._flush()
+
+    def _rotate(self) -> None:
+        if not self._storage.rotate():
+            return
+        now, settings = self._clock.seconds(), self._settings
+        blocks = max(1, settings.memtable_bytes_max // settings.block_bytes)
+        self._pause_s = min(BLOCK_PAUSE_MAX_S, (now - self._rotated_s) * FLUSH_SHARE / blocks)
+        self._rotated_s = now
 
     def checkpoint_now(self) -> Deferred[None]:
         """A checkpoint that covers everything synced by now. Fails with what made it fail, NoWritableDisk included."""
@@ -145,10 +167,31 @@ class Checkpointer:
     # --- flush --------------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        if self._flushing or self._marking or not self._storage.snapshot_count:
+        """Write on, unless it is under way or pausing."""
+        storage = self._storage
+        if self._flushing or self._marking or not storage.snapshot_count:
             return
-        self._flushing = True
-        self._worker.submit(self._storage.flush_snapshot, self._flushed, self._flush_failed)
+        if not storage.can_rotate or self._waiting or self._stopped or self._pause_s < BLOCK_PAUSE_MIN_S:
+            self._end_pause()
+            self._flushing = True
+            self._worker.submit(storage.flush_snapshot, self._flushed, self._flush_failed)
+        elif self._pause is None:
+            self._flushing = True
+            self._worker.submit(storage.flush_block, self._block_written, self._flush_failed)
+
+    def _block_written(self, more: bool) -> None:
+        if more:
+            self._pause = self._clock.callLater(self._pause_s, self._after_pause)
+        self._flushed(0)
+
+    def _after_pause(self) -> None:
+        self._pause = None
+        self._flush()
+
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
 
     def _flushed(self, _: int) -> None:
         self._flushing = False
@@ -175,7 +218,8 @@ class Checkpointer:
             self._flush()
             return
         marks = [journal.mark() for journal in self._journals]
-        self._storage.rotate()
+        self._end_pause()
+        self._rotate()
         self._marking = True
         self._joining, self._waiting = self._waiting, []
         self._worker.submit(
@@ -240,6 +284,7 @@ class Checkpointer:
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True
+        self._end_pause()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._waiting, self._joining = self._joining + self._waiting, []

@@ -49,6 +49,8 @@ SNAPSHOTS_MAX = 2
 
 _RETRIES_MAX = 10
 
+_OVER = object()
+
 _LAC_OF_PACKET = slice(8, 16)
 
 
@@ -82,6 +84,7 @@ class LedgerStorage:
             self._index_files, bytes_max=settings.index_cache_bytes_max, ledgers_max=settings.ledger_states_max
         )
         self._flush = MemtableFlush(self._logs, self._cache, block_bytes=settings.block_bytes)
+        self._blocks: Iterator[None] | None = None  # what is left of the oldest snapshot, where some is written
         self._index_flusher = IndexFlusher(
             fs, directories, self._files, self._cache, open_files_max=settings.open_files_max
         )
@@ -455,16 +458,29 @@ class LedgerStorage:
         kept in `failure`. Thread: storage worker.
         """
         self._check_usable()
+        if not self._snapshots:
+            return 0
+        count = self._snapshots[0].entry_count
+        while self.flush_block():
+            pass
+        return count
+
+    def flush_block(self) -> bool:
+        """The next block of that; False once the snapshot is written and dropped, or there is none. As above."""
+        self._check_usable()
         snapshots = self._snapshots
         if not snapshots:
-            return 0
+            return False
         with _Fatal(self):
-            count = self._flush.write(snapshots[0])
+            blocks, self._blocks = self._blocks or self._flush.blocks(snapshots[0]), None  # after an error: all again
+            if next(blocks, _OVER) is not _OVER:
+                self._blocks = blocks
+                return True
         with self._tables_lock:
             self._snapshots = self._snapshots[1:]
-        self.counters.entries_flushed += count
+        self.counters.entries_flushed += snapshots[0].entry_count
         self.counters.flushes += 1
-        return count
+        return False
 
     def checkpoint(self) -> None:
         """Make everything that was rotated before, and all keys, fences and LACs set before, durable in the files.

@@ -1,12 +1,14 @@
 """A memtable snapshot into the entry log: blocks of about 1 MiB, one write each, then the locations into the cache.
 
+Block by block, so that whoever drives it may leave the disk to the journal in between.
+
 Thread: storage worker. Nothing is synced here; the checkpoint does that before it writes the index (I-58).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, repeat
 
 from bookkeeper.bookie.storage.entry_log import EntryLogs
@@ -41,16 +43,22 @@ class MemtableFlush:
         Entries are readable from the log, and in the index cache, once this returns; on NoWritableDisk some may be, the
         rest is still to be written and writing all again is harmless.
         """
+        for _ in self.blocks(table):
+            pass
+        return table.entry_count
+
+    def blocks(self, table: Memtable) -> Iterator[None]:
+        """The same, a block at each step; one table at a time."""
         self._clear()
         for ledger_id, entry_ids, bodies in table.runs():
             if len(bodies) == 1:
                 self._take_one(ledger_id, entry_ids, bodies[0])
             else:
-                self._take_many(ledger_id, entry_ids, bodies)
+                yield from self._take_many(ledger_id, entry_ids, bodies)
             if self._size >= self._block_bytes or len(self._runs) >= _RUNS_MAX:
                 self._write_block()
+                yield
         self._write_block()
-        return table.entry_count
 
     def _take_one(self, ledger_id: int, entry_ids: Sequence[int], body: bytes) -> None:
         size = len(body)
@@ -61,8 +69,8 @@ class MemtableFlush:
         self._runs.append((ledger_id, entry_ids, (self._size + SIZE.size,), size + SIZE.size))
         self._size += size + SIZE.size
 
-    def _take_many(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> None:
-        """Take a run, in as many pieces as it has blocks; the last block is left to be filled."""
+    def _take_many(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> Iterator[None]:
+        """Take a run, in as many pieces as it has blocks, a step each; the last block is left to be filled."""
         sizes = list(map(len, bodies))
         take = self._take_equal if min(sizes) == max(sizes) else self._take
         # ends[i]: bytes of records 0..i of this run
@@ -81,6 +89,7 @@ class MemtableFlush:
             first = last
             if first < count:
                 self._write_block()
+                yield
 
     def _take(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes], sizes: list[int]) -> None:
         self._parts.extend(chain.from_iterable(zip(map(SIZE.pack, sizes), bodies, strict=True)))

@@ -5,7 +5,7 @@ import errno
 import pytest
 from twisted.internet.task import Clock
 
-from bookkeeper.bookie.storage.checkpoint import Checkpointer
+from bookkeeper.bookie.storage.checkpoint import BLOCK_PAUSE_MAX_S, Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
@@ -312,3 +312,86 @@ def test_all_journals_are_marked_in_their_order(count: int) -> None:
     rig.checkpointer.checkpoint_now()
     rig.worker.run_all()
     assert rig.persisted == [[LogMark(1, number * 10) for number in range(count)]]
+
+
+def rig_with_a_paced_flush() -> Rig:
+    """A buffer that took more than a second to fill, of which the first of some blocks is written."""
+    rig = Rig(StorageSettings(memtable_bytes_max=4000, block_bytes=256))
+    while not rig.worker.queue:
+        rig.add(1)
+        if not rig.worker.queue:
+            rig.clock.advance(0.4)
+    rig.worker.run_next()
+    assert rig.storage.snapshot_count == 1
+    assert not rig.worker.queue
+    return rig
+
+
+def all_there(rig: Rig) -> bool:
+    return rig.storage.read_cold(7, range(rig.next_entry_id)) == [
+        entry_body(7, entry_id, b"x" * 100) for entry_id in range(rig.next_entry_id)
+    ]
+
+
+def test_a_full_buffer_is_written_in_blocks_that_leave_the_disk_to_the_journal_between_them() -> None:
+    """Else all bookies of a busy ledger write 14 MB at one moment, and every add of that moment waits for it."""
+    rig = rig_with_a_paced_flush()
+    blocks = 1
+    while rig.storage.snapshot_count:
+        assert all_there(rig)
+        rig.clock.advance(BLOCK_PAUSE_MAX_S - 0.001)
+        assert not rig.worker.queue
+        rig.clock.advance(0.002)
+        rig.worker.run_next()
+        blocks += 1
+    assert blocks >= 3
+    assert all_there(rig)
+    assert rig.storage.counters.flushes == 1
+
+
+def test_a_second_full_buffer_ends_the_pauses() -> None:
+    rig = rig_with_a_paced_flush()
+    while not rig.worker.queue:
+        rig.add(1)
+    rig.worker.run_next()
+    assert rig.storage.snapshot_count == 1, "the first one, all the rest of it"
+    rig.worker.run_all()
+    rig.seconds(1)
+    assert rig.storage.snapshot_count == 0
+    assert all_there(rig)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_checkpoint_ends_the_pauses_and_covers_what_was_left(stops: bool) -> None:
+    rig = rig_with_a_paced_flush()
+    done = rig.checkpointer.stop() if stops else rig.checkpointer.checkpoint_now()
+    rig.worker.run_all()
+    assert done.called
+    assert rig.persisted == [[LogMark(1, rig.next_entry_id)]]
+    assert not rig.storage.is_dirty
+    rig.fs.crash()
+    storage = LedgerStorage(rig.fs, LedgerDirectories(("/a",)), SETTINGS)
+    storage.open()
+    assert storage.read_cold(7, [rig.next_entry_id - 1]) == [entry_body(7, rig.next_entry_id - 1, b"x" * 100)]
+    assert bool(rig.clock.getDelayedCalls()) is not stops
+
+
+def test_a_disk_that_fills_up_between_two_blocks_loses_nothing() -> None:
+    """I-68: the buffer is written again from its beginning."""
+    rig = rig_with_a_paced_flush()
+    rig.fs.quota_bytes = 0
+    rig.seconds(3)
+    assert rig.full_count > 0
+    assert rig.storage.snapshot_count == 1
+    rig.fs.quota_bytes = None
+    rig.directories.set_full(())
+    rig.seconds(3)
+    assert rig.storage.snapshot_count == 0
+    assert all_there(rig)
+
+
+def test_a_buffer_that_fills_fast_is_written_without_pauses() -> None:
+    rig = Rig()
+    rig.add(20)
+    rig.worker.run_next()
+    assert rig.storage.snapshot_count == 0
