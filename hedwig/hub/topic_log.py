@@ -449,9 +449,11 @@ class TopicLog:
         """Send what fits of the first call that waits; False where nothing more fits now."""
         handle = self._handle
         assert handle is not None
-        messages = publish.messages
+        messages, waits = publish.messages, self._durable < self._last.local
         if len(messages) > 1 or self._settings.entries_max:
-            count = min(len(messages) - publish.taken, self._room(), handle.window_free)
+            count = min(len(messages) - publish.taken, self._room())
+            if waits:
+                count = min(count, handle.window_free)
             if count <= 0:
                 return False
             messages = messages[publish.taken : publish.taken + count]
@@ -459,12 +461,19 @@ class TopicLog:
             count = 1  # whether it fits is found out by trying
         stored, last = self._stamped(messages, plain=publish.plain, foreign=publish.foreign)
         try:
-            handle.append_batch_nowait(stored)
-        except WindowFull:
-            return False
+            try:
+                handle.append_batch_nowait(stored)
+            except WindowFull:
+                if waits:
+                    return False  # acknowledgements make room, and then it is tried again
+                # None are to come: it is other ledgers' entries that fill the bookies' connections, or these are more
+                # than the window holds. They wait in the handle, which hears of any room.
+                handle.append_many(stored).addErrback(_told_otherwise)
         except BookKeeperError as error:
             self._lose(ServiceDown(f"topic {self.topic!r}: {error}"), error)
             return False
+        if self.state is LogState.LOST:
+            return False  # within the call: whoever published was told
         if publish.first is None:
             publish.first = MessageId(LocalId(self._last.local + 1), last.remote)
         self._last = last
@@ -532,6 +541,8 @@ class TopicLog:
             publish = under_way.popleft()
             self._pending_bytes -= publish.size
             _tell(publish, None)
+        if self._is_lost():
+            return  # whoever was told gave it up
         if stored is not None:
             self._on_durable(stored)
             if self._once is not None:
@@ -752,12 +763,11 @@ class TopicLog:
             return []
         self._busy = True
         try:
-            if not await self._may_go(LocalId((going[-1].last or self._last).local)):
-                return []
-            for each in going:
-                if not await self._deleted(each):
-                    break
-                gone.append(each)
+            if await self._may_go(LocalId((going[-1].last or self._last).local)):
+                for each in going:
+                    if self._is_lost() or not await self._deleted(each):
+                        break  # what is lost is for its new owner, who may have subscribers that went back
+                    gone.append(each)
             if gone and not self._is_lost():
                 left = self._ranges[len(gone) :]
                 listed = left if self._open is None else [*left, self._open]
@@ -769,7 +779,7 @@ class TopicLog:
             self._lose(ServiceDown(f"topic {self.topic!r}: {error}"), error)
         finally:
             self._settled()
-        self._pump()
+            self._pump()  # what came meanwhile waits for this
         return gone
 
     async def _deleted(self, each: LedgerRange) -> bool:
@@ -849,6 +859,10 @@ def _refusal(error: PubSubError) -> PubSubError:
     A stale version is how a hub learns that another one owns the topic: clients go there, and do not give up.
     """
     return NotResponsible("") if isinstance(error, StaleVersion) else error
+
+
+def _told_otherwise(failure: object) -> None:
+    """What becomes of entries is told by the handle's callbacks."""
 
 
 def _tell(publish: _Publish, error: PubSubError | None) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from twisted.internet.defer import DeferredSemaphore
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.logger import LogLevel, capturedLogs
 
 from bookkeeper.errors import BookKeeperError
@@ -251,6 +252,102 @@ def test_very_many_topics_make_their_ledgers_in_turns() -> None:
         for hub in hubs:
             await hub.settled()
         assert openings.tokens == 2
+
+    run(world, story())
+
+
+def test_a_topic_goes_on_once_others_no_longer_fill_the_connections_to_the_bookies() -> None:
+    """It has nothing under way itself, so no acknowledgement of its own ever tells it that there is room."""
+    world = started_world(3)
+    world.settings = replace(world.settings, connection_entries_max=8)
+
+    async def story() -> None:
+        busy = await Hub(world, ensemble=2).acquired()
+        quiet = await Hub(world, busy.client, Topic(b"quiet"), ensemble=3).acquired()
+        for hub in (busy, quiet):
+            hub.publish(b"first")
+            await hub.settled()
+        for count in (1, 3):
+            busy.publish(*[bytes(10)] * 16)
+            await world.pause(0)  # its messages have left
+            quiet.publish(*[b"x"] * count)
+            assert quiet.log.last_id.local > quiet.log.durable_id
+            await quiet.settled()
+            await busy.settled()
+        assert [number for number, _ in quiet.acknowledged] == [1, 2, 3, 4, 5]
+
+    run(world, story())
+
+
+def test_a_call_with_more_than_the_ledgers_window_holds_is_stored() -> None:
+    world = started_world(3)
+    world.settings = replace(world.settings, window_entries_max=1000, window_bytes_max=64 * 1024)
+
+    async def story() -> None:
+        hub = await Hub(world).acquired()
+        hub.publish(*[bytes(1000)] * 100)
+        hub.publish(b"and those behind it")
+        await hub.settled()
+        assert [number for number, _ in hub.acknowledged] == list(range(1, 102))
+        assert len(await stored(world)) == 101
+
+    run(world, story())
+
+
+@pytest.mark.parametrize("ended", ["publish", "release"])
+def test_what_comes_while_it_is_looked_whether_ledgers_may_go_is_done_though_none_may(ended: str) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, entries_max=2).acquired()
+        hub.publish(b"1", b"2", b"3")
+        await hub.settled()
+        looked: Deferred[bool] = Deferred()
+
+        async def may_go(up_to: LocalId) -> bool:
+            return await looked
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TopicLog, "_may_go", lambda log, up_to: may_go(up_to))
+            trimming = Deferred.fromCoroutine(hub.log.trim(LocalId(2)))
+            if ended == "publish":
+                hub.publish(b"4")
+            else:
+                releasing = Deferred.fromCoroutine(hub.log.release())
+            looked.callback(False)
+            assert await trimming == []
+        if ended == "publish":
+            await hub.settled()
+            assert hub.acknowledged[-1] == (4, b"4")
+        else:
+            await releasing
+            assert hub.log.state is LogState.RELEASED
+
+    run(world, story())
+
+
+def test_a_topic_that_is_lost_while_its_ledgers_are_deleted_keeps_the_others() -> None:
+    """Whoever has it next may have promised them to a subscriber that went back."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, entries_max=1).acquired()
+        hub.publish(b"1", b"2", b"3", b"4")
+        await hub.settled()
+        await world.pause(1)  # the last one is ended
+        delete, deleted = hub.client.ledgers.delete, []
+
+        def deleting(ledger_id: int) -> Deferred[None]:
+            deleted.append(ledger_id)
+            return delete(ledger_id).addCallback(lambda _: hub.log.abandon(ServiceDown("the session ended")))
+
+        hub.client.ledgers.delete = deleting  # type: ignore[method-assign]
+        ledgers = [each.ledger_id for each in hub.log.ranges]
+        await hub.log.trim(LocalId(3))
+        assert deleted == ledgers[:1]
+        other = await Hub(world).acquired()
+        for ledger_id in ledgers[1:]:
+            await other.client.ledgers.metadata(ledger_id)
 
     run(world, story())
 
