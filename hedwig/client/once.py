@@ -89,7 +89,7 @@ class Producer:
         self.name = uuid.uuid4().hex[:16].encode() if name is None else name
         self._client, self._topic = client, topic
         self._last = first - 1  # number given out
-        self._in_lane = 0
+        self._in_lane = self._failing = 0
         self._early: list[_Once] = []
         self._held: deque[_Once] = deque()
         self._again: deque[_Once] = deque()  # EARLY ones that go again
@@ -103,7 +103,7 @@ class Producer:
     @property
     def unanswered(self) -> int:
         """Messages that are neither published nor failed."""
-        return self._in_lane + len(self._early) + len(self._again) + len(self._held)
+        return self._in_lane + len(self._early) + len(self._again) + len(self._held) + self._failing
 
     # --- in the client's place
 
@@ -177,12 +177,10 @@ class Producer:
         self._early, broken, self._broken = [], self._broken, None
         self._again.clear()
         if broken is not None:
-            for each in early:
-                self._fail(each, ServiceDown(f"not published, as one before it failed: {broken}"))
+            self._fail_all(early, ServiceDown(f"not published, as one before it failed: {broken}"))
         elif early[0].forgotten:
             text = f"topic {self._topic!r}: the hub has forgotten producer {self.name!r}; it may be stored or not"
-            for each in early:
-                self._fail(each, UncertainState(text))
+            self._fail_all(early, UncertainState(text))
         else:
             self._again.extend(early)
         return True
@@ -222,9 +220,10 @@ class Producer:
     def _on_published(self, each: _Once, message_id: MessageId) -> None:
         self._in_lane -= 1
         self._answered = max(self._answered, each.number)
+        over = self._count_down(each) if self._flushes else ()  # before it is told: who is told may begin another flush
         each.on_published(message_id)
-        if self._flushes:
-            self._count_down(each)
+        for flush in over:
+            flush.done.callback(None)
         if self._held or self._early or self._again or self._room or self._broken is not None:
             self._pump()
 
@@ -239,16 +238,26 @@ class Producer:
             self._fail(each, error)
         self._pump()
 
-    def _fail(self, each: _Once, error: BookKeeperError) -> None:
-        each.on_failed(error)
-        if self._flushes:
-            self._count_down(each)
+    def _fail_all(self, some: list[_Once], error: BookKeeperError) -> None:
+        self._failing = len(some)
+        for each in some:
+            self._failing -= 1
+            self._fail(each, error)
 
-    def _count_down(self, each: _Once) -> None:
-        for flush in list(self._flushes):
-            if each.index >= flush.end:
-                continue
-            flush.left -= 1
-            if not flush.left:
-                self._flushes.remove(flush)
-                flush.done.callback(None)
+    def _fail(self, each: _Once, error: BookKeeperError) -> None:
+        over = self._count_down(each) if self._flushes else ()
+        each.on_failed(error)
+        for flush in over:
+            flush.done.callback(None)
+
+    def _count_down(self, each: _Once) -> list[_Flush]:
+        """One less is waited for; the flushes that wait for nothing more."""
+        over = []
+        for flush in self._flushes:
+            if each.index < flush.end:
+                flush.left -= 1
+                if not flush.left:
+                    over.append(flush)
+        if over:
+            self._flushes = [flush for flush in self._flushes if flush.left]
+        return over
