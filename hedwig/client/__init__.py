@@ -1,7 +1,9 @@
 """Publish, subscribe, consume: a client of hubs, ours or genuine.
 
 client            PubSubClient, Publisher: what the faces stand on
-subscription      messages in order, each once, through lost hubs; what is consumed
+subscription      messages in order, each once, through lost hubs
+taking            messages that wait for their reader, and which of those it took are over
+consuming         what is consumed of them, and what a hub is told of that
 queueing          ... or acknowledged one by one, and shared with others
 starting          where a subscription begins again
 publishing        publishes of one topic: in order, many at a time, sent again where that is right
@@ -10,5 +12,5 @@ hubs              who serves what; connections
 link              one connection
 settings          times and bounds
 connecting        the parts put together: addresses of hubs, TCP, TLS (secure), a reactor
-aio, blocking     the faces; values: what they take
+aio, blocking     the faces; faces: what they have in common; values: what they take
 """

@@ -24,13 +24,14 @@ from twisted.python.failure import Failure
 
 from bookkeeper.client.loop_reactor import LoopReactor
 from bookkeeper.errors import ClientClosed
-from hedwig.client.client import Publisher, PubSubClient
+from hedwig.client.client import PubSubClient
 from hedwig.client.connecting import HubNames, connect_to
+from hedwig.client.faces import PublisherFace, SubscriptionFace, publisher_of
 from hedwig.client.starting import Start
-from hedwig.client.subscription import TAKEN_AT_ONCE, Subscription
+from hedwig.client.subscription import TAKEN_AT_ONCE
 from hedwig.client.values import Text, as_bytes, properties_of, subscriber_of, topic_of
 from hedwig.client_config import HedwigClientSettings
-from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
+from hedwig.model import MessageId, Preferences, SubscribeMode
 from hedwig.wire.receiving import Received
 
 T = TypeVar("T")
@@ -40,6 +41,31 @@ __all__ = ["AsyncClient", "AsyncPublisher", "AsyncSubscription", "connect"]
 
 def _future(deferred: Deferred[T]) -> asyncio.Future[T]:
     return deferred.asFuture(asyncio.get_running_loop())
+
+
+async def _future_of(deferred: Deferred[T], not_wanted: Callable[[T], object]) -> T:
+    """What it says. not_wanted: told what came when the waiting was cancelled already, or was just then."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    # Not `asFuture`: something may come between the cancelling of a future and the turn that learns of it.
+    def arrived(result: T) -> None:
+        if future.cancelled():
+            not_wanted(result)
+        else:
+            future.set_result(result)
+
+    def failed(failure: Failure) -> None:
+        if not future.cancelled() and failure.value is not None:
+            future.set_exception(failure.value)
+
+    deferred.addCallbacks(arrived, failed)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        deferred.cancel()
+        if future.done() and not future.cancelled() and future.exception() is None:
+            not_wanted(future.result())
+        raise
 
 
 async def connect(hubs: HubNames = None, settings: HedwigClientSettings | None = None) -> AsyncClient:
@@ -80,10 +106,7 @@ class AsyncClient:
         of its own, or "" for a random one. After a restart a program may go on under its name, with first: the number
         of its next message, which is how many it has published so far plus one, or less (see hedwig.client.once).
         """
-        named = None if producer is None else as_bytes(producer, "the producer's name")
-        return AsyncPublisher(
-            self._client.publisher(topic_of(topic), message_type=message_type, producer=named, first=first)
-        )
+        return AsyncPublisher(publisher_of(self._client, topic, message_type, producer, first))
 
     async def publish(self, topic: Text, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
         """Publish one message; its id, once it is durable. See AsyncPublisher."""
@@ -136,7 +159,7 @@ class AsyncClient:
             wanted=wanted,
             start=start,
         )
-        return AsyncSubscription(await _future(subscribed))
+        return AsyncSubscription(await _future_of(subscribed, lambda subscription: subscription.close()))
 
     async def unsubscribe(self, topic: Text, subscriber: Text) -> None:
         """End a subscription for good: what it has not consumed is not kept for it. Fails with NotSubscribed."""
@@ -165,18 +188,10 @@ class AsyncClient:
         await self.close()
 
 
-class AsyncPublisher:
+class AsyncPublisher(PublisherFace):
     """Publishes to one topic, in the order of calls; those of one client share that order."""
 
-    __slots__ = ("_publisher",)
-
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
-
-    @property
-    def topic(self) -> Topic:
-        """Where to."""
-        return self._publisher.topic
+    __slots__ = ()
 
     async def publish(self, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
         """Publish one message; its id, once it is durable. Waits for room before, where too many are unanswered.
@@ -191,9 +206,13 @@ class AsyncPublisher:
 
         Cancelled before there is room, nothing is published.
         """
-        room, done = self._publisher.publish_soon(as_bytes(body, "the body"), properties_of(properties))
+        room, done = self._publisher.publish_soon(*self._message(body, properties))
         if not room.called:
-            await _future(room)
+            try:
+                await _future(room)
+            except asyncio.CancelledError:
+                done.addErrback(lambda _: None)  # nobody asks what became of it
+                raise
         return _future(done)
 
     async def publish_many(
@@ -207,30 +226,12 @@ class AsyncPublisher:
         return await _future(self._publisher.publish_many(messages, properties_of(properties)))
 
 
-class AsyncSubscription:
+class AsyncSubscription(SubscriptionFace):
     """A subscription that this client holds: iterate over it, or `receive` several at a time.
 
     Each message comes once, in the topic's order, whatever happens to hubs meanwhile; another client, or this one after
     `close`, gets again what was not consumed.
     """
-
-    def __init__(self, subscription: Subscription) -> None:
-        self._subscription = subscription
-
-    @property
-    def topic(self) -> Topic:
-        """Of which topic."""
-        return self._subscription.topic
-
-    @property
-    def subscriber(self) -> SubscriberId:
-        """Whose."""
-        return self._subscription.subscriber
-
-    @property
-    def preferences(self) -> Preferences:
-        """As the hub has them."""
-        return self._subscription.preferences
 
     def __aiter__(self) -> AsyncSubscription:
         return self
@@ -258,28 +259,7 @@ class AsyncSubscription:
 
     async def _take(self, count_max: int, timeout_s: float | None, *, counts: bool) -> list[Received]:
         subscription = self._subscription
-        taking = subscription.receive(count_max, timeout_s, counts=counts)
-        future: asyncio.Future[list[Received]] = asyncio.get_running_loop().create_future()
-
-        # Not `asFuture`: messages may arrive between the cancelling of a future and the turn that learns of it.
-        def arrived(messages: list[Received]) -> None:
-            if future.cancelled():
-                subscription.give_back(messages)
-            else:
-                future.set_result(messages)
-
-        def failed(failure: Failure) -> None:
-            if not future.cancelled() and failure.value is not None:
-                future.set_exception(failure.value)
-
-        taking.addCallbacks(arrived, failed)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            taking.cancel()
-            if future.done() and not future.cancelled() and future.exception() is None:
-                subscription.give_back(future.result())
-            raise
+        return await _future_of(subscription.receive(count_max, timeout_s, counts=counts), subscription.give_back)
 
     def consume(self, message: Received | MessageId) -> None:
         """Everything up to this message is done, and is not delivered again. Told soon, with others."""

@@ -16,7 +16,6 @@ from twisted.internet.defer import CancelledError, Deferred
 from bookkeeper.errors import ClientClosed, ConnectFailed
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
-from hedwig.client.settings import backoff
 from hedwig.errors import PubSubError, ServiceDown, UncertainState, error_of
 from hedwig.model import HubAddress, Status, Topic
 from hedwig.wire.records import parse_address
@@ -85,7 +84,7 @@ class Asker:
         told before each attempt. on_late: told of an answer that came when it was not waited for any more. again_on:
         statuses that are no answer yet.
         """
-        clock, hubs, settings = self._clock, self._hubs, self._hubs.settings
+        clock, hubs = self._clock, self._hubs
         deadline = None if timeout_s is None else clock.seconds() + timeout_s
         target: HubAddress | None = None
         redirects = failures = 0
@@ -128,7 +127,7 @@ class Asker:
             hubs.forget(topic)
             target, redirects = None, 0
             failures += 1
-            delay = backoff(settings, failures)
+            delay = hubs.pause_s(failures)
             if deadline is not None and clock.seconds() + delay > deadline:
                 if isinstance(error, PubSubError):
                     raise error

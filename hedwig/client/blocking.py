@@ -30,14 +30,15 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.client.reactor_thread import ReactorThread
-from bookkeeper.errors import ClientClosed, InvalidArgument
+from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.connecting import HubNames, connect_to
+from hedwig.client.faces import PublisherFace, SubscriptionFace, publisher_of
 from hedwig.client.starting import Start
 from hedwig.client.subscription import TAKEN_AT_ONCE, Subscription
 from hedwig.client.values import Text, as_bytes, properties_of, subscriber_of, topic_of
 from hedwig.client_config import HedwigClientSettings
-from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
+from hedwig.model import MessageId, Preferences, SubscribeMode
 from hedwig.wire.receiving import Received
 
 __all__ = ["BlockingClient", "BlockingPublisher", "BlockingSubscription", "connect"]
@@ -79,11 +80,7 @@ class BlockingClient:
         of its own, or "" for a random one. After a restart a program may go on under its name, with first: the number
         of its next message, which is how many it has published so far plus one, or less (see hedwig.client.once).
         """
-        named = None if producer is None else as_bytes(producer, "the producer's name")
-        name = topic_of(topic)
-        publisher = self._crossing.call(
-            lambda: self._client.publisher(name, message_type=message_type, producer=named, first=first)
-        )
+        publisher = self._crossing.call(lambda: publisher_of(self._client, topic, message_type, producer, first))
         return BlockingPublisher(publisher, self._crossing, self._soon)
 
     def publish(self, topic: Text, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
@@ -131,8 +128,10 @@ class BlockingClient:
         Raises AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
         """
         name, who = topic_of(topic), subscriber_of(subscriber)
-        subscription = self._crossing.run(
-            lambda: self._client.subscribe(
+        made: list[Subscription] = []
+
+        def subscribe() -> Deferred[None]:
+            subscribing = self._client.subscribe(
                 name,
                 who,
                 mode,
@@ -142,8 +141,16 @@ class BlockingClient:
                 wanted=wanted,
                 start=start,
             )
-        )
-        return BlockingSubscription(subscription, self._crossing)
+            return subscribing.addCallback(made.append)
+
+        try:
+            self._crossing.run(subscribe)
+        except BookKeeperError:
+            raise
+        except BaseException:  # an interrupt may come when it was made, and nobody has it
+            self._crossing.reactor.callFromThread(lambda: [each.close() for each in made])
+            raise
+        return BlockingSubscription(made[0], self._crossing)
 
     def unsubscribe(self, topic: Text, subscriber: Text) -> None:
         """End a subscription for good: what it has not consumed is not kept for it. Raises NotSubscribed."""
@@ -245,16 +252,12 @@ def _tell(future: Future[MessageId], result: Any) -> None:
         future.set_result(result)
 
 
-class BlockingPublisher:
+class BlockingPublisher(PublisherFace):
     """Publishes to one topic, in the order of calls; those of one client share that order."""
 
     def __init__(self, publisher: Publisher, crossing: ReactorThread, soon: _Handover) -> None:
-        self._publisher, self._crossing, self._soon = publisher, crossing, soon
-
-    @property
-    def topic(self) -> Topic:
-        """Where to."""
-        return self._publisher.topic
+        super().__init__(publisher)
+        self._crossing, self._soon = crossing, soon
 
     def publish(self, body: Text, properties: Mapping[str, Text] | None = None) -> MessageId:
         """Publish one message; its id, once it is durable.
@@ -262,8 +265,8 @@ class BlockingPublisher:
         Raises MalformedRequest for what no hub takes, ServiceDown where none took it in time, UncertainState where it
         may have been stored or not, ClientClosed.
         """
-        message, header = as_bytes(body, "the body"), properties_of(properties)
-        return self._crossing.run(lambda: self._publisher.publish(message, header))
+        message = self._message(body, properties)
+        return self._crossing.run(lambda: self._publisher.publish(*message))
 
     def publish_many(self, bodies: Sequence[Text], properties: Mapping[str, Text] | None = None) -> list[MessageId]:
         """Publish several, in their order; their ids once all are durable.
@@ -278,10 +281,10 @@ class BlockingPublisher:
 
         Waits only where `max_outstanding_publishes` (of all topics) are unanswered.
         """
-        return self._soon.submit(self._publisher, as_bytes(body, "the body"), properties_of(properties))
+        return self._soon.submit(self._publisher, *self._message(body, properties))
 
 
-class BlockingSubscription:
+class BlockingSubscription(SubscriptionFace):
     """A subscription that this client holds: iterate over it, or `receive` several at a time. For one thread at a time.
 
     Each message comes once, in the topic's order, whatever happens to hubs meanwhile; another client, or this one after
@@ -289,7 +292,8 @@ class BlockingSubscription:
     """
 
     def __init__(self, subscription: Subscription, crossing: ReactorThread) -> None:
-        self._subscription, self._crossing = subscription, crossing
+        super().__init__(subscription)
+        self._crossing = crossing
         self._here: deque[Received] = deque()  # taken over, and not given to anybody yet
         self._current: Received | None = None
         self._given: Received | None = None
@@ -298,30 +302,12 @@ class BlockingSubscription:
         # Part of the window: the rest is on its way meanwhile.
         self._batch = min(TAKEN_AT_ONCE, max(1, window // 4)) if window else TAKEN_AT_ONCE
 
-    @property
-    def topic(self) -> Topic:
-        """Of which topic."""
-        return self._subscription.topic
-
-    @property
-    def subscriber(self) -> SubscriberId:
-        """Whose."""
-        return self._subscription.subscriber
-
-    @property
-    def preferences(self) -> Preferences:
-        """As the hub has them."""
-        return self._subscription.preferences
-
     def __iter__(self) -> BlockingSubscription:
         return self
 
     def __next__(self) -> Received:
         """The next message. With auto_consume the one before is consumed now, and not before."""
-        finished = self._current or self._given
-        if finished is not None:
-            self._subscription.finished = finished
-            self._current = self._given = None
+        self._note_over()
         if not self._here:
             try:
                 self._fetch(self._batch, None)
@@ -338,10 +324,7 @@ class BlockingSubscription:
         With auto_consume they count as consumed with the next call, or `close`.
         Raises what ended the subscription: TopicBusy where another client took it, NotSubscribed, ClientClosed.
         """
-        finished = self._current or self._given
-        if finished is not None:
-            self._subscription.finished = finished
-            self._current = self._given = None
+        self._note_over()
         here = self._here
         if not here or count_max < 1:
             self._fetch(count_max, timeout_s)
@@ -349,6 +332,13 @@ class BlockingSubscription:
         if taken:
             self._given = taken[-1]
         return taken
+
+    def _note_over(self) -> None:
+        """What was given before is over; the reactor's thread looks at it now and then."""
+        over = self._current or self._given
+        if over is not None:
+            self._subscription.finished = over
+            self._current = self._given = None
 
     def _fetch(self, count_max: int, timeout_s: float | None) -> None:
         def fetch() -> Deferred[None]:
@@ -377,9 +367,13 @@ class BlockingSubscription:
 
     def seek(self, start: Start) -> None:
         """Begin again with a message, or what was published at a time or later; 1 is the oldest that is kept."""
-        self._here.clear()
         self._current = self._given = None
-        self._crossing.run(lambda: self._subscription.seek(start))
+
+        def seek() -> Deferred[None]:
+            self._here.clear()  # here: an interrupted `receive` may still have filled it before
+            return self._subscription.seek(start)
+
+        self._crossing.run(seek)
 
     def close(self) -> None:
         """Tell what is consumed and let go. The subscription stays, and messages are kept for it."""

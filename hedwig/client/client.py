@@ -24,7 +24,6 @@ from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
 from hedwig.client.once import Producer
 from hedwig.client.publishing import Lane
-from hedwig.client.queueing import WorkSubscription
 from hedwig.client.settings import PubSubSettings
 from hedwig.client.starting import Start, replay_option
 from hedwig.client.subscription import Subscription
@@ -417,7 +416,7 @@ class PubSubClient:
         individual = ack_options(preferences) is not None
         if individual and auto_consume:
             raise InvalidArgument("auto_consume: messages that are acknowledged one by one are so by `ack` alone")
-        subscription = (WorkSubscription if individual else Subscription)(
+        subscription = Subscription(
             self._clock,
             self._hubs,
             topic,

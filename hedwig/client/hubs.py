@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import ClientClosed, ConfigurationError, ConnectFailed
 from hedwig.client.link import HubLink, Turns
-from hedwig.client.settings import PubSubSettings, port_of
+from hedwig.client.settings import PubSubSettings, backoff, port_of
 from hedwig.model import HubAddress, Topic
 
 if TYPE_CHECKING:
@@ -96,6 +96,10 @@ class Hubs:
     def _failed(self, address: HubAddress) -> None:
         if address in self._hubs:
             self._hubs.move_to_end(address)
+
+    def pause_s(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row."""
+        return backoff(self.settings, failures, self._rng)
 
     # --- connections
 

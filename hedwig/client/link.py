@@ -75,41 +75,50 @@ class Delivered(Protocol):
 
 
 class Turns:
-    """Work that is put off to the end of a turn of the reactor, or longer: then lanes send, and connections write."""
+    """Work that is put off: lanes send at the end of a turn of the reactor, or after the linger; all else that is
+    written in a turn leaves at its end.
+    """
 
     def __init__(self, clock: Clock, linger_s: float) -> None:
         self._clock, self._linger_s = clock, linger_s
         self._lanes: dict[Callable[[], object], None] = {}
         self._links: dict[HubLink, None] = {}
-        self._planned = False
+        self._sending = self._pumping = self._writing = False
 
     def send(self, pump: Callable[[], object]) -> None:
         """Have a lane send."""
         self._lanes[pump] = None
-        self._plan()
+        if not self._sending:
+            self._sending = True
+            self._clock.callLater(self._linger_s, self._send)
 
     def write(self, link: HubLink) -> None:
         """Have a connection write."""
         self._links[link] = None
-        self._plan()
+        if not self._writing and not self._pumping:
+            self._writing = True
+            self._clock.callLater(0, self._write)
 
-    def _plan(self) -> None:
-        if not self._planned:
-            self._planned = True
-            self._clock.callLater(self._linger_s, self._end)
-
-    def _end(self) -> None:
-        lanes, self._lanes = self._lanes, {}
+    def _send(self) -> None:
+        self._pumping = True  # what lanes write leaves with the last of them
         try:
-            for pump in lanes:
+            for pump in list(self._lanes):
+                del self._lanes[pump]
                 pump()
         finally:
-            links, self._links = self._links, {}
-            self._planned = False
-            if self._lanes:
-                self._plan()
-            for link in links:
-                link.flush()
+            self._sending = self._pumping = False
+            if self._lanes:  # those that came meanwhile, or are behind one that broke
+                self.send(next(iter(self._lanes)))
+            self._flush()
+
+    def _write(self) -> None:
+        self._writing = False
+        self._flush()
+
+    def _flush(self) -> None:
+        links, self._links = self._links, {}
+        for link in links:
+            link.flush()
 
 
 class HubLink:
@@ -153,11 +162,6 @@ class HubLink:
     @property
     def _look_s(self) -> float:
         return max(0.05, min(self._answer_timeout_s, self._heartbeat_s) / 2)
-
-    @property
-    def idle(self) -> bool:
-        """Nobody needs it."""
-        return not (self._pending or self._publishes or self.subscriptions or self.room_wanted or self._out)
 
     # --- the transport
 

@@ -25,9 +25,9 @@ from twisted.internet.defer import Deferred
 from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
-from hedwig.client.settings import PubSubSettings, backoff
+from hedwig.client.settings import PubSubSettings
 from hedwig.errors import PubSubError, ServiceDown, UncertainState, error_of
-from hedwig.model import HubAddress, MessageId, Status, Topic
+from hedwig.model import HubAddress, LocalId, MessageId, Status, Topic
 from hedwig.wire.records import parse_address
 from hedwig.wire.requests import PublishEncoder
 from hedwig.wire.responses import Answer
@@ -43,6 +43,10 @@ REDIRECTS_MAX = 8
 
 SENT_AT_ONCE = 512
 """Publishes handed to a connection in one piece."""
+
+
+UNKNOWN_ID = MessageId(LocalId(0))
+"""Of a message that is stored, and whose hub is older than ids in answers (4.2)."""
 
 
 class Publish:
@@ -61,8 +65,11 @@ class Publish:
         self.lane.on_published(self, message_id)
 
     def on_answer(self, link: HubLink, answer: Answer) -> None:
-        """The hub refused it."""
-        self.lane.on_refused(self, link, answer)
+        """The hub refused it; or stored it, and does not say where, as those before 4.2."""
+        if answer.status == Status.SUCCESS:
+            self.lane.on_published(self, UNKNOWN_ID)
+        else:
+            self.lane.on_refused(self, link, answer)
 
     def on_overdue(self) -> None:
         """Its time is over and nothing was heard of it."""
@@ -260,8 +267,9 @@ class Lane:
             self._failed.append(publish)
         else:
             error = error_of(Status(answer.status), answer.text)
-            if isinstance(error, (ServiceDown, UncertainState)):
+            if isinstance(error, (ServiceDown, UncertainState)) or answer.status == Status.COMPOSITE:
                 # Uncertain is what a hub says whose topic was taken over: as good as a connection that ended.
+                # Composite: a genuine one could not acquire it, and stored nothing.
                 publish.uncertain = publish.uncertain or isinstance(error, UncertainState)
                 if link is self._link:
                     self._lost_hub(f"hub {link.address}: {error}")
@@ -313,10 +321,10 @@ class Lane:
     def _done(self, publish: Publish) -> None:
         self.unanswered -= 1
         self.unanswered_bytes -= publish.size
+        if self._flushes:
+            self._count_down(publish)  # before anybody is told, who may begin another one
         while self._room and self.has_room:
             self._room.popleft().callback(None)
-        if self._flushes:
-            self._count_down(publish)
         if not self.unanswered and not self._room:
             self._on_idle(self)
 
@@ -347,7 +355,7 @@ class Lane:
         if not self._queue or self._retry is not None:
             return
         if self._failures and self._target is None:
-            self._retry = self._clock.callLater(backoff(self._settings, self._failures), self._try_again)
+            self._retry = self._clock.callLater(self._hubs.pause_s(self._failures), self._try_again)
         else:
             self._find()
 

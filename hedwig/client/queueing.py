@@ -1,4 +1,4 @@
-"""A subscription whose messages are acknowledged one by one, and that several clients may share.
+"""A subscription whose messages are acknowledged one by one, and that several clients may share. Pure.
 
     preferences = one_by_one(shared=True, attempts_max=5, dead_letter=b"graves")
     subscription = await client.subscribe(topic, subscriber, preferences=preferences)
@@ -10,20 +10,20 @@ a hub that died before it stored the acknowledgement; then perhaps to another cl
 than younger ones. What this object acknowledged it does not hand out again. Messages that were not handed out when the
 connection ended are let go of: they come again to whoever is there.
 
+Its time and its attempts count from the delivery to this client, also while it waits here behind others: where one
+takes long, have no more of them fetched ahead than are done in that time (`in_flight_max`).
+
 Acknowledgements are told soon, several at once, and before `close` is done. They are durable a second later (hub).
 Apache's hubs would take an acknowledgement for one of all messages before: there the subscription fails instead.
 
-Nothing is acknowledged by itself: `auto_consume` is of no use here. Thread: reactor.
+Nothing is acknowledged by itself: `auto_consume` is of no use here.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 
-from hedwig.client.link import HubLink
-from hedwig.client.subscription import Subscription
-from hedwig.errors import InvalidFilter
 from hedwig.model import LocalId, MessageId, Preferences
 from hedwig.protocol.options import (
     ACK,
@@ -35,13 +35,10 @@ from hedwig.protocol.options import (
     SHARED,
     SHARED_IN_FLIGHT,
     Acknowledge,
-    AckOptions,
     GiveBack,
-    ack_options,
     consumed,
 )
 from hedwig.wire.receiving import Received
-from hedwig.wire.requests import consume_frame
 
 DONE_MAX = 10_000
 """Acknowledged messages that are remembered, not to be handed out again."""
@@ -82,106 +79,76 @@ def attempt(message: Received) -> int:
     return int(value) if value.isdigit() else 1
 
 
-class WorkSubscription(Subscription):
-    """See the module."""
+class OneByOne:
+    """What of one subscription object is done, and what its hub is told of that. As hedwig.client.consuming."""
 
-    individual = True
-    _done: OrderedDict[LocalId, None]
-    _pending: set[LocalId]
-    _highest = LocalId(0)
-    _every: tuple[Preferences | None, int] = (None, 1)
+    keeps_waiting = False
+    """When the connection ends, what waits for the reader is for whoever gets it next."""
 
-    def _begin_anew(self) -> None:
-        super()._begin_anew()
-        self._done, self._pending = OrderedDict(), set()
+    def __init__(self) -> None:
+        self.begin_anew()
 
-    # --- what the hub says
+    def begin_anew(self) -> None:
+        """Nothing was heard or acknowledged yet."""
+        self._done: OrderedDict[LocalId, None] = OrderedDict()
+        self._pending: set[LocalId] = set()
+        self._highest = LocalId(0)
 
-    def _unheard(self, link: HubLink, messages: list[Received]) -> list[Received]:
-        """Those to be handed out: not what is done, nor what waits here already."""
+    def on_attached(self) -> None:
+        """A hub (again); it is told what the one before was not told."""
+
+    # --- what comes
+
+    def on_delivered(self, messages: list[Received], waiting: Collection[Received]) -> list[Received]:
+        """Those to be handed out: not what is done, nor what waits for the reader already."""
         known: set[LocalId] = set()
         if min(each.local_id for each in messages) <= self._highest:
-            known = {each.local_id for each in self._ready}
+            known = {each.local_id for each in waiting}
         found = []
         for each in messages:
             if each.local_id in self._done:
-                self._plan_ack(each.local_id)
+                self._pending.add(each.local_id)
             elif each.local_id not in known:
                 found.append(each)
         self._highest = max(self._highest, *(each.local_id for each in messages))
         return found
 
-    def _filtered(self, wanted: Callable[[Received], bool], messages: list[Received]) -> list[Received]:
-        found: list[Received] = []
-        for each in messages:
-            try:
-                if wanted(each):
-                    found.append(each)
-                else:
-                    self.ack(each)
-            except Exception as error:  # noqa: BLE001 - the application's; it may raise anything
-                broken = InvalidFilter(
-                    f"the filter of subscriber {self.subscriber!r} broke at message {each.local_id}: {error!r}"
-                )
-                broken.__cause__ = error
-                self._broken = broken
-                break
-        return found
+    def on_filtered(self, wanted: list[Received], others: list[Received]) -> None:
+        """A filter of this client looked at them."""
+        for each in others:
+            self.ack(each.local_id)
 
-    def _moved(self, link: HubLink) -> None:
-        self._let_go_of_ready()
-        super()._moved(link)
+    # --- what is done
 
-    # --- acknowledging
-
-    @property
-    def _consume_every(self) -> int:
-        """Not so many that the hub waits for them."""
-        preferences, every = self._every
-        if preferences is not self.preferences:
-            options = ack_options(self.preferences) or AckOptions()
-            every = max(1, min(super()._consume_every, options.in_flight_max // 4))
-            self._every = (self.preferences, every)
-        return every
-
-    def ack(self, message: Received | MessageId) -> None:
+    def ack(self, local_id: LocalId) -> None:
         """This message is done, and does not come again."""
-        local_id = message.local_id if isinstance(message, Received) else message.local
         self._done[local_id] = None
         self._done.move_to_end(local_id)
         if len(self._done) > DONE_MAX:
             self._done.popitem(last=False)
-        self._plan_ack(local_id)
-
-    def consume(self, message: Received | MessageId) -> None:
-        """The same: no other message is meant."""
-        self.ack(message)
-
-    def _plan_ack(self, local_id: LocalId) -> None:
         self._pending.add(local_id)
-        if len(self._pending) >= self._consume_every:
-            self._tell()
-        else:
-            self._plan_telling()
 
-    def nack(self, message: Received | MessageId, delay_s: float = 0.0) -> None:
-        """This message is not done: it comes again, to this client or another, after a while."""
-        local_id = message.local_id if isinstance(message, Received) else message.local
+    def consume(self, message_id: MessageId) -> None:
+        """The same: no other message is meant."""
+        self.ack(message_id.local)
+
+    def nack(self, local_id: LocalId, delay_s: float) -> MessageId:
+        """It is not done: what the CONSUME says that gives it back."""
         self._done.pop(local_id, None)
         self._pending.discard(local_id)
-        link = self._link
-        if link is not None:  # else it comes again anyway
-            said = consumed(GiveBack(local_id, max(0, round(delay_s * 1000))))
-            link.tell(lambda txn_id: consume_frame(txn_id, self.topic, self.subscriber, said))
+        return consumed(GiveBack(local_id, max(0, round(delay_s * 1000))))
 
-    def _tell(self) -> None:
-        link = self._link
-        if link is None or not self._pending:
-            return
-        for each in _runs(sorted(self._pending)):
-            said = consumed(each)
-            link.tell(lambda txn_id, said=said: consume_frame(txn_id, self.topic, self.subscriber, said))  # type: ignore[misc]
-        self._pending.clear()
+    # --- what is told
+
+    @property
+    def untold(self) -> int:
+        """Messages that the hub is to be told of."""
+        return len(self._pending)
+
+    def to_tell(self) -> list[MessageId]:
+        """What the CONSUMEs say that leave now."""
+        pending, self._pending = self._pending, set()
+        return [consumed(each) for each in _runs(sorted(pending))] if pending else []
 
 
 def _runs(local_ids: list[LocalId]) -> Iterator[Acknowledge]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from hedwig.model import HubAddress
 from hedwig.wire.framing import FRAME_SIZE_MAX_CLIENT
+
+GROWTH = 1.25
+"""Of the pause between two attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,8 +19,8 @@ class PubSubSettings:
     connect_timeout_s: for one connection. answer_timeout_s: a hub that is silent so long, though asked, is left.
     heartbeat_s: silence of a subscription's connection after which its hub is asked for a sign of life.
     retry_timeout_s: how long one call goes on looking for a hub that can serve it; a publish as well.
-    retry_min_s, retry_max_s: between attempts, growing. linger_s: how long a publish waits for others to share a write
-    with; 0 takes those of the same turn of the reactor.
+    retry_min_s, retry_max_s: between attempts, growing; half of it by chance. linger_s: how long a publish waits for
+    others to share a write with; 0 takes those of the same turn of the reactor.
     outstanding_max, outstanding_bytes_max: publishes of one topic that are not answered; who publishes waits there.
     window: messages that are delivered and not consumed, of a subscription that does not say; its buffer's bound.
     consume_every: consumed messages that one CONSUME tells, at most; consume_delay_s: how long one waits for that.
@@ -40,9 +44,14 @@ class PubSubSettings:
     tls: bool = False
 
 
-def backoff(settings: PubSubSettings, failures: int) -> float:
-    """Seconds to wait after so many failures in a row."""
-    return min(settings.retry_max_s, settings.retry_min_s * 2.0 ** min(failures - 1, 20))
+def backoff(settings: PubSubSettings, failures: int, rng: random.Random) -> float:
+    """Seconds to wait after so many failures in a row.
+
+    About a quarter of the time that the trouble has lasted, so that its end is noticed soon; half of it by chance, as
+    those that lost the same hub would come back all at once.
+    """
+    longest = min(settings.retry_max_s, settings.retry_min_s * GROWTH ** min(failures - 1, 100))
+    return longest * (1.0 + rng.random()) / 2
 
 
 def port_of(settings: PubSubSettings, address: HubAddress) -> int | None:

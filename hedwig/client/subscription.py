@@ -6,7 +6,10 @@
                                       +---- again, ATTACH ----|---------------------------------------+
                                                               +-- forced off, unsubscribed elsewhere --> failed
 
-What a hub delivers again after that (it knows what was consumed, not what was delivered) is passed over here, so a
+    hub --deliveries--> what was not heard before --> wanted? --> Taking --> the reader
+    hub <--CONSUME----- InOrder or OneByOne <---- what is over, `consume`, `ack`
+
+What a hub delivers again after a move (it knows what was consumed, not what was delivered) is passed over here, so a
 subscription object hands out each message once. Messages wait here until they are taken: at most `window` of them, as
 the hub delivers no more than that beyond what is consumed; a subscription without a window stops its connection from
 being read while too many wait, and all that share it.
@@ -15,6 +18,9 @@ Consumed is what `consume` says. With `auto_consume` it is also what `receive` g
 before `close`; and of an iteration the messages before the current one: that at which a loop is left comes again. One
 request tells many; what is not told yet is told on close, and again after the subscription moved.
 
+Where it is to begin instead is said until a hub has granted it, and not again: another client may have had it begin
+elsewhere meanwhile, and to a hub each change is a wish.
+
 A hub that ends every connection after the same message is not asked again and again without a pause. Thread: reactor;
 `finished` may be set by another.
 Source: hedwig-protocol.md 2.3-2.5, 2.10, 2.13-2.17.
@@ -22,8 +28,8 @@ Source: hedwig-protocol.md 2.3-2.5, 2.10, 2.13-2.17.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
@@ -32,12 +38,14 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
 from hedwig.client.asking import Asker, pause
+from hedwig.client.consuming import InOrder
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
-from hedwig.client.settings import backoff
+from hedwig.client.queueing import OneByOne
 from hedwig.client.starting import Start, replay_option
-from hedwig.errors import InvalidFilter, MalformedRequest, TopicBusy, UnexpectedCondition
-from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
+from hedwig.client.taking import Taking, stop_timer
+from hedwig.errors import InvalidFilter, MalformedRequest, PubSubError, TopicBusy, UnexpectedCondition
+from hedwig.model import Event, HubAddress, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.protocol.options import REPLAY, ack_options, granted
 from hedwig.wire.receiving import Received
 from hedwig.wire.requests import close_subscription_frame, consume_frame, subscribe_frame
@@ -48,19 +56,11 @@ if TYPE_CHECKING:
 
 log = Logger()
 
-BUFFERED_MAX = 10_000
-"""Messages that wait to be taken where there is no window; then the connection is not read."""
-
-BUFFERED_BYTES_MAX = 64 * 1024 * 1024
-
 TAKEN_AT_ONCE = 1_000
 
 
 class Subscription:
     """See the module. `receive` and iteration take messages; `consume` says what is done; `close` lets go."""
-
-    individual = False
-    """Messages are acknowledged one by one: see hedwig.client.queueing."""
 
     def __init__(
         self,
@@ -77,34 +77,23 @@ class Subscription:
         on_closed: Callable[[Subscription], object],
     ) -> None:
         self.topic, self.subscriber, self.preferences = topic, subscriber, preferences
+        self.individual = ack_options(preferences) is not None
+        """Messages are acknowledged one by one: see hedwig.client.queueing."""
         self.auto_consume = auto_consume
-        self.finished: Received | None = None
-        """Of an iteration: the last message whose turn is over. Looked at now and then; any thread may set it."""
         self._clock, self._hubs, self._settings = clock, hubs, hubs.settings
         self._asker = Asker(clock, hubs)
         self._mode, self._force, self._wanted, self._on_closed = mode, force, wanted, on_closed
+        self._wish = preferences.options.get(REPLAY) or None
         self._link: HubLink | None = None
         self._asked: HubLink | None = None
         self._attaching: Deferred[None] | None = None
         self._attached = False
-        self._ready: deque[Received] = deque()
-        self._ready_bytes = 0
-        self._taking: Deferred[list[Received]] | None = None
-        self._taking_max = 0
-        self._taking_counts = True
-        self._current: Received | None = None
-        self._unnoted = 0
-        self._lent_id = LocalId(0)  # given to an iteration of another thread
-        self._fruitless = 0
         self._attached_s = 0.0
-        self._last_id = LocalId(0)  # given to the reader, or waiting for it
-        self._last_seen: MessageId | None = None  # where some are filtered
-        self._last_wanted = LocalId(0)
-        self._taken_id: MessageId | None = None
-        self._consumed: MessageId | None = None
-        self._told_id = LocalId(0)
+        self._fruitless = 0
+        self._taking = Taking(clock)
+        self._done: InOrder | OneByOne = OneByOne() if self.individual else InOrder()
+        self._told_at_once = self._batch()
         self._seeking: Deferred[None] | None = None
-        self._begin_anew()
         self._timer: Any = None
         self._stopped_reading: HubLink | None = None
         self._failure: BookKeeperError | None = None
@@ -125,14 +114,17 @@ class Subscription:
 
     async def attach(self, *, timeout_s: float | None) -> None:
         """Subscribe. Raises what the hub says, and ServiceDown where none does in time."""
+        said: bytes | None = None
 
         def frame(txn_id: int, claim: bool) -> bytes:
+            nonlocal said
+            said = self._wish
             return subscribe_frame(
                 txn_id,
                 self.topic,
                 self.subscriber,
                 self._mode,
-                self.preferences,
+                self._preferences_said(),
                 force=self._force,
                 should_claim=claim,
             )
@@ -154,40 +146,52 @@ class Subscription:
         if self._closed:
             self._let_go(link)
             raise ClientClosed("the subscription was closed meanwhile")
-        first = not self._attached
         self._attached, self._mode, self._force = True, SubscribeMode.ATTACH, False
         if link.lost:
             self._moved(link)
             return
         self._link, self._asked = link, None
         self._attached_s = self._clock.seconds()
-        wish = self.preferences.options.get(REPLAY)
-        heeded = False
-        if answer.preferences is not None:
-            self.preferences, heeded = granted(answer.preferences)
-        self._check_kind(link)
-        if not heeded and (self.individual or (wish and (first or self._seeking is not None))):
+        try:
+            self._check(link, answer, said)
+            self._told_at_once = self._batch()
+        except PubSubError:
             self._link = None
             self._let_go(link)
-            raise UnexpectedCondition(
-                f"hub {link.address} knows nothing of acknowledging one by one and of beginning again elsewhere: it is "
-                "no hub of this project, or an older one. Nothing was consumed there"
-            )
-        if self._seeking is not None and not self._found(wish):
+            raise
+        if said != self._wish:  # sought meanwhile, and the hub was not told
             self._link = None
             self._drop(link)
             return
-        self._told_id = LocalId(0)
+        self._wish = None
+        self._done.on_attached()
+        seeking, self._seeking = self._seeking, None
+        if seeking is not None:
+            seeking.callback(None)
         self._tell()
 
-    def _check_kind(self, link: HubLink) -> None:
-        """What CONSUME means is the subscription's, and was perhaps said by another client."""
+    def _preferences_said(self) -> Preferences:
+        options = {name: value for name, value in self.preferences.options.items() if name != REPLAY}
+        if self._wish is not None:
+            options[REPLAY] = self._wish
+        return replace(self.preferences, options=options)
+
+    def _check(self, link: HubLink, answer: Answer, said: bytes | None) -> None:
+        """Whether the hub and this client mean the same. said: where it was asked to begin."""
+        heeded = False
+        if answer.preferences is not None:
+            self.preferences, heeded = granted(answer.preferences)
         if not self.individual and ack_options(self.preferences) is not None:
-            self._link = None
-            self._let_go(link)
+            # What CONSUME means is the subscription's, and was perhaps said by another client.
             raise MalformedRequest(
                 f"the messages of subscriber {self.subscriber!r} of topic {self.topic!r} are acknowledged one by one: "
-                "subscribe with preferences=one_by_one(), or with the option hw.ack=cumulative (and hw.shared=false)"
+                "subscribe with preferences=one_by_one() (`hedwig sub --one-by-one`), or with the option "
+                "hw.ack=cumulative (and hw.shared=false)"
+            )
+        if not heeded and (self.individual or said is not None):
+            raise UnexpectedCondition(
+                f"hub {link.address} knows nothing of acknowledging one by one and of beginning again elsewhere: it is "
+                "no hub of this project, or an older one. Nothing was consumed there"
             )
 
     async def _connect(self, address: HubAddress) -> HubLink:
@@ -210,12 +214,15 @@ class Subscription:
     def _leave(self, unless: HubLink | None) -> None:
         """Nothing is expected any more of the hub that was asked last, where the next one is another."""
         asked, self._asked = self._asked, None
-        if asked is None or asked is unless:
-            return
-        if asked.subscriptions.get((self.topic, self.subscriber)) is self:
-            del asked.subscriptions[self.topic, self.subscriber]
+        if asked is not None and asked is not unless:
+            self._drop(asked)
+
+    def _drop(self, link: HubLink) -> None:
+        """Nothing of this connection is for this object any more."""
+        if link.subscriptions.get((self.topic, self.subscriber)) is self:
+            del link.subscriptions[self.topic, self.subscriber]
         if not self._settings.shared_connections:
-            asked.close()
+            link.close()
 
     def _again(self) -> None:
         """Attach anew, for as long as it takes."""
@@ -226,7 +233,7 @@ class Subscription:
 
         async def again() -> None:
             if fruitless > 1:
-                await pause(self._clock, backoff(self._settings, fruitless - 1))
+                await pause(self._clock, self._hubs.pause_s(fruitless - 1))
             await self.attach(timeout_s=None)
 
         self._attaching = Deferred.fromCoroutine(again())
@@ -247,6 +254,8 @@ class Subscription:
     def _moved(self, link: HubLink) -> None:
         if self._link is link:
             self._link = None
+        if not self._done.keeps_waiting:
+            self._taking.let_go()
         self._read_again()
         self._hubs.forget(self.topic)
         self._again()
@@ -259,91 +268,76 @@ class Subscription:
             return
         if self._seeking is not None:
             return  # of deliveries before
-        messages = self._unheard(link, messages)
-        if not messages:
-            return
-        if self._wanted is not None:
-            messages = self._filtered(self._wanted, messages)
-            if not messages:
-                self._check_filter()
-                return
-        self._ready.extend(messages)
-        self._ready_bytes += sum([len(each.body) for each in messages])
-        if self._taking is not None and self._ready:
-            taking, self._taking = self._taking, None
-            taking.callback(self._take(self._taking_max))
-        if self._stopped_reading is None and (
-            len(self._ready) > BUFFERED_MAX or self._ready_bytes > BUFFERED_BYTES_MAX
-        ):
-            self._stopped_reading = link
-            link.pause()
-        if self._wanted is not None:
-            self._check_filter()
-
-    def _unheard(self, link: HubLink, messages: list[Received]) -> list[Received]:
-        """What was not heard before."""
-        if messages[0].local_id <= self._last_id:
-            self._tell_again(link, messages[-1].local_id)
-            messages = [each for each in messages if each.local_id > self._last_id]
-        if messages:
-            self._last_id = messages[-1].local_id
-        return messages
-
-    def _check_filter(self) -> None:
+        taking = self._taking
+        found = self._done.on_delivered(messages, taking.ready)
+        if len(found) < len(messages):
+            self._tell()  # it delivers again what is done, as it has not heard of that
+        if found and self._wanted is not None:
+            found = self._filtered(self._wanted, found)
+        if found:
+            taking.put(found)
+            self._watch_lent()
+            if self._stopped_reading is None and taking.is_full:
+                self._stopped_reading = link
+                link.pause()
         if self._broken is not None:
             self._fail(self._broken)
 
-    def _read_again(self) -> None:
-        stopped, self._stopped_reading = self._stopped_reading, None
-        if stopped is not None:
-            stopped.resume()
-
     def _filtered(self, wanted: Callable[[Received], bool], messages: list[Received]) -> list[Received]:
-        """Those for the reader. The others are consumed with the last one before them."""
+        """Those for the reader."""
         found: list[Received] = []
+        others: list[Received] = []
         for each in messages:
             try:
-                if wanted(each):
-                    found.append(each)
+                (found if wanted(each) else others).append(each)
             except Exception as error:  # noqa: BLE001 - the application's; it may raise anything
                 # Nothing is passed over because of it: the reader gets what came before, and is told.
-                broken = InvalidFilter(
+                self._broken = InvalidFilter(
                     f"the filter of subscriber {self.subscriber!r} broke at message {each.local_id}: {error!r}"
                 )
-                broken.__cause__ = error
-                self._broken = broken
-                return found
-            self._last_seen = each.id
-        messages = found
-        if messages:
-            self._last_wanted = messages[-1].local_id
-        elif self._last_seen is not None and self._last_wanted <= (
-            0 if self._consumed is None else self._consumed.local
-        ):
-            self._set_consumed(self._last_seen)
-        return messages
+                self._broken.__cause__ = error
+                break
+        self._done.on_filtered(found, others)
+        self._tell_soon()
+        return found
 
     def on_event(self, link: HubLink, told: Told) -> None:
         """See Delivered."""
         if link is not self._link:
             return
-        link.subscriptions.pop((self.topic, self.subscriber), None)
+        self._drop(link)
         if told.event is Event.SUBSCRIPTION_FORCED_CLOSED:
             self._link = None
-            self._drop(link)
             self._fail(
                 TopicBusy(f"subscriber {self.subscriber!r} of topic {self.topic!r} was attached by another client")
             )
-            return
-        self._drop(link)
-        self._moved(link)
+        else:
+            self._moved(link)
 
     def on_link_lost(self, link: HubLink) -> None:
         """See Delivered."""
         if link is self._link:
             self._moved(link)
 
+    def _read_again(self) -> None:
+        stopped, self._stopped_reading = self._stopped_reading, None
+        if stopped is not None:
+            stopped.resume()
+
+    def _look_for_room(self) -> None:
+        if self._stopped_reading is not None and self._taking.has_room:
+            self._read_again()
+
     # --- taking
+
+    @property
+    def finished(self) -> Received | None:
+        """Of an iteration: the last message whose turn is over. Looked at now and then; any thread may set it."""
+        return self._taking.finished
+
+    @finished.setter
+    def finished(self, message: Received | None) -> None:
+        self._taking.finished = message
 
     def receive(
         self, count_max: int = TAKEN_AT_ONCE, timeout_s: float | None = None, *, counts: bool = True
@@ -355,97 +349,44 @@ class Subscription:
         client took it, InvalidFilter where the filter of this client broke), once everything before is taken; with
         InvalidArgument while another call waits.
         """
+        taking = self._taking
         if count_max < 1:
             return fail(InvalidArgument(f"count_max must be at least 1, not {count_max}"))
-        if self._taking is not None:
+        if taking.is_awaited:
             return fail(InvalidArgument("another receive of this subscription is under way: wait for it"))
-        self._note_taken()
-        self._taking_counts = counts
-        if self._ready:
-            return succeed(self._take(count_max))
+        taking.ask(counts=counts)
+        self._note_over()
+        taken = taking.take(count_max)
+        if taken:
+            self._watch_lent()
+            self._look_for_room()
+            return succeed(taken)
         if self._failure is not None:
             return fail(self._failure)
         if self._closed:
             return fail(ClientClosed("the subscription is closed"))
-        self._taking_max = count_max
-        taking = self._taking = Deferred(self._not_taking)
-        if timeout_s is not None:
-            timer = self._clock.callLater(timeout_s, self._nothing, taking)
-            taking.addBoth(_stop, timer)
-        return taking
-
-    def _not_taking(self, taking: Deferred[list[Received]]) -> None:
-        if self._taking is taking:
-            self._taking = None
-
-    def _nothing(self, taking: Deferred[list[Received]]) -> None:
-        if self._taking is taking:
-            self._taking = None
-            taking.callback([])
-
-    def _note_taken(self) -> None:
-        """What was given before is done."""
-        if self._current is not None:
-            self.finished, self._current = self._current, None
-        if self.auto_consume:
-            self._note_finished()
-            if self._taken_id is not None:
-                self._set_consumed(self._taken_id)
-
-    def _note_finished(self) -> None:
-        finished = self.finished
-        self._unnoted = 0
-        if finished is not None and self.auto_consume:
-            self._set_consumed(finished.id)
-
-    def _take(self, count_max: int) -> list[Received]:
-        ready = self._ready
-        if len(ready) <= count_max:
-            taken = list(ready)
-            ready.clear()
-            self._ready_bytes = 0
-        else:
-            taken = [ready.popleft() for _ in range(count_max)]
-            self._ready_bytes -= sum([len(each.body) for each in taken])
-        if self._taking_counts:
-            self._taken_id = taken[-1].id
-        elif self.auto_consume:
-            self._lent_id = taken[-1].local_id
-            self._plan_telling()
-        self._look_for_room()
-        return taken
-
-    def _look_for_room(self) -> None:
-        if (
-            self._stopped_reading is not None
-            and len(self._ready) <= BUFFERED_MAX // 2
-            and self._ready_bytes <= BUFFERED_BYTES_MAX // 2
-        ):
-            self._read_again()
+        return taking.wait(count_max, timeout_s)
 
     def give_back(self, messages: list[Received]) -> None:
         """What `receive` gave last was not looked at: it comes first again."""
         if not self._closed:
-            self._taken_id = None
-            self._ready.extendleft(reversed(messages))
-            self._ready_bytes += sum([len(each.body) for each in messages])
+            self._taking.give_back(messages)
 
     def forget_taken(self) -> None:
         """What was taken last is not done, though the subscription is closed: it comes again some day."""
-        self._taken_id = None
+        self._taking.forget_taken()
 
     def next_now(self) -> Received | None:
         """The next message of an iteration, if one is here; the one before is done."""
-        self.finished, self._current = self._current or self.finished, None
-        if not self._ready:
+        taking = self._taking
+        message = taking.next_now()
+        if message is None:
             return None
-        self._current = message = self._ready.popleft()
-        self._ready_bytes -= len(message.body)
-        self._unnoted += 1
-        if self._unnoted >= self._consume_every:
-            self._note_finished()
-        elif self._timer is None and self.auto_consume:
-            self._plan_telling()
+        if self.auto_consume:
+            if taking.iterated >= self._told_at_once:
+                self._note_over()
+            elif self._timer is None:
+                self._plan_telling()
         if self._stopped_reading is not None:
             self._look_for_room()
         return message
@@ -467,29 +408,54 @@ class Subscription:
 
     def begin(self, message: Received) -> None:
         """This message of an iteration was received, and its turn is now."""
-        self._current, self._lent_id = message, LocalId(0)
+        self._taking.begin(message)
 
     # --- consuming
 
     def consume(self, message: Received | MessageId) -> None:
-        """Everything up to this message is done, and is not delivered again. Told soon, with others."""
-        self._set_consumed(message.id if isinstance(message, Received) else message)
+        """Everything up to this message is done, and is not delivered again; no more than was delivered. Told soon,
+        with others. Of subscriptions that are acknowledged one by one: this message alone.
+        """
+        self._done.consume(message.id if isinstance(message, Received) else message)
+        self._tell_soon()
 
-    def _set_consumed(self, message_id: MessageId) -> None:
-        if self._consumed is not None and message_id.local <= self._consumed.local:
-            return
-        if self._last_seen is not None and message_id.local >= self._last_wanted:
-            message_id = max(message_id, self._last_seen)
-        self._consumed = message_id
-        if message_id.local - self._told_id >= self._consume_every:
+    def ack(self, message: Received | MessageId) -> None:
+        """Of subscriptions that are acknowledged one by one: this message is done, and does not come again."""
+        self._done.ack(message.local_id if isinstance(message, Received) else message.local)
+        self._tell_soon()
+
+    def nack(self, message: Received | MessageId, delay_s: float = 0.0) -> None:
+        """Of the same: this message is not done; it comes again, to this client or another, after a while."""
+        said = self._done.nack(message.local_id if isinstance(message, Received) else message.local, delay_s)
+        if self._link is not None:  # else it comes again anyway
+            self._say(self._link, said)
+
+    def _note_over(self) -> None:
+        """Messages whose turn is over are consumed, with auto_consume."""
+        self._taking.iterated = 0
+        if self.auto_consume:
+            over = self._taking.over
+            if over is not None:
+                self._done.consume(over)
+                self._tell_soon()
+
+    def _batch(self) -> int:
+        """Messages that are told together: not so many that the hub waits for them."""
+        options = ack_options(self.preferences) if self.individual else None
+        bounds = [self.preferences.window_size or 0, 0 if options is None else options.in_flight_max]
+        return max(1, min([self._settings.consume_every, *(each // 4 for each in bounds if each)]))
+
+    def _tell_soon(self) -> None:
+        untold = self._done.untold
+        if untold >= self._told_at_once:
             self._tell()
-        else:
+        elif untold:
             self._plan_telling()
 
-    @property
-    def _consume_every(self) -> int:
-        window, every = self.preferences.window_size, self._settings.consume_every
-        return max(1, min(every, window // 4)) if window else every
+    def _watch_lent(self) -> None:
+        """Another thread says when the turns of what it has are over."""
+        if self.auto_consume and self._taking.is_lent:
+            self._plan_telling()
 
     def _plan_telling(self) -> None:
         if self._timer is None and not self._closed:
@@ -497,33 +463,18 @@ class Subscription:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._note_finished()
+        self._note_over()
         self._tell()
-        if self._lent_id > (0 if self.finished is None else self.finished.local_id):
-            self._plan_telling()
+        self._watch_lent()
 
     def _tell(self) -> None:
-        consumed, link = self._consumed, self._link
-        if consumed is None or link is None or consumed.local <= self._told_id:
-            return
-        self._told_id = consumed.local
-        link.tell(lambda txn_id: consume_frame(txn_id, self.topic, self.subscriber, consumed))
+        link = self._link
+        if link is not None:
+            for said in self._done.to_tell():
+                self._say(link, said)
 
-    def _tell_again(self, link: HubLink, delivered: LocalId) -> None:
-        """A hub delivers again what is consumed: it heard of that before it had delivered it, and passed it over."""
-        consumed = self._consumed
-        if consumed is None:
-            return
-        up_to = consumed if consumed.local <= delivered else MessageId(delivered)
-        link.tell(lambda txn_id: consume_frame(txn_id, self.topic, self.subscriber, up_to))
-
-    def ack(self, message: Received | MessageId) -> None:
-        """Of subscriptions that are acknowledged one by one."""
-        raise InvalidArgument("ack: subscribe with preferences=one_by_one(); this subscription is consumed in order")
-
-    def nack(self, message: Received | MessageId, delay_s: float = 0.0) -> None:
-        """Of subscriptions that are acknowledged one by one."""
-        raise InvalidArgument("nack: subscribe with preferences=one_by_one(); this subscription is consumed in order")
+    def _say(self, link: HubLink, said: MessageId) -> None:
+        link.tell(lambda txn_id: consume_frame(txn_id, self.topic, self.subscriber, said))
 
     # --- beginning again
 
@@ -541,13 +492,13 @@ class Subscription:
         if self._seeking is not None:
             return fail(InvalidArgument("another seek of this subscription is under way: wait for it"))
         try:
-            option = {REPLAY: replay_option(start)}
+            self._wish = replay_option(start)
         except InvalidArgument as error:
             return fail(error)
-        self.preferences = self.preferences.merged(Preferences(options=option))
-        # A hub that attaches it just now may not have been told: until the answer says so, it is asked again.
+        # A hub that attaches it just now was not told of it: then it is asked again.
         seeking = self._seeking = Deferred()
-        self._begin_anew()
+        self._taking.begin_anew()
+        self._done.begin_anew()
         link, self._link = self._link, None
         if link is not None:
             self._drop(link)
@@ -556,27 +507,6 @@ class Subscription:
             self._fruitless = 0
             self._again()
         return seeking
-
-    def _begin_anew(self) -> None:
-        """Nothing was heard, taken or consumed yet."""
-        self._let_go_of_ready()
-        self._current = self.finished = None
-        self._last_id = self._last_wanted = self._lent_id = self._told_id = LocalId(0)
-        self._last_seen = self._taken_id = self._consumed = None
-
-    def _let_go_of_ready(self) -> None:
-        self._ready.clear()
-        self._ready_bytes = 0
-
-    def _found(self, wish: bytes | None) -> bool:
-        """Whether the hub heard of what is sought; then that is over."""
-        if self.preferences.options.get(REPLAY) != wish:
-            self.preferences = self.preferences.merged(Preferences(options={REPLAY: wish or b""}))
-            return False
-        seeking, self._seeking = self._seeking, None
-        if seeking is not None:
-            seeking.callback(None)
-        return True
 
     def _not_found(self, error: BookKeeperError) -> None:
         seeking, self._seeking = self._seeking, None
@@ -591,12 +521,11 @@ class Subscription:
         self._failure = error
         self._on_closed(self)
         self._read_again()
+        self._tell()
         link, self._link = self._link, None
         if link is not None and not link.lost:
             self._let_go(link)  # the hub does not know of it
-        taking, self._taking = self._taking, None
-        if taking is not None:
-            taking.errback(error)
+        self._taking.end(error)
         self._not_found(error)
 
     def close(self) -> Deferred[None]:
@@ -604,25 +533,21 @@ class Subscription:
         if self._closed:
             return succeed(None)
         self._closed = True
-        if self.auto_consume:
-            self._note_finished()
-            if self._taken_id is not None:
-                self._set_consumed(self._taken_id)
+        self._taking.note_taken()
+        self._note_over()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._attaching is not None:
             self._attaching.cancel()
         self._tell()
-        taking, self._taking = self._taking, None
         if self._failure is None:
             self._on_closed(self)
-        if taking is not None:
-            taking.errback(ClientClosed("the subscription was closed"))
+        self._taking.end(ClientClosed("the subscription was closed"))
         self._not_found(ClientClosed("the subscription was closed"))
         link, self._link = self._link, None
         self._read_again()
-        self._ready.clear()
+        self._taking.let_go()
         if link is None or link.lost:
             return succeed(None)
         return self._let_go(link)
@@ -636,12 +561,8 @@ class Subscription:
         if not closing.done.called:
             # Another subscription may keep the connection from being read.
             timer = self._clock.callLater(self._settings.answer_timeout_s, closing.on_unknown, link, None)
-            closing.done.addBoth(_stop, timer)
+            closing.done.addBoth(stop_timer, timer)
         return closing.done
-
-    def _drop(self, link: HubLink) -> None:
-        if not self._settings.shared_connections:
-            link.close()
 
 
 class _Closing:
@@ -665,9 +586,3 @@ class _Closing:
         if self._own is not None:
             self._own.close()
         self.done.callback(None)
-
-
-def _stop(result: Any, timer: Any) -> Any:
-    if timer.active():
-        timer.cancel()
-    return result

@@ -17,7 +17,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
 from hedwig.client import hubs as hubs_module
-from hedwig.client import subscription as subscription_module
+from hedwig.client import taking as taking_module
 from hedwig.client.client import PubSubClient
 from hedwig.client.settings import PubSubSettings
 from hedwig.client.subscription import Subscription
@@ -818,7 +818,7 @@ def test_a_filter_that_breaks_ends_the_subscription_and_loses_nothing() -> None:
 def test_a_reader_that_does_not_read_stops_its_connection_once_and_starts_it_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(subscription_module, "BUFFERED_MAX", 50)
+    monkeypatch.setattr(taking_module, "BUFFERED_MAX", 50)
     world = started_world(0)
 
     async def story() -> None:
@@ -851,7 +851,7 @@ def test_a_reader_that_does_not_read_stops_its_connection_once_and_starts_it_aga
 def test_a_subscription_that_goes_away_lets_its_connection_be_read(
     monkeypatch: pytest.MonkeyPatch, event: Event
 ) -> None:
-    monkeypatch.setattr(subscription_module, "BUFFERED_MAX", 50)
+    monkeypatch.setattr(taking_module, "BUFFERED_MAX", 50)
     world = started_world(0)
     world.network.latency_max_s = 0.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -84,8 +85,14 @@ def test_every_status_of_the_protocol_is_known_and_becomes_an_error() -> None:
 
 
 def test_the_pause_grows_and_has_a_bound() -> None:
-    settings = PubSubSettings(retry_min_s=0.05, retry_max_s=1.0)
-    assert [backoff(settings, failures) for failures in (1, 2, 3, 6, 5000)] == [0.05, 0.1, 0.2, 1.0, 1.0]
+    settings, rng = PubSubSettings(retry_min_s=0.05, retry_max_s=1.0), random.Random(1)
+    waited = 0.0
+    for failures in [*range(1, 30), 5000]:
+        longest = min(1.0, 0.05 * 1.25 ** min(failures - 1, 100))
+        pause = backoff(settings, failures, rng)
+        assert longest / 2 <= pause <= longest
+        assert pause <= 0.05 + waited / 2, "what comes back is noticed soon after"
+        waited += pause
 
 
 def test_hubs_that_were_given_are_never_forgotten() -> None:
@@ -180,12 +187,35 @@ def test_what_breaks_in_the_middle_of_a_turn_leaves_the_others_alone() -> None:
             written.append("flushed")
 
     def breaks() -> None:
+        turns.write(Link())  # type: ignore[arg-type]
         raise ZeroDivisionError
 
     turns.send(breaks)
-    turns.write(Link())  # type: ignore[arg-type]
+    turns.send(lambda: written.append("sent"))
     with pytest.raises(ZeroDivisionError):
         clock.advance(0)
-    turns.send(lambda: written.append("sent"))
+    assert written == ["flushed"]
     clock.advance(0)
     assert written == ["flushed", "sent"]
+
+
+def test_only_publishes_linger() -> None:
+    """A subscribe, a heartbeat, a CONSUME that did would be late, or never leave before its hub is held to be dead."""
+    clock, done = Clock(), []
+    turns = Turns(clock, 5.0)
+
+    class Link:
+        def flush(self) -> None:
+            done.append("flushed")
+
+    def pump() -> None:
+        done.append("sent")
+        turns.write(Link())  # type: ignore[arg-type]
+
+    turns.write(Link())  # type: ignore[arg-type]
+    turns.send(pump)
+    clock.advance(0)
+    assert done == ["flushed"]
+    clock.advance(5.0)
+    assert done == ["flushed", "sent", "flushed"]
+    assert clock.getDelayedCalls() == []

@@ -1,0 +1,58 @@
+"""What the asyncio and the blocking face have in common: what a program may look at, and its words made values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hedwig.client.client import Publisher, PubSubClient
+from hedwig.client.subscription import Subscription
+from hedwig.client.values import Text, as_bytes, properties_of, topic_of
+from hedwig.model import Preferences, SubscriberId, Topic
+
+
+def publisher_of(
+    client: PubSubClient, topic: Text, message_type: str | None, producer: Text | None, first: int
+) -> Publisher:
+    """Of the words that `publisher` takes. Raises InvalidArgument, MalformedRequest."""
+    named = None if producer is None else as_bytes(producer, "the producer's name")
+    return client.publisher(topic_of(topic), message_type=message_type, producer=named, first=first)
+
+
+class PublisherFace:
+    """A publisher as a program sees it."""
+
+    __slots__ = ("_publisher",)
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+
+    @property
+    def topic(self) -> Topic:
+        """Where to."""
+        return self._publisher.topic
+
+    @staticmethod
+    def _message(body: Text, properties: Mapping[str, Text] | None) -> tuple[bytes, Mapping[str, bytes]]:
+        return as_bytes(body, "the body"), properties_of(properties)
+
+
+class SubscriptionFace:
+    """A subscription as a program sees it."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    @property
+    def topic(self) -> Topic:
+        """Of which topic."""
+        return self._subscription.topic
+
+    @property
+    def subscriber(self) -> SubscriberId:
+        """Whose."""
+        return self._subscription.subscriber
+
+    @property
+    def preferences(self) -> Preferences:
+        """As the hub has them."""
+        return self._subscription.preferences
