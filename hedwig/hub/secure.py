@@ -2,14 +2,16 @@
 
     transport -- records --> TlsConnection -- plain bytes --> HubConnection, which takes the layer for its transport
 
-The certificate comes from a PKCS12 file, as Apache's hubs have it, or from PEM files; both are read when the hub
-starts, and a new one counts from the next start on. Source: hedwig-protocol.md 3.9.
+The certificate comes from a PKCS12 file, as Apache's hubs have it, or from PEM files. They are read at the hub's start,
+and again when they were changed: connections made from then on are shown the new one. What is broken then is logged,
+and the old one stays. Source: hedwig-protocol.md 3.9.
 """
 
 from __future__ import annotations
 
 import os
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,11 +33,15 @@ log = Logger()
 
 HANDSHAKE_TIMEOUT_S = 10.0
 
+REFRESH_S = 5.0
+"""At most so often it is looked whether the files were changed, when a connection is made."""
+
 
 class HubCredentials:
-    """What connections are secured with. Raises ConfigurationError for files that cannot work."""
+    """What connections are secured with. Raises ConfigurationError for files that cannot work when it is made."""
 
-    def __init__(self, tls: HubTls) -> None:
+    def __init__(self, tls: HubTls, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._tls, self._now_s = tls, now_s
         self._options = TlsOptions(
             server_side=True,
             private_key=None,
@@ -47,11 +53,45 @@ class HubCredentials:
             ciphers=(),
             refresh_s=0.0,
         )
-        self._context = load(self._options)
-        _load_certificate(self._context, tls)
+        self._seen, self._looked_s = self._signature(), now_s()
+        self._context = self._loaded()
+
+    def _loaded(self) -> ssl.SSLContext:
+        context = load(self._options)
+        _load_certificate(context, self._tls)
+        return context
+
+    def _signature(self) -> list[tuple[int, ...] | None]:
+        """What changes with the files."""
+        found: list[tuple[int, ...] | None] = []
+        for path in filter(None, (self._tls.certificate, self._tls.private_key)):
+            try:
+                status = os.stat(path)
+            except OSError:
+                found.append(None)
+            else:
+                found.append((status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
+        return found
+
+    def _refresh(self) -> None:
+        now_s = self._now_s()
+        if now_s - self._looked_s < REFRESH_S:
+            return
+        self._looked_s = now_s
+        signature = self._signature()
+        if signature == self._seen:
+            return
+        self._seen = signature  # a broken one is told once; two files that belong together change one after the other
+        try:
+            self._context = self._loaded()
+        except ConfigurationError as error:
+            log.error("The new certificate is not used, the one read before stays in use: {error}", error=error)
+        else:
+            log.info("The certificate was read again: {path}", path=self._tls.certificate)
 
     def layer(self, transport: Transport) -> TlsLayer:
         """That of one connection."""
+        self._refresh()
         return TlsLayer(transport, self._context, self._options, host=None)
 
 
@@ -196,6 +236,11 @@ class TlsConnection:
         if self._tls is not None and self._tls.secured:
             self.inner.close()
         elif self._transport is not None:
+            self._transport.abortConnection()
+
+    def abort(self) -> None:
+        """End it at once."""
+        if self._transport is not None:
             self._transport.abortConnection()
 
     def connectionLost(self, reason: Any) -> None:
