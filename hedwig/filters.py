@@ -14,6 +14,7 @@ What raises is not delivered, and logged, but no more than `LOGGED_MAX` times in
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from twisted.logger import Logger
 
+from bookkeeper.errors import RemoteProtocolError
 from hedwig.errors import InvalidFilter
 from hedwig.model import MessageId, Preferences, SubscriberId, Topic
 from hedwig.protocol.conditions import FilterableMessage
@@ -106,9 +108,27 @@ class _Delivered:
 
 
 def expression_filter(text: str) -> Callable[[Received], bool]:
-    """The same for a client that runs it itself, at a hub that has no such filter. Raises InvalidFilter."""
+    """The same for a client that runs it itself, at a hub that has no such filter. Raises InvalidFilter.
+
+    A message whose header cannot be read is not wanted, and logged, as at a hub: it would end the subscription, and
+    every one after it.
+    """
     matches = parse_expression(text).matches
-    return lambda received: matches(_Delivered(received))
+
+    def wanted(received: Received) -> bool:
+        try:
+            return matches(_Delivered(received))
+        except RemoteProtocolError as error:
+            kept_back = _OF_PROCESS.admit(time.monotonic())
+            if kept_back is not None:
+                log.warn(
+                    "A message is passed over: {error} ({kept_back} lines like this were left out before)",
+                    error=error,
+                    kept_back=kept_back,
+                )
+            return False
+
+    return wanted
 
 
 BUILT_IN: Mapping[str, MakeFilter] = {

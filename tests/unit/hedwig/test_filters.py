@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 from itertools import count
 
 import pytest
-from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, capturedLogs, globalLogPublisher
 from zope.interface import implementer
 
 import hedwig.filters as filters
@@ -83,6 +83,14 @@ def test_a_client_may_run_an_expression_itself() -> None:
     assert expression_filter("$region IS NULL AND $type IS NULL")(Received(b"", LocalId(1)))
     with pytest.raises(InvalidFilter):
         expression_filter("color")
+
+
+def test_a_message_whose_header_cannot_be_read_does_not_break_a_clients_expression() -> None:
+    """It would come again first whenever the subscription is taken up."""
+    header = pb.MessageHeader(properties=encode_map({"zz": b"red"})).SerializeToString().replace(b"zz", b"\xff\xfe")
+    with capturedLogs() as logged:
+        assert not expression_filter("color = 'red'")(Received(b"body", LocalId(7), b"r1", b"\xff" + header))
+    assert [event["log_level"].name for event in logged] == ["warn"]
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str]) -> InstalledFilters:
