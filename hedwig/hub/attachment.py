@@ -3,20 +3,21 @@
     RecentMessages ---> Attachment ---> Channel        messages that are in memory, as they are stored
     TopicReader ------>                                older ones, which are kept for nobody else
 
-Nothing is prepared for a connection that takes nothing (I-95). Thread: reactor. Source: hedwig-protocol.md 2.5, 2.10,
-3.6.
+Nothing is prepared for a connection that takes nothing (I-95): who has something for it is resumed, in turns, when it
+takes something again. Bounds: what one look delivers, in messages and bytes; what one read brings, and how many read
+for one connection at a time. Thread: reactor. Source: hedwig-protocol.md 2.5, 2.10, 3.6.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from hedwig.filters import Filter
-from hedwig.model import LocalId, SubscriberId
+from hedwig.model import LocalId, SubscriberId, Topic
 from hedwig.protocol.subscription import Position
 from hedwig.wire.responses import DeliveryEncoder
 from hedwig.wire.view import MessageView
@@ -26,8 +27,19 @@ if TYPE_CHECKING:
 
 log = Logger()
 
+T = TypeVar("T")
+
 DELIVERED_AT_ONCE = 128
 """Messages that one look takes; a connection is asked in between whether it takes more."""
+
+DELIVERED_BYTES_AT_ONCE = 1 << 20
+"""And bytes of them, unless one alone has more."""
+
+DELIVERED_IN_A_TURN = 1024
+"""Messages that one look delivers, or passes over; then others have their turn."""
+
+READ_AT_FIRST = 4
+"""Messages of a first read: nobody knows yet how large they are."""
 
 
 class Channel(Protocol):
@@ -35,14 +47,22 @@ class Channel(Protocol):
 
     @property
     def writable(self) -> bool:
-        """It takes more now. When it does again, it calls `resume` of all its attachments."""
+        """It takes more now."""
 
     def write(self, parts: Sequence[bytes]) -> None:
         """Whole frames, in pieces."""
 
+    def when_writable(self, held: Held) -> None:
+        """It takes nothing now, and there is something for it: `resume` is called, once, when it takes more."""
 
-DELIVERED_IN_A_TURN = 1024
-"""Messages that one look delivers, or passes over; then others have their turn."""
+    def begin_reading(self, held: Held) -> bool:
+        """Whether old messages may be read for it now; if not, `resume` is called, once, when they may."""
+
+    def end_reading(self) -> None:
+        """What was begun is done, or failed."""
+
+    def on_detached(self, topic: Topic, subscriber: SubscriberId, held: Held) -> None:
+        """It has this no more."""
 
 
 class Held(Protocol):
@@ -57,10 +77,31 @@ class Held(Protocol):
         """The connection takes something (again)."""
 
 
+def fitting(messages: list[bytes]) -> list[bytes]:
+    """As many of the first ones, at least one, as are delivered at once."""
+    if len(messages) < 2 or sum(map(len, messages)) <= DELIVERED_BYTES_AT_ONCE:
+        return messages
+    size = 0
+    for count, message in enumerate(messages):
+        size += len(message)
+        if size > DELIVERED_BYTES_AT_ONCE:
+            return messages[: max(1, count)]
+    return messages
+
+
+def read_next(count: int, messages: Sequence[bytes], *, count_max: int, size_max: int) -> int:
+    """How many messages to read after a read of `count` brought these, to have about `size_max` bytes at once."""
+    size = sum(map(len, messages))
+    if size > size_max:
+        return max(1, len(messages) * size_max // size)
+    return min(count_max, 2 * count) if 2 * size <= size_max else min(count_max, count)
+
+
 class Attachment:
     """A subscription on a connection: delivers in order, as fast as the connection takes it."""
 
     __slots__ = (
+        "_ahead",
         "_encoder",
         "_filter",
         "_position",
@@ -83,6 +124,7 @@ class Attachment:
         self.subscriber, self.channel = subscriber, channel
         self._service, self._position, self._filter = service, position, wanted
         self._encoder = DeliveryEncoder(service.topic, subscriber)
+        self._ahead = READ_AT_FIRST
         self._reading = False
         self.started = self.ended = False
 
@@ -93,22 +135,26 @@ class Attachment:
 
     def resume(self) -> None:
         """Deliver what can be delivered now."""
-        service, position = self._service, self._position
+        service, position, channel = self._service, self._position, self.channel
         looked = 0
-        while self.started and not self.ended and not self._reading and self.channel.writable:
+        while self.started and not self.ended and not self._reading:
             room = position.room()
             first, durable = position.next_id, service.log.durable_id
             if room == 0 or first > durable:
+                return
+            if not channel.writable:
+                channel.when_writable(self)
                 return
             kept = max(service.first_kept, service.log.first_id)
             if first < kept:
                 position.on_passed_over(first, LocalId(min(kept - 1, durable)))
                 continue
-            count = DELIVERED_AT_ONCE if room is None else min(room, DELIVERED_AT_ONCE)
-            messages = service.recent.get(first, count)
+            messages = service.recent.get(first, DELIVERED_AT_ONCE if room is None else min(room, DELIVERED_AT_ONCE))
             if not messages:  # older than what is kept, or durable and not kept yet
-                self._read(first, count if room is not None else service.settings.read_ahead)
+                ahead = min(self._ahead, service.settings.read_ahead)
+                self._read(first, ahead if room is None else min(room, ahead))
                 return
+            messages = fitting(messages)
             self._deliver(first, messages)
             looked += len(messages)
             if looked >= DELIVERED_IN_A_TURN:
@@ -122,12 +168,16 @@ class Attachment:
             self._send(messages)
             return
         wanted: list[bytes] = []
+        passed = first  # from here on all before the next wanted one are not
         for local, message in enumerate(messages, first):
             if self._filter(MessageView(message)):
-                wanted.append(message)
+                if passed < local:
+                    position.on_passed_over(passed, LocalId(local - 1))
                 position.on_sent(LocalId(local))
-            else:
-                position.on_passed_over(LocalId(local), LocalId(local))
+                wanted.append(message)
+                passed = LocalId(local + 1)
+        if passed <= last:
+            position.on_passed_over(passed, last)
         if wanted:
             self._send(wanted)
 
@@ -136,14 +186,28 @@ class Attachment:
         self.channel.write(self._encoder.parts(messages))
 
     def _read(self, first: LocalId, count: int) -> None:
+        if not self.channel.begin_reading(self):
+            return
         self._reading = True
         reading = Deferred.fromCoroutine(self._service.reader.read(first, count))
+        reading.addBoth(self._read_ended)
         reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,))
         reading.addErrback(lambda failure: log.failure("Delivering broke", failure=failure))
 
+    def _read_ended(self, result: T) -> T:
+        self.channel.end_reading()
+        return result
+
     def _was_read(self, messages: list[bytes], first: LocalId) -> None:
+        if self.ended:
+            return
+        if not messages:
+            self._not_read(f"nothing is there from {first} on")
+            return
         self._reading = False
-        if not self.ended and messages and self._position.next_id == first:
+        settings = self._service.settings
+        self._ahead = read_next(self._ahead, messages, count_max=settings.read_ahead, size_max=settings.read_size)
+        if self._position.next_id == first:
             self._deliver(first, messages)
         self.resume()
 

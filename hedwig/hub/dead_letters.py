@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
+from bookkeeper.errors import RemoteProtocolError
 from hedwig.errors import NotResponsible, PubSubError, ServiceDown
 from hedwig.model import HubAddress, MessageId, SubscriberId, Topic
 from hedwig.protocol.acknowledgements import Dead, dead_letter_properties
 from hedwig.protocol.options import ATTEMPT, PRODUCER, SEQUENCE, TIME
+from hedwig.wire.framing import read_varint
 from hedwig.wire.messages import Message, decode_message, encode_message
 
 if TYPE_CHECKING:
@@ -30,11 +32,30 @@ _NOT_OF_A_LETTER = frozenset({TIME, PRODUCER, SEQUENCE, ATTEMPT})
 
 
 def letter_of(stored: bytes, topic: Topic, subscriber: SubscriberId, dead: Dead) -> bytes:
-    """A stored message as it is published to the topic for dead letters. Raises RemoteProtocolError."""
-    found = decode_message(stored)
+    """A stored message as it is published to the topic for dead letters.
+
+    Without its header where that cannot be read, which may be why nobody could do it.
+    """
+    found = _readable(stored) or Message(_body_of(stored))
     kept = {key: value for key, value in found.properties.items() if key not in _NOT_OF_A_LETTER}
     said = dead_letter_properties(topic, subscriber, dead, kept)
     return encode_message(Message(found.body, {**kept, **said}, found.message_type))
+
+
+def _readable(stored: bytes) -> Message | None:
+    try:
+        found = decode_message(stored)
+    except (RemoteProtocolError, UnicodeDecodeError):
+        return None
+    # What protobuf makes of bytes that are not UTF-8 depends on its release: an error, or bytes.
+    texts: list[object] = [*found.properties, found.message_type or ""]
+    return found if all(isinstance(each, str) for each in texts) else None
+
+
+def _body_of(stored: bytes) -> bytes:
+    """It is the first field of all that hubs store."""
+    size, start = read_varint(stored, 1)
+    return stored[start : start + size]
 
 
 class DeadLetters:

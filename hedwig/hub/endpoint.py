@@ -10,11 +10,13 @@ Differs from Apache, which closes the connection after most errors of SUBSCRIBE,
 multiplexed client with it.
 
 Bounds: a frame's size; a connection with more than `unanswered_max` requests, or bytes of publishes, is not read until
-half of them are answered. Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-2.7.
+half of them are answered, nor one that was written much to and takes nothing; `READINGS_MAX` reads of old messages.
+Thread: reactor. Source: hedwig-protocol.md 1.6, 2.1-2.7.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -56,6 +58,16 @@ WRITTEN_AT_ONCE = 64 * 1024
 
 UNANSWERED_BYTES_MAX = 16 * 1024 * 1024
 
+UNTAKEN_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes that are written to a client who takes nothing, before nothing is read from it either: answers to what it goes
+on asking would fill the memory. It is far more than a client that only writes much at once has coming."""
+
+READINGS_MAX = 32
+"""Subscriptions of one connection that read old messages at the same time."""
+
+TEXT_SIZE_MAX = 2_000
+"""Characters of an error that are answered: it may repeat what was asked."""
+
 
 class HubConnection:
     """See StreamProtocol and Channel. on_closed: told once, when the connection is gone."""
@@ -80,6 +92,11 @@ class HubConnection:
         self._collecting = False
         self._unanswered = self._unanswered_bytes = 0
         self._not_read = False
+        self._untaken_bytes = 0
+        self._waiting: OrderedDict[Held, None] = OrderedDict()  # until something is taken
+        self._readers: OrderedDict[Held, None] = OrderedDict()  # until they may read
+        self._readings = 0
+        self._resuming = False
         self.writable = False
         self.closed = False
 
@@ -103,10 +120,14 @@ class HubConnection:
     def resumeProducing(self) -> None:
         """It takes something again."""
         self.writable = True
-        for attachment in list(self._attachments.values()):
-            if not self.writable:
+        self._untaken_bytes = 0
+        self._look_whether_to_read()
+        # Who fills the connection comes last the next time.
+        for _ in range(len(self._waiting)):
+            if not self.writable or not self._waiting:
                 return
-            attachment.resume()
+            self._waiting.popitem(last=False)[0].resume()
+        self._resume_readers()
 
     def stopProducing(self) -> None:
         """The connection ends."""
@@ -115,6 +136,8 @@ class HubConnection:
     def connectionLost(self, reason: Any) -> None:
         """The connection is gone: its subscriptions are free."""
         self.closed, self.writable = True, False
+        self._waiting.clear()
+        self._readers.clear()
         attachments, self._attachments = self._attachments, {}
         for (topic, subscriber), attachment in attachments.items():
             attachment.ended = True
@@ -128,6 +151,11 @@ class HubConnection:
         if self._transport is not None and not self.closed:
             self._flush()
             self._transport.loseConnection()
+
+    def abort(self) -> None:
+        """End it at once."""
+        if self._transport is not None and not self.closed:
+            self._transport.abortConnection()
 
     def dataReceived(self, data: bytes) -> None:
         """Some bytes arrived."""
@@ -151,6 +179,9 @@ class HubConnection:
         """See Channel. What comes first in a turn of the reactor leaves at once; all else together, at its end."""
         if self.closed or self._transport is None:
             return
+        if not self.writable:
+            self._untaken_bytes += sum(map(len, parts))
+            self._look_whether_to_read()
         if not self._collecting:
             self._collecting = True
             self._ownership.clock.callLater(0, self._end_turn)
@@ -170,6 +201,42 @@ class HubConnection:
         if out and not self.closed and self._transport is not None:
             self._transport.writeSequence(out)
 
+    # --- whose turn it is
+
+    def when_writable(self, held: Held) -> None:
+        """See Channel."""
+        self._waiting[held] = None
+
+    def begin_reading(self, held: Held) -> bool:
+        """See Channel."""
+        if self._readings >= READINGS_MAX:
+            self._readers[held] = None
+            return False
+        self._readings += 1
+        return True
+
+    def end_reading(self) -> None:
+        """See Channel."""
+        self._readings -= 1
+        self._resume_readers()
+
+    def _resume_readers(self) -> None:
+        if self._resuming:  # by a read that was done at once
+            return
+        self._resuming = True
+        try:
+            while self.writable and self._readers and self._readings < READINGS_MAX:
+                self._readers.popitem(last=False)[0].resume()
+        finally:
+            self._resuming = False
+
+    def on_detached(self, topic: Topic, subscriber: SubscriberId, held: Held) -> None:
+        """See Channel."""
+        if self._attachments.get((topic, subscriber)) is held:
+            del self._attachments[topic, subscriber]
+        self._waiting.pop(held, None)
+        self._readers.pop(held, None)
+
     # --- requests
 
     def _on_request(self, request: Request) -> None:
@@ -177,6 +244,9 @@ class HubConnection:
             self._count(len(request.txn_ids), request.size)
         else:
             self._count(1, 0)
+        if isinstance(request, Malformed) and not request.of_topic:
+            self._refuse(request, MalformedRequest(request.text))
+            return
         claim = not isinstance(request, Consume) and request.should_claim
         try:
             service = self._ownership.service(request.topic, should_claim=claim)
@@ -185,7 +255,7 @@ class HubConnection:
             return
         if isinstance(service, Deferred):
             service.addCallbacks(
-                lambda found: self._serve(request, found), lambda failure: self._refuse(request, failure.value)
+                lambda found: self._serve(request, found), lambda failure: self._failed(failure, request)
             )
             service.addErrback(self._fault, request)
         else:
@@ -209,7 +279,7 @@ class HubConnection:
                     )
                     self._watch(subscribing, request)
                 case Unsubscribe():
-                    ending = service.unsubscribe(request.subscriber)
+                    ending = service.unsubscribe(request.subscriber, self)
                     ending.addCallback(lambda _: self._let_go(request.topic, request.subscriber, request.txn_id))
                     self._watch(ending, request)
                 case CloseSubscription():
@@ -219,22 +289,28 @@ class HubConnection:
                     raise MalformedRequest(request.text)
         except BookKeeperError as error:
             self._refuse(request, error)
+        except Exception:  # noqa: BLE001 - a fault that one request meets is not that of the others of its connection
+            self._fault(Failure(), request)  # type: ignore[no-untyped-call] # twisted has few types
 
     def _watch(self, work: Deferred[Any], request: Request) -> None:
-        work.addErrback(lambda failure: self._refuse(request, failure.value))
+        work.addErrback(self._failed, request)
         work.addErrback(self._fault, request)
+
+    def _failed(self, failure: Failure, request: Request) -> None:
+        if isinstance(failure.value, BookKeeperError):
+            self._refuse(request, failure.value)
+        else:
+            self._fault(failure, request)
 
     def _fault(self, failure: Failure, request: Request) -> None:
         log.failure("A request broke", failure=failure)
         self._refuse(request, UnexpectedCondition(f"a fault of this hub: {failure.value!r}"))
 
-    def _refuse(self, request: Request, error: BaseException | None) -> None:
+    def _refuse(self, request: Request, error: BookKeeperError) -> None:
         """Answer every part of the request with the error."""
         if not isinstance(error, PubSubError):
-            if not isinstance(error, BookKeeperError):
-                log.error("A request broke: {error!r}", error=error)
             error = ServiceDown(str(error))
-        text = str(error)
+        text = str(error)[:TEXT_SIZE_MAX]
         if isinstance(error, NotResponsible):
             text = "" if error.owner is None else str(error.owner)
         txn_ids = request.txn_ids if isinstance(request, Publishes) else [request.txn_id]
@@ -251,7 +327,7 @@ class HubConnection:
         if request.plain:
             self._publish_some(service, request)
             return
-        for part in parts_of(request):
+        for part in list(parts_of(request)):
             if part.error is not None:
                 self._refuse(Publishes(request.topic, False, False, part.txn_ids, part.messages), part.error)
             elif part.origins is None:
@@ -292,13 +368,25 @@ class HubConnection:
         """So many requests more (or less) wait for their answers, and so many bytes of publishes."""
         self._unanswered += count
         self._unanswered_bytes += size
+        if self._not_read or self._unanswered > self._unanswered_max or self._unanswered_bytes > UNANSWERED_BYTES_MAX:
+            self._look_whether_to_read()
+
+    def _look_whether_to_read(self) -> None:
         if self._transport is None or self.closed:
             return
         if self._not_read:
-            if self._unanswered <= self._unanswered_max // 2 and self._unanswered_bytes <= UNANSWERED_BYTES_MAX // 2:
+            if (
+                self._unanswered <= self._unanswered_max // 2
+                and self._unanswered_bytes <= UNANSWERED_BYTES_MAX // 2
+                and self._untaken_bytes <= UNTAKEN_BYTES_MAX
+            ):
                 self._not_read = False
                 self._transport.resumeProducing()
-        elif self._unanswered > self._unanswered_max or self._unanswered_bytes > UNANSWERED_BYTES_MAX:
+        elif (
+            self._unanswered > self._unanswered_max
+            or self._unanswered_bytes > UNANSWERED_BYTES_MAX
+            or self._untaken_bytes > UNTAKEN_BYTES_MAX
+        ):
             self._not_read = True
             self._transport.pauseProducing()
 

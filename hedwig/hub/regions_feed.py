@@ -49,6 +49,10 @@ STORED_BYTES_AT_ONCE = 1 << 20
 """Messages, and bytes of them, that wait to be durable: publishers here are not to wait for other regions."""
 
 
+STORE_FAILURES_MAX = 3
+"""So many count for the pause: it is this hub that has no room, which is over sooner than a region's outage."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionSettings:
     """addresses: of a hub of each other region, or of what stands before its hubs. retry_min_s, retry_max_s: between
@@ -292,7 +296,10 @@ class Feed:
                 continue
             except BookKeeperError as error:
                 self._on_failure(error)
-                if self._goal is self._doing and not self._waiting:
+                # Ended there by a late UNSUBSCRIBE of whoever had the topic before: what is published until it is
+                # subscribed to again does not come here, so that is at once; but not again and again.
+                ended = isinstance(error, NotSubscribed) and self._failures == 1
+                if self._goal is self._doing and not self._waiting and not ended:
                     await self._pause()
             finally:
                 self._attempt += self._attempt % 2
@@ -370,7 +377,7 @@ class Feed:
                 self._sink.store_foreign([each.stored_form() for each in new], told)
                 await self._until(done)
             except PubSubError:  # there is no room; or the topic is lost, and this is interrupted
-                failures += 1
+                failures = min(failures + 1, STORE_FAILURES_MAX)
                 await self._until(self.region.pause(failures))
             else:
                 self._regions.meters.region_messages.add(len(new))

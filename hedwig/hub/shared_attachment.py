@@ -10,8 +10,9 @@ stored with the subscription (`SharedSubscription`), `STORE_DELAY_S` after the f
 topic is released: after a hub's death, what was acknowledged in that last second comes again, and all that was not.
 A hub that does not know of it delivers everything above the consumed id.
 
-One timer runs while something is out or delayed, and another until what changed is stored: a subscription at rest has
-none. Bounds: those of Acknowledgements; `read_ahead` messages that were read and not delivered. Thread: reactor.
+One timer runs while something is out or delayed, another until what changed is stored, and one between attempts to
+store dead letters: a subscription at rest has none. Bounds: those of Acknowledgements; what one read brings. Thread:
+reactor.
 """
 
 from __future__ import annotations
@@ -23,10 +24,16 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.errors import BookKeeperError
 from hedwig.errors import UnexpectedCondition
 from hedwig.filters import Filter
-from hedwig.hub.attachment import DELIVERED_AT_ONCE, Channel
+from hedwig.hub.attachment import (
+    DELIVERED_AT_ONCE,
+    DELIVERED_BYTES_AT_ONCE,
+    DELIVERED_IN_A_TURN,
+    READ_AT_FIRST,
+    Channel,
+    read_next,
+)
 from hedwig.hub.dead_letters import letter_of
 from hedwig.model import Event, LocalId, MessageId, Preferences, SharedSubscription, SubscriberId, Subscription, Topic
 from hedwig.protocol.acknowledgements import Acknowledgements, Dead, Redelivery
@@ -42,6 +49,9 @@ if TYPE_CHECKING:
 log = Logger()
 
 STORE_DELAY_S = 1.0
+
+BURY_DELAY_MAX_S = 60.0
+"""Between attempts to store dead letters, growing."""
 
 
 class Consumer:
@@ -88,8 +98,11 @@ class SharedAttachment:
         self._consumers: dict[Channel, Consumer] = {}
         self._loaded: dict[LocalId, bytes] = {}
         self._reading = False
+        self._ahead = self._at_once = READ_AT_FIRST
         self._graves: deque[Dead] = deque()
         self._burying = False
+        self._bury_failures = 0  # in a row
+        self._bury_timer: Any = None
         self._timer: Any = None
         self._timer_s = 0.0
         self._store_timer: Any = None
@@ -105,6 +118,14 @@ class SharedAttachment:
             found = Acknowledgements.decode(snapshot, _redelivery(options), where=where)
         except UnexpectedCondition as error:
             log.error("All above {consumed} is delivered again: {error}", consumed=consumed, error=error)
+            return Acknowledgements(consumed, _redelivery(options))
+        if found.last_done > self._service.log.durable_id:
+            log.error(
+                "{where} says that message {last} is done, which is not there yet: all above {consumed} is delivered",
+                where=where,
+                last=found.last_done,
+                consumed=consumed,
+            )
             return Acknowledgements(consumed, _redelivery(options))
         found.pass_over(LocalId(1), consumed)  # another kind of hub may have gone on from there
         self._position.on_passed_over(LocalId(consumed + 1), found.floor)
@@ -137,30 +158,38 @@ class SharedAttachment:
 
     def remove(self, channel: Channel, event: Event | None = None) -> None:
         """It takes part no more; what it had is for others. Harmless for one that does not."""
+        if self._removed(channel, event):
+            self.resume()
+
+    def _removed(self, channel: Channel, event: Event | None) -> bool:
         consumer = self._consumers.pop(channel, None)
         if consumer is None:
-            return
+            return False
         consumer.ended = True
+        channel.on_detached(self._service.topic, self.subscriber, consumer)
         if self._queue.detach(consumer, self._service.clock.seconds()):
             self._changed()
         if event is not None:
             channel.write([event_frame(self._service.topic, self.subscriber, event)])
-        self.resume()
+        return True
 
     def remove_others(self, channel: Channel, event: Event) -> None:
         """This connection wants it for itself."""
+        # All go first: what one had would be given to the next, and be an attempt of nobody.
         for each in [each for each in self._consumers if each is not channel]:
-            self.remove(each, event)
+            self._removed(each, event)
+        self.resume()
 
     def end(self, event: Event | None, without: Channel | None = None) -> None:
         """It is over, here at least; who has it is told, but not this connection."""
         self.ended = True  # from here on nothing is noted: the position may have been moved elsewhere
         for channel in list(self._consumers):
-            self.remove(channel, None if channel is without else event)
-        for timer in (self._timer, self._store_timer):
+            self._removed(channel, None if channel is without else event)
+        for timer in (self._timer, self._store_timer, self._bury_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._store_timer = None
+        self._timer = self._store_timer = self._bury_timer = None
+        self._graves.clear()
         self._loaded.clear()
 
     # --- delivering
@@ -177,18 +206,29 @@ class SharedAttachment:
             self._changed()
         if queue.advance(service.clock.seconds()):
             self._changed()
+        looked = 0
         while self._consumers and not self._reading:
-            assigned = queue.assign(service.clock.seconds(), durable, _takes, DELIVERED_AT_ONCE)
+            assigned = queue.assign(service.clock.seconds(), durable, _takes, self._at_once)
             if not assigned:
                 break
-            self._deliver(assigned)
+            size = self._deliver(assigned)
+            if size > DELIVERED_BYTES_AT_ONCE:
+                self._at_once = max(1, len(assigned) * DELIVERED_BYTES_AT_ONCE // size)
+            elif 2 * size <= DELIVERED_BYTES_AT_ONCE:
+                self._at_once = min(DELIVERED_AT_ONCE, 2 * self._at_once)
+            looked += len(assigned)
+            if looked >= DELIVERED_IN_A_TURN and not self._reading:
+                self._reading = True  # others have their turn
+                service.clock.callLater(0, self._try_again)
         if not self._consumers or queue.acknowledgements.take(durable) is None:
             self._loaded.clear()
         self._bury()
         self._watch_time()
 
-    def _deliver(self, assigned: Sequence[Assignment[Consumer]]) -> None:
+    def _deliver(self, assigned: Sequence[Assignment[Consumer]]) -> int:
+        """How many bytes these are."""
         queue = self._queue
+        size = 0
         missing: list[LocalId] = []
         out: dict[Consumer, list[bytes]] = {}
         for consumer, local_id, attempt in assigned:
@@ -201,6 +241,7 @@ class SharedAttachment:
             else:
                 if attempt > 1:
                     message += header_part({ATTEMPT: b"%d" % attempt})
+                size += len(message)
                 out.setdefault(consumer, []).append(message)
         for consumer, messages in out.items():
             self._service.delivered.add(len(messages))
@@ -209,6 +250,7 @@ class SharedAttachment:
             self._changed()
         if missing:
             self._read(min(missing))
+        return size
 
     def _message(self, local_id: LocalId) -> bytes | None:
         """As stored, if it is in memory."""
@@ -217,7 +259,8 @@ class SharedAttachment:
 
     def _read(self, first: LocalId) -> None:
         self._reading = True
-        reading = Deferred.fromCoroutine(self._service.reader.read(first, self._service.settings.read_ahead))
+        count = min(self._ahead, self._service.settings.read_ahead)
+        reading = Deferred.fromCoroutine(self._service.reader.read(first, count))
         reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,))
         reading.addErrback(lambda failure: log.failure("Delivering broke", failure=failure))
 
@@ -226,6 +269,8 @@ class SharedAttachment:
             self._not_read(f"nothing is there from {first} on")
             return
         self._reading = False
+        settings = self._service.settings
+        self._ahead = read_next(self._ahead, messages, count_max=settings.read_ahead, size_max=settings.read_size)
         self._loaded = {LocalId(local_id): message for local_id, message in enumerate(messages, first)}
         self.resume()
 
@@ -278,7 +323,7 @@ class SharedAttachment:
     def _bury(self) -> None:
         """See to what was delivered too often, one after the other."""
         self._graves.extend(self._queue.acknowledgements.take_dead())
-        if self._graves and not self._burying:
+        if self._graves and not self._burying and self._bury_timer is None and not self.ended:
             self._burying = True
             burying = Deferred.fromCoroutine(self._bury_all())
             burying.addErrback(lambda failure: log.failure("Dead letters broke", failure=failure))
@@ -289,9 +334,10 @@ class SharedAttachment:
                 dead = self._graves.popleft()
                 try:
                     await self._bury_one(dead)
-                except BookKeeperError as error:
+                except Exception as error:  # noqa: BLE001 - whatever it is, the message is not done, and others wait
                     self._not_buried(dead, error)
-                    continue
+                    return
+                self._bury_failures = 0
                 self._queue.acknowledge(dead.local_id, dead.local_id)
                 self._changed()
         finally:
@@ -313,24 +359,34 @@ class SharedAttachment:
             return
         message = self._message(dead.local_id)
         if message is None:
-            [message] = await service.reader.read(dead.local_id, 1)
+            found = await service.reader.read(dead.local_id, 1)
+            if not found:
+                raise UnexpectedCondition(f"message {dead.local_id} of topic {service.topic!r} is not there")
+            [message] = found
         await service.settings.dead_letters(Topic(target), letter_of(message, service.topic, self.subscriber, dead))
 
-    def _not_buried(self, dead: Dead, error: BookKeeperError) -> None:
+    def _not_buried(self, dead: Dead, error: Exception) -> None:
+        """All wait for the next attempt, which begins with another one: it may be this one alone that is wrong."""
+        if self.ended:
+            return
+        self._bury_failures += 1
+        delay_s = min(BURY_DELAY_MAX_S, self._service.settings.retry_delay_s * 2.0 ** min(self._bury_failures - 1, 20))
         log.warn(
             "Message {local_id} of topic {topic!r} is not stored as a dead letter of {subscriber!r}, and is tried "
-            "again: {error}",
+            "again in {delay_s:g} s, with {others} others: {error!r}",
             local_id=dead.local_id,
             topic=self._service.topic,
             subscriber=self.subscriber,
+            delay_s=delay_s,
+            others=len(self._graves),
             error=error,
         )
+        self._queue.acknowledgements.on_dead_letter_failed(dead.local_id)
+        self._bury_timer = self._service.clock.callLater(delay_s, self._bury_again)
 
-        def again() -> None:
-            self._queue.acknowledgements.on_dead_letter_failed(dead.local_id)
-            self.resume()
-
-        self._service.clock.callLater(self._service.settings.retry_delay_s, again)
+    def _bury_again(self) -> None:
+        self._bury_timer = None
+        self.resume()
 
     # --- storing
 
@@ -359,7 +415,12 @@ class SharedAttachment:
 
 
 def _takes(consumer: Consumer) -> bool:
-    return consumer.started and consumer.channel.writable
+    if not consumer.started:
+        return False
+    if not consumer.channel.writable:
+        consumer.channel.when_writable(consumer)
+        return False
+    return True
 
 
 def _redelivery(options: AckOptions) -> Redelivery:

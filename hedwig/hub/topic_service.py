@@ -38,6 +38,7 @@ from hedwig.errors import (
 from hedwig.filters import Filter, MakeFilter, guarded
 from hedwig.hub.attachment import Attachment, Channel, Held
 from hedwig.hub.metadata import HubMetadata, Versioned
+from hedwig.hub.ownership import in_turns
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.replaying import id_before, where_of
 from hedwig.hub.shared_attachment import SharedAttachment
@@ -57,9 +58,17 @@ from hedwig.model import (
 )
 from hedwig.names import subscriber_part
 from hedwig.protocol.conditions import FilterableMessage
-from hedwig.protocol.options import AckOptions, Replay, answered, check_wanted, replay_wanted
+from hedwig.protocol.options import AckOptions, Replay, answered, check_size, check_wanted, replay_wanted
 from hedwig.protocol.replay import at_id
-from hedwig.protocol.subscription import CONSUME_INTERVAL, Position, first_kept, subscribed, topic_bound, trim_point
+from hedwig.protocol.subscription import (
+    CONSUME_INTERVAL,
+    Position,
+    check_consumed,
+    first_kept,
+    subscribed,
+    topic_bound,
+    trim_point,
+)
 from hedwig.wire.messages import Stamp
 from hedwig.wire.requests import Subscribe
 from hedwig.wire.responses import event_frame
@@ -75,21 +84,25 @@ R = TypeVar("R")
 
 _FORCED = Event.SUBSCRIPTION_FORCED_CLOSED
 
+STORED_AT_ONCE = 50
+"""Positions of a topic that are written at the same time when it is released."""
+
 OnAttached = Callable[[Preferences, Held], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
     """window_size: where a subscription does not say; 0 none. consume_interval: ids between two writes of a position.
-    read_ahead: messages of one read from a ledger. retry_delay_s: after a read that failed. dead_letters: publishes to
-    a topic of any hub, and fires once that is durable; None: options that need it are refused. regions: the others,
-    if there are some.
+    read_ahead, read_size: messages of one read from a ledger, and bytes, about. retry_delay_s: after a read that
+    failed. dead_letters: publishes to a topic of any hub, and fires once that is durable; None: options that need it
+    are refused. regions: the others, if there are some.
     """
 
     log: TopicLogSettings = field(default_factory=TopicLogSettings)
     window_size: int = 0
     consume_interval: int = CONSUME_INTERVAL
     read_ahead: int = 100
+    read_size: int = 4 * 1024 * 1024
     retry_delay_s: float = 1.0
     dead_letters: Callable[[Topic, bytes], Awaitable[None]] | None = None
     regions: Regions | None = None
@@ -172,10 +185,29 @@ class TopicService:
         await self.log.acquire()
         self.recent = RecentMessages(self._budget, LocalId(self.log.last_id.local + 1))
         found = await self._metadata.subscriptions(self.topic, synced=True)  # the list was written just now
+        for subscriber, record in found.items():
+            if record.value.consumed.local > self.log.last_id.local:
+                found[subscriber] = await self._brought_back(subscriber, record)
         self._subscribers = {subscriber: _Subscriber(record) for subscriber, record in found.items()}
         self._set_bound()
         if self.settings.regions is not None and self.has_ordinary:
             self.settings.regions.want(self)
+
+    async def _brought_back(self, subscriber: SubscriberId, record: Versioned[Subscription]) -> Versioned[Subscription]:
+        """A position beyond the last message, as hubs of Apache store it when a client says so: what is published until
+        then would be passed over.
+        """
+        assert record.version is not None
+        log.warn(
+            "Subscriber {subscriber!r} of topic {topic!r} is said to have consumed {consumed}, and the last message is "
+            "{last}: it goes on behind that",
+            subscriber=subscriber,
+            topic=self.topic,
+            consumed=record.value.consumed.local,
+            last=self.log.last_id.local,
+        )
+        value = Subscription(self.log.last_id, record.value.preferences)
+        return Versioned(value, await self._metadata.write_subscription(self.topic, subscriber, value, record.version))
 
     def publish(self, messages: Sequence[bytes], on_done: OnDone, *, plain: bool) -> None:
         """See TopicLog."""
@@ -279,6 +311,8 @@ class TopicService:
         individual = check_wanted(request.preferences, wanted.preferences, self.topic)
         if individual is not None and individual.dead_letter is not None and self.settings.dead_letters is None:
             raise MalformedRequest("this hub cannot publish dead letters")
+        if wanted is not found:
+            check_size(wanted.preferences)
         if known is not None:
             self._check_free(known, request, channel, shared=individual is not None and individual.shared)
         replay = replay_wanted(None if found is None else found.preferences, request.preferences)
@@ -344,14 +378,14 @@ class TopicService:
         known.attachment = shared
         return shared
 
-    def _take_from(self, known: _Subscriber, channel: Channel, event: Event) -> None:
+    def _take_from(self, known: _Subscriber, channel: Channel | None, event: Event) -> None:
         """Whoever else has it is told that it has not."""
         before = known.attachment
         if isinstance(before, SharedAttachment):
             before.end(event, without=channel)
             self._detach(before, None)
-        elif before is not None and not before.ended:
-            self._detach(before, None if before.channel is channel else event)
+        elif before is not None:
+            self._detach(before, None if before.ended or before.channel is channel else event)
 
     def _check_free(self, known: _Subscriber, request: Subscribe, channel: Channel, *, shared: bool) -> None:
         """Who may not have it changes nothing of it."""
@@ -458,11 +492,16 @@ class TopicService:
 
         return guarded(of_this_region, self.topic, subscriber, self.clock.seconds)
 
-    def unsubscribe(self, subscriber: SubscriberId) -> Deferred[None]:
-        """End a subscription for good. Fails with NotSubscribed, NotResponsible."""
-        return self._one_by_one(lambda: Deferred.fromCoroutine(self._unsubscribe(subscriber)))
+    def unsubscribe(self, subscriber: SubscriberId, channel: Channel | None = None) -> Deferred[None]:
+        """End a subscription for good. Who has it hears that, on another connection than this one: it is to look where
+        its subscription is, and finds that it is gone, or makes it anew.
 
-    async def _unsubscribe(self, subscriber: SubscriberId) -> None:
+        Fails with NotSubscribed, NotResponsible. Differs from Apache, whose hubs leave it waiting without a sign; so a
+        hub whose region subscribed again before another one's late UNSUBSCRIBE never heard of that.
+        """
+        return self._one_by_one(lambda: Deferred.fromCoroutine(self._unsubscribe(subscriber, channel)))
+
+    async def _unsubscribe(self, subscriber: SubscriberId, channel: Channel | None) -> None:
         self._check_served()
         known = self._subscribers.get(subscriber)
         if known is None:
@@ -473,11 +512,10 @@ class TopicService:
                 lambda listed: self._metadata.delete_subscription(self.topic, subscriber, version, listed)
             )
         )
+        self._take_from(known, channel, Event.TOPIC_MOVED)
         self._subscribers.pop(subscriber, None)
         if self.settings.regions is not None and not self.has_ordinary:
             self.settings.regions.unwant(self)
-        if known.attachment is not None:
-            self._detach(known.attachment, None)
         self._set_bound()
 
     def close_subscription(self, subscriber: SubscriberId, channel: Channel) -> None:
@@ -493,8 +531,9 @@ class TopicService:
     def _detach(self, attachment: Attachment | SharedAttachment, event: Event | None) -> None:
         if isinstance(attachment, SharedAttachment):
             attachment.end(event)
-            event = None
-        attachment.ended = True
+        else:
+            attachment.ended = True
+            attachment.channel.on_detached(self.topic, attachment.subscriber, attachment)
         if self._attached.get(attachment.subscriber) is attachment:
             del self._attached[attachment.subscriber]
         known = self._subscribers.get(attachment.subscriber)
@@ -516,6 +555,7 @@ class TopicService:
         if isinstance(known.attachment, SharedAttachment):
             known.attachment.consume(up_to, channel)
             return
+        check_consumed(up_to)
         if not known.position.on_consumed(up_to):
             return
         if known.position.is_due(self.settings.consume_interval):
@@ -607,8 +647,9 @@ class TopicService:
         self._ended = True
         if self.settings.regions is not None:
             self.settings.regions.drop(self)
-        for attachment in list(self._attached.values()):
-            self._detach(attachment, event)
+        for known in list(self._subscribers.values()):
+            if known.attachment is not None:  # shared ones are there without a connection too
+                self._detach(known.attachment, event)
         self.recent.clear()
         self.reader.close()
 
@@ -624,20 +665,28 @@ class TopicService:
             self._end(Event.TOPIC_MOVED)
 
     async def _store_all(self) -> None:
-        for subscriber, known in list(self._subscribers.items()):
-            shared = known.attachment if isinstance(known.attachment, SharedAttachment) else None
-            if self._ended or not (known.position.is_dirty if shared is None else shared.is_dirty):
-                continue
-            record = self._record(known, known.record.value.preferences)
-            try:
-                await self._metadata.write_subscription(self.topic, subscriber, record, known.version)
-            except BookKeeperError as error:
-                log.warn(
-                    "The position of {subscriber!r} on {topic!r} is not stored, and some messages come again: {error}",
-                    subscriber=subscriber,
-                    topic=self.topic,
-                    error=error,
-                )
+        def is_dirty(known: _Subscriber) -> bool:
+            shared = known.attachment
+            return shared.is_dirty if isinstance(shared, SharedAttachment) else known.position.is_dirty
+
+        dirty = [name for name, known in self._subscribers.items() if is_dirty(known)]
+        if dirty:
+            await in_turns(dirty, self._store_last, min(len(dirty), STORED_AT_ONCE))
+
+    async def _store_last(self, subscriber: SubscriberId) -> None:
+        known = self._subscribers.get(subscriber)
+        if self._ended or known is None:
+            return
+        record = self._record(known, known.record.value.preferences)
+        try:
+            await self._metadata.write_subscription(self.topic, subscriber, record, known.version)
+        except BookKeeperError as error:
+            log.warn(
+                "The position of {subscriber!r} on {topic!r} is not stored, and some messages come again: {error}",
+                subscriber=subscriber,
+                topic=self.topic,
+                error=error,
+            )
 
 
 def _afterwards(result: R, then: Callable[[], object]) -> R:

@@ -132,6 +132,12 @@ class Acknowledgements:
         return self._done.first_missing(self._next)
 
     @property
+    def last_done(self) -> LocalId:
+        """The greatest id that is done."""
+        ranges = self._done.ranges
+        return LocalId(ranges[-1][1]) if ranges else self.floor
+
+    @property
     def outstanding(self) -> int:
         """How many are out, waiting or dead."""
         return len(self._out) + len(self._due) + len(self._delayed_until) + len(self._dead)

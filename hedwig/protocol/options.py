@@ -116,6 +116,21 @@ OUTSTANDING_MAX = 50_000
 """Of these a subscription's snapshot is made: it has to fit into a znode."""
 
 
+PREFERENCES_SIZE_MAX = 64 * 1024
+"""Bytes. All of a subscription has to fit into a znode; one that does not fit would end the hub's session with the
+metadata store, and all its topics with it."""
+
+
+def check_size(preferences: Preferences) -> None:
+    """What is to be stored with a subscription. Raises MalformedRequest."""
+    size = len((preferences.message_filter or "").encode())
+    size += sum(len(name.encode()) + len(value) + 16 for name, value in preferences.options.items())
+    if size > PREFERENCES_SIZE_MAX:
+        raise MalformedRequest(
+            f"the subscription would have preferences of {size} bytes, and at most {PREFERENCES_SIZE_MAX} can be stored"
+        )
+
+
 def number_of(value: bytes, name: str, low: int, high: int) -> int:
     """A decimal number between two, inclusive. Raises MalformedRequest."""
     if not (value.isdigit() and len(value) <= 19) or not low <= int(value) <= high:
@@ -136,7 +151,7 @@ def check_options(preferences: Preferences) -> None:
     """
     for name in preferences.options:
         if name.startswith(PREFIX) and name not in _OPTIONS:
-            raise MalformedRequest(f"there is no option {name!r}; known are: {', '.join(sorted(_OPTIONS))}")
+            raise MalformedRequest(f"there is no option {name[:100]!r}; known are: {', '.join(sorted(_OPTIONS))}")
     ack_options(preferences)
     replay_of(preferences.options.get(REPLAY))
 

@@ -12,11 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hedwig.errors import AlreadySubscribed, NotSubscribed
+from hedwig.errors import AlreadySubscribed, MalformedRequest, NotSubscribed
 from hedwig.model import LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Subscription, Topic
 
 CONSUME_INTERVAL = 50
 """Ids between two writes of a subscriber's position."""
+
+PASSED_OVER_MAX = 10_000
+"""Runs of ids of one subscription that were passed over behind one that is not consumed, and are remembered."""
+
+REMOTE_SIZE_MAX = 16 * 1024
+"""Bytes of what a consumed id may say of other regions: all of a subscription has to fit into a znode."""
 
 
 def subscribed(
@@ -48,22 +54,38 @@ def subscribed(
     return found if merged == found.preferences else Subscription(found.consumed, merged)
 
 
+def check_consumed(up_to: MessageId) -> None:
+    """Raises MalformedRequest for an id that cannot be stored, as one that no hub gave."""
+    size = sum(len(region) + 12 for region, _ in up_to.remote)
+    if size > REMOTE_SIZE_MAX:
+        raise MalformedRequest(
+            f"the id of a consume says {size} bytes of other regions, and at most {REMOTE_SIZE_MAX} can be stored: "
+            "send the id of the message as it came"
+        )
+
+
 class Position:
     """How far one subscriber is, in one hub's time with the topic.
 
     Everything up to `consumed` is consumed; up to `stored` that is durable. Never back unless the subscriber asks for
     that (`move`), never beyond what was delivered to it since this hub has the topic (I-93): what it says of earlier
     deliveries is heard again after the redelivery.
+
+    What is passed over, by filter, bound or retention, nobody ever consumes: it counts as consumed once all before it
+    is, and takes nothing of the window. Otherwise who consumed all that it was given would be given nothing any more.
     """
 
-    __slots__ = ("_id", "consumed", "delivered", "sent", "stored", "window_size")
+    __slots__ = ("_id", "_passed", "_passed_count", "consumed", "delivered", "sent", "stored", "window_size")
 
-    # stored <= consumed <= delivered;  consumed <= sent + 1 of the present attachment
+    # stored <= consumed <= delivered;  consumed <= sent of the present attachment
+    # passed: first and last of runs of ids in consumed + 2 .. sent, in order and apart; passed_count: how many ids
 
     def __init__(self, stored: MessageId, window_size: int = 0) -> None:
         self._id = stored
         self.stored = self.consumed = self.delivered = self.sent = stored.local
         self.window_size = window_size
+        self._passed: list[tuple[LocalId, LocalId]] | None = None
+        self._passed_count = 0
 
     @property
     def consumed_id(self) -> MessageId:
@@ -78,6 +100,7 @@ class Position:
     def attach(self, window_size: int) -> None:
         """A connection takes the subscription: delivery begins behind what is consumed."""
         self.sent, self.window_size = self.consumed, window_size
+        self._passed, self._passed_count = None, 0
 
     def move(self, stored: MessageId) -> None:
         """It begins anew behind this, back or forth, and that is durable. No connection has it.
@@ -86,12 +109,13 @@ class Position:
         """
         self._id = stored
         self.stored = self.consumed = self.delivered = self.sent = stored.local
+        self._passed, self._passed_count = None, 0
 
     def room(self) -> int | None:
-        """How many ids may be sent now; None: any number. Ids count, not messages (2.10)."""
+        """How many messages may be sent now; None: any number."""
         if not self.window_size:
             return None
-        return max(0, self.window_size - (self.sent - self.consumed))
+        return max(0, self.window_size - (self.sent - self.consumed - self._passed_count))
 
     def on_sent(self, last: LocalId) -> None:
         """All up to this id were sent, or passed over."""
@@ -99,11 +123,26 @@ class Position:
         self.delivered = max(self.delivered, last)
 
     def on_passed_over(self, first: LocalId, last: LocalId) -> None:
-        """These ids are not for it, by its filter or bound: where nothing before waits for it, they are consumed."""
+        """These ids are not for it, by its filter or bound."""
         if self.consumed == first - 1:
             self._id = MessageId(last, self._id.remote)
             self.consumed = last
+        else:
+            self._remember(first, last)
         self.on_sent(last)
+
+    def _remember(self, first: LocalId, last: LocalId) -> None:
+        passed = self._passed
+        if passed is None:
+            passed = self._passed = []
+        if passed and passed[-1][1] == first - 1:
+            passed[-1] = (passed[-1][0], last)
+        else:
+            if len(passed) >= PASSED_OVER_MAX:  # of a subscriber that consumes nothing: these wait for it then
+                forgotten_first, forgotten_last = passed.pop(0)
+                self._passed_count -= forgotten_last - forgotten_first + 1
+            passed.append((first, last))
+        self._passed_count += last - first + 1
 
     def on_consumed(self, up_to: MessageId) -> bool:
         """It has consumed all up to this; whether that is news."""
@@ -111,11 +150,26 @@ class Position:
             return False
         self._id, self.consumed = up_to, up_to.local
         self.sent = max(self.sent, self.consumed)
+        if self._passed:
+            self._consume_passed(self._passed)
         return True
+
+    def _consume_passed(self, passed: list[tuple[LocalId, LocalId]]) -> None:
+        """Nothing before these is unconsumed any more."""
+        count = 0
+        for first, last in passed:
+            if first > self.consumed + 1:
+                break
+            count += 1
+            self._passed_count -= last - first + 1
+            if last > self.consumed:
+                self._id = MessageId(last, self._id.remote)
+                self.consumed = last
+        del passed[:count]
 
     def is_due(self, interval: int = CONSUME_INTERVAL) -> bool:
         """So much was consumed that it is to be stored."""
-        return self.consumed - self.stored >= interval
+        return self.is_dirty and self.consumed - self.stored >= interval
 
     @property
     def is_dirty(self) -> bool:

@@ -99,12 +99,15 @@ class CloseSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """text: what the hub answers; Java's words."""
+    """text: what the hub answers; Java's words. of_topic: False for an operation that hubs do not serve, which is
+    answered without looking at the topic: such a question is how clients find out that a hub lives.
+    """
 
     txn_id: int
     topic: Topic
     should_claim: bool
     text: str
+    of_topic: bool = field(default=True, compare=False)
 
 
 Request = Publishes | Subscribe | Consume | Unsubscribe | CloseSubscription | Malformed
@@ -216,7 +219,7 @@ def decode_request(frame: bytes) -> Request:
         case pb.SUBSCRIBE:
             if not found.HasField("subscribeRequest"):
                 return malformed("Missing subscribe request data")
-            return _subscribe(found)
+            return _subscribe(found) or malformed("The preferences have text that is not UTF-8")
         case pb.CONSUME:
             if not found.HasField("consumeRequest"):
                 return malformed("Missing consume request data")
@@ -231,11 +234,18 @@ def decode_request(frame: bytes) -> Request:
                 return malformed("Missing closesubscription request data")
             return CloseSubscription(txn_id, topic, claim, SubscriberId(found.closeSubscriptionRequest.subscriberId))
         case number:
-            return malformed(f"Request type {number} unknown")
+            return Malformed(txn_id, topic, claim, f"Request type {number} unknown", of_topic=False)
 
 
-def _subscribe(found: pb.PubSubRequest) -> Subscribe:
+def _subscribe(found: pb.PubSubRequest) -> Subscribe | None:
+    """None where a text in it is none."""
     subscribe = found.subscribeRequest
+    try:
+        preferences = decode_preferences(subscribe.preferences) if subscribe.HasField("preferences") else None
+    except UnicodeDecodeError:
+        return None
+    if preferences is not None and not _is_text(preferences):
+        return None
     return Subscribe(
         found.txnId,
         Topic(found.topic),
@@ -243,10 +253,16 @@ def _subscribe(found: pb.PubSubRequest) -> Subscribe:
         SubscriberId(subscribe.subscriberId),
         SubscribeMode(subscribe.createOrAttach),
         subscribe.synchronous,
-        decode_preferences(subscribe.preferences) if subscribe.HasField("preferences") else None,
+        preferences,
         subscribe.messageBound if subscribe.HasField("messageBound") else None,
         subscribe.forceAttach,
     )
+
+
+def _is_text(preferences: Preferences) -> bool:
+    """What protobuf makes of bytes that are not UTF-8 depends on its release: an error, or bytes."""
+    texts: list[object] = [*preferences.options, preferences.message_filter or ""]
+    return all(isinstance(each, str) for each in texts)
 
 
 def decode_preferences(found: pb.SubscriptionPreferences) -> Preferences:

@@ -413,6 +413,29 @@ def test_a_topic_that_is_released_in_order_misses_nothing_of_other_regions() -> 
     run(world, story())
 
 
+def test_a_late_unsubscribe_of_who_had_the_topic_before_does_not_end_the_feed() -> None:
+    """Method: another hub of the region, which thinks that nobody wants the topic any more, ends the subscription."""
+    world = started_world(3)
+
+    async def story() -> None:
+        east, west = await hubs_of(world, "east", "west")
+        here, there = a_client(world, east), a_client(world, west)
+        mine = await reader(here)
+        await there.publish(TOPIC, b"1")
+        await mine.until(b"1")
+        late = client_of(east.clock, east.network, west.address, tls=False)
+        await late.unsubscribe(TOPIC, SubscriberId(b"__east"))
+        begun = world.clock.seconds()
+        while await west.subscribers() != {b"__east"}:
+            await world.pause(0.01)
+        assert world.clock.seconds() - begun < 0.2, "without a pause: what is published meanwhile does not come"
+        await there.publish(TOPIC, b"2")
+        assert await mine.until(b"2") == [b"1", b"2"]
+        late.abandon()
+
+    run(world, story())
+
+
 def test_a_region_that_is_cut_off_costs_nobody_else_anything_and_catches_up() -> None:
     world = started_world(3)
 
@@ -500,6 +523,9 @@ class _NoChannel:
 
     def write(self, parts: object) -> None:
         raise AssertionError("nothing is to be written")
+
+    def when_writable(self, held: object) -> None:
+        """It never takes anything."""
 
 
 def test_a_producers_numbers_in_another_region_say_nothing_of_those_here() -> None:

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from hedwig.client.client import PubSubClient
-from hedwig.hub.dead_letters import DeadLetters
+from hedwig.errors import ServiceDown
+from hedwig.hub.dead_letters import DeadLetters, letter_of
 from hedwig.hub.shared_attachment import STORE_DELAY_S
 from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, SharedSubscription, Status, Topic
+from hedwig.protocol.acknowledgements import Dead
 from hedwig.protocol.options import Acknowledge, GiveBack, consumed
 from hedwig.wire.messages import Message, encode_message
 from hedwig.wire.requests import close_subscription_frame, consume_frame, publish_frame
@@ -341,6 +343,56 @@ def test_one_connection_holds_what_is_not_shared_and_force_takes_it() -> None:
         assert (await stored(hub)).consumed == MessageId(LocalId(3))
 
     told(story)
+
+
+def test_who_is_forced_off_before_looking_at_a_message_uses_up_no_attempt_of_it() -> None:
+    async def story(world: Any) -> None:
+        hub = await Hub(world).started()
+        workers = [Worker(hub) for _ in range(3)]
+        for each in workers:
+            await each.asked(shared=b"true", ack__attempts=b"3")
+        await workers[0].publish(b"1")
+        while not any(each.ids() for each in workers):
+            await world.pause(0.01)
+        last = Worker(hub)
+        assert (await last.subscribe(options=SHARED, force=True)).status is Status.SUCCESS
+        assert await last.ids_until(1) == [1]
+        assert last.attempts() == [(1, 2)]
+        assert [each.events() for each in workers] == [[Event.SUBSCRIPTION_FORCED_CLOSED]] * 3
+
+    told(story)
+
+
+def test_dead_letters_that_cannot_be_stored_wait_and_end_with_the_topic() -> None:
+    """A lost topic's are its next hub's to bury."""
+
+    async def story(world: Any) -> None:
+        asked: list[float] = []
+
+        async def never(topic: Topic, letter: bytes) -> None:
+            asked.append(world.clock.seconds())
+            raise ServiceDown("no hub of that topic")
+
+        hub = await Hub(world, dead_letters=never, retry_delay_s=1.0).started()
+        worker = Worker(hub)
+        await worker.asked(**{**DYING, "ack__attempts": b"1"})
+        await worker.publish(*bodies(1, 50))
+        await worker.ids_until(50)
+        await world.pause(30)
+        assert len(asked) == 5, "not one each, every second: after 1, 2, 4, 8 and 16 seconds"
+        assert (await worker.ask(close_subscription_frame, TOPIC, SUB)).status is Status.SUCCESS
+        await hub.ownership.release(TOPIC)
+        count = len(asked)
+        await world.pause(300)
+        assert len(asked) == count
+
+    told(story, seconds=600)
+
+
+def test_a_message_whose_header_cannot_be_read_becomes_a_dead_letter_without_it() -> None:
+    stored = encode_message(Message(b"body", {"zz": b"1"}, "type", MessageId(LocalId(7)), b"standalone"))
+    letter = _decoded(letter_of(stored.replace(b"zz", b"\xff\xfe"), TOPIC, SUB, Dead(LocalId(7), 3)))
+    assert (letter.body, letter.properties["hw.dead.id"]) == (b"body", b"7")
 
 
 def test_a_subscription_changes_from_one_way_to_the_other_and_back() -> None:

@@ -6,14 +6,27 @@ import random
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
+from unittest import mock
 
 from hedwig.filters import MakeFilter
+from hedwig.hub import endpoint
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
 from hedwig.hub.topic_service import TopicService, TopicSettings
-from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
+from hedwig.model import (
+    Event,
+    HubAddress,
+    LocalId,
+    MessageId,
+    Preferences,
+    Status,
+    SubscribeMode,
+    SubscriberId,
+    Subscription,
+    Topic,
+)
 from hedwig.names import Paths
 from hedwig.wire.framing import FrameDecoder
 from hedwig.wire.messages import Message, Stamp, encode_message
@@ -21,6 +34,7 @@ from hedwig.wire.requests import (
     PublishEncoder,
     close_subscription_frame,
     consume_frame,
+    heartbeat_frame,
     publish_frame,
     subscribe_frame,
     unsubscribe_frame,
@@ -37,7 +51,10 @@ class Hub:
     """One hub process."""
 
     filters: Mapping[str, MakeFilter] = MappingProxyType(
-        {"even": lambda preferences: lambda message: int(message.body) % 2 == 0}
+        {
+            "even": lambda preferences: lambda message: int(message.body) % 2 == 0,
+            "tenth": lambda preferences: lambda message: int(message.body) % 10 == 0,
+        }
     )
 
     def __init__(self, world: World, port: int = 4080, *, cache_size: int = 1 << 20, **settings: Any) -> None:
@@ -218,6 +235,88 @@ def test_answers_to_what_cannot_be_done_leave_the_connection_open() -> None:
     run(world, story())
 
 
+def test_what_hubs_do_not_serve_is_answered_at_once_without_a_topic() -> None:
+    """So clients find out that a hub lives."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        client.connection.dataReceived(heartbeat_frame(7))
+        assert client.heard == [Answer(7, Status.MALFORMED_REQUEST, "Request type 4 unknown")]
+        await world.pause(1)
+        assert (hub.ownership.owned, await hub.metadata.topics()) == ({}, [])
+
+    run(world, story())
+
+
+def test_text_that_is_not_utf8_is_answered() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        await client.publish(b"1")
+        new = SubscribeMode.CREATE
+        for number, asked in enumerate((Preferences(options={"zz": b"1"}), Preferences(message_filter="zz")), 100):
+            frame = subscribe_frame(number, TOPIC, SUB, new, asked).replace(b"zz", b"\xff\xfe")
+            client.connection.dataReceived(frame)
+            refused = await client.answer(number)
+            assert (refused.status, "not UTF-8" in refused.text) == (Status.MALFORMED_REQUEST, True)
+        unusual = encode_message(Message(b"x", {"hw.zz": b"1"}, id=MessageId(LocalId(9))))
+        client.connection.dataReceived(publish_frame(200, TOPIC, unusual).replace(b"hw.zz", b"\xff\xfe.zz"))
+        await client.answer(200)
+        assert (await client.subscribe(mode=SubscribeMode.ATTACH)).status is Status.CLIENT_NOT_SUBSCRIBED
+        assert not client.aborted
+
+    run(world, story())
+
+
+def test_a_fault_that_one_request_meets_is_not_that_of_the_others() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        await client.publish(b"1")
+        service = hub.ownership.owned[TOPIC]
+        with mock.patch.object(type(service), "consume", side_effect=ZeroDivisionError):
+            client.connection.dataReceived(
+                consume_frame(50, TOPIC, SUB, MessageId(LocalId(1))) + PublishEncoder(TOPIC).frames(51, [PLAIN])[0]
+            )
+        broken = await client.answer(50)
+        assert (broken.status, broken.text) == (
+            Status.UNEXPECTED_CONDITION,
+            "a fault of this hub: ZeroDivisionError()",
+        )
+        assert (await client.answer(51)).status is Status.SUCCESS
+
+    run(world, story())
+
+
+def test_what_would_not_fit_into_a_record_is_refused() -> None:
+    """The servers of the metadata end the session of a hub that sends them a megabyte, and with it all its topics."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        refused = await client.subscribe(options={"color": bytes(70_000)})
+        assert (refused.status, "at most 65536 can be stored" in refused.text) == (Status.MALFORMED_REQUEST, True)
+        assert (await client.subscribe(mode=SubscribeMode.ATTACH)).status is Status.CLIENT_NOT_SUBSCRIBED
+        await client.subscribe(options={"color": bytes(60_000)})
+        refused = await client.subscribe(options={"size": bytes(6_000)})
+        assert refused.status is Status.MALFORMED_REQUEST, "with what is stored already it is too much"
+        assert (await client.subscribe()).status is Status.SUCCESS
+        await client.publish(b"1")
+        await client.until(1)
+        much = MessageId(LocalId(1), tuple((b"region-%d" % number, 1) for number in range(2_000)))
+        client.connection.dataReceived(consume_frame(90, TOPIC, SUB, much))
+        assert (await client.answer(90)).status is Status.MALFORMED_REQUEST
+
+    run(world, story())
+
+
 def test_another_hubs_topic_is_redirected_to() -> None:
     world = started_world(3)
 
@@ -249,6 +348,98 @@ def test_a_forced_attach_takes_the_subscription_and_tells_who_had_it() -> None:
     run(world, story())
 
 
+def test_who_has_a_subscription_that_another_connection_ends_hears_of_it() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        holder, other = Client(hub), Client(hub)
+        await holder.subscribe()
+        assert (await other.ask(unsubscribe_frame, TOPIC, SUB)).status is Status.SUCCESS
+        assert holder.events() == [Event.TOPIC_MOVED]
+        await holder.subscribe()
+        await other.publish(b"1")
+        assert await holder.until(1) == span(1, 1)
+        assert (await holder.ask(unsubscribe_frame, TOPIC, SUB)).status is Status.SUCCESS
+        assert holder.events() == [Event.TOPIC_MOVED], "who asked for it knows"
+
+    run(world, story())
+
+
+def test_a_connection_forgets_what_it_has_no_more() -> None:
+    """It may live for months, and topics come and go."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        holder, other = Client(hub), Client(hub)
+        for subscriber in (SUB, SubscriberId(b"second"), SubscriberId(b"third")):
+            await holder.subscribe(subscriber)
+        await holder.subscribe(SubscriberId(b"shared"), options={"hw.shared": b"true"})
+        assert holder.connection.attachment_count == 4
+        await other.subscribe(force=True)
+        await other.ask(unsubscribe_frame, TOPIC, SubscriberId(b"second"))
+        assert holder.connection.attachment_count == 2
+        await hub.ownership.release(TOPIC)
+        assert (holder.connection.attachment_count, other.connection.attachment_count) == (0, 0)
+
+    run(world, story())
+
+
+class OneWriteClient(Client):
+    """Its connection is full after each write."""
+
+    full_after_writes = False
+
+    def writeSequence(self, parts: Sequence[bytes]) -> None:
+        super().writeSequence(parts)
+        if self.full_after_writes:
+            self.connection.pauseProducing()
+
+
+def test_subscriptions_of_a_slow_connection_take_turns() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        slow, publisher = OneWriteClient(hub), Client(hub)
+        names = [SUB, SubscriberId(b"second"), SubscriberId(b"third")]
+        for name in names:
+            await slow.subscribe(name)
+        slow.full_after_writes = True
+        slow.connection.pauseProducing()
+        for first in range(1, 500, 20):
+            await publisher.publish(*bodies(first, first + 19))
+        for _ in names:
+            slow.connection.resumeProducing()
+            await world.pause(0.01)
+        assert all(slow.delivered(name) for name in names)
+        while any(len(slow.delivered(name)) < 500 for name in names):
+            slow.connection.resumeProducing()
+            await world.pause(0.01)
+        assert all(slow.delivered(name) == span(1, 500) for name in names)
+
+    run(world, story())
+
+
+def test_a_client_that_asks_and_does_not_listen_is_not_read() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        client.connection.pauseProducing()
+        with mock.patch.object(endpoint, "UNTAKEN_BYTES_MAX", 1_000):
+            client.connection.dataReceived(b"".join(map(heartbeat_frame, range(1, 10))))
+            assert not client.read_paused
+            client.connection.dataReceived(b"".join(map(heartbeat_frame, range(10, 100))))
+            assert client.read_paused
+            client.connection.resumeProducing()
+            assert not client.read_paused
+
+    run(world, story())
+
+
 def test_a_window_and_a_filter_hold_back_what_they_must() -> None:
     world = started_world(3)
 
@@ -259,13 +450,31 @@ def test_a_window_and_a_filter_hold_back_what_they_must() -> None:
         await client.subscribe(SubscriberId(b"even"), message_filter="even", window_size=2)
         await client.publish(*bodies(1, 20))
         assert await client.until(3) == span(1, 3)
-        assert await client.until(1, SubscriberId(b"even")) == [(2, b"2")], "4 is more than two ids away from 1"
+        assert await client.until(2, SubscriberId(b"even")) == [(2, b"2"), (4, b"4")], "2 and 4 are not consumed"
         client.consume(2)
         assert await client.until(5) == span(1, 5)
         for number in range(2, 21, 2):
             await client.until(number // 2, SubscriberId(b"even"))
             client.consume(number, SubscriberId(b"even"))
         assert client.delivered(SubscriberId(b"even")) == [(number, b"%d" % number) for number in range(2, 21, 2)]
+
+    run(world, story())
+
+
+def test_a_filter_that_wants_little_does_not_use_the_window_up() -> None:
+    """I-95: what nobody was given nobody consumes."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        await client.subscribe(message_filter="tenth", window_size=2)
+        await client.publish(*bodies(1, 65))
+        for count in range(1, 7):
+            client.consume((await client.until(count))[-1][0])
+        assert client.delivered() == [(number, b"%d" % number) for number in range(10, 61, 10)]
+        await hub.ownership.release(TOPIC)
+        assert (await hub.metadata.subscriptions(TOPIC))[SUB].value.consumed.local == 65, "ledgers may go"
 
     run(world, story())
 
@@ -319,6 +528,47 @@ def test_positions_survive_a_release_and_a_crash_costs_duplicates_only() -> None
         assert found[0][0] <= 11
 
     run(world, story(), seconds=300)
+
+
+def test_a_position_beyond_the_last_message_is_brought_back_and_stored() -> None:
+    """Hubs of Apache store what a client says that it consumed, whatever it says (2.5)."""
+    world = started_world(3)
+
+    async def story() -> None:
+        a, b = await Hub(world, 4080).started(), await Hub(world, 4081).started()
+        client = Client(a)
+        await client.subscribe()
+        await client.publish(*bodies(1, 9))
+        await a.ownership.release(TOPIC)
+        found = (await b.metadata.subscriptions(TOPIC))[SUB]
+        assert found.version is not None
+        beyond = Subscription(MessageId(LocalId(500)), found.value.preferences)
+        await b.metadata.write_subscription(TOPIC, SUB, beyond, found.version)
+        moved = Client(b)
+        await moved.subscribe()
+        assert (await b.metadata.subscriptions(TOPIC))[SUB].value.consumed == MessageId(LocalId(9))
+        await moved.publish(*bodies(10, 12))
+        assert await moved.until(3) == span(10, 12)
+
+    run(world, story())
+
+
+def test_every_position_is_stored_where_the_interval_is_nothing() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, consume_interval=0).started()
+        client = Client(hub)
+        await client.subscribe()
+        await client.publish(*bodies(1, 5))
+        await client.until(5)
+        for number in (2, 3):
+            client.consume(number)
+            await world.pause(1)
+            assert (await hub.metadata.subscriptions(TOPIC))[SUB].value.consumed.local == number
+        assert (await client.subscribe(SubscriberId(b"another"))).status is Status.SUCCESS
+
+    run(world, story())
 
 
 def test_a_hub_that_lost_the_topic_in_the_middle_says_that_it_does_not_know() -> None:

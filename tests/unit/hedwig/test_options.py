@@ -14,6 +14,7 @@ from hedwig.protocol.options import (
     ack_options,
     acknowledgement,
     check_options,
+    check_size,
     check_wanted,
     consumed,
     replay_of,
@@ -115,6 +116,13 @@ def test_what_would_be_stored_and_never_heeded_is_refused() -> None:
     with pytest.raises(MalformedRequest, match="the part '' between slashes"):
         wanted(ack=b"individual", ack__attempts=b"2", dead_letter=b"a//b")
     assert wanted(shared=b"true", ack__attempts=b"2", dead_letter=b"graves") is not None
+
+
+def test_preferences_that_do_not_fit_into_a_record_are_refused() -> None:
+    check_size(Preferences(message_filter="x", options={"color": bytes(60_000)}))
+    for much in (Preferences(message_filter="\xe4" * 33_000), Preferences(options={"n": b"", "x" * 66_000: b""})):
+        with pytest.raises(MalformedRequest, match="at most 65536 can be stored"):
+            check_size(much)
 
 
 def test_stored_options_are_in_nobodys_way_once_they_are_of_no_use() -> None:

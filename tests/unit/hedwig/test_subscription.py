@@ -6,9 +6,17 @@ import random
 
 import pytest
 
-from hedwig.errors import AlreadySubscribed, NotSubscribed
+from hedwig.errors import AlreadySubscribed, MalformedRequest, NotSubscribed
 from hedwig.model import LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Subscription, Topic
-from hedwig.protocol.subscription import Position, first_kept, subscribed, topic_bound, trim_point
+from hedwig.protocol.subscription import (
+    PASSED_OVER_MAX,
+    Position,
+    check_consumed,
+    first_kept,
+    subscribed,
+    topic_bound,
+    trim_point,
+)
 
 TOPIC, SUB = Topic(b"t"), SubscriberId(b"s")
 LAST = MessageId(LocalId(9), ((b"r1", 4),))
@@ -69,9 +77,26 @@ def test_what_is_passed_over_does_not_use_the_window_up_for_ever() -> None:
     assert (position.next_id, position.room(), position.consumed) == (11, 3, 10)
     position.on_sent(LocalId(11))
     position.on_passed_over(LocalId(12), LocalId(12))
-    assert (position.consumed, position.room()) == (10, 1), "11 is not consumed"
+    assert (position.consumed, position.room()) == (10, 2), "11 is not consumed"
+    position.on_passed_over(LocalId(13), LocalId(99))
+    assert position.room() == 2, "nobody was given what is passed over"
     assert position.on_consumed(at(11))
-    assert position.room() == 2
+    assert (position.consumed, position.room()) == (99, 3), "nor waits for it"
+    position.on_sent(LocalId(100))
+    position.on_passed_over(LocalId(101), LocalId(200))
+    position.attach(3)
+    position.on_sent(LocalId(101))
+    assert (position.consumed, position.room()) == (99, 1), "another filter may want what was passed over"
+
+
+def test_who_consumes_nothing_while_much_is_passed_over_is_remembered_in_bounded_memory() -> None:
+    position = Position(at(0))
+    position.on_sent(LocalId(1))
+    for local in range(2, 4 * PASSED_OVER_MAX, 2):
+        position.on_passed_over(LocalId(local), LocalId(local))
+        position.on_sent(LocalId(local + 1))
+    assert position.on_consumed(at(position.sent - 2))
+    assert position.consumed == position.sent - 1
 
 
 def test_what_was_not_delivered_is_not_consumed() -> None:
@@ -85,6 +110,12 @@ def test_what_was_not_delivered_is_not_consumed() -> None:
     assert position.consumed_id == at(8)
 
 
+def test_an_id_that_no_hub_gave_is_not_stored() -> None:
+    check_consumed(MessageId(LocalId(1), tuple((b"region-%d" % number, 1) for number in range(500))))
+    with pytest.raises(MalformedRequest, match="send the id of the message as it came"):
+        check_consumed(MessageId(LocalId(1), ((bytes(1 << 20), 1),)))
+
+
 def test_a_position_is_stored_now_and_then() -> None:
     position = Position(at(0))
     position.on_sent(LocalId(100))
@@ -96,6 +127,9 @@ def test_a_position_is_stored_now_and_then() -> None:
     assert (position.is_dirty, position.is_due()) == (False, False)
     position.on_stored(at(20))
     assert position.stored == 50
+    assert not position.is_due(0), "all of it is stored"
+    position.on_consumed(at(51))
+    assert position.is_due(0)
 
 
 def test_a_position_that_is_moved_knows_of_nothing_that_was_delivered_before() -> None:
@@ -115,24 +149,29 @@ def test_positions_keep_their_order_whatever_happens(seed: int) -> None:
     rng = random.Random(seed)
     position = Position(at(rng.randrange(5)), rng.choice((0, 1, 4)))
     consumed_before = position.consumed
+    given: set[int] = set()  # and not consumed
     for _ in range(300):
         room = position.room()
         step = rng.randrange(1, 5) if room is None else rng.randrange(0, room + 1)
         match rng.randrange(5):
             case 0 if step:
+                given.update(range(position.sent + 1, position.sent + step + 1))
                 position.on_sent(LocalId(position.sent + step))
             case 1 if step:
                 position.on_passed_over(position.next_id, LocalId(position.sent + step))
             case 2:
-                position.on_consumed(at(rng.randrange(position.delivered + 5)))
+                up_to = rng.randrange(position.delivered + 5)
+                if position.on_consumed(at(up_to)):
+                    given = {each for each in given if each > up_to}
             case 3:
                 position.on_stored(position.consumed_id)
             case _:
                 position.attach(position.window_size)
+                given.clear()
         assert position.stored <= position.consumed <= position.sent <= position.delivered
         assert position.consumed >= consumed_before
-        if position.window_size:
-            assert position.sent - position.consumed <= position.window_size
+        assert position.consumed == min(given, default=position.sent + 1) - 1
+        assert position.room() == (position.window_size - len(given) if position.window_size else None)
         consumed_before = position.consumed
 
 
