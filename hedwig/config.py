@@ -226,7 +226,7 @@ class HubConfig(ClientSettings):
         "",
         TLS,
         "Certificate that clients are shown, those of intermediate authorities, and the private key: a PKCS12 file, or "
-        "a PEM file.",
+        "a PEM file. Once it is changed, connections made later are shown the new one.",
     )
     cert_key_path: str = key(
         "cert_key_path",
@@ -405,7 +405,7 @@ class HubConfig(ClientSettings):
         LEDGERS,
         "Messages that all have consumed are kept for so long, to be replayed; and as keep_bytes says, where both are "
         "set. They go with their ledger, which max_bytes_per_ledger, max_entries_per_ledger and max_ledger_age_secs "
-        "end; the newest one stays.",
+        "end; the newest one stays. Needs publish_time; ledgers whose messages have none are kept.",
         ours=True,
     )
     keep_bytes: int = key(
@@ -467,6 +467,13 @@ class HubConfig(ClientSettings):
         MEMORY,
         "Messages that are read from the bookies at once for a subscriber who is behind.",
         differs="10 there.",
+    )
+    readahead_size: int = key(
+        "readahead_size",
+        integer("bytes", 1, GIB),
+        "4194304",
+        MEMORY,
+        "And about so many bytes of them.",
     )
     retry_delay_s: float = key(
         "scan_backoff_ms",
@@ -540,6 +547,12 @@ class HubConfig(ClientSettings):
         ):
             if 0 < limit < keep:
                 yield names, f"{names[0]} {limit} is below {names[1]} {keep}, which could not be kept"
+        for name, value in (("keep_ms", self.keep_ms), ("limit_ms", self.limit_ms)):
+            if value and not self.publish_time:
+                yield (
+                    (name, "publish_time"),
+                    f"{name}={value} needs publish_time=true: without times nothing is ever old",
+                )
         ports = [("server_port", self.server_port)]
         if self.region_tls and self.regions:
             yield from self._region_faults()
@@ -593,7 +606,7 @@ IGNORED: dict[str, str] = {
     **dict.fromkeys(("num_readahead_cache_threads", "num_delivery_threads"), _ONE_THREAD),
     **dict.fromkeys(("retention_secs", "retention_secs_after_access", "max_num_topics", "init_num_topics"), _IDLE),
     **dict.fromkeys(("rebalance_tolerance", "rebalance_max_shed", "rebalance_interval_sec"), _BALANCE),
-    **dict.fromkeys(("readahead_enabled", "readhead_enabled", "readahead_size"), _READING),
+    **dict.fromkeys(("readahead_enabled", "readhead_enabled"), _READING),
     "cache_entry_ttl": "messages stay in memory until newer ones need the room (cache_size)",
     **dict.fromkeys(("metastore_impl_class", "metastoreMaxEntriesPerScan"), _METASTORE),
     **dict.fromkeys(("zkServers", "zkTimeout"), _ONE_SESSION),

@@ -170,7 +170,7 @@ class Hub:
         if settings.tls is not None:
             from hedwig.hub.secure import HubCredentials
 
-            credentials = HubCredentials(settings.tls)
+            credentials = HubCredentials(settings.tls, self._reactor.seconds)
             ssl_port = self._reserve(settings.tls.port, "ssl_server_port")
         found: list[ZooKeeperStore] = []
 
@@ -364,7 +364,7 @@ class Hub:
                     log.warn("Topic {topic!r} is trimmed later: {error}", topic=topic, error=error)
 
         def again(_: object) -> None:
-            if self._client is not None:
+            if self.ownership is not None:
                 self._trimming = self._reactor.callLater(self.settings.trim_period_s, self._trim)
 
         trimming = Deferred.fromCoroutine(trim_all())
@@ -418,5 +418,7 @@ class Hub:
         if not self._connections:
             return
         emptied = self._emptied = Deferred()
-        with contextlib.suppress(DeferredTimeout):  # they end with the process
+        with contextlib.suppress(DeferredTimeout):
             await emptied.addTimeout(CLOSE_TIMEOUT_S, self._reactor)
+        for connection in list(self._connections):  # they take nothing
+            connection.abort()

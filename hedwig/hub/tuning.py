@@ -53,6 +53,7 @@ def hub_settings(config: HubConfig) -> HubSettings:
             window_size=config.window_size,
             consume_interval=config.consume_interval,
             read_ahead=config.readahead_count,
+            read_size=config.readahead_size,
             retry_delay_s=config.retry_delay_s,
         ),
         client=config,

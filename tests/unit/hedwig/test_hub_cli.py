@@ -89,7 +89,7 @@ def test_settings_reach_the_parts() -> None:
     found = settings_of(
         "zk_host=zk1:2181\nadvertisedAddress=hub1.example.org\nserver_port=1\nbk_ensemble_size=5\nbk_quorum_size=3\n"
         "bk_ack_quorum_size=2\nmax_entries_per_ledger=10\nmax_bytes_per_ledger=20\nmax_ledger_age_secs=30\n"
-        "max_pending_bytes_per_topic=1048577\ndefault_message_window_size=4\nconsume_interval=5\nreadahead_count=6\n"
+        "max_pending_bytes_per_topic=1048577\ndefault_message_window_size=4\nconsume_interval=5\nreadahead_count=6\nreadahead_size=66\n"
         "scan_backoff_ms=7\ncache_size=8\nmessages_consumed_thread_run_interval=900\nshutdown_timeout_secs=11\n"
         "passwd=p\nregion=east\nzk_prefix=/h\nmax_message_size=2048\nzk_timeout=3000\naddEntryTimeoutSec=12\n"
         "httpServerEnabled=true\nhttpServerPort=13"
@@ -100,7 +100,8 @@ def test_settings_reach_the_parts() -> None:
     assert (found.trim_period_s, found.stop_timeout_s, found.listen_on) == (0.9, 11.0, "")
     assert (log.ensemble, log.write_quorum, log.ack_quorum, log.password) == (5, 3, 2, b"p")
     assert (log.entries_max, log.bytes_max, log.age_max_s, log.pending_bytes_max) == (10, 20, 30.0, 1048577)
-    assert (topic.window_size, topic.consume_interval, topic.read_ahead, topic.retry_delay_s) == (4, 5, 6, 0.007)
+    assert (topic.window_size, topic.consume_interval, topic.retry_delay_s) == (4, 5, 0.007)
+    assert (topic.read_ahead, topic.read_size) == (6, 66)
     assert (found.client.zk_session_timeout_s, found.client.add_timeout_s) == (3.0, 12.0)
     assert found.http == HttpSettings("127.0.0.1", 13)
     assert found.tls is None

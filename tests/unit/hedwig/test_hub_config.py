@@ -24,6 +24,7 @@ HUB_DEFAULTS = {
     "cert_path": "",
     "password": "",
     "max_message_size": "1258291",
+    "readahead_size": "4194304",
     "scan_backoff_ms": "1000",
     "default_message_window_size": "0",
     "consume_interval": "50",
@@ -100,6 +101,13 @@ def test_nothing_is_kept_longer_than_it_may_be_there() -> None:
     assert "limit_ms 5 is below keep_ms 9, which could not be kept" in refused(limit_ms="5", keep_ms="9")
     assert "limit_bytes 5 is below keep_bytes 9" in refused(limit_bytes="5", keep_bytes="9")
     assert hub(limit_ms="9", keep_ms="9", keep_bytes="7").settings.keep_bytes == 7
+
+
+def test_ages_need_times() -> None:
+    """All would be kept, or nothing ever go."""
+    assert "keep_ms=9 needs publish_time=true" in refused(keep_ms="9", publish_time="false")
+    assert "limit_ms=9 needs publish_time=true" in refused(limit_ms="9", publish_time="false")
+    assert hub(keep_bytes="9", publish_time="false").settings.keep_bytes == 9
 
 
 # --- the table
