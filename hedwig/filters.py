@@ -88,7 +88,11 @@ class _Delivered:
 
     @property
     def message_type(self) -> str | None:
-        return self._received.message_type
+        found: object = self._received.message_type
+        # What protobuf makes of bytes that are not UTF-8 depends on its release: an error, or bytes.
+        if found is not None and not isinstance(found, str):
+            raise RemoteProtocolError(f"message {self._received.local_id} has the type {found!r}, which is no text")
+        return found
 
     @property
     def region(self) -> bytes | None:

@@ -88,9 +88,11 @@ def test_a_client_may_run_an_expression_itself() -> None:
 def test_a_message_whose_header_cannot_be_read_does_not_break_a_clients_expression() -> None:
     """It would come again first whenever the subscription is taken up."""
     header = pb.MessageHeader(properties=encode_map({"zz": b"red"})).SerializeToString().replace(b"zz", b"\xff\xfe")
+    typed = pb.MessageHeader(messageType="zz").SerializeToString().replace(b"zz", b"\xff\xfe")
     with capturedLogs() as logged:
-        assert not expression_filter("color = 'red'")(Received(b"body", LocalId(7), b"r1", b"\xff" + header))
-    assert [event["log_level"].name for event in logged] == ["warn"]
+        for each in (header, typed, b"\xff" + header):
+            assert not expression_filter("color = 'red' OR $type = 'order'")(Received(b"body", LocalId(7), b"r1", each))
+    assert [event["log_level"].name for event in logged] == ["warn"] * 2
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, str]) -> InstalledFilters:
