@@ -1,4 +1,4 @@
-"""Run test suites one after the other, each in a pytest process of its own, and sum up.
+"""Run test suites, each in a pytest process of its own, and sum up.
 
     .venv/bin/python .ci/suites.py unit simulation [-- options for pytest]
 
@@ -12,17 +12,19 @@ examples:
 Every suite runs, even after one has failed; the exit code is 1 if any failed. The last lines name what failed,
 with the end of what each said. A suite without tests is reported as such and does not fail, unless options chose among
 the tests and left none at all. Unit tests and simulation run without the reactor plugin, which proves that they need
-no reactor.
+no reactor; they run at the same time where there are cores for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,19 +43,53 @@ class Result(NamedTuple):
     failures: list[str]
 
 
-def run_suite(suite: str, options: list[str]) -> Result:
-    """Run one suite."""
-    directory = ROOT / "tests" / suite
-    if not any(directory.rglob("test_*.py")):
-        return Result("no tests", [])
-    plugins = ["-p", "no:twisted"] if suite in WITHOUT_REACTOR else []
-    with tempfile.TemporaryDirectory() as scratch:
-        report = Path(scratch) / "report.xml"
-        command = [sys.executable, "-m", "pytest", str(directory), "-q", *plugins, f"--junit-xml={report}", *options]
-        code = subprocess.run(command, cwd=ROOT, check=False).returncode
-        if code in (0, NO_TESTS_COLLECTED):
-            return Result("passed" if code == 0 else "no tests", [])
-        return Result(f"failed (code {code})", failures_in(report))
+class Running:
+    """A suite that runs. shown: what it says is seen at once; else once it is waited for."""
+
+    def __init__(self, suite: str, options: list[str], *, shown: bool) -> None:
+        self.suite = suite
+        self._begun = time.monotonic()
+        self._scratch = tempfile.TemporaryDirectory()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: Path | None = None if shown else Path(self._scratch.name) / "output"
+        directory = ROOT / "tests" / suite
+        if not any(directory.rglob("test_*.py")):
+            return
+        plugins = ["-p", "no:twisted"] if suite in WITHOUT_REACTOR else []
+        report = f"--junit-xml={self._scratch.name}/report.xml"
+        command = [sys.executable, "-m", "pytest", str(directory), "-q", *plugins, report, *options]
+        with contextlib.ExitStack() as stack:
+            output = None if self._said is None else stack.enter_context(self._said.open("wb"))
+            self._process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+
+    def result(self) -> tuple[Result, float]:
+        """Wait for its end; with the seconds since it began."""
+        with self._scratch:
+            if self._process is None:
+                return Result("no tests", []), 0.0
+            code = self._process.wait()
+            took_s = time.monotonic() - self._begun
+            if self._said is not None:
+                sys.stdout.buffer.write(self._said.read_bytes())
+                sys.stdout.flush()
+            if code in (0, NO_TESTS_COLLECTED):
+                return Result("passed" if code == 0 else "no tests", []), took_s
+            return Result(f"failed (code {code})", failures_in(Path(self._scratch.name) / "report.xml")), took_s
+
+
+def run_all(suites: list[str], options: list[str]) -> Iterator[tuple[str, Result, float]]:
+    """One after the other; but those without a reactor, which wait for nothing, at a time if each has a core."""
+    left = list(suites)
+    while left:
+        together = [left.pop(0)]
+        while left and {*together, left[0]} <= WITHOUT_REACTOR and len(together) < (os.cpu_count() or 1):
+            together.append(left.pop(0))
+        print(f"\n=== {together[0]} ===", flush=True)
+        running = [Running(suite, options, shown=suite == together[0]) for suite in together]
+        for each in running:
+            if each is not running[0]:
+                print(f"\n=== {each.suite}, which ran meanwhile ===", flush=True)
+            yield each.suite, *each.result()
 
 
 def failures_in(report: Path) -> list[str]:
@@ -85,15 +121,13 @@ def main(arguments: list[str]) -> int:
     if unknown:
         print(f"unknown suite {', '.join(unknown)} (known: {', '.join(SUITES)}; --help tells more)", file=sys.stderr)
         return 2
-    results: list[tuple[str, Result, float]] = []
-    for name in names:
-        print(f"\n=== {name} ===", flush=True)
-        begun = time.monotonic()
-        results.append((name, run_suite(name, options), time.monotonic() - begun))
+    begun = time.monotonic()
+    results = list(run_all(names, options))
     build = f"Python {sys.version.split()[0]}, {os.cpu_count()} cores"
     print(f"\n=== summary ({build}) ===")
     for name, result, took_s in results:
         print(f"{name:<12} {took_s:7.1f} s  {result.outcome}")
+    print(f"{'together':<12} {time.monotonic() - begun:7.1f} s")
     failures = [failure for _, result, _ in results for failure in result.failures]
     for failure in failures[:SHOWN_MAX]:
         print(failure)

@@ -55,12 +55,16 @@ def test_the_exit_code_sums_up(
     outcome = dict(zip(names, results, strict=True))
     given: list[list[str]] = []
 
-    def run_suite(suite: str, options: list[str]) -> Any:
-        given.append(options)
-        failed = outcome[suite].startswith("failed")
-        return suites.Result(outcome[suite], ["tests.a::test_b: failure\n    E  why"] if failed else [])
+    class Running:
+        def __init__(self, suite: str, options: list[str], *, shown: bool) -> None:
+            given.append(options)
+            self.suite, self._shown = suite, shown
 
-    monkeypatch.setattr(suites, "run_suite", run_suite)
+        def result(self) -> Any:
+            failed = outcome[self.suite].startswith("failed")
+            return suites.Result(outcome[self.suite], ["tests.a::test_b: failure\n    E  why"] if failed else []), 1.0
+
+    monkeypatch.setattr(suites, "Running", Running)
     assert suites.main([*names, *(["--", *options] if options else [])]) == code
     assert given == [options] * len(names)
     assert ("tests.a::test_b: failure\n    E  why\n" in capsys.readouterr().out) == ("failed (code 1)" in results)
@@ -81,3 +85,27 @@ def test_what_failed_is_named_with_the_end_of_what_it_said(suites: ModuleType, t
     assert bad.startswith("tests.a::test_bad: failure after 1.5 s\n    line 14\n")
     assert bad.endswith("    line 19")
     assert worse == "tests.b::test_worse: error after 0.0 s\n    no fixture"
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(1, ["unit", "simulation", "interop"]), (2, ["unit", "interop"])])
+def test_suites_that_need_no_reactor_run_at_the_same_time_where_there_are_cores(
+    suites: ModuleType, monkeypatch: pytest.MonkeyPatch, cores: int, expected: list[str]
+) -> None:
+    streamed: list[str] = []
+
+    class Running:
+        def __init__(self, suite: str, options: list[str], *, shown: bool) -> None:
+            self.suite = suite
+            streamed.extend([suite] if shown else [])
+
+        def result(self) -> Any:
+            return suites.Result("passed", []), 1.0
+
+    monkeypatch.setattr(suites, "Running", Running)
+    monkeypatch.setattr(suites.os, "cpu_count", lambda: cores)
+    assert [name for name, *_ in suites.run_all(["unit", "simulation", "interop"], [])] == [
+        "unit",
+        "simulation",
+        "interop",
+    ]
+    assert streamed == expected
