@@ -26,6 +26,7 @@ ledger, or at release. Bound: `pending_bytes_max`. Thread: reactor. Source: hedw
 from __future__ import annotations
 
 import enum
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -146,7 +147,10 @@ class TopicLog:
         "_last",
         "_ledger_begun_s",
         "_ledger_bytes",
+        "_leftover",
+        "_looking",
         "_metadata",
+        "_missing",
         "_no_producers",
         "_on_durable",
         "_on_lost",
@@ -206,7 +210,10 @@ class TopicLog:
         self._idle: list[Deferred[None]] = []
         self._acquired = _NONE  # the last message of the owners before
         self._once: PublishingOnce | None = None  # of a topic with producers that publish by number
-        self._no_producers = False  # none did so far, or it was looked for
+        self._no_producers = False  # none did so far
+        self._looking = False  # whether one did is being looked for
+        self._leftover: LedgerRange | None = None  # an empty ledger, listed until there is another one
+        self._missing = _NONE  # messages up to here are listed, and were deleted
         self._times: PublishClock | None = None  # of a topic that is published to
 
     # --- what is known
@@ -229,8 +236,22 @@ class TopicLog:
     @property
     def first_id(self) -> LocalId:
         """Of the oldest message that is there, or will be."""
-        ranges = self.ranges
-        return ranges[0].first or FIRST_ID if ranges else LocalId(self._last.local + 1)
+        oldest = self._ranges[0] if self._ranges else self._open
+        if oldest is None:
+            return LocalId(self._last.local + 1)
+        return LocalId(max(oldest.first or FIRST_ID, self._missing + 1))
+
+    def range_of(self, local: LocalId) -> LedgerRange | None:
+        """The ledger that a message is in, if it is there; None behind the last one. Raises UnexpectedCondition."""
+        if local < self.first_id:
+            raise UnexpectedCondition(
+                f"message {local} of topic {self.topic!r} is not kept any more: they begin at {self.first_id}"
+            )
+        if self._open is not None and local >= (self._open.first or FIRST_ID):
+            return self._open
+        at = bisect_right(self._ranges, local, key=_first_of) - 1
+        found = self._ranges[at] if at >= 0 else None
+        return found if found is not None and found.last is not None and local <= found.last.local else None
 
     @property
     def ledger_bytes(self) -> int:
@@ -275,6 +296,8 @@ class TopicLog:
         self.state = LogState.READY
         if empty is not None and empty not in kept:
             await self._delete(empty.ledger_id)
+        else:
+            self._leftover = empty
 
     async def _ended(self, ranges: Sequence[LedgerRange]) -> tuple[list[LedgerRange], LedgerRange | None]:
         """The chain with all its ends, and an empty ledger that is dropped from it. It must have no gap (I-91)."""
@@ -352,8 +375,8 @@ class TopicLog:
     def publish(self, messages: Sequence[bytes], on_done: OnDone, *, plain: bool) -> None:
         """Store messages, in this order behind all before; not empty. plain: see `hedwig.wire.messages.is_plain`.
 
-        `on_done` runs once, never within this call. Raises NotResponsible where the topic is not owned (any more), and
-        ServiceDown where too much waits already; nothing was taken then.
+        `on_done` runs once; within this call only where that loses the topic. Raises NotResponsible where the topic is
+        not owned (any more), and ServiceDown where too much waits already; nothing was taken then.
         """
         size = sum(map(len, messages))
         self._check_room(size)
@@ -547,7 +570,7 @@ class TopicLog:
             self._on_durable(stored)
             if self._once is not None:
                 self._once.on_durable(self._durable)
-            elif not self._no_producers and self._durable - self._acquired >= SNAPSHOT_EVERY:
+            elif not (self._no_producers or self._looking) and self._durable - self._acquired >= SNAPSHOT_EVERY:
                 self._begin_looking()
         self._pump()
 
@@ -571,14 +594,20 @@ class TopicLog:
     # --- producers
 
     def _begin_looking(self) -> None:
-        self._no_producers = True  # looked for once
-        looking = Deferred.fromCoroutine(self._look_for_producers())
-        looking.addErrback(
-            lambda failure: log.warn(
-                "Who published what in topic {topic!r} is looked up later: {error}",
-                topic=self.topic,
-                error=failure.value,
-            )
+        self._looking = True
+
+        async def look() -> None:
+            try:
+                await self._look_for_producers()
+            except BookKeeperError as error:
+                log.warn(
+                    "Who published what in topic {topic!r} is looked up later: {error}", topic=self.topic, error=error
+                )
+            finally:
+                self._looking = False
+
+        Deferred.fromCoroutine(look()).addErrback(
+            lambda failure: log.failure("Looking for producers broke", failure=failure)
         )
 
     async def _look_for_producers(self) -> bool:
@@ -594,12 +623,20 @@ class TopicLog:
 
     async def _may_go(self, up_to: LocalId) -> bool:
         """Whether who published the messages up to this one is known without them; else it is written, for the next
-        time.
+        time, or looked up then.
         """
         if self._no_producers and self._once is None:
             return True
-        if self._once is None and not await self._look_for_producers():
-            return True
+        try:
+            if self._once is None and not await self._look_for_producers():
+                return True
+        except BookKeeperError as error:
+            log.warn(
+                "Ledgers of topic {topic!r} stay until it can be read who published what in them: {error}",
+                topic=self.topic,
+                error=error,
+            )
+            return False
         assert self._once is not None
         if self._once.stored >= up_to:
             return True
@@ -655,6 +692,8 @@ class TopicLog:
         if self._times is None and self._stamp.now_ms is not None and not self.topic.startswith(settings.untimed):
             newest = Deferred.fromCoroutine(self._newest_time_ms())
         async with settings.openings:
+            if self._is_lost():
+                return  # while it waited for its turn
             handle = await self._client.create(
                 ensemble=settings.ensemble,
                 write_quorum=settings.write_quorum,
@@ -664,9 +703,9 @@ class TopicLog:
                 metadata_version=_LEDGER_METADATA_VERSION,
             )
         opened = LedgerRange(handle.ledger_id, LocalId(self._last.local + 1))
-        if newest is not None:
-            self._times = PublishClock(await newest)
         try:
+            if newest is not None:
+                self._times = PublishClock(await newest)
             if self.state is LogState.LOST:
                 raise StaleVersion(f"topic {self.topic!r} was lost meanwhile")
             self._version = await self._metadata.write_ranges(self.topic, [*self._ranges, opened], self._version)
@@ -684,6 +723,9 @@ class TopicLog:
         self._ledger_bytes, self._ledger_begun_s = 0, self._clock.seconds()
         handle.on_acknowledged = self._on_acknowledged
         handle.on_failed = self._on_failed
+        leftover, self._leftover = self._leftover, None
+        if leftover is not None:
+            Deferred.fromCoroutine(self._delete(leftover.ledger_id))  # nobody names it any more
 
     async def _newest_time_ms(self) -> int:
         """What messages to come must not be before: the time of the newest one, or of its ledger. Never fails."""
@@ -782,6 +824,33 @@ class TopicLog:
             self._pump()  # what came meanwhile waits for this
         return gone
 
+    async def on_missing(self, ledger: LedgerRange) -> None:
+        """A ledger that is listed is not there. Where none before it is, whoever deleted them did not get to the list:
+        what was in them counts as deleted. Raises BookKeeperError.
+        """
+        if ledger.last is None or ledger.last.local <= self._missing:
+            return
+        for each in self._ranges:
+            assert each.first is not None
+            assert each.last is not None
+            if each.first >= (ledger.first or FIRST_ID):
+                break
+            if each.last.local > self._missing and await self._is_there(each):
+                return
+        self._missing = max(self._missing, ledger.last.local)
+        log.warn(
+            "Topic {topic!r}: messages up to {last} are listed, and were deleted before; who wants them goes on behind",
+            topic=self.topic,
+            last=ledger.last.local,
+        )
+
+    async def _is_there(self, ledger: LedgerRange) -> bool:
+        try:
+            await self._client.metadata(ledger.ledger_id)
+        except NoSuchLedger:
+            return False
+        return True
+
     async def _deleted(self, each: LedgerRange) -> bool:
         try:
             await self._client.delete(each.ledger_id)
@@ -851,6 +920,10 @@ class TopicLog:
             deferred.callback(None)
         if tell:
             self._on_lost(error)
+
+
+def _first_of(ledger: LedgerRange) -> LocalId:
+    return ledger.first or FIRST_ID
 
 
 def _refusal(error: PubSubError) -> PubSubError:

@@ -1,7 +1,8 @@
 """Reading a topic's messages from its ledgers: the ended ones, and the one being written as far as it is acknowledged.
 
 Each ledger is opened once and stays open while it is read; at most `HANDLES_MAX` of a topic. Nothing is fenced: this
-hub owns the topic, and knows what is acknowledged. Thread: reactor. Source: hedwig-protocol.md 3.3.
+hub owns the topic, and knows what is acknowledged. Bound: of one read about `READ_SIZE_MAX` bytes, by the mean of the
+ledger's messages and of those read last. Thread: reactor. Source: hedwig-protocol.md 3.3.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.model import DigestType
-from hedwig.errors import UnexpectedCondition
+from hedwig.errors import NotResponsible, UnexpectedCondition
 from hedwig.model import LedgerRange, LocalId
 from hedwig.protocol.retention import LedgerFacts
 
@@ -22,26 +23,33 @@ if TYPE_CHECKING:
 
 HANDLES_MAX = 2
 
+READ_SIZE_MAX = 4 * 1024 * 1024
+
 
 class TopicReader:
     """Of one topic's log."""
 
     __slots__ = (
         "_client",
+        "_closed",
         "_handles",
         "_log",
+        "_mean_size",
     )
 
     def __init__(self, client: LedgerClient, log: TopicLog) -> None:
         self._client, self._log = client, log
         self._handles: OrderedDict[int, ReadHandle] = OrderedDict()
+        self._mean_size = 0.0  # of the messages read last
+        self._closed = False
 
     async def read(self, first: LocalId, count: int) -> list[bytes]:
         """Stored messages from `first` on, at most so many, of one ledger; empty behind what is acknowledged.
 
-        Raises UnexpectedCondition where `first` is before all that is kept, or a ledger is gone; BookKeeperError.
+        Raises UnexpectedCondition where `first` is before all that is kept, or a ledger is gone; NotResponsible once
+        it is closed; BookKeeperError.
         """
-        found = self._range_of(first)
+        found = self._log.range_of(first)
         if found is None:
             return []
         assert found.first is not None
@@ -51,12 +59,24 @@ class TopicReader:
             return []
         try:
             handle = await self._handle(found.ledger_id)
+            last = min(last, first + self._fitting(found, handle) - 1)
             entries = await handle.read_unconfirmed(first - found.first, last - found.first)
         except NoSuchLedger as error:
+            await self._log.on_missing(found)
             raise UnexpectedCondition(
                 f"ledger {found.ledger_id} of topic {self._log.topic!r}, with messages from {found.first} on, is gone"
             ) from error
-        return [bytes(entry.payload) for entry in entries]
+        messages = [bytes(entry.payload) for entry in entries]
+        self._mean_size = sum(map(len, messages)) / len(messages)
+        return messages
+
+    def _fitting(self, ledger: LedgerRange, handle: ReadHandle) -> int:
+        """How many messages are read at once."""
+        size = max(self._mean_size, handle.mean_entry_size or 0.0)
+        if ledger.last is None:
+            written = self._log.last_id.local + 1 - (ledger.first or 1)
+            size = max(size, self._log.ledger_bytes / max(1, written))
+        return max(1, int(READ_SIZE_MAX / max(1.0, size)))
 
     async def facts(self) -> list[LedgerFacts]:
         """What is known of each ledger: its size once it is ended, and when it was made, where that is noted.
@@ -73,23 +93,15 @@ class TopicReader:
             return LedgerFacts(ledger)
         return LedgerFacts(ledger, metadata.length, metadata.ctime_ms)
 
-    def _range_of(self, local: LocalId) -> LedgerRange | None:
-        for each in self._log.ranges:
-            assert each.first is not None
-            if local < each.first:
-                raise UnexpectedCondition(
-                    f"message {local} of topic {self._log.topic!r} is not kept any more: they begin at {each.first}"
-                )
-            if each.last is None or local <= each.last.local:
-                return each
-        return None
-
     async def _handle(self, ledger_id: int) -> ReadHandle:
         found = self._handles.get(ledger_id)
         if found is not None:
             self._handles.move_to_end(ledger_id)
             return found
         handle = await self._client.open_without_recovery(ledger_id, self._log.password, DigestType.CRC32)
+        if self._closed:
+            handle.close()
+            raise NotResponsible(f"topic {self._log.topic!r} is not read here any more")
         other = self._handles.setdefault(ledger_id, handle)
         if other is not handle:
             handle.close()
@@ -98,6 +110,7 @@ class TopicReader:
         return other
 
     def close(self) -> None:
-        """Let go of the ledgers."""
+        """Let go of the ledgers; nothing is read any more."""
+        self._closed = True
         while self._handles:
             self._handles.popitem()[1].close()

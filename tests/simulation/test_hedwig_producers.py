@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.errors import ClientClosed
+from bookkeeper.errors import ClientClosed, MetadataUnavailable
 from hedwig.client import once
 from hedwig.errors import MalformedRequest, PubSubError, ServiceDown
 from hedwig.hub import publishing_once, topic_log
@@ -242,8 +242,11 @@ def test_messages_are_deleted_only_when_it_is_written_who_published_them() -> No
     run(world, story(), seconds=100)
 
 
-def test_the_record_follows_messages_without_numbers_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else what has to be read when one with a number comes would have no bound."""
+@pytest.mark.parametrize("failures", [0, 2])
+def test_the_record_follows_messages_without_numbers_too(failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what has to be read when one with a number comes would have no bound; and what is not known to be recorded
+    must not be deleted, only because the look at it failed.
+    """
     for module in (publishing_once, topic_log):
         monkeypatch.setattr(module, "SNAPSHOT_EVERY", 10)
     world = started_world(3)
@@ -254,8 +257,19 @@ def test_the_record_follows_messages_without_numbers_too(monkeypatch: pytest.Mon
         await first.ownership.stop()
         second = await Hub(world, 4081).started()
         client = Client(second)
+        find, left = second.metadata.producers, failures
+
+        async def fails_first(topic: Topic) -> Any:
+            nonlocal left
+            left -= 1
+            if left >= 0:
+                raise MetadataUnavailable("not now")
+            return await find(topic)
+
+        monkeypatch.setattr(second.metadata, "producers", fails_first)
         for number in range(40):
             await published(client, encode_message(Message(b"%d" % number)))
+        assert left < 0
         await world.pause(1)
         found = await record(second.metadata)
         assert found is not None

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.logger import LogLevel, capturedLogs
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NoSuchLedger
 from bookkeeper.model import DigestType
 from hedwig.errors import NotResponsible, PubSubError, ServiceDown, StaleVersion, UncertainState, UnexpectedCondition
 from hedwig.hub.metadata import HubMetadata
@@ -348,6 +348,79 @@ def test_a_topic_that_is_lost_while_its_ledgers_are_deleted_keeps_the_others() -
         other = await Hub(world).acquired()
         for ledger_id in ledgers[1:]:
             await other.client.ledgers.metadata(ledger_id)
+
+    run(world, story())
+
+
+def test_ledgers_stay_while_it_cannot_be_read_who_published_what_and_the_topic_too() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        first = await Hub(world).acquired()
+        first.publish(b"1")
+        await first.settled()
+        await first.log.release()
+        hub = await Hub(world).acquired()
+        hub.publish(b"2")
+        await hub.settled()
+        find = hub.metadata.producers
+
+        async def fails(topic: Topic) -> Any:
+            raise MetadataUnavailable("not now")
+
+        hub.metadata.producers = fails  # type: ignore[method-assign]
+        assert await hub.log.trim(LocalId(1)) == []
+        assert (hub.lost, hub.log.state) == ([], LogState.READY)
+        hub.metadata.producers = find  # type: ignore[method-assign]
+        assert [each.first for each in await hub.log.trim(LocalId(1))] == [1]
+
+    run(world, story())
+
+
+def test_an_empty_ledger_that_said_which_ids_were_used_goes_with_the_next_one() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        first = await Hub(world, entries_max=1).acquired()
+        first.publish(b"1")
+        await first.settled()
+        await world.pause(1)
+        empty = await first.client.ledgers.create(password=PASSWORD, digest=DigestType.CRC32, metadata_version=2)
+        listed = await first.metadata.ranges(TOPIC)
+        await first.metadata.write_ranges(TOPIC, [LedgerRange(empty.ledger_id, LocalId(2))], listed.version)
+        second = await Hub(world).acquired()
+        assert second.log.last_id.local == 1
+        assert (await second.metadata.ranges(TOPIC)).value == [LedgerRange(empty.ledger_id, LocalId(2))]
+        second.publish(b"2")
+        await second.settled()
+        assert second.acknowledged == [(2, b"2")]
+        await world.pause(1)
+        with pytest.raises(NoSuchLedger):
+            await second.client.ledgers.metadata(empty.ledger_id)
+
+    run(world, story())
+
+
+def test_a_topic_that_was_lost_while_it_waited_for_its_turn_makes_no_ledger() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        openings = DeferredSemaphore(1)
+        hub = await Hub(world, openings=openings).acquired()
+        await openings.acquire()
+        hub.publish(b"1")
+        hub.log.abandon(ServiceDown("the session ended"))
+        create, made = hub.client.ledgers.create, []
+
+        def creating(**named: Any) -> Any:
+            made.append(named)
+            return create(**named)
+
+        hub.client.ledgers.create = creating  # type: ignore[method-assign]
+        openings.release()
+        await world.pause(1)
+        assert made == []
+        assert openings.tokens == 1
 
     run(world, story())
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from twisted.internet.defer import Deferred
 
-from hedwig.errors import UnexpectedCondition
+from hedwig.errors import NotResponsible, UnexpectedCondition
+from hedwig.hub import topic_reading
 from hedwig.hub.topic_reading import TopicReader
 from hedwig.model import LocalId
 from hedwig.wire.messages import decode_message
@@ -46,8 +48,94 @@ def test_what_is_not_kept_any_more_is_told() -> None:
         await hub.client.ledgers.delete(first.ledger_id)
         with pytest.raises(UnexpectedCondition, match="is gone"):
             await reader.read(LocalId(1), 1)
+        with pytest.raises(UnexpectedCondition, match="they begin at 3"):
+            await reader.read(LocalId(1), 1)
         assert await hub.log.trim(LocalId(2)) == [first]
         with pytest.raises(UnexpectedCondition, match="they begin at 3"):
             await reader.read(LocalId(1), 1)
+
+    run(world, story())
+
+
+def test_ledgers_that_were_deleted_and_are_still_listed_count_as_deleted_if_they_are_the_oldest() -> None:
+    """Whoever deleted them died before it got to the list. In the middle, something else is wrong."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, entries_max=1).acquired()
+        hub.publish(*[b"%d" % number for number in range(1, 8)])
+        await hub.settled()
+        reader, ledgers = TopicReader(hub.client.ledgers, hub.log), [each.ledger_id for each in hub.log.ranges]
+        await hub.client.ledgers.delete(ledgers[3])
+        with pytest.raises(UnexpectedCondition, match="with messages from 4 on, is gone"):
+            await reader.read(LocalId(4), 1)
+        assert hub.log.first_id == 1
+        for ledger_id in ledgers[:2]:
+            await hub.client.ledgers.delete(ledger_id)
+        with pytest.raises(UnexpectedCondition, match="with messages from 2 on, is gone"):
+            await reader.read(LocalId(2), 1)
+        assert hub.log.first_id == 3
+        assert [decode_message(each).body for each in await reader.read(LocalId(3), 5)] == [b"3"]
+        await hub.client.ledgers.delete(ledgers[2])
+        reader.close()
+        reader = TopicReader(hub.client.ledgers, hub.log)
+        with pytest.raises(UnexpectedCondition, match="with messages from 4 on, is gone"):
+            await reader.read(LocalId(4), 1)
+        assert hub.log.first_id == 5
+
+    run(world, story())
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_so_many_bytes_are_read_at_once_and_one_message_in_any_case(
+    monkeypatch: pytest.MonkeyPatch, *, ended: bool
+) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).acquired()
+        hub.publish(*[bytes(1000)] * 12)
+        await hub.settled()
+        if ended:
+            await hub.log.release()
+            hub = await Hub(world).acquired()
+        reader = TopicReader(hub.client.ledgers, hub.log)
+        for size, count in ((3500, 3), (100, 1), (1 << 20, 12)):
+            monkeypatch.setattr(topic_reading, "READ_SIZE_MAX", size)
+            assert len(await reader.read(LocalId(1), 100)) == count
+
+    run(world, story())
+
+
+def test_what_was_read_last_says_how_much_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large messages among very many small ones."""
+    monkeypatch.setattr(topic_reading, "READ_SIZE_MAX", 4000)
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).acquired()
+        hub.publish(*[b""] * 200, *[bytes(1000)] * 40)
+        await hub.settled()
+        reader = TopicReader(hub.client.ledgers, hub.log)
+        assert len(await reader.read(LocalId(201), 100)) > 4
+        assert len(await reader.read(LocalId(201), 100)) == 3
+        assert len(await reader.read(LocalId(1), 100)) == 3
+        assert len(await reader.read(LocalId(1), 100)) > 4
+
+    run(world, story())
+
+
+def test_a_ledger_that_was_being_opened_when_its_reader_was_closed_is_let_go_of() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).acquired()
+        hub.publish(b"1")
+        await hub.settled()
+        reader = TopicReader(hub.client.ledgers, hub.log)
+        reading = Deferred.fromCoroutine(reader.read(LocalId(1), 1))
+        reader.close()
+        with pytest.raises(NotResponsible):
+            await reading
 
     run(world, story())
