@@ -11,6 +11,7 @@ Source: hedwig-protocol.md 5.1. `python -m hedwig.config` prints conf/hw_server.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -117,6 +118,34 @@ def _prefixes() -> Kind[tuple[bytes, ...]]:
         return tuple(part.strip().encode() for part in value.split(",") if part.strip())
 
     return Kind("beginnings of names, comma-separated", parse)
+
+
+RETENTION = ("keep_ms", "keep_bytes", "limit_ms", "limit_bytes")
+
+
+def _retention_by_topic() -> Kind[tuple[tuple[bytes, tuple[tuple[str, int], ...]], ...]]:
+    def parse(value: str) -> tuple[tuple[bytes, tuple[tuple[str, int], ...]], ...]:
+        if not value:
+            return ()
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ValueError('want {"BEGINNING": {"keep_ms": NUMBER, ...}, ...}')
+        return tuple((beginning.encode(), numbers(beginning, given)) for beginning, given in found.items())
+
+    def numbers(beginning: str, given: object) -> tuple[tuple[str, int], ...]:
+        if not beginning or not isinstance(given, dict) or not given:
+            raise ValueError(f'{beginning!r}: want the beginning of a name, and {{"keep_ms": NUMBER, ...}}')
+        for name, number in given.items():
+            if name not in RETENTION:
+                raise ValueError(f"{beginning!r}: {name!r} is not one of {', '.join(RETENTION)}")
+            if type(number) is not int or not 0 <= number <= 2**62:
+                raise ValueError(f"{beginning!r}: {name} is {number!r}, and must be a whole number from 0 on")
+        return tuple(given.items())
+
+    return Kind("JSON", parse)
 
 
 def _check_host(value: str) -> str:
@@ -433,6 +462,15 @@ class HubConfig(ClientSettings):
         "The oldest ledgers of a topic that has more go, consumed or not; but never the newest one.",
         ours=True,
     )
+    retention_by_topic: tuple[tuple[bytes, tuple[tuple[str, int], ...]], ...] = key(
+        "retention_by_topic",
+        _retention_by_topic(),
+        "",
+        LEDGERS,
+        "What is said for topics whose names begin so counts there instead of these four keys; where several do, the "
+        'longest beginning: {"audit.": {"keep_ms": 604800000}, "ticks.": {"limit_bytes": 1073741824}}.',
+        ours=True,
+    )
 
     # --- delivery
     window_size: int = key(
@@ -541,18 +579,10 @@ class HubConfig(ClientSettings):
                 f"max_message_size {self.message_size_max} is above nettyMaxFrameSizeBytes {self.frame_size_max}, so "
                 "the largest messages could not be stored: raise nettyMaxFrameSizeBytes here and at the bookies",
             )
-        for limit, keep, names in (
-            (self.limit_ms, self.keep_ms, ("limit_ms", "keep_ms")),
-            (self.limit_bytes, self.keep_bytes, ("limit_bytes", "keep_bytes")),
-        ):
-            if 0 < limit < keep:
-                yield names, f"{names[0]} {limit} is below {names[1]} {keep}, which could not be kept"
-        for name, value in (("keep_ms", self.keep_ms), ("limit_ms", self.limit_ms)):
-            if value and not self.publish_time:
-                yield (
-                    (name, "publish_time"),
-                    f"{name}={value} needs publish_time=true: without times nothing is ever old",
-                )
+        yield from self._retention_faults((), "", {name: getattr(self, name) for name in RETENTION})
+        for beginning, _ in self.retention_by_topic:
+            where = f"retention_by_topic, {beginning.decode()!r}: "
+            yield from self._retention_faults(("retention_by_topic",), where, self.retention_of(beginning))
         ports = [("server_port", self.server_port)]
         if self.region_tls and self.regions:
             yield from self._region_faults()
@@ -565,6 +595,31 @@ class HubConfig(ClientSettings):
             for other, taken in ports[:position]:
                 if port == taken != 0:
                     yield (name, other), f"{other} and {name} are both {port}"
+
+    def retention_of(self, topic: bytes) -> dict[str, int]:
+        """The four numbers that count for a topic."""
+        found: dict[str, int] = {name: getattr(self, name) for name in RETENTION}
+        for beginning, given in sorted(self.retention_by_topic, key=lambda each: len(each[0])):
+            if topic.startswith(beginning):
+                found = {**{name: getattr(self, name) for name in RETENTION}, **dict(given)}
+        return found
+
+    def _retention_faults(
+        self, keys: tuple[str, ...], where: str, found: Mapping[str, int]
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
+        for unit in ("ms", "bytes"):
+            limit, keep = found[f"limit_{unit}"], found[f"keep_{unit}"]
+            if 0 < limit < keep:
+                yield (
+                    keys or (f"limit_{unit}", f"keep_{unit}"),
+                    f"{where}limit_{unit} {limit} is below keep_{unit} {keep}, which could not be kept",
+                )
+        for name in ("keep_ms", "limit_ms"):
+            if found[name] and not self.publish_time:
+                yield (
+                    (*(keys or (name,)), "publish_time"),
+                    f"{where}{name}={found[name]} needs publish_time=true: without times nothing is ever old",
+                )
 
     def _region_faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
         for each in self.regions:

@@ -101,6 +101,7 @@ class HubSettings:
     """metadata_uri: of the cluster's ledgers. host: the address that clients and other hubs are told; port: 0 takes a
     free one. region, prefix: where the records are. cache_size: bytes of recent messages of all topics. trim_period_s:
     how often consumed ledgers are looked for. stop_timeout_s: to give the topics back. publish_time: messages get one.
+    retention_by_topic: by the beginnings of names.
     """
 
     metadata_uri: str
@@ -118,9 +119,15 @@ class HubSettings:
     stop_timeout_s: float = 30.0
     regions: OtherRegions | None = None
     retention: Retention = field(default_factory=Retention)
+    retention_by_topic: tuple[tuple[bytes, Retention], ...] = ()
     topic: TopicSettings = field(default_factory=TopicSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
     filters: Mapping[str, MakeFilter] = field(default_factory=lambda: DEFAULT_FILTERS)
+
+    def retention_of(self, topic: Topic) -> Retention:
+        """What counts for a topic: of the longest beginning of its name, else of all."""
+        fitting = [each for each in self.retention_by_topic if topic.startswith(each[0])]
+        return max(fitting, key=lambda each: len(each[0]))[1] if fitting else self.retention
 
 
 class Hub:
@@ -146,7 +153,8 @@ class Hub:
         self.meters = HubMeters()
         self._dead_letters = DeadLetters(lambda: self.ownership, self._client_of_hubs)
         self._topic_settings = replace(settings.topic, dead_letters=self._dead_letters.publish)
-        self._trimmer = Trimmer(settings.retention, lost=self.meters.lost)
+        kinds = {settings.retention, *(each for _, each in settings.retention_by_topic)}
+        self._trimmers = {each: Trimmer(each, lost=self.meters.lost) for each in kinds}
         self._regions: Regions | None = None
         self.overdue = False
 
@@ -346,8 +354,6 @@ class Hub:
     # --- trimming
 
     def _trim(self) -> None:
-        trimmer = self._trimmer
-
         async def trim_all() -> None:
             ownership = self.ownership
             if ownership is None:
@@ -358,7 +364,7 @@ class Hub:
                 if ownership.owned.get(topic) is not service:
                     continue
                 try:
-                    await trimmer.trim(service)
+                    await self._trimmers[self.settings.retention_of(topic)].trim(service)
                     service.log.end_if_idle()
                 except BookKeeperError as error:
                     log.warn("Topic {topic!r} is trimmed later: {error}", topic=topic, error=error)

@@ -28,12 +28,8 @@ def hub_settings(config: HubConfig) -> HubSettings:
         publish_time=config.publish_time,
         cache_size=config.cache_size,
         trim_period_s=config.trim_period_s,
-        retention=Retention(
-            keep_ms=config.keep_ms or None,
-            keep_bytes=config.keep_bytes or None,
-            limit_ms=config.limit_ms or None,
-            limit_bytes=config.limit_bytes or None,
-        ),
+        retention=_retention(config, b""),
+        retention_by_topic=tuple((each, _retention(config, each)) for each, _ in config.retention_by_topic),
         stop_timeout_s=config.shutdown_timeout_s,
         regions=_regions(config),
         topic=TopicSettings(
@@ -58,6 +54,10 @@ def hub_settings(config: HubConfig) -> HubSettings:
         ),
         client=config,
     )
+
+
+def _retention(config: HubConfig, topic: bytes) -> Retention:
+    return Retention(**{name: number or None for name, number in config.retention_of(topic).items()})
 
 
 def _regions(config: HubConfig) -> OtherRegions | None:

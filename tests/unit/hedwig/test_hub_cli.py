@@ -16,7 +16,8 @@ from hedwig.hub.meters import REFUSED, HubMeters
 from hedwig.hub.process import ExitCode, exit_code_of
 from hedwig.hub.server import HttpSettings, HubSettings
 from hedwig.hub.tuning import hub_settings
-from hedwig.model import Status
+from hedwig.model import Status, Topic
+from hedwig.protocol.retention import Retention
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -105,6 +106,13 @@ def test_settings_reach_the_parts() -> None:
     assert (found.client.zk_session_timeout_s, found.client.add_timeout_s) == (3.0, 12.0)
     assert found.http == HttpSettings("127.0.0.1", 13)
     assert found.tls is None
+
+
+def test_retention_reaches_the_topics() -> None:
+    own = '{"a": {"keep_ms": 9}, "a.b": {"keep_ms": 0, "limit_bytes": 3}}'
+    found = settings_of(f"advertisedAddress=h\nkeep_ms=5\nretention_by_topic={own}")
+    wanted = {b"x": Retention(keep_ms=5), b"a": Retention(keep_ms=9), b"a.bc": Retention(limit_bytes=3)}
+    assert {name: found.retention_of(Topic(name)) for name in wanted} == wanted
 
 
 def test_the_second_port_needs_ssl_enabled() -> None:

@@ -110,6 +110,16 @@ def test_ages_need_times() -> None:
     assert hub(keep_bytes="9", publish_time="false").settings.keep_bytes == 9
 
 
+def test_topics_may_have_a_retention_of_their_own() -> None:
+    own = '{"audit.": {"keep_ms": 9, "limit_bytes": 0}, "audit.eu.": {"keep_ms": 0}}'
+    settings = hub(keep_ms="5", limit_bytes="7", retention_by_topic=own).settings
+    assert settings.retention_of(b"orders") == {"keep_ms": 5, "keep_bytes": 0, "limit_ms": 0, "limit_bytes": 7}
+    assert settings.retention_of(b"audit.us") == {"keep_ms": 9, "keep_bytes": 0, "limit_ms": 0, "limit_bytes": 0}
+    assert settings.retention_of(b"audit.eu.x") == {"keep_ms": 0, "keep_bytes": 0, "limit_ms": 0, "limit_bytes": 7}
+    assert "'audit.': limit_ms 5 is below keep_ms 9" in refused(limit_ms="5", retention_by_topic=own)
+    assert "'audit.': keep_ms=9 needs publish_time" in refused(publish_time="false", retention_by_topic=own)
+
+
 # --- the table
 
 
@@ -195,6 +205,15 @@ def test_secrets_are_not_shown() -> None:
         ("httpServerEnabled=true\nhttpServerPort=4080", "server_port and httpServerPort are both 4080"),
         ("standalone=true", "bookkeeper standalone --hub"),
         ("regions=h:4080,g:4080", "regions=h:4080,g:4080: 'h:4080,g:4080' is no address of a hub"),
+        ("retention_by_topic={", "retention_by_topic={: not JSON: "),
+        ("retention_by_topic=[]", 'want {"BEGINNING": {"keep_ms": NUMBER, ...}, ...}'),
+        ('retention_by_topic={"a": {}}', "'a': want the beginning of a name, and"),
+        (
+            'retention_by_topic={"a": {"keep_s": 1}}',
+            "'a': 'keep_s' is not one of keep_ms, keep_bytes, limit_ms, limit_",
+        ),
+        ('retention_by_topic={"a": {"keep_ms": -1}}', "'a': keep_ms is -1, and must be a whole number from 0 on"),
+        ('retention_by_topic={"a": {"keep_ms": true}}', "'a': keep_ms is True"),
         ("regions=h", "'h' is no address of a hub: want host:port or host:port:sslport"),
         ("regions=h:4080:9876 g:1 h:4080:9876", "h:4080:9876 stands there twice"),
         ("retry_remote_subscribe_thread_run_interval=0", "retry_remote_subscribe_thread_run_interval=0: out of range"),
