@@ -23,7 +23,8 @@ from hedwig.model import HubAddress, SubscriberId, Topic
 NAME_SIZE_MAX = 1024
 """Bytes of a topic's or subscriber's name: a znode's path has to be held in memory by all of ZooKeeper's servers."""
 
-_TAKEN = frozenset({"hub", "ledgers", "subscribers", "hw.producers"})
+OWN_NODES = frozenset({"hub", "ledgers", "subscribers", "hw.producers"})
+"""Children of a topic's znode that are no topics."""
 
 
 def _text(name: bytes, what: str) -> str:
@@ -53,7 +54,7 @@ def topic_part(topic: Topic) -> str:
     for position, part in enumerate(parts):
         if part in ("", ".", ".."):
             raise MalformedRequest(f"topic {text!r} has the part {part!r} between slashes, which ZooKeeper refuses")
-        if position and part in _TAKEN:
+        if position and part in OWN_NODES:
             raise MalformedRequest(
                 f"topic {text!r} would be kept where topic {'/'.join(parts[:position])!r} keeps its {part}: call it "
                 "otherwise"

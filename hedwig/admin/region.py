@@ -23,7 +23,7 @@ from bookkeeper.metadata.tree import NodeAbsent, Tree
 from bookkeeper.model import DigestType
 from hedwig.hub.metadata import HubMetadata
 from hedwig.model import FIRST_ID, HubAddress, LedgerRange, LocalId, SubscriberId, Subscription, Topic
-from hedwig.names import Paths
+from hedwig.names import OWN_NODES, Paths
 from hedwig.wire import records
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ B = TypeVar("B")
 
 AT_ONCE = 100
 PIECE = 500
-
-_OWN_CHILDREN = frozenset({"hub", "ledgers", "subscribers"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,16 +174,16 @@ class Region:
         for each in names:
             whole = name + each.encode()
             longest = min(len(whole), len(prefix))
-            if (name and each in _OWN_CHILDREN) or whole[:longest] != prefix[:longest]:
+            if (name and each in OWN_NODES) or whole[:longest] != prefix[:longest]:
                 continue
             wanted.append(each)
         async with contextlib.aclosing(in_order(wanted, lambda each: children(f"{path}/{each}"))) as found:
             async for each, below in found:
                 whole = name + each.encode()
                 # One without children is of a hub that ended between two steps, or of a genuine one: a topic.
-                if (not below or _OWN_CHILDREN & set(below)) and whole.startswith(prefix):
+                if (not below or OWN_NODES & set(below)) and whole.startswith(prefix):
                     yield Found(Topic(whole), "hub" in below)
-                if set(below) - _OWN_CHILDREN:
+                if set(below) - OWN_NODES:
                     async with contextlib.aclosing(self._below(f"{path}/{each}", whole + b"/", prefix)) as more:
                         async for other in more:
                             yield other
@@ -279,12 +277,14 @@ class Region:
 
     async def subscriptions_of(self, topic: Topic, *, backlog: bool = True) -> list[Subscribed]:
         """All of one topic. backlog: look for the end of the topic, if there are any."""
-        records_of: dict[SubscriberId, Subscription] = {}
-        for name in await self.subscribers(topic):
+
+        async def one(name: SubscriberId) -> Subscription | None:
             path = self.paths.subscription(topic, name)
             node = await self._errand(f"read {path}").read_if_present(path)
-            if node is not None:
-                records_of[name] = records.decode_subscription(node[0], path)
+            return None if node is None else records.decode_subscription(node[0], path)
+
+        async with contextlib.aclosing(in_order(await self.subscribers(topic), one, 20)) as found:
+            records_of = {name: record async for name, record in found if record is not None}
         last, problem = None, None
         if records_of and backlog:
             try:

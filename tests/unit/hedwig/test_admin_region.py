@@ -69,6 +69,13 @@ def test_topics_with_slashes_are_topics_and_what_is_only_above_one_is_none(simul
     assert piece[-1] == Found(Topic(b"z"), False)
 
 
+def test_what_is_remembered_of_producers_is_no_topic(simulated: Simulated) -> None:
+    metadata = simulated.hub()
+    for name in (b"a", b"z"):
+        simulated.now(metadata.write_producers(Topic(name), b"x", None))
+    assert names_of(simulated) == [b"a", b"a/b", b"a/b/c", b"ab", b"lone/child", b"z"]
+
+
 @pytest.mark.parametrize(
     ("prefix", "names"),
     [
