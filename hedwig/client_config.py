@@ -92,7 +92,7 @@ class HedwigClientSettings:
         seconds("ms", 1, DAY_S * 1000),
         "50",
         CONNECTIONS,
-        "First delay before another attempt; it doubles each time.",
+        "First delay before another attempt; the next ones are longer by a quarter each, and half of each is chance.",
         ours=True,
     )
     retry_max_s: float = key(
@@ -197,7 +197,7 @@ class HedwigClientSettings:
         integer("messages; 0 = no limit", 0, INT32_MAX),
         "0",
         SUBSCRIBING,
-        "Only so many of the newest messages are kept for a new subscription that does not say.",
+        "Only so many of the newest messages are kept for a subscription that does not say, an older one too.",
     )
 
     def faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -208,6 +208,12 @@ class HedwigClientSettings:
         if self.consume_every > self.window:
             names = ("consumed_messages_buffer_size", "max_outstanding_messages")
             yield names, f"{names[0]} is above {names[1]}: the hub would wait for what it is never told"
+        if self.linger_s >= self.retry_timeout_s:
+            names = ("publish_linger_ms", "retry_timeout_ms")
+            yield (
+                names,
+                f"{names[0]} is not below {names[1]}: the time of every message would be over before it is sent",
+            )
         if not self.tls:
             return
         if not self.ssl_trust_path and not self.ssl_trust_all:

@@ -16,7 +16,7 @@ from hedwig.client.hubs import HUBS_MAX, Hubs
 from hedwig.client.link import HubLink, Turns
 from hedwig.client.settings import PubSubSettings, backoff
 from hedwig.client.values import as_bytes, properties_of
-from hedwig.client_config import HedwigClientSettings
+from hedwig.client_config import HedwigClientSettings, load_hedwig_client
 from hedwig.errors import PubSubError, UncertainState, error_of
 from hedwig.model import HubAddress, Status
 from hedwig.proto import PubSubProtocol_pb2 as pb
@@ -63,6 +63,12 @@ def test_every_setting_of_the_core_comes_from_the_key_of_that_name() -> None:
 
 def test_the_defaults_of_the_core_are_those_of_the_keys() -> None:
     assert core_settings(USUAL) == PubSubSettings()
+
+
+def test_a_message_must_not_linger_until_its_time_is_over() -> None:
+    load_hedwig_client(None, {"publish_linger_ms": "4999", "retry_timeout_ms": "5000"}, {})
+    with pytest.raises(ConfigurationError, match="publish_linger_ms is not below retry_timeout_ms"):
+        load_hedwig_client(None, {"publish_linger_ms": "5000", "retry_timeout_ms": "5000"}, {})
 
 
 def test_text_is_utf8_and_bytes_are_taken_as_they_are() -> None:
