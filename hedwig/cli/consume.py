@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> int:
         connected(args) as client,
         client.subscribe(topic, subscriber, SubscribeMode.ATTACH, force=args.force, auto_consume=False) as subscription,
     ):
-        last = _consume(subscription, up_to, args.idle)
+        last, is_there = _consume(subscription, up_to, args.idle)
     what = f"subscriber {shown(subscriber)} of topic {shown(topic)}"
-    if up_to is not None and (last or 0) < up_to and last is not None:
+    if up_to is not None and last is not None and not is_there:
         note(f"{what}: consumed up to {last}, where the topic ends; {up_to} is not there yet")
         return EXIT_FAILURE
     if last is None:
@@ -72,8 +72,10 @@ def _id_of(text: str) -> int | None:
     return int(text)
 
 
-def _consume(subscription: BlockingSubscription, up_to: int | None, idle_s: float) -> int | None:
-    """The last message that was consumed; None where there was none before `up_to`."""
+def _consume(subscription: BlockingSubscription, up_to: int | None, idle_s: float) -> tuple[int | None, bool]:
+    """The last message that was consumed, None where there was none up to `up_to`; whether that one is there, or is
+    passed over by the subscription's filter, as later ones are there.
+    """
     progress = Progress("messages")
     done = 0
     last: int | None = None
@@ -87,4 +89,4 @@ def _consume(subscription: BlockingSubscription, up_to: int | None, idle_s: floa
             progress.update(done)
         if not messages or len(wanted) < len(messages) or last == up_to:
             progress.close()
-            return last
+            return last, last == up_to or len(wanted) < len(messages)

@@ -1,10 +1,14 @@
 r"""Subscribe, and print messages as they come.
 
 A subscription has a name and is kept: run again, it goes on behind what was printed. A new one begins with what is
-published from now on, unless --from says where (hubs of this project know that; others pass over it). A message is
-consumed once it was written to standard output, so that a program that reads it
-misses nothing (and may get some of it twice after a crash). Without --subscriber the subscription is temporary, and
-ends with the command.
+published from now on, unless --from says where. A message is consumed once it was written to standard output, so that a
+program that reads it misses nothing (and may get some of it twice after a crash). Without --subscriber the subscription
+is temporary, and ends with the command.
+
+With --one-by-one each message is acknowledged by itself, once it was written, or once the command of --each has ended
+with exit code 0; else it comes again. --shared lets several commands have one subscription, each with messages of its
+own: a work queue. Both stay with the subscription, as their settings do. --from and they need hubs of this project;
+with others the command fails.
 
 examples:
   hedwig sub news                                   what is published from now on
@@ -14,6 +18,9 @@ examples:
   hedwig sub news --from first -e                   all that is kept; also: --from 17, --from time:2026-11-22T10:00Z
   hedwig sub news -s me --filter "color = 'red'"    the hub passes over all others
   hedwig sub orders -s billing --json | ./bill.py   consumed as the program takes them
+  hedwig sub jobs -s workers --shared --each ./work.sh --attempts 3 --dead-letter failed-jobs
+                                                    a worker, one of many; what fails three times is put aside
+  hedwig sub jobs -s workers --shared -f '%{hw.attempt} %s\n'    printed is done; which attempt, from 2 on
 
 format: %t topic, %o message id, %s body, %S its size, %x body in hex, %k key, %h header properties (k=v,k=v), %{NAME}
 one of them, %T publish time (ms since 1970; -1: unknown), %y message type, %r region, %%, and \n \t \r \0 \xHH
@@ -29,6 +36,7 @@ import os
 import secrets
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -36,6 +44,7 @@ from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.ledger.listener import watching_listener
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
 from hedwig.cli.client import add_client_arguments, connected, end_on_sigterm, pairs_of
+from hedwig.cli.each import Each
 from hedwig.cli.formats import TOKENS, Formatter, formatter_of
 from hedwig.cli.region import shown, subscriber_of, topic_of
 from hedwig.cli.writing import write_out
@@ -43,9 +52,11 @@ from hedwig.cli.writing import write_out
 if TYPE_CHECKING:
     from hedwig.client.blocking import BlockingClient, BlockingSubscription
     from hedwig.model import Preferences, SubscribeMode, SubscriberId, Topic
+    from hedwig.wire.receiving import Received
 
 TAKEN_AT_ONCE = 500
 IDLE_S = 1.0
+RETRY_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the subscription, repeatable"
     )
+    _add_queue_arguments(parser)
     parser.add_argument("-c", "--count", type=at_least(1), metavar="N", help="end after so many messages")
     parser.add_argument("-e", "--exit", action="store_true", help="end once nothing comes for --idle seconds")
     parser.add_argument(
@@ -82,6 +94,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length-prefixed", action="store_true", help="four bytes of length, and the body")
     parser.add_argument("-q", "--quiet", action="store_true", help="no count at the end")
     add_client_arguments(parser)
+
+
+def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("acknowledging one by one", "each of these asks for it")
+    group.add_argument("--one-by-one", action="store_true", help="acknowledge each message by itself")
+    group.add_argument("--shared", action="store_true", help="several commands may have the subscription at a time")
+    group.add_argument(
+        "--each",
+        metavar="COMMAND",
+        help="run this for each message, with its body (or what -f, --json say) as input, and HEDWIG_TOPIC, HEDWIG_ID, "
+        "HEDWIG_ATTEMPT; exit code 0 acknowledges it",
+    )
+    group.add_argument(
+        "--retry",
+        type=_seconds,
+        default=RETRY_S,
+        metavar="SECONDS",
+        help="when a message that COMMAND refused comes again (default: %(default)s)",
+    )
+    group.add_argument(
+        "--ack-timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="then it comes again anyway; more than COMMAND takes (default at first: 60)",
+    )
+    group.add_argument("--attempts", type=at_least(0), metavar="N", help="deliveries of a message; 0: no end")
+    group.add_argument("--dead-letter", metavar="TOPIC", help="where it goes then (default at first: nowhere)")
+    group.add_argument(
+        "--in-flight",
+        type=at_least(1),
+        metavar="N",
+        help="messages that one command has at a time (default: with --each 1, else at first 1000)",
+    )
 
 
 def _seconds(text: str) -> float:
@@ -113,19 +158,24 @@ def run(args: argparse.Namespace) -> int:
     """Print until the end."""
     topic = topic_of(args.topic)
     form = formatter_of(text_format=args.format, json_lines=args.json, length_prefixed=args.length_prefixed)
-    if args.subscriber is None and (args.attach or args.create or args.force):
+    if args.subscriber is None and (args.attach or args.create or args.force or args.shared):
         raise CommandFailed(
-            "--create, --attach and --force are about a subscription of a name: add -s NAME", EXIT_USAGE
+            "--create, --attach, --force and --shared are about a subscription of a name: add -s NAME", EXIT_USAGE
         )
     temporary = args.subscriber is None
     subscriber = subscriber_of(_temporary_name() if temporary else args.subscriber)
-    preferences = _preferences(args)
+    preferences = preferences_of(args)
+    individual = _is_individual(preferences)
+    if individual and args.peek:
+        raise CommandFailed(
+            "--peek: what is not acknowledged comes again by itself, and counts as tried; leave it out", EXIT_USAGE
+        )
     end_on_sigterm()
     with connected(args) as client, _ended(client, topic, subscriber, temporary=temporary):
         subscription = client.subscribe(
             topic, subscriber, _mode(args), preferences=preferences, force=args.force, auto_consume=False
         )
-        printer = _Printer(args, topic, subscription, form)
+        printer = _Printer(args, topic, subscription, form, individual=individual)
         try:
             with subscription:
                 printer.run()
@@ -142,12 +192,13 @@ def _temporary_name() -> str:
 def _mode(args: argparse.Namespace) -> SubscribeMode:
     from hedwig.model import SubscribeMode
 
-    if args.create or args.subscriber is None:
+    if args.create:
         return SubscribeMode.CREATE
     return SubscribeMode.ATTACH if args.attach else SubscribeMode.CREATE_OR_ATTACH
 
 
-def _preferences(args: argparse.Namespace) -> Preferences:
+def preferences_of(args: argparse.Namespace) -> Preferences:
+    """What the options ask for. Raises CommandFailed."""
     from hedwig.filters import with_expression
     from hedwig.model import Preferences
     from hedwig.protocol.options import REPLAY
@@ -158,8 +209,32 @@ def _preferences(args: argparse.Namespace) -> Preferences:
     if args.begin is not None:
         # Only a change of the option is a wish, so that who reconnects goes on: each run asks in words of its own.
         options[REPLAY] = f"{args.begin};{secrets.token_hex(4)}".encode()
-    preferences = Preferences(message_bound=args.bound, window_size=window, options=options)
+    preferences = _queue_preferences(args).merged(
+        Preferences(message_bound=args.bound, window_size=window, options=options)
+    )
     return preferences if args.filter is None else with_expression(args.filter, preferences)
+
+
+def _queue_preferences(args: argparse.Namespace) -> Preferences:
+    from hedwig.client.queueing import one_by_one
+    from hedwig.model import Preferences
+
+    said = (args.each, args.ack_timeout, args.attempts, args.dead_letter, args.in_flight)
+    if not (args.one_by_one or args.shared) and all(each is None for each in said):
+        return Preferences()
+    return one_by_one(
+        shared=args.shared,
+        timeout_s=args.ack_timeout,
+        attempts_max=args.attempts,
+        dead_letter=None if args.dead_letter is None else topic_of(args.dead_letter),
+        in_flight_max=1 if args.each is not None and args.in_flight is None else args.in_flight,
+    )
+
+
+def _is_individual(preferences: Preferences) -> bool:
+    from hedwig.protocol.options import ack_options
+
+    return ack_options(preferences) is not None
 
 
 @contextlib.contextmanager
@@ -187,24 +262,45 @@ class _Printer:
     """Messages of one subscription to standard output."""
 
     def __init__(
-        self, args: argparse.Namespace, topic: Topic, subscription: BlockingSubscription, form: Formatter
+        self,
+        args: argparse.Namespace,
+        topic: Topic,
+        subscription: BlockingSubscription,
+        form: Formatter,
+        *,
+        individual: bool,
     ) -> None:
         self._topic, self._subscription, self._form = topic, subscription, form
         self._count, self._idle_s, self._consumes = args.count, args.idle if args.exit else None, not args.peek
         self._progress = None if sys.stdout.isatty() else Progress("messages")
         self._printed = 0
+        self._printing = threading.Lock()
+        self._individual, self._retry_s = individual, args.retry
+        self._each: Each | None = None
+        if args.each is not None:
+            plain = args.format is None and not args.json and not args.length_prefixed
+            self._each = Each(
+                args.each, topic, lambda message: message.body if plain else form(topic, message.local_id, message)
+            )
 
     def run(self) -> None:
         """Until the end. Raises BrokenPipeError when nobody reads the output any more, though nothing more may come."""
         from bookkeeper.errors import ClientClosed
 
-        with watching_listener(sys.stdout.fileno(), self._subscription.close) as listener:
+        if self._each is not None:
+            self._hand_out(self._each)
+            return
+        with watching_listener(sys.stdout.fileno(), self._let_go) as listener:
             try:
                 self._print_all()
             except ClientClosed as error:  # what the waiting ends with when the subscription is closed
                 if not listener.gone:
                     raise
                 raise BrokenPipeError from error
+
+    def _let_go(self) -> None:
+        with self._printing:  # what was written is consumed first
+            self._subscription.close()
 
     def _print_all(self) -> None:
         out, topic, form = sys.stdout.fileno(), self._topic, self._form
@@ -215,12 +311,31 @@ class _Printer:
             messages = self._subscription.receive(at_most, self._idle_s)
             if not messages:
                 return
-            write_out(out, b"".join([form(topic, each.local_id, each) for each in messages]))
-            self._printed += len(messages)
-            if self._consumes:
-                self._subscription.consume(messages[-1])
+            with self._printing:
+                write_out(out, b"".join([form(topic, each.local_id, each) for each in messages]))
+                self._printed += len(messages)
+                self._done(messages)
             if self._progress is not None:
                 self._progress.update(self._printed)
+
+    def _done(self, messages: list[Received]) -> None:
+        if self._individual:
+            for each in messages:
+                self._subscription.ack(each)
+        elif self._consumes:
+            self._subscription.consume(messages[-1])
+
+    def _hand_out(self, each: Each) -> None:
+        while self._count is None or self._printed < self._count:
+            messages = self._subscription.receive(1, self._idle_s)
+            if not messages:
+                return
+            [message] = messages
+            self._printed += 1
+            if each.takes(message):
+                self._subscription.ack(message)
+            else:
+                self._subscription.nack(message, self._retry_s)
 
     def end(self, *, quiet: bool) -> None:
         """Say how many there were."""

@@ -20,8 +20,10 @@ import pytest
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from hedwig import blocking
+from hedwig.cli.main import main
 from hedwig.embedded import LocalHub
 from tests.support.cluster import local_cluster
+from tests.support.in_process import run_here
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -54,19 +56,23 @@ class Region:
         )
 
     def run(self, *words: str, data: bytes = b"", code: int = 0) -> tuple[bytes, str]:
-        """What it printed and what it said."""
+        """What it printed and what it said; in this process, as most of its time would be imports."""
+        got, out, said = run_here(main, words, self.environment, data)
+        assert got == code, said
+        assert "Traceback" not in said
+        return out, said
+
+    def process(self, *words: str, data: bytes = b"") -> tuple[bytes, str]:
+        """The same as a process of its own, with pipes."""
         done = subprocess.run(
             [sys.executable, "-m", "hedwig.cli.main", *words],
             env=self.environment,
             input=data,
             capture_output=True,
             timeout=TIMEOUT_S,
-            check=False,
+            check=True,
         )
-        said = done.stderr.decode()
-        assert done.returncode == code, said
-        assert "Traceback" not in said
-        return done.stdout, said
+        return done.stdout, done.stderr.decode()
 
     def rows(self, *words: str) -> list[dict[str, Any]]:
         """Its JSON lines."""
@@ -116,9 +122,9 @@ def lines(first: int, last: int) -> bytes:
 
 def test_what_is_published_comes_out_once_and_again_only_what_was_not_printed(region: Region) -> None:
     region.subscribed("pipe", "me")
-    _, said = region.run("pub", "pipe", data=lines(1, 2500))
+    _, said = region.process("pub", "pipe", data=lines(1, 2500))
     assert said == "2,500 messages published to pipe\n"
-    out, said = region.run("sub", "pipe", "-s", "me", "-c", "1200")
+    out, said = region.process("sub", "pipe", "-s", "me", "-c", "1200")
     assert (out, said) == (lines(1, 1200), "1,200 messages of topic pipe\n")
     out, _ = region.run("sub", "pipe", "-s", "me", "-e", "--attach", "-f", r"%o:%s\n")
     assert out == b"".join(b"%d:%d\n" % (number, number) for number in range(1201, 2501))
@@ -178,6 +184,47 @@ def test_the_hub_filters(region: Region) -> None:
     for color in ("red", "blue", "red"):
         region.client.publish("colors", color, {"color": color})
     assert region.run("sub", "colors", "-s", "red", "-e")[0] == b"red\nred\n"
+
+
+def test_a_work_queue_is_shared_by_commands_and_what_they_refuse_is_put_aside(region: Region, tmp_path: Path) -> None:
+    """Each worker notes what it was given, and refuses one of the messages; that one is tried three times."""
+    region.subscribed("failed jobs", "me")
+    work = f'read job; echo "$job $HEDWIG_TOPIC $HEDWIG_ID $HEDWIG_ATTEMPT" >> {tmp_path}/$$; test "$job" != broken'
+    queue = ("sub", "jobs", "-s", "workers", "--shared", "--attempts", "3", "--dead-letter", "failed jobs")
+    assert region.run(*queue, "-e", "--idle", "0.1")[0] == b""
+    workers = [region.start(*queue, "--each", work, "--retry", "0.05") for _ in range(2)]
+    region.client.publish_many("jobs", ["1", "2", "broken", "4", "5", "6"])
+    letter, _ = region.run("sub", "failed jobs", "-s", "me", "-c", "1", "-f", r"%s %{hw.dead.id} %{hw.dead.attempts}")
+    assert letter == b"broken 3 3"
+
+    def taken() -> list[str]:
+        return sorted(line for each in tmp_path.iterdir() for line in each.read_text().splitlines())
+
+    until(lambda: len(taken()) >= 8)
+    for each in workers:
+        each.send_signal(signal.SIGTERM)
+        each.communicate(timeout=TIMEOUT_S)
+    assert [line for line in taken() if line.startswith("broken")] == [
+        f"broken jobs 3 {number}" for number in (1, 2, 3)
+    ]
+    assert {line.split()[0] for line in taken()} == {"1", "2", "broken", "4", "5", "6"}
+    out, _ = region.run(*queue, "-e", "--idle", "0.2")
+    assert out == b""
+
+
+def test_a_position_moves_over_what_a_filter_passes_over(region: Region) -> None:
+    region.run("sub", "odd", "-s", "me", "-e", "--idle", "0.1", "--filter", "kind = 'odd'")
+    for number in range(1, 6):
+        region.client.publish("odd", str(number), {"kind": "odd" if number % 2 else "even"})
+    assert region.run("consume", "odd", "me", "4")[1].endswith("consumed up to 3\n")
+    assert region.run("sub", "odd", "-s", "me", "-c", "1")[0] == b"5\n"
+
+
+def test_a_queue_is_not_read_in_order_by_mistake(region: Region) -> None:
+    region.run("sub", "queue", "-s", "me", "--one-by-one", "-e", "--idle", "0.1")
+    for command in ("sub queue -s me -e", "consume queue me 1"):
+        _, said = region.run(*command.split(), code=1)
+        assert "hedwig sub --one-by-one" in said
 
 
 def test_whoever_stops_reading_has_consumed_what_was_written(region: Region) -> None:

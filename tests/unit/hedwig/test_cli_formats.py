@@ -18,6 +18,7 @@ from hedwig.cli.main import main
 from hedwig.cli.pub import add_arguments
 from hedwig.cli.words import operands_last
 from hedwig.client_config import parse_server
+from hedwig.protocol.options import AckOptions, ack_options
 from hedwig.wire.messages import Message
 
 TIMED = Message(b"body", {"key": b"k1", "color": b"red", "hw.time": b"1700000000123"}, "note", None, b"east")
@@ -161,6 +162,12 @@ def test_input_that_ends_inside_a_message_is_told() -> None:
         ("sub t -s a --option x", "write it as KEY=VALUE"),
         ("sub t --from 0", "neither `first`"),
         ("sub t --from time:noon", "neither `first`"),
+        ("sub t --shared", "add -s NAME"),
+        ("sub t -s a --shared --peek", "counts as tried"),
+        ("sub t -s a --option hw.ack=individual --peek", "counts as tried"),
+        ("sub t -s a --option hw.ack=never", "must be one of"),
+        ("sub t -s a --attempts 1 --dead-letter b//c", "between slashes"),
+        ("sub t -s a --each cat --retry 0", "above 0"),
         ("consume t s 0", "no message's id"),
         ("consume t s -- -1", "no message's id"),
         ("consume t s 1 --idle 0", "above 0"),
@@ -217,6 +224,25 @@ def test_where_a_subscription_begins(word: str, option: str) -> None:
     parser = argparse.ArgumentParser()
     sub.add_arguments(parser)
     assert parser.parse_args(["t", "--from", word]).begin == option
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("", None),
+        ("--window 5", None),
+        ("--one-by-one", AckOptions()),
+        ("--shared --in-flight 7", AckOptions(shared=True, in_flight_max=7)),
+        ("--each cat", AckOptions(in_flight_max=1)),
+        ("--each cat --in-flight 9 --ack-timeout 2.5", AckOptions(in_flight_max=9, timeout_ms=2500)),
+        ("--shared --attempts 3 --dead-letter bad", AckOptions(shared=True, attempts_max=3, dead_letter=b"bad")),
+        ("--option hw.ack=individual", AckOptions()),
+    ],
+)
+def test_how_messages_are_acknowledged(words: str, options: AckOptions | None) -> None:
+    parser = argparse.ArgumentParser()
+    sub.add_arguments(parser)
+    assert ack_options(sub.preferences_of(parser.parse_args(["t", "-s", "me", *words.split()]))) == options
 
 
 def test_a_hub_may_be_named_as_hubs_name_themselves() -> None:
