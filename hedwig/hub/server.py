@@ -363,6 +363,7 @@ class Hub:
                     await pause(self._reactor, 0)  # others have their turn: there may be very many topics
                 if ownership.owned.get(topic) is not service:
                     continue
+                service.store_due()  # and the next time it may be that more goes
                 try:
                     await self._trimmers[self.settings.retention_of(topic)].trim(service)
                     service.log.end_if_idle()

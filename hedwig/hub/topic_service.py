@@ -586,6 +586,16 @@ class TopicService:
             )
         )
 
+    def store_due(self) -> None:
+        """Store positions that were moved on by what is passed over: nobody says that it is consumed, and for a filter
+        that wants nothing all ledgers would be kept. To be called now and then.
+        """
+        for subscriber, known in self._subscribers.items():
+            if not isinstance(known.attachment, SharedAttachment) and known.position.is_due(
+                self.settings.consume_interval
+            ):
+                self._store_position(subscriber, known)
+
     def _store_shared(self, subscriber: SubscriberId, known: _Subscriber) -> None:
         async def store() -> None:
             shared = known.attachment

@@ -189,8 +189,12 @@ def topic_bound(subscribers: Iterable[Preferences]) -> int:
 
     The greatest of the bounds, if each subscriber has one; nobody is deprived of what it has not given up.
     """
-    bounds = [preferences.message_bound or 0 for preferences in subscribers]
-    return max(bounds) if bounds and all(bounds) else 0
+    greatest = 0
+    for preferences in subscribers:
+        if not preferences.message_bound:
+            return 0  # without a look at all the others: it is asked at every subscribe
+        greatest = max(greatest, preferences.message_bound)
+    return greatest
 
 
 def first_kept(bound: int, last: LocalId) -> LocalId:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hedwig.filters import BUILT_IN, MakeFilter, with_expression
+from hedwig.hub.topic_log import TopicLogSettings
 from hedwig.model import NO_OPTIONS, Status, SubscriberId, Topic
 from hedwig.protocol.options import EXPRESSION
 from hedwig.wire.messages import Message, encode_message
@@ -77,6 +78,27 @@ def test_a_filter_that_cannot_be_made_is_refused_before_anything_is_stored() -> 
         assert (await client.subscribe(message_filter="no.such.Filter")).status is Status.INVALID_MESSAGE_FILTER
         assert await hub.metadata.subscriptions(TOPIC) == before
         assert (await client.subscribe()).status is Status.SUCCESS
+
+    run(world, story())
+
+
+def test_a_filter_that_wants_nothing_keeps_no_ledgers() -> None:
+    """Method: nobody consumes anything, as nobody is given anything; then it is looked which ledgers may go."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await FilteringHub(world, log=TopicLogSettings(entries_max=30)).started()
+        client = Client(hub)
+        asked = with_expression("color = 'red'")
+        await client.subscribe(message_filter=asked.message_filter, options=dict(asked.options))
+        for number in range(1, 101, 10):
+            await client.publish(*bodies(number, number + 9))
+        service = hub.ownership.owned[TOPIC]
+        assert await service.trim() == 0
+        service.store_due()
+        while (await hub.metadata.subscriptions(TOPIC))[SUB].value.consumed.local < 100:
+            await world.pause(0.01)
+        assert await service.trim() == 3
 
     run(world, story())
 
