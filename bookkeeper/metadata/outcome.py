@@ -85,10 +85,17 @@ def until_connected(tree: Tree, clock: Clock, within_s: float) -> Deferred[bool]
 
 
 class Errand:
-    """One operation of one caller: any number of steps, one deadline."""
+    """One operation of one caller: any number of steps, one deadline.
 
-    def __init__(self, tree: Tree, clock: Clock, settings: MetadataSettings, purpose: str) -> None:
+    one_session: changes are made in the session that there was at the start, or not at all (MetadataUnavailable): for
+    what rests on something that ends with it, and that another one may have by now.
+    """
+
+    def __init__(
+        self, tree: Tree, clock: Clock, settings: MetadataSettings, purpose: str, *, one_session: bool = False
+    ) -> None:
         self.tree = tree
+        self._session_id = tree.session_id if one_session else None
         self._clock = clock
         self._settings = settings
         self._purpose = purpose
@@ -142,7 +149,7 @@ class Errand:
         lost: OutcomeOpen | None = None
         while True:
             try:
-                await self._repeat(lambda: self.tree.create(path, data, kind, access))
+                await self._change(lambda: self.tree.create(path, data, kind, access))
                 return
             except OutcomeOpen as error:
                 lost = error
@@ -186,7 +193,7 @@ class Errand:
         """Replace the data that has `version`. Raises NodeAbsent, NodeChanged."""
         while True:
             try:
-                return await self._repeat(lambda: self.tree.write(path, data, version))
+                return await self._change(lambda: self.tree.write(path, data, version))
             except OutcomeOpen as lost:
                 found = await self._look(path, lost)
                 if found is None:
@@ -211,7 +218,7 @@ class Errand:
         lost: OutcomeOpen | None = None
         while True:
             try:
-                await self._repeat(lambda: self.tree.delete(path, version))
+                await self._change(lambda: self.tree.delete(path, version))
                 return
             except NodeAbsent:
                 if lost is None:
@@ -230,7 +237,7 @@ class Errand:
         """All steps or none; after a lost answer `is_done` tells which."""
         while True:
             try:
-                await self._repeat(lambda: self.tree.transact(steps))
+                await self._change(lambda: self.tree.transact(steps))
                 return
             except OutcomeOpen as lost:
                 await self._look("/", lost)
@@ -243,6 +250,20 @@ class Errand:
             raise MetadataUnavailable(
                 f"{self._purpose}: given up after {self._settings.operation_timeout_s:g} s: {why}"
             )
+
+    async def _change(self, attempt: Callable[[], Deferred[T]]) -> T:
+        if self._session_id is None:
+            return await self._repeat(attempt)
+
+        def in_this_session() -> Deferred[T]:
+            if self.tree.session_id != self._session_id:
+                raise MetadataUnavailable(
+                    f"{self._purpose}: not done: the session with {self.tree.description} in which it was begun has "
+                    "ended"
+                )
+            return attempt()
+
+        return await self._repeat(in_this_session)
 
     # --- waiting -------------------------------------------------------------------------------------------------
 

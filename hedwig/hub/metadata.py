@@ -1,8 +1,9 @@
 """What hubs keep in ZooKeeper: who is there, who serves a topic, its ledgers, its subscriptions.
 
-Every change is a compare-and-set (I-90, I-93); one whose answer was lost is looked up, and MetadataOutcomeUnknown tells
-that this failed. Absent, unreadable (UnexpectedCondition), unreachable (MetadataUnavailable) are three answers. Names
-were looked at before (`hedwig.names`). Thread: reactor. Source: hedwig-protocol.md 3.1, 3.8, 4.
+Every change is a compare-and-set (I-90, I-93), and what only an owner does is done in the session of its record, or not
+at all; one whose answer was lost is looked up, and MetadataOutcomeUnknown tells that this failed. Absent, unreadable
+(UnexpectedCondition), unreachable (MetadataUnavailable) are three answers. Names were looked at before
+(`hedwig.names`). Thread: reactor. Source: hedwig-protocol.md 3.1, 3.8, 4.
 """
 
 from __future__ import annotations
@@ -72,6 +73,12 @@ class HubMetadata:
 
     def _errand(self, purpose: str) -> Errand:
         return Errand(self.tree, self._clock, self._settings, purpose)
+
+    def _owners_errand(self, purpose: str) -> Errand:
+        """What only a topic's owner does: with the session that record goes, and another hub may have made everything
+        anew, with the same versions, before a change is repeated.
+        """
+        return Errand(self.tree, self._clock, self._settings, purpose, one_session=True)
 
     # --- the region
 
@@ -182,7 +189,7 @@ class HubMetadata:
         so until `forget_new`.
         """
         path = self.paths.owner(topic)
-        errand = self._errand(f"claim {path}")
+        errand = self._owners_errand(f"claim {path}")
         data = records.encode_hub_info(hub)
         is_ours: Owned = lambda found, stat: found == data and self._is_mine(found, stat)  # noqa: E731
         if not exists and await self._claim_new(errand, topic, data, is_ours):
@@ -228,7 +235,7 @@ class HubMetadata:
     async def release(self, topic: Topic, hub: HubInfo) -> None:
         """Give the topic up; nothing where another hub has it, or nobody."""
         path = self.paths.owner(topic)
-        errand = self._errand(f"release {path}")
+        errand = self._owners_errand(f"release {path}")
         found = await errand.read_if_present(path)
         if found is not None and records.decode_hub_info(found[0], path).address == hub.address:
             await self._forget(errand, path, found[1])
@@ -238,7 +245,7 @@ class HubMetadata:
         for first in range(0, len(topics), RELEASED_AT_ONCE):
             some = topics[first : first + RELEASED_AT_ONCE]
             steps = [Delete(self.paths.owner(topic), 0) for topic in some]
-            errand = self._errand(f"release {len(some)} topics")
+            errand = self._owners_errand(f"release {len(some)} topics")
 
             async def is_done(path: str = steps[0].path, errand: Errand = errand) -> bool:
                 return await errand.stat(path) is None
@@ -270,7 +277,7 @@ class HubMetadata:
     async def write_ranges(self, topic: Topic, ranges: Sequence[LedgerRange], version: int | None) -> int:
         """Replace them, as they were read; the new version. Raises StaleVersion where another hub wrote meanwhile."""
         path = self.paths.ledgers(topic)
-        return await self._replace(self._errand(f"write {path}"), path, records.encode_ranges(ranges), version)
+        return await self._replace(self._owners_errand(f"write {path}"), path, records.encode_ranges(ranges), version)
 
     async def _replace(self, errand: Errand, path: str, data: bytes, version: int | None) -> int:
         try:
@@ -298,7 +305,7 @@ class HubMetadata:
     async def write_producers(self, topic: Topic, data: bytes, version: int | None) -> int:
         """Replace it as it was read; the new version. Raises StaleVersion."""
         path = self.paths.producers(topic)
-        return await self._replace(self._errand(f"write {path}"), path, data, version)
+        return await self._replace(self._owners_errand(f"write {path}"), path, data, version)
 
     # --- its subscriptions
 
@@ -344,7 +351,7 @@ class HubMetadata:
         """
         path = self.paths.subscription(topic, subscriber)
         data = records.encode_subscription(subscription)
-        errand = self._errand(f"make {path}")
+        errand = self._owners_errand(f"make {path}")
         steps: list[Step] = [Check(self.paths.ledgers(topic), list_version), Create(path, data)]
 
         async def is_done() -> bool:
@@ -367,14 +374,14 @@ class HubMetadata:
         """Replace it as it was read; the new version. Raises StaleVersion."""
         path = self.paths.subscription(topic, subscriber)
         data = records.encode_subscription(subscription)
-        return await self._replace(self._errand(f"write {path}"), path, data, version)
+        return await self._replace(self._owners_errand(f"write {path}"), path, data, version)
 
     async def delete_subscription(
         self, topic: Topic, subscriber: SubscriberId, version: int, list_version: int
     ) -> None:
         """It ends, as it was read, while the topic's list has this version. Raises StaleVersion."""
         path = self.paths.subscription(topic, subscriber)
-        errand = self._errand(f"delete {path}")
+        errand = self._owners_errand(f"delete {path}")
         steps: list[Step] = [Check(self.paths.ledgers(topic), list_version), Delete(path, version)]
 
         async def is_done() -> bool:

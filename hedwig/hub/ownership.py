@@ -33,15 +33,15 @@ from hedwig.model import HubAddress, HubInfo, Topic
 from hedwig.names import topic_part
 
 if TYPE_CHECKING:
-    from bookkeeper.ports import Clock
+    from bookkeeper.ports import Clock, Timer
 
 log = Logger()
 
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 10
-RELEASES_AT_ONCE = 16
-"""Of `release_some`: those who stay are not to wait for the metadata."""
+RELEASED_OF_SOME = 16
+"""Of `release_some`, at the same time: those who stay are not to wait for the metadata."""
 
 ASKED_AT_ONCE = 500
 """Topics that are looked for, or acquired, at the same time. The others wait: each under way takes memory, and a place
@@ -91,7 +91,9 @@ class Ownership(Generic[T]):
         self._turns = DeferredSemaphore(ASKED_AT_ONCE)
         self._asking: dict[Topic, list[tuple[bool, Deferred[T]]]] = {}
         self._releasing: dict[Topic, list[Deferred[None]]] = {}
-        self._load_timer: object = None
+        self._leaving: dict[Topic, T] = {}  # what is being released
+        self._registering = False
+        self._load_timer: Timer | None = None
         self._told_load = 0
         self._loads: dict[HubAddress, int] | None = None
         self._loads_read = 0.0
@@ -105,13 +107,17 @@ class Ownership(Generic[T]):
         self._metadata.tree.watch_state(self._on_state)
 
     async def _register(self) -> None:
-        self._info = await self._metadata.register(self.address)
-        self._told_load = 0
+        self._registering = True
+        try:
+            self._info = await self._metadata.register(self.address)
+            self._told_load = 0
+        finally:
+            self._registering = False
 
     def _on_state(self, state: StoreState) -> None:
         if state is StoreState.LOST:
             self.session_lost()
-        elif state is StoreState.CONNECTED and self._info is None and not self._stopped:
+        elif state is StoreState.CONNECTED and self._info is None and not (self._stopped or self._registering):
             Deferred.fromCoroutine(self._register()).addErrback(self._not_registered)
 
     def _not_registered(self, failure: Failure) -> None:
@@ -119,20 +125,23 @@ class Ownership(Generic[T]):
         self.clock.callLater(LOAD_PERIOD_S, lambda: self._on_state(self._metadata.tree.state))
 
     def session_lost(self) -> None:
-        """The records are gone: nothing is served any more."""
+        """The records are gone: nothing is served any more, and nothing finished that others may have by now."""
         self._info = None
         owned, self.owned = self.owned, {}
         if owned:
             log.error("The metadata session ended: {count} topics are given up", count=len(owned))
-        for service in owned.values():
+        for service in [*owned.values(), *self._leaving.values()]:
             self._abandon(service)
 
     async def stop(self) -> None:
         """Release everything in order; then nothing is acquired any more."""
         self._stopped = True
         await gatherResults([self._under_way(topic) for topic in list(self._releasing)])
+        if self._load_timer is not None and self._load_timer.active():
+            self._load_timer.cancel()
         owned, self.owned = self.owned, {}
-        await in_turns(owned.values(), self._finish, RELEASES_AT_ONCE)
+        self._leaving.update(owned)
+        await in_turns(owned, self._finish, RELEASES_AT_ONCE)
         info = self._info
         if info is None:
             return
@@ -147,11 +156,13 @@ class Ownership(Generic[T]):
         self._releasing[topic].append(done)
         return done
 
-    async def _finish(self, service: T) -> None:
+    async def _finish(self, topic: Topic) -> None:
         try:
-            await self._release(service)
+            await self._release(self._leaving[topic])
         except Exception:  # noqa: BLE001 - the others must be released all the same
-            log.failure("Releasing {service!r} broke", service=service)
+            log.failure("Releasing topic {topic!r} broke", topic=topic)
+        finally:
+            del self._leaving[topic]
 
     # --- asking
 
@@ -261,7 +272,7 @@ class Ownership(Generic[T]):
         if service is None:
             done.callback(None)
             return done
-        self._releasing[topic] = [done]
+        self._releasing[topic], self._leaving[topic] = [done], service
         Deferred.fromCoroutine(self._release_one(topic, service)).addBoth(self._released, topic)
         return done
 
@@ -269,8 +280,8 @@ class Ownership(Generic[T]):
         """Release so many topics, chosen by chance; how many these were."""
         chosen = self._rng.sample(list(self.owned), min(count, len(self.owned)))
         released = 0
-        for first in range(0, len(chosen), RELEASES_AT_ONCE):
-            some = [topic for topic in chosen[first : first + RELEASES_AT_ONCE] if topic in self.owned]
+        for first in range(0, len(chosen), RELEASED_OF_SOME):
+            some = [topic for topic in chosen[first : first + RELEASED_OF_SOME] if topic in self.owned]
             await gatherResults([self.release(topic) for topic in some])
             released += len(some)
         return released
@@ -285,6 +296,7 @@ class Ownership(Generic[T]):
     def _released(self, result: object, topic: Topic) -> None:
         if isinstance(result, Failure):
             log.failure("Releasing topic {topic!r} broke", failure=result, topic=topic)
+        del self._leaving[topic]
         for done in self._releasing.pop(topic):
             done.callback(None)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from twisted.internet.defer import Deferred
 
+from bookkeeper.errors import MetadataUnavailable
 from bookkeeper.metadata.memory_session import Fault
+from bookkeeper.metadata.store import StoreState
 from bookkeeper.metadata.tree import NodeKind
 from hedwig.errors import StaleVersion, UnexpectedCondition
 from hedwig.hub.metadata import RELEASED_AT_ONCE, Versioned
@@ -19,7 +22,7 @@ from hedwig.model import (
     Subscription,
     Topic,
 )
-from tests.support.hub_region import Region
+from tests.support.hub_region import SETTINGS, Region
 
 TOPIC, SUB = Topic(b"orders/eu"), SubscriberId(b"billing")
 FLAT = Topic(b"orders")
@@ -152,6 +155,42 @@ def test_subscriptions_are_written_by_version(region: Region, fault: Fault | Non
     region.now(a.delete_subscription(TOPIC, SUB, 1, listed))
     region.now(a.delete_subscription(TOPIC, SUB, 1, listed))
     assert region.now(b.subscriptions(TOPIC)) == {}
+
+
+@pytest.mark.parametrize("fault", [Fault.FAILED_BEFORE, None])
+def test_what_an_owner_began_is_not_done_in_the_next_session(region: Region, fault: Fault | None) -> None:
+    """I-93: by then another hub may have ended the subscription and made one anew, at the same version; and have made
+    an owner's record, all of which have the same version.
+    """
+    a, b = region.hub(), region.hub()
+    mine, other = region.now(a.register(HERE)), region.now(b.register(THERE))
+    first, stale, anew = (Subscription(MessageId(LocalId(number))) for number in (5, 9, 12))
+    assert region.now(a.claim(TOPIC, mine))
+    listed = region.now(a.write_ranges(TOPIC, [], None))
+    region.now(a.create_subscription(TOPIC, SUB, first, listed))
+    outage_s = SETTINGS.session_timeout_s + 2
+    assert outage_s < SETTINGS.operation_timeout_s
+    if fault is not None:
+        region.faults[0].force(fault, "write", "/subscribers/")
+    writing = Deferred.fromCoroutine(a.write_subscription(TOPIC, SUB, stale, 0))
+    releasing = [Deferred.fromCoroutine(a.release(TOPIC, mine)), Deferred.fromCoroutine(a.release_all([TOPIC], mine))]
+    region.sessions[0].cut_connection(outage_s)
+    while region.now(b.owner(TOPIC)) is not None:
+        pass
+    assert region.now(b.claim(TOPIC, other))
+    listed = region.now(b.write_ranges(TOPIC, [], listed))
+    # Whether the write was done in its own session or not: the new owner reads the version.
+    version = region.now(b.subscriptions(TOPIC))[SUB].version
+    region.now(b.delete_subscription(TOPIC, SUB, version, listed))
+    region.now(b.create_subscription(TOPIC, SUB, anew, listed))
+    outcomes = [region.now(each.addErrback(lambda failure: failure.value)) for each in (writing, *releasing)]
+    assert region.sessions[0].state is StoreState.CONNECTED
+    assert region.now(b.subscriptions(TOPIC)) == {SUB: Versioned(anew, 0)}
+    assert region.now(b.owner(TOPIC)) == other
+    assert all(isinstance(each, MetadataUnavailable | StaleVersion | None) for each in outcomes)
+    if fault is not None:
+        assert isinstance(outcomes[0], MetadataUnavailable)
+        assert "has ended" in str(outcomes[0])
 
 
 def test_a_hub_whose_list_another_one_wrote_makes_and_ends_no_subscription(region: Region) -> None:

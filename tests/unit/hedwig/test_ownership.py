@@ -10,8 +10,8 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.python.failure import Failure
 
 from hedwig.errors import MalformedRequest, NotResponsible, ServiceDown, UnexpectedCondition
-from hedwig.hub.ownership import ASKED_AT_ONCE, LOAD_PERIOD_S, Ownership
-from hedwig.model import HubAddress, Topic
+from hedwig.hub.ownership import ASKED_AT_ONCE, LOAD_PERIOD_S, RELEASED_OF_SOME, Ownership
+from hedwig.model import HubAddress, HubInfo, Topic
 from tests.support.hub_region import Region
 
 TOPIC = Topic(b"orders")
@@ -32,6 +32,8 @@ class Hub:
         self.session = region.sessions[-1]
         self.services: list[Service] = []
         self.hold: Deferred[None] | None = None
+        self.hold_release: Deferred[None] | None = None
+        self.releasing = self.releasing_max = 0
         self.error: Exception | None = None
 
         async def acquire(topic: Topic) -> Service:
@@ -43,7 +45,12 @@ class Hub:
             return self.services[-1]
 
         async def release(service: Service) -> None:
-            service.ended = "released"
+            self.releasing += 1
+            self.releasing_max = max(self.releasing_max, self.releasing)
+            if self.hold_release is not None:
+                await self.hold_release
+            self.releasing -= 1
+            service.ended = service.ended or "released"
 
         def abandon(service: Service) -> None:
             service.ended = "abandoned"
@@ -182,6 +189,61 @@ def test_a_session_that_is_lost_during_an_acquisition_leaves_no_service(hubs: tu
     assert a.ownership.owned == {}
 
 
+@pytest.mark.parametrize("how", ["release", "stop"])
+def test_what_is_being_released_when_the_session_ends_is_given_up_too(hubs: tuple[Hub, Hub], how: str) -> None:
+    """It would go on in the next session, when another hub may have changed what it finishes."""
+    a, b = hubs
+    service = a.get()
+    a.hold_release = Deferred()
+    ending = a.ownership.release(TOPIC) if how == "release" else Deferred.fromCoroutine(a.ownership.stop())
+    passed(a, 1)
+    a.session.expire_session(reconnect_s=1.0)
+    passed(a, 30)
+    assert service.ended == "abandoned"
+    other = b.get()
+    a.hold_release.callback(None)
+    a.region.now(ending)
+    record = a.region.now(b.metadata.owner(TOPIC))
+    assert record is not None
+    assert record.address == b.ownership.address
+    assert other.ended == ""
+
+
+def test_a_hub_registers_once_however_often_it_hears_that_it_is_connected(
+    hubs: tuple[Hub, Hub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two at a time would each take the other's record for one of an earlier life."""
+    a, _ = hubs
+    register, registering = a.metadata.register, []
+
+    async def counted(address: HubAddress) -> HubInfo:
+        registering.append(address)
+        return await register(address)
+
+    monkeypatch.setattr(a.metadata, "register", counted)
+    a.session.expire_session(reconnect_s=1.0)
+    a.region.clock.run_until(lambda: bool(registering), seconds=60)
+    a.session.cut_connection(0.5)
+    passed(a, 30)
+    assert len(registering) == 1
+    assert a.get(Topic(b"another")).topic == b"another"
+
+
+def test_a_hub_that_stopped_tells_no_load(hubs: tuple[Hub, Hub], monkeypatch: pytest.MonkeyPatch) -> None:
+    a, _ = hubs
+    a.get()
+    a.region.now(a.ownership.stop())
+
+    told: list[int] = []
+
+    async def set_load(address: HubAddress, topic_count: int) -> None:
+        told.append(topic_count)
+
+    monkeypatch.setattr(a.metadata, "set_load", set_load)
+    passed(a, 3 * LOAD_PERIOD_S)
+    assert told == [], "its session may be closed by then"
+
+
 def test_a_record_of_an_earlier_life_does_not_keep_a_hub_from_its_topic(hubs: tuple[Hub, Hub]) -> None:
     a, _ = hubs
     before = Hub(a.region, 4090)
@@ -249,8 +311,13 @@ def test_so_many_topics_are_released_and_the_others_stay(hubs: tuple[Hub, Hub]) 
     topics = [Topic(b"t%d" % number) for number in range(40)]
     for topic in topics:
         a.get(topic)
-    released = a.region.now(Deferred.fromCoroutine(a.ownership.release_some(25)))
+    a.hold_release = Deferred()
+    releasing = Deferred.fromCoroutine(a.ownership.release_some(25))
+    passed(a, 1)
+    a.hold_release.callback(None)
+    released = a.region.now(releasing)
     assert released == 25
+    assert a.releasing_max == RELEASED_OF_SOME, "those who stay do not wait for the metadata"
     assert [each.ended for each in a.services].count("released") == 25
     assert len(a.ownership.owned) == 15
     free = next(topic for topic in topics if topic not in a.ownership.owned)
