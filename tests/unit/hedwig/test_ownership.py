@@ -232,8 +232,9 @@ def test_a_hub_registers_once_however_often_it_hears_that_it_is_connected(
 def test_a_hub_that_stopped_tells_no_load(hubs: tuple[Hub, Hub], monkeypatch: pytest.MonkeyPatch) -> None:
     a, _ = hubs
     a.get()
+    passed(a, 3 * LOAD_PERIOD_S)
+    a.get(Topic(b"another"))
     a.region.now(a.ownership.stop())
-
     told: list[int] = []
 
     async def set_load(address: HubAddress, topic_count: int) -> None:
