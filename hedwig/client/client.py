@@ -293,9 +293,13 @@ class PubSubClient:
         found = self._lanes.get(topic)
         if found is None:
             self.check_open()
-            self._check_topic(topic)
-            found = self._lanes[topic] = Lane(self._clock, self._hubs, topic, self.settings, self._lane_idle)
+            found = self._new_lane(topic)
         return found
+
+    def _new_lane(self, topic: Topic) -> Lane:
+        self._check_topic(topic)
+        lane = self._lanes[topic] = Lane(self._clock, self._hubs, topic, self.settings, self._lane_idle)
+        return lane
 
     def check_open(self) -> None:
         """Raises ClientClosed, from `close` on."""
@@ -330,8 +334,7 @@ class PubSubClient:
             raise ClientClosed("the client was closed before the message was published")
         lane = self._lanes.get(topic)
         if lane is None:
-            self._check_topic(topic)
-            lane = self._lanes[topic] = Lane(self._clock, self._hubs, topic, self.settings, self._lane_idle)
+            lane = self._new_lane(topic)
         lane.publish(message, self._clock.seconds() + self.settings.retry_timeout_s, on_published, on_failed)
 
     def flush(self) -> Deferred[None]:

@@ -500,6 +500,72 @@ def test_flush_waits_for_what_came_before_it_and_not_for_what_comes_after() -> N
     run(world, story())
 
 
+def test_a_flush_that_begins_when_there_is_room_waits_for_what_is_open() -> None:
+    world = started_world(0)
+
+    async def story() -> None:
+        waiting: list[tuple[ScriptedConnection, Publishes]] = []
+        hub = Scripted(
+            world,
+            4080,
+            lambda connection, request: waiting.append((connection, request)),  # type: ignore[arg-type]
+        )
+        client = a_client(world, hub.address, outstanding_max=2)
+        publishes = [client.publish(TOPIC, body(number)) for number in range(2)]
+        flushes: list[Deferred[None]] = []
+        client.publisher(TOPIC).room().addCallback(lambda _: flushes.append(client.flush()))
+        while len(waiting) < 2:
+            await world.pause(0.1)
+            if len(waiting) == 1 and not flushes:
+                serve(*waiting[0])
+        assert not flushes[0].called
+        serve(*waiting[1])
+        await flushes[0]
+        assert all(each.called for each in publishes)
+
+    run(world, story())
+
+
+def test_a_hub_that_tells_no_id_has_stored_what_it_answers() -> None:
+    """One before 4.2."""
+    world = started_world(0)
+
+    async def story() -> None:
+        def old(connection: ScriptedConnection, request: Request) -> None:
+            assert isinstance(request, Publishes)
+            for txn_id in request.txn_ids:
+                connection.write(success_frame(txn_id))
+
+        hub = Scripted(world, 4080, old)
+        client = a_client(world, hub.address)
+        found, done = outcomes([client.publish(TOPIC, body(number)) for number in range(5)])
+        await done
+        assert found == [MessageId(LocalId(0))] * 5
+        assert sum(len(each.txn_ids) for each in hub.of(Publishes)) == 5
+
+    run(world, story())
+
+
+def test_a_hub_that_could_not_acquire_the_topic_is_asked_again() -> None:
+    """Which a genuine one calls composite."""
+    world = started_world(0)
+    told: list[Request] = []
+
+    async def story() -> None:
+        def composite_once(connection: ScriptedConnection, request: Request) -> None:
+            if not told and isinstance(request, Publishes):
+                told.append(request)
+                connection.write(error_frame(request.txn_ids[0], Status.COMPOSITE, "[NodeExists]"))
+            else:
+                serve(connection, request)
+
+        hub = Scripted(world, 4080, composite_once)
+        client = a_client(world, hub.address)
+        assert (await client.publish(TOPIC, b"x")).local == 1
+
+    run(world, story())
+
+
 def test_closing_fails_at_once_what_was_never_sent_and_says_what_may_have_been() -> None:
     world = started_world(0)
 
