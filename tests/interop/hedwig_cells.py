@@ -122,6 +122,11 @@ class Cell:
         """The test has come to its end."""
         self.passed = True
 
+    def reads(self, name: str, subscriber: str, mode: str, *options: str) -> None:
+        """Subscribe, and have what comes delivered."""
+        self.tool.run("subscribe", name, self.topic, subscriber, mode, *options)
+        self.tool.run("deliver", name, self.topic, subscriber)
+
     def received(self, name: str, subscriber: str, expected: list[str], topic: str | None = None) -> None:
         """Wait for as many messages, and compare all that came."""
         assert self.tool.run("received", name, topic or self.topic, subscriber, len(expected)) == expected

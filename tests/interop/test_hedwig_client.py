@@ -41,8 +41,7 @@ def cell(
 
 def test_messages_of_all_sizes_and_their_headers_arrive_as_they_were_published(cell: Cell) -> None:
     tool, client = cell.tool, cell.open("a")
-    tool.run("subscribe", client, cell.topic, "reader", "CREATE")
-    tool.run("deliver", client, cell.topic, "reader")
+    cell.reads(client, "reader", "CREATE")
     assert cell.ids("publish", client, cell.topic, 1, 0, 20, LARGE) == list(range(1, 21))
     assert cell.ids("stream", client, cell.topic, 1, 20, 40, LARGE) == list(range(21, 61))
     assert tool.run("blind", client, cell.topic, 1, 60, 40, LARGE) == []
@@ -69,8 +68,7 @@ def test_a_subscription_must_be_new_or_there_as_was_asked(cell: Cell) -> None:
         assert tool.run("has", other, cell.topic, "reader") == ["true"]
         tool.run("close", other, cell.topic, "reader")
         assert tool.run("has", other, cell.topic, "reader") == ["false"]
-    tool.run("subscribe", other, cell.topic, "reader", "ATTACH")
-    tool.run("deliver", other, cell.topic, "reader")
+    cell.reads(other, "reader", "ATTACH")
     cell.received(other, "reader", numbered(1, range(3), SMALL))
     cell.done()
 
@@ -88,8 +86,7 @@ def test_a_new_subscription_begins_behind_what_is_there_and_ends_with_unsubscrib
         tool.run("unsubscribe", client, cell.topic, "reader")
     assert missing.value.code == NOT_SUBSCRIBED
     tool.run("publish", client, cell.topic, 1, 7, 3, SMALL)
-    tool.run("subscribe", client, cell.topic, "reader", "CREATE")
-    tool.run("deliver", client, cell.topic, "reader")
+    cell.reads(client, "reader", "CREATE")
     tool.run("publish", client, cell.topic, 1, 10, 1, SMALL)
     cell.received(client, "reader", first + numbered(1, [10], SMALL, 11))
     cell.done()
@@ -100,22 +97,19 @@ def test_what_was_not_consumed_comes_again_after_a_close(cell: Cell) -> None:
     the hub has heard of it: it could hear of a new connection first.
     """
     tool, client = cell.tool, cell.open("a")
-    tool.run("subscribe", client, cell.topic, "reader", "CREATE", "window=5")
-    tool.run("deliver", client, cell.topic, "reader")
+    cell.reads(client, "reader", "CREATE", "window=5")
     tool.run("publish", client, cell.topic, 1, 0, 12, SMALL)
     everything = numbered(1, range(12), SMALL)
     cell.received(client, "reader", everything)
     tool.run("close", client, cell.topic, "reader")
-    tool.run("subscribe", client, cell.topic, "reader", "ATTACH")
-    tool.run("deliver", client, cell.topic, "reader")
+    cell.reads(client, "reader", "ATTACH")
     cell.received(client, "reader", everything + everything[10:])
     cell.done()
 
 
 def test_a_client_that_starts_again_goes_on_where_it_consumed_by_hand(cell: Cell) -> None:
     tool, client = cell.tool, cell.open("a", MANUAL)
-    tool.run("subscribe", client, cell.topic, "reader", "CREATE", "window=19")
-    tool.run("deliver", client, cell.topic, "reader")
+    cell.reads(client, "reader", "CREATE", "window=19")
     tool.run("publish", client, cell.topic, 1, 0, 20, SMALL)
     everything = numbered(1, range(20), SMALL)
     cell.received(client, "reader", everything[:19])
@@ -126,8 +120,7 @@ def test_a_client_that_starts_again_goes_on_where_it_consumed_by_hand(cell: Cell
     tool.run("close", client, cell.topic, "reader")
     cell.shut(client)
     again = cell.open("b", MANUAL)
-    tool.run("subscribe", again, cell.topic, "reader", "CREATE_OR_ATTACH")
-    tool.run("deliver", again, cell.topic, "reader")
+    cell.reads(again, "reader", "CREATE_OR_ATTACH")
     cell.received(again, "reader", everything[7:])
     with pytest.raises(HedwigError) as missing:
         tool.run("consume", again, cell.topic, "somebody", 1)
@@ -138,10 +131,8 @@ def test_a_client_that_starts_again_goes_on_where_it_consumed_by_hand(cell: Cell
 def test_a_window_holds_messages_back_until_others_are_consumed(cell: Cell) -> None:
     """What comes for a subscription without a window, of later messages, says that nothing else was on its way."""
     tool, client = cell.tool, cell.open("a", MANUAL)
-    tool.run("subscribe", client, cell.topic, "narrow", "CREATE", "window=3")
-    tool.run("subscribe", client, cell.topic, "wide", "CREATE")
-    for subscriber in ("narrow", "wide"):
-        tool.run("deliver", client, cell.topic, subscriber)
+    cell.reads(client, "narrow", "CREATE", "window=3")
+    cell.reads(client, "wide", "CREATE")
     everything = numbered(1, range(9), SMALL)
     tool.run("publish", client, cell.topic, 1, 0, 8, SMALL)
     cell.received(client, "wide", everything[:8])
@@ -163,8 +154,7 @@ def test_a_bounded_subscription_is_left_the_newest_messages(cell: Cell) -> None:
     tool.run("subscribe", client, cell.topic, "reader", "CREATE", "bound=3")
     tool.run("close", client, cell.topic, "reader")
     tool.run("publish", client, cell.topic, 1, 0, 10, SMALL)
-    tool.run("subscribe", client, cell.topic, "reader", "ATTACH")
-    tool.run("deliver", client, cell.topic, "reader")
+    cell.reads(client, "reader", "ATTACH")
     cell.received(client, "reader", numbered(1, range(7, 10), SMALL, 8))
     cell.done()
 
@@ -188,8 +178,7 @@ def test_every_subscriber_gets_every_message(cell: Cell) -> None:
     tool, client, other = cell.tool, cell.open("a"), cell.open("b")
     readers = [(client, "one"), (client, "two"), (other, "three")]
     for name, subscriber in readers:
-        tool.run("subscribe", name, cell.topic, subscriber, "CREATE")
-        tool.run("deliver", name, cell.topic, subscriber)
+        cell.reads(name, subscriber, "CREATE")
     tool.run("stop", client, cell.topic, "two")
     # This client keeps the order of its publishes from the time on when it has a connection for them.
     tool.run("publish", other, cell.topic, 1, 0, 1, SMALL)
@@ -204,8 +193,7 @@ def test_every_subscriber_gets_every_message(cell: Cell) -> None:
 
 def test_a_subscription_that_somebody_holds_is_busy_unless_it_is_taken_by_force(cell: Cell) -> None:
     tool, holder, taker = cell.tool, cell.open("a", MANUAL), cell.open("b", MANUAL)
-    tool.run("subscribe", holder, cell.topic, "reader", "CREATE", "once")
-    tool.run("deliver", holder, cell.topic, "reader")
+    cell.reads(holder, "reader", "CREATE", "once")
     tool.run("publish", holder, cell.topic, 1, 0, 5, SMALL)
     everything = numbered(1, range(8), SMALL)
     cell.received(holder, "reader", everything[:5])
@@ -229,8 +217,7 @@ def test_a_subscription_that_somebody_holds_is_busy_unless_it_is_taken_by_force(
 def test_the_largest_message_passes_and_a_larger_one_fails_alone(cell: Cell) -> None:
     """The hub's limit is of the frame; the old ledger client of genuine hubs sends it on to our bookies whole."""
     tool, client = cell.tool, cell.open("a")
-    tool.run("subscribe", client, cell.topic, "reader", "CREATE")
-    tool.run("deliver", client, cell.topic, "reader")
+    cell.reads(client, "reader", "CREATE")
     assert cell.ids("publish", client, cell.topic, 2, 0, 2, LARGEST) == [1, 2]
     with pytest.raises(HedwigError) as too_large:
         tool.run("publish", client, cell.topic, 2, 1, 1, TOO_LARGE)
