@@ -49,6 +49,10 @@ LOOK_S = 5.0
 """How often it is looked whether every topic is subscribed to everywhere."""
 
 
+LOOKED_AT_ONCE = 2_000
+"""Feeds of which that is asked in one turn of the reactor."""
+
+
 class RegionMeters(Protocol):
     """What is counted."""
 
@@ -186,14 +190,21 @@ class Regions:
         return said
 
     def _look(self) -> None:
-        self._looking = self._clock.callLater(LOOK_S, self._look)
-        counts = {region: [0, 0] for region in self.others}
-        for topic in self._topics.values():
-            for feed in topic.feeds:
-                if feed.is_wanted:
-                    counts[feed.region][feed.is_attached] += 1
+        feeds = [feed for topic in self._topics.values() for feed in topic.feeds]
+        self._look_on(feeds, {region: [0, 0] for region in self.others})
+
+    def _look_on(self, feeds: list[Feed], counts: dict[OtherRegion, list[int]]) -> None:
+        """At some of them; others have their turn in between, as there may be very many."""
+        for feed in feeds[-LOOKED_AT_ONCE:]:
+            if feed.is_wanted:
+                counts[feed.region][feed.is_attached] += 1
+        del feeds[-LOOKED_AT_ONCE:]
+        if feeds:
+            self._looking = self._clock.callLater(0, self._look_on, feeds, counts)
+            return
         for region, (missing, attached) in counts.items():
             region.on_look(attached, missing)
+        self._looking = self._clock.callLater(LOOK_S, self._look)
 
     @property
     def attached_count(self) -> int:

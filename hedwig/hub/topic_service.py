@@ -680,7 +680,9 @@ class TopicService:
             return shared.is_dirty if isinstance(shared, SharedAttachment) else known.position.is_dirty
 
         dirty = [name for name, known in self._subscribers.items() if is_dirty(known)]
-        if dirty:
+        if len(dirty) == 1:  # most topics have one subscriber
+            await self._store_last(dirty[0])
+        elif dirty:
             await in_turns(dirty, self._store_last, min(len(dirty), STORED_AT_ONCE))
 
     async def _store_last(self, subscriber: SubscriberId) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
-from hedwig.hub.regions import Regions, client_of
+from hedwig.hub.regions import LOOKED_AT_ONCE, Regions, client_of
 from hedwig.hub.regions_feed import JOIN_TIMEOUT_S, Feed, RegionSettings
 from hedwig.hub.topic_log import TopicLogSettings
 from hedwig.hub.topic_service import TopicService, TopicSettings
@@ -35,7 +36,7 @@ from hedwig.wire.responses import DeliveryEncoder
 from tests.simulation.test_hedwig_client import Scripted, ScriptedConnection, serve
 from tests.simulation.test_scenarios import run, started_world
 from tests.simulation.world import METADATA_SETTINGS, World
-from tests.support.simulated_clock import SimulatedProcess
+from tests.support.simulated_clock import SimulatedClock, SimulatedProcess
 
 TOPIC, SUB = Topic(b"orders"), SubscriberId(b"billing")
 QUICK = PubSubSettings(answer_timeout_s=3.0, heartbeat_s=1.0, retry_timeout_s=40.0, connect_timeout_s=1.0)
@@ -634,6 +635,22 @@ def deliver(connection: ScriptedConnection, request: Any, region: bytes) -> None
         stored = encode_message(Message(b"odd", id=MessageId(LocalId(1)), region=region))
         parts = DeliveryEncoder(TOPIC, request.subscriber).parts([stored])
         connection.hub.process.clock.callLater(2.0, connection.write, b"".join(parts))
+
+
+def test_it_is_looked_at_very_many_feeds_in_turns() -> None:
+    clock, meters = SimulatedClock(), Meters()
+    settings = RegionSettings(addresses=addresses("west"))
+    regions = Regions(clock, b"east", settings, lambda address: SimpleNamespace(abandon=lambda: None), meters)  # type: ignore[arg-type,return-value]
+    [west] = regions.others
+    for number in range(3 * LOOKED_AT_ONCE):
+        topic = Topic(b"topic-%d" % number)
+        sink: Any = SimpleNamespace(topic=topic, has_ordinary=True)
+        regions._wanted(sink)  # noqa: SLF001 - nothing is to be subscribed to
+    assert clock.step()
+    assert regions.missing_count == 0, "others have their turn"
+    clock.run_until(lambda: west.missing == 3 * LOOKED_AT_ONCE, seconds=1)
+    regions.close()
+    assert not any(timer.active() for _, _, timer in clock._heap)  # noqa: SLF001
 
 
 def test_the_names_of_hubs_are_refused_to_ordinary_clients() -> None:
