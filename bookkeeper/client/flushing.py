@@ -32,7 +32,7 @@ class Flushing(Protocol):
 class TurnFlush:
     """Whom to call at the end of this turn. A caller marks itself once and is forgotten when called."""
 
-    __slots__ = ("_clock", "_connections", "_scheduled", "_writers", "writer_count")
+    __slots__ = ("_clock", "_connections", "_scheduled", "_writers", "number", "writer_count")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,6 +40,7 @@ class TurnFlush:
         self._connections: list[Flushing] = []
         self._scheduled = False
         self.writer_count = 0  # calls of writers so far
+        self.number = 0  # another one after each turn in which somebody was marked
 
     def mark_writer(self, writer: Flushing) -> None:
         """Call `end_turn` of the writer before any connection's."""
@@ -58,6 +59,7 @@ class TurnFlush:
         self._clock.callLater(0, self._run)
 
     def _run(self) -> None:
+        self.number += 1
         writers, self._writers = self._writers, []
         self.writer_count += len(writers)
         _end_turn(writers)

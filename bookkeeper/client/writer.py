@@ -66,6 +66,8 @@ class WriteHandle(LedgerWriting):
         "_pending_bytes",
         "_room_bytes",
         "_room_entries",
+        "_sent_in",
+        "_turn",
         "_waiting",
         "_waiting_bytes",
     )
@@ -83,6 +85,8 @@ class WriteHandle(LedgerWriting):
         self._pending: list[bytes] = []  # have an id, not sent yet
         self._pending_bytes = 0
         self._marked = False
+        self._turn = context.turn
+        self._sent_in = -1  # the turn in which a batch left at once
         self._full_channels = context.channels.full
         self._room_entries = self._room_bytes = 0  # may be taken without asking the window again
         self._done: deque[tuple[int, EntryDone]] = deque()  # by entry id, ascending
@@ -166,9 +170,20 @@ class WriteHandle(LedgerWriting):
             size = len(payload)
             if not self._accepting or size > self._payload_size_max:
                 self._check(size)
+            if not isinstance(payload, BYTES):
+                raise not_bytes(self.ledger_id, payloads)
             if self._waiting or not self._has_room(size):
                 raise self._full()
-            first = self._take(payload, size)
+            turn = self._turn
+            if self._sent_in == turn.number or self._pending or self._marked:
+                first = self._take(payload, size)
+                return range(first, first + 1)
+            # The first batch of a turn is often its only one, of very many ledgers: it need not wait for more.
+            self._sent_in = turn.number
+            self._room_entries -= 1
+            self._room_bytes -= size
+            first = self._window.next_entry_id
+            self._send_one(payload)
             return range(first, first + 1)
         sizes = list(map(len, payloads))
         self._check(max(sizes))
@@ -254,7 +269,7 @@ class WriteHandle(LedgerWriting):
             self._send_pending()
         elif not self._marked:
             self._marked = True
-            self._context.turn.mark_writer(self)
+            self._turn.mark_writer(self)
 
     def end_turn(self) -> None:
         """What was appended in this turn leaves now."""
@@ -263,8 +278,10 @@ class WriteHandle(LedgerWriting):
         if len(pending) != 1 or self._pipeline.failed:
             self._send_pending()
             return
-        payload = pending.pop()
         self._pending_bytes = 0
+        self._send_one(pending.pop())
+
+    def _send_one(self, payload: bytes) -> None:
         try:
             self._pipeline.send_one(payload)
         except TypeError as error:  # as below

@@ -179,6 +179,11 @@ class Crc32Digest(Digest):
     type = DigestType.CRC32
     size = 8
 
+    def package_entry(self, ledger_id: int, entry_id: int, lac: int, length: int, payload: bytes) -> bytes:
+        """As of `Crc32cDigest`."""
+        head = _HEAD.pack(ledger_id, entry_id, lac, length)
+        return head + _CRC32.pack(crc32(payload, crc32(head))) + payload
+
     def package_entries(
         self, ledger_id: int, entry_ids: Sequence[int], lac: int, lengths: Sequence[int], payloads: Sequence[bytes]
     ) -> list[bytes]:

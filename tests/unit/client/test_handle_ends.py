@@ -49,7 +49,7 @@ def test_payloads_that_are_no_bytes_end_their_handle_and_no_other() -> None:
     bad, good = (cluster.wait(client.create(**ALL)) for _ in range(2))
     failures: list[BookKeeperError] = []
     bad.on_failed = failures.append
-    wrong: Any = ["text"]
+    wrong: Any = ["text", "more"]
     bad.append_batch_nowait(wrong)
     added = good.append(b"fine")
     assert cluster.wait(added) == 0

@@ -11,7 +11,7 @@ from bookkeeper.client.explicit_lac import LacClock
 from bookkeeper.client.flushing import TurnFlush
 from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import AddQuorumTimedOut, WindowFull
+from bookkeeper.errors import AddQuorumTimedOut, InvalidArgument, WindowFull
 from bookkeeper.wire.messages import AddBatch, WriteLac
 from tests.support.fake_bookie import HOLD, SILENCE, FakeCluster
 from tests.support.simulated_clock import SimulatedClock
@@ -51,6 +51,30 @@ def test_entries_of_many_ledgers_leave_in_few_writes_and_are_all_acknowledged(ve
     assert {ledger.length for ledger in ledgers} == {3}
     for bookie in cluster.bookies:
         assert all(len(held) == 2 for held in bookie.entries.values())  # two of three, on each of the three
+
+
+def test_batches_of_one_turn_keep_their_order_though_the_first_leaves_at_once() -> None:
+    """I-06; and those behind it leave together."""
+    cluster = FakeCluster()
+    client = cluster.client()
+    [ledger] = create(cluster, client, 1)
+    acknowledged: list[int] = []
+    ledger.on_acknowledged = acknowledged.extend
+    for turn in range(3):
+        before = client.transport_writes
+        sizes = [1, 1, 2, 1, 3, 1]
+        first = turn * sum(sizes)
+        for size in sizes:
+            assert ledger.append_batch_nowait([b"%d" % (first + i) for i in range(size)]) == range(first, first + size)
+            first += size
+        cluster.run(1.0)
+        assert client.transport_writes - before <= 3
+    assert acknowledged == list(range(27))
+    found = cluster.wait(ledger.read(0, 26))
+    assert [entry.payload for entry in found] == [b"%d" % entry_id for entry_id in range(27)]
+    with pytest.raises(InvalidArgument, match="bytes"):
+        ledger.append_batch_nowait(["text"])  # type: ignore[list-item]
+    assert ledger.append_batch_nowait([b"x"]) == range(27, 28), "the ledger goes on"
 
 
 def test_answered_ledgers_wake_the_client_a_few_times_not_once_each() -> None:
