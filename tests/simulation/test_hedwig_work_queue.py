@@ -395,6 +395,15 @@ def test_a_message_whose_header_cannot_be_read_becomes_a_dead_letter_without_it(
     assert (letter.body, letter.properties["hw.dead.id"]) == (b"body", b"7")
 
 
+def test_a_dead_letter_is_no_repeat_of_what_its_producer_published() -> None:
+    """With a part of the producer's number its topic's hub would refuse it, again and again."""
+    numbered = {"hw.pid": b"p", "hw.seq": b"2", "hw.prev": b"1", "mine": b"x"}
+    stored = encode_message(Message(b"body", numbered, None, MessageId(LocalId(7)), b"standalone"))
+    letter = _decoded(letter_of(stored, TOPIC, SUB, Dead(LocalId(7), 3)))
+    assert letter.properties["mine"] == b"x"
+    assert not {"hw.pid", "hw.seq", "hw.prev"} & set(letter.properties)
+
+
 def test_a_subscription_changes_from_one_way_to_the_other_and_back() -> None:
     async def story(world: Any) -> None:
         hub = await Hub(world).started()
