@@ -26,7 +26,7 @@ from bookkeeper.errors import BookKeeperError
 from hedwig.client.client import PubSubClient
 from hedwig.client.subscription import Subscription
 from hedwig.errors import NotResponsible, NotSubscribed, PubSubError, ServiceDown, UnexpectedCondition
-from hedwig.model import HubAddress, MessageId, Topic
+from hedwig.model import HubAddress, LocalId, MessageId, Topic
 from hedwig.wire.receiving import Received
 
 if TYPE_CHECKING:
@@ -167,6 +167,7 @@ class Feed:
 
     __slots__ = (
         "_attempt",
+        "_begin",
         "_doing",
         "_failures",
         "_force",
@@ -189,6 +190,7 @@ class Feed:
         self._failures = 0  # in a row
         self._attempt = 0  # odd while one is under way
         self._force = True  # who acquired the topic last is right; once forced off, wait
+        self._begin: LocalId | None = None  # with this number of theirs
         self._started = False
         self._now: Deferred[Any] | None = None
         self._patient = False
@@ -296,8 +298,9 @@ class Feed:
                 continue
             except BookKeeperError as error:
                 self._on_failure(error)
-                # Ended there by a late UNSUBSCRIBE of whoever had the topic before: what is published until it is
-                # subscribed to again does not come here, so that is at once; but not again and again.
+                # Ended there by a late UNSUBSCRIBE of whoever had the topic before. It is made anew at once, but not
+                # again and again, and begins where it was, as far as that is kept there; at Apache's hubs behind what
+                # is published meanwhile.
                 ended = isinstance(error, NotSubscribed) and self._failures == 1
                 if self._goal is self._doing and not self._waiting and not ended:
                     await self._pause()
@@ -338,26 +341,41 @@ class Feed:
     async def _receive(self) -> None:
         """Subscribe, and store what comes. Ends with a failure, or when it is interrupted."""
         region, sink, name = self.region, self._sink, self._regions.subscriber
-        force = self._force
+        force, begin = self._force, self._begin
 
         def subscribe() -> Deferred[Subscription]:
-            return region.client.subscribe(sink.topic, name, force=force, auto_consume=False)
+            return region.client.subscribe(sink.topic, name, force=force, auto_consume=False, start=begin)
 
-        subscription = await self._until(region.turns.run(subscribe), patient=True)
+        try:
+            subscription = await self._until(region.turns.run(subscribe), patient=True)
+        except UnexpectedCondition:  # hubs of Apache cannot begin elsewhere
+            self._begin = None
+            raise
+        self._begin = None
+        heard = False
         try:
             self._subscription, self._force = subscription, False
             region.on_joined()
             self._tell(None)
             while True:
                 messages = await self._until(subscription.receive(STORED_AT_ONCE))
+                heard = True
                 for some in _in_parts(messages):
                     await self._store(some)
                     subscription.consume(some[-1])
                     self._failures = 0
-        except Exception:  # not where it is only forgotten with its hub: nobody is there to be told anything
+        except Exception as error:  # not where it is only forgotten with its hub: nobody is there to be told anything
             self._subscription = None
             subscription.close()
+            if heard and isinstance(error, NotSubscribed):
+                self._begin = LocalId(self._stored_there + 1)
             raise
+
+    @property
+    def _stored_there(self) -> int:
+        """The number of the region's last message that is stored here."""
+        name = self.region.name
+        return 0 if name is None else dict(self._sink.last_id.remote).get(name, 0)
 
     async def _store(self, messages: list[Received]) -> None:
         failures = 0
@@ -389,7 +407,7 @@ class Feed:
         for each in messages:
             if each.region != name:
                 self._regions.name_of(self.region, each.region)
-        stored = dict(self._sink.last_id.remote).get(name, 0)
+        stored = self._stored_there
         if messages[0].local_id > stored:
             return messages
         new = [each for each in messages if each.local_id > stored]
