@@ -22,7 +22,7 @@ from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import NodeAbsent, Tree
 from bookkeeper.model import DigestType
 from hedwig.hub.metadata import HubMetadata
-from hedwig.model import FIRST_ID, HubAddress, LedgerRange, LocalId, SubscriberId, Subscription, Topic
+from hedwig.model import FIRST_ID, HubAddress, LedgerRange, LocalId, MessageId, SubscriberId, Subscription, Topic
 from hedwig.names import OWN_NODES, Paths
 from hedwig.wire import records
 
@@ -65,18 +65,22 @@ class LedgerPart:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """One subscription. last: the topic's last message; None where it could not be found out, for `problem`."""
+    """One subscription. last: the topic's last message; None where it could not be found out, for `problem`.
+
+    is_readable: the record is what a hub wrote; else `record` says nothing, and `problem` why.
+    """
 
     topic: Topic
     subscriber: SubscriberId
     record: Subscription
     last: LocalId | None
     problem: str | None = None
+    is_readable: bool = True
 
     @property
     def backlog(self) -> int | None:
         """Messages that it has not consumed."""
-        return None if self.last is None else max(0, self.last - self.record.consumed.local)
+        return None if self.last is None or not self.is_readable else max(0, self.last - self.record.consumed.local)
 
 
 async def in_order(
@@ -277,21 +281,30 @@ class Region:
 
     async def subscriptions_of(self, topic: Topic, *, backlog: bool = True) -> list[Subscribed]:
         """All of one topic. backlog: look for the end of the topic, if there are any."""
+        return await self._read(topic, await self.subscribers(topic), backlog=backlog)
 
-        async def one(name: SubscriberId) -> Subscription | None:
+    async def _read(self, topic: Topic, names: Iterable[SubscriberId], *, backlog: bool) -> list[Subscribed]:
+        """Those of these that there are. What is wrong with one is told in its place."""
+
+        async def one(name: SubscriberId) -> Subscribed | None:
             path = self.paths.subscription(topic, name)
             node = await self._errand(f"read {path}").read_if_present(path)
-            return None if node is None else records.decode_subscription(node[0], path)
-
-        async with contextlib.aclosing(in_order(await self.subscribers(topic), one, 20)) as found:
-            records_of = {name: record async for name, record in found if record is not None}
-        last, problem = None, None
-        if records_of and backlog:
+            if node is None:
+                return None
             try:
-                last = await self.last_id(topic)
+                return Subscribed(topic, name, records.decode_subscription(node[0], path), None)
             except BookKeeperError as error:
-                problem = str(error)
-        return [Subscribed(topic, name, each, last, problem) for name, each in records_of.items()]
+                return Subscribed(topic, name, Subscription(MessageId(LocalId(0))), None, str(error), is_readable=False)
+
+        async with contextlib.aclosing(in_order(names, one, 20)) as each_name:
+            found = [each async for _, each in each_name if each is not None]
+        if not found or not backlog:
+            return found
+        try:
+            last = await self.last_id(topic)
+        except BookKeeperError as error:
+            return [replace(each, problem=each.problem or str(error)) for each in found]
+        return [replace(each, last=last) for each in found]
 
     async def subscriptions(
         self, prefix: bytes = b"", subscriber: SubscriberId | None = None, *, backlog: bool = True
@@ -301,17 +314,7 @@ class Region:
         async def one(topic: Topic) -> list[Subscribed]:
             if subscriber is None:
                 return await self.subscriptions_of(topic, backlog=backlog)
-            path = self.paths.subscription(topic, subscriber)
-            node = await self._errand(f"read {path}").read_if_present(path)
-            if node is None:
-                return []
-            found = Subscribed(topic, subscriber, records.decode_subscription(node[0], path), None)
-            if not backlog:
-                return [found]
-            try:
-                return [replace(found, last=await self.last_id(topic))]
-            except BookKeeperError as error:
-                return [replace(found, problem=str(error))]
+            return await self._read(topic, [subscriber], backlog=backlog)
 
         async with contextlib.aclosing(self.topics(prefix)) as pieces:
             async for piece in pieces:

@@ -11,9 +11,9 @@ import argparse
 import datetime
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, counted, note, print_json, print_table, readable_size
-from hedwig.cli.region import add_region_arguments, region_of, shown, topic_of
-from hedwig.cli.subscriptions import described, preferences_text
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, counted, print_json, print_table, readable_size
+from hedwig.cli.region import Problems, add_region_arguments, region_of, shown, topic_of
+from hedwig.cli.subscriptions import described, preferences_text, tell_problem
 
 if TYPE_CHECKING:
     from hedwig.admin.region import LedgerPart, Region, Subscribed
@@ -43,10 +43,14 @@ def run(args: argparse.Namespace) -> int:
         print_json(_document(topic, owner, parts, subscribed))
     else:
         _print(topic, owner, parts, subscribed)
-    problems = [f"ledger {each.ledger_id}: {each.problem}" for each in parts if each.problem]
-    for problem in problems:
-        note(f"warning: {problem}")
-    return EXIT_FAILURE if problems else EXIT_OK
+    problems = Problems()
+    for part in parts:
+        if part.problem:
+            problems.tell(f"ledger {part.ledger_id}", part.problem)
+    for each in subscribed:
+        if not each.is_readable:
+            tell_problem(problems, each)
+    return EXIT_FAILURE if problems.count else EXIT_OK
 
 
 def _entries(part: LedgerPart) -> int | None:
@@ -114,7 +118,7 @@ def _print(topic: Topic, owner: HubAddress | None, parts: list[LedgerPart], subs
             [
                 (
                     shown(each.subscriber),
-                    each.record.consumed.local,
+                    each.record.consumed.local if each.is_readable else "-",
                     "-" if each.backlog is None else each.backlog,
                     preferences_text(each.record.preferences) or "-",
                 )

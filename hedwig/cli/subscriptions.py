@@ -64,15 +64,24 @@ def run(args: argparse.Namespace) -> int:
             of_topic if topic is not None else lambda region: region.subscriptions(prefix, subscriber, backlog=backlog)
         ):
             for each in piece:
-                if each.problem is not None:
-                    problems.tell(f"topic {shown(each.topic)}: its end could not be found", each.problem)
+                tell_problem(problems, each)
                 if args.min_backlog is None or (each.backlog or 0) >= args.min_backlog:
                     _print(each, as_json=args.json)
     return EXIT_FAILURE if problems.count else EXIT_OK
 
 
+def tell_problem(problems: Problems, each: Subscribed) -> None:
+    """Note what is wrong with one, if anything is."""
+    if each.problem is None:
+        return
+    what = f"topic {shown(each.topic)}: its end could not be found"
+    if not each.is_readable:
+        what = f"subscriber {shown(each.subscriber)} of topic {shown(each.topic)}: its record cannot be read"
+    problems.tell(what, each.problem)
+
+
 def _print(each: Subscribed, *, as_json: bool) -> None:
-    consumed = each.record.consumed.local
+    consumed = each.record.consumed.local if each.is_readable else "-"
     if as_json:
         print(json_line(described(each)))
         return
@@ -88,7 +97,7 @@ def described(each: Subscribed) -> Mapping[str, object]:
     return {
         "topic": shown(each.topic),
         "subscriber": shown(each.subscriber),
-        "consumed_id": each.record.consumed.local,
+        "consumed_id": each.record.consumed.local if each.is_readable else None,
         "last_id": each.last,
         "backlog": each.backlog,
         "window": preferences.window_size,

@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bookkeeper.errors import EntryMissing, EntryUnreadable, InvalidArgument, ReadBeyondEnd
+from bookkeeper.metadata.outcome import Errand
 from hedwig.admin.region import PIECE, Found, Region, Subscribed, in_order, last_written
 from hedwig.model import (
     HubAddress,
@@ -157,6 +158,24 @@ def test_subscriptions_and_what_waits_for_them(simulated: Simulated) -> None:
     [piece] = pieces_of(simulated, region.subscriptions(b"a", backlog=False))
     assert [(each.subscriber, each.backlog) for each in piece] == [(mine, None), (yours, None)]
     assert [each.first for each in simulated.now(region.ranges(topic))] == [1, 7]
+
+
+def test_a_record_that_cannot_be_read_is_told_in_its_place_and_the_others_are_listed(simulated: Simulated) -> None:
+    metadata = simulated.hub()
+    topic, names = Topic(b"a"), [SubscriberId(b"bad"), SubscriberId(b"good")]
+    version = simulated.now(metadata.write_ranges(topic, [LedgerRange(3, LocalId(1), MessageId(LocalId(6)))], 0))
+    for name in names:
+        simulated.now(metadata.create_subscription(topic, name, Subscription(MessageId(LocalId(4))), version))
+    region = region_of(simulated)
+    path = region.paths.subscription(topic, names[0])
+    simulated.now(Errand(simulated.sessions[0], simulated.clock, SETTINGS, "break it").write(path, b"\xff\xff", 0))
+    found: list[Subscribed] = simulated.now(region.subscriptions_of(topic))
+    assert [(each.subscriber, each.is_readable, each.backlog) for each in found] == [
+        (names[0], False, None),
+        (names[1], True, 2),
+    ]
+    assert found[0].problem is not None
+    assert path in found[0].problem
 
 
 class Written:
