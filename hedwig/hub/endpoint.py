@@ -125,7 +125,7 @@ class HubConnection:
         # Who fills the connection comes last the next time.
         for _ in range(len(self._waiting)):
             if not self.writable or not self._waiting:
-                return
+                break
             self._waiting.popitem(last=False)[0].resume()
         self._resume_readers()
 

@@ -14,6 +14,7 @@ from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
+from hedwig.hub.topic_reading import TopicReader
 from hedwig.hub.topic_service import TopicService, TopicSettings
 from hedwig.model import (
     Event,
@@ -418,6 +419,42 @@ def test_subscriptions_of_a_slow_connection_take_turns() -> None:
             slow.connection.resumeProducing()
             await world.pause(0.01)
         assert all(slow.delivered(name) == span(1, 500) for name in names)
+
+    run(world, story())
+
+
+def test_subscriptions_of_a_connection_that_are_all_behind_read_in_turns() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, cache_size=1, read_ahead=7).started()
+        behind, publisher = OneWriteClient(hub), Client(hub)
+        names = [SubscriberId(b"reader-%d" % number) for number in range(5)]
+        for name in names:
+            await behind.subscribe(name)
+        behind.connection.pauseProducing()
+        await publisher.publish(*bodies(1, 50))
+        most, reading = 0, 0
+
+        class Counting(TopicReader):
+            async def read(self, first: LocalId, count: int) -> list[bytes]:
+                nonlocal most, reading
+                reading += 1
+                most = max(most, reading)
+                try:
+                    return await super().read(first, count)
+                finally:
+                    reading -= 1
+
+        service = hub.ownership.owned[TOPIC]
+        service.reader = Counting(hub.client.ledgers, service.log)
+        behind.full_after_writes = True
+        with mock.patch.object(endpoint, "READINGS_MAX", 2):
+            while any(len(behind.delivered(name)) < 50 for name in names):
+                behind.connection.resumeProducing()
+                await world.pause(0.05)
+        assert all(behind.delivered(name) == span(1, 50) for name in names)
+        assert most == 2
 
     run(world, story())
 
