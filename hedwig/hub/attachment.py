@@ -38,9 +38,6 @@ DELIVERED_BYTES_AT_ONCE = 1 << 20
 DELIVERED_IN_A_TURN = 1024
 """Messages that one look delivers, or passes over; then others have their turn."""
 
-READ_AT_FIRST = 4
-"""Messages of a first read: nobody knows yet how large they are."""
-
 
 class Channel(Protocol):
     """A subscriber's connection."""
@@ -124,7 +121,7 @@ class Attachment:
         self.subscriber, self.channel = subscriber, channel
         self._service, self._position, self._filter = service, position, wanted
         self._encoder = DeliveryEncoder(service.topic, subscriber)
-        self._ahead = READ_AT_FIRST
+        self._ahead = service.settings.read_ahead
         self._reading = False
         self.started = self.ended = False
 
@@ -151,8 +148,7 @@ class Attachment:
                 continue
             messages = service.recent.get(first, DELIVERED_AT_ONCE if room is None else min(room, DELIVERED_AT_ONCE))
             if not messages:  # older than what is kept, or durable and not kept yet
-                ahead = min(self._ahead, service.settings.read_ahead)
-                self._read(first, ahead if room is None else min(room, ahead))
+                self._read(first, self._ahead if room is None else min(room, self._ahead))
                 return
             messages = fitting(messages)
             self._deliver(first, messages)

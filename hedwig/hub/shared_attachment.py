@@ -30,7 +30,6 @@ from hedwig.hub.attachment import (
     DELIVERED_AT_ONCE,
     DELIVERED_BYTES_AT_ONCE,
     DELIVERED_IN_A_TURN,
-    READ_AT_FIRST,
     Channel,
     read_next,
 )
@@ -49,6 +48,9 @@ if TYPE_CHECKING:
 log = Logger()
 
 STORE_DELAY_S = 1.0
+
+AT_ONCE_AT_FIRST = 4
+"""Messages of the first look: nobody knows yet how large they are."""
 
 BURY_DELAY_MAX_S = 60.0
 """Between attempts to store dead letters, growing."""
@@ -98,7 +100,8 @@ class SharedAttachment:
         self._consumers: dict[Channel, Consumer] = {}
         self._loaded: dict[LocalId, bytes] = {}
         self._reading = False
-        self._ahead = self._at_once = READ_AT_FIRST
+        self._ahead = service.settings.read_ahead
+        self._at_once = AT_ONCE_AT_FIRST
         self._graves: deque[Dead] = deque()
         self._burying = False
         self._bury_failures = 0  # in a row
@@ -259,8 +262,7 @@ class SharedAttachment:
 
     def _read(self, first: LocalId) -> None:
         self._reading = True
-        count = min(self._ahead, self._service.settings.read_ahead)
-        reading = Deferred.fromCoroutine(self._service.reader.read(first, count))
+        reading = Deferred.fromCoroutine(self._service.reader.read(first, self._ahead))
         reading.addCallbacks(self._was_read, self._not_read, callbackArgs=(first,))
         reading.addErrback(lambda failure: log.failure("Delivering broke", failure=failure))
 

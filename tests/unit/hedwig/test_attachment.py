@@ -11,7 +11,6 @@ from hedwig.filters import Filter
 from hedwig.hub.attachment import (
     DELIVERED_BYTES_AT_ONCE,
     DELIVERED_IN_A_TURN,
-    READ_AT_FIRST,
     Attachment,
     Held,
     fitting,
@@ -80,15 +79,17 @@ def test_what_is_durable_and_not_kept_in_memory_is_read() -> None:
     service = Service(durable=5, kept=[b"one", b"two"])
     _, channel = attached(service)
     assert channel.pieces == 5 * 3
-    assert service.reads == [(3, READ_AT_FIRST)]
+    assert service.reads == [(3, 100)]
     assert channel.readings == 0
 
 
-def test_reads_grow_as_far_as_they_fit() -> None:
+def test_reads_are_as_large_as_they_fit() -> None:
     service = Service(durable=1_000, kept=[])
     service.recent = RecentMessages(RecentBudget(1), LocalId(1001))
+    service.settings.read_size = 200  # of messages of 4 bytes
     attached(service)
-    assert [count for _, count in service.reads][:7] == [4, 8, 16, 32, 64, 100, 100]
+    assert [count for _, count in service.reads][:4] == [100, 50, 50, 50]
+    assert read_next(10, [b"read"] * 10, count_max=100, size_max=200) == 20
     assert read_next(100, [bytes(50_000)] * 100, count_max=100, size_max=1 << 20) == 20
     assert read_next(1, [bytes(1 << 21)], count_max=100, size_max=1 << 20) == 1
     assert read_next(20, [bytes(50_000)] * 20, count_max=100, size_max=1 << 20) == 20
@@ -100,7 +101,7 @@ def test_nothing_is_read_for_a_connection_that_reads_much_already() -> None:
     channel.may_read = False
     service.log.durable_id = LocalId(9)
     attachment.resume()
-    assert len(service.reads) == 2
+    assert len(service.reads) == 1
     channel.may_read = True
     attachment.resume()
     assert (channel.pieces, channel.readings) == (9 * 3, 0)
