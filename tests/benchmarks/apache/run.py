@@ -7,7 +7,6 @@ process and removes what they wrote.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import shutil
 import time
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
+from tests.benchmarks.apache.attempts import AttemptFailed, carry_out
 from tests.benchmarks.apache.drivers import Driver, DriverFailed
 from tests.benchmarks.apache.measure import (
     Marks,
@@ -46,7 +46,7 @@ from tests.benchmarks.apache.processes import (
     seconds_to_register,
 )
 from tests.benchmarks.apache.quiet import OTHERS_SHARE_MAX, others_share, read_cpu_times, resident_bytes
-from tests.benchmarks.apache.records import Record, Records, next_attempt
+from tests.benchmarks.apache.records import Record, Records
 
 CORES = os.cpu_count() or 1
 WHOSE = {"ours": "our", "apache": "Apache's", "tuned": "Apache's tuned"}
@@ -100,36 +100,17 @@ class Bench:
 
     def do(self, each: Round) -> list[Record]:
         """Carry out the next attempt at a round, if it needs one; its lines. Raises DiskTooFull."""
-        attempt = next_attempt(self._records.all, each)
-        if attempt is None:
-            return []
-        lines: list[Record] = []
-        for order, side in enumerate(each.sides):
-            line: Record = {
-                "cell": each.cell.name,
-                "side": side.name,
-                "repetition": each.repetition,
-                "attempt": attempt,
-                "order": order,
-                "seconds": self._plan.seconds,
-                "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            }
-            try:
-                self._prepare(each)
-                if each.cell.kind == "start":
-                    line |= {"kind": "measured", **self._start(each.cell, side)}
-                else:
-                    line |= {"kind": "measured", **self._measure(each.cell, side)}
-                line |= self._memory()
-            except (DriverFailed, NothingCompleted, DidNotStart, TimeoutError) as error:
-                line |= {"kind": "failed", "error": str(error)}
-                if not isinstance(error, DriverFailed) or not error.usable:
-                    self._end_stint()
-            self._records.add(line)
-            lines.append(line)
-            if line["kind"] == "failed":
-                break
-        return lines
+        return carry_out(self._records, each, each.sides, self._plan.seconds, lambda side: self._attempt(each, side))
+
+    def _attempt(self, each: Round, side: Side) -> Record:
+        try:
+            self._prepare(each)
+            found = self._start(each.cell, side) if each.cell.kind == "start" else self._measure(each.cell, side)
+            return found | self._memory()
+        except (DriverFailed, NothingCompleted, DidNotStart, TimeoutError) as error:
+            if not isinstance(error, DriverFailed) or not error.usable:
+                self._end_stint()
+            raise AttemptFailed(str(error)) from error
 
     def _measure(self, cell: Cell, side: Side) -> Record:
         cluster, driver = self._clusters[side.cluster], self._drivers[side.client]

@@ -10,7 +10,6 @@ Nothing outlives `Bench`: leaving its context ends every process and removes wha
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +20,10 @@ from typing import Self
 from bookkeeper.cli.perf.latency import Latencies
 from bookkeeper.embedded.cluster import LocalProcessFailed
 from bookkeeper.embedded.zookeeper import ZooKeeperUnavailable
+from tests.benchmarks.apache.attempts import AttemptFailed, carry_out
 from tests.benchmarks.apache.measure import Marks, disk_stat_of, shares, write_back
 from tests.benchmarks.apache.quiet import resident_bytes
-from tests.benchmarks.apache.records import Record, Records, next_attempt
+from tests.benchmarks.apache.records import Record, Records
 from tests.benchmarks.hubs.loads.load import Load
 from tests.benchmarks.hubs.peers.peer import Peer, Serving
 from tests.benchmarks.hubs.plan import (
@@ -87,31 +87,15 @@ class Bench:
 
     def do(self, each: Round) -> list[Record]:
         """Carry out the next attempt at a round, if it needs one; its lines."""
-        attempt = next_attempt(self._records.all, each)
-        if attempt is None:
-            return []
-        lines: list[Record] = []
-        for order, side in enumerate(each.sides):
-            line: Record = {
-                "cell": each.cell.name,
-                "side": side.name,
-                "repetition": each.repetition,
-                "attempt": attempt,
-                "order": order,
-                "seconds": self._seconds,
-                "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            }
-            try:
-                self._begin_all(each.repetition)
-                line |= {"kind": "measured", **self._measure(each.cell, side)}
-            except SideFailed as failure:
-                line |= {"kind": "failed", "side": failure.side.name, "error": str(failure)}
-                self._end(failure.side)
-            self._records.add(line)
-            lines.append(line)
-            if line["kind"] == "failed":
-                break
-        return lines
+        return carry_out(self._records, each, each.sides, self._seconds, lambda side: self._attempt(each, side))
+
+    def _attempt(self, each: Round, side: Side) -> Record:
+        try:
+            self._begin_all(each.repetition)
+            return self._measure(each.cell, side)
+        except SideFailed as failure:
+            self._end(failure.side)
+            raise AttemptFailed(str(failure), failure.side) from failure
 
     def _measure(self, cell: Cell, side: Side) -> Record:
         serving = self._serving[side]

@@ -11,7 +11,6 @@ leaving its context ends every process and removes what they wrote.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import os
 import shutil
@@ -25,10 +24,11 @@ from typing import Any, Self
 
 from bookkeeper.embedded.cluster import LocalCluster, LocalProcessFailed
 from bookkeeper.embedded.process import dying_with_parent
+from tests.benchmarks.apache.attempts import AttemptFailed, carry_out
 from tests.benchmarks.apache.measure import Marks, disk_stat_of, shares, write_back
 from tests.benchmarks.apache.processes import BOOKIES, DISK_SETTINGS
 from tests.benchmarks.apache.quiet import OTHERS_SHARE_MAX, others_share, read_cpu_times
-from tests.benchmarks.apache.records import Record, Records, next_attempt
+from tests.benchmarks.apache.records import Record, Records
 from tests.benchmarks.journals.clients import Answer, Failed, ask
 from tests.benchmarks.journals.genuine import JournalNode, journal_nodes, measure, quorum_uri
 from tests.benchmarks.journals.plan import (
@@ -97,30 +97,14 @@ class Bench:
 
     def do(self, each: Round) -> list[Record]:
         """Carry out the next attempt at a round, if it needs one; its lines."""
-        attempt = next_attempt(self._records.all, each)
-        if attempt is None:
-            return []
-        lines: list[Record] = []
-        for order, side in enumerate(each.sides):
-            line: Record = {
-                "cell": each.cell.name,
-                "side": side.name,
-                "repetition": each.repetition,
-                "attempt": attempt,
-                "order": order,
-                "seconds": self._seconds,
-                "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            }
-            try:
-                line |= {"kind": "measured", **self._measure(each.cell, side)}
-            except (Failed, LocalProcessFailed) as error:
-                line |= {"kind": "failed", "error": str(error)}
-                self._end_servers()
-            self._records.add(line)
-            lines.append(line)
-            if line["kind"] == "failed":
-                break
-        return lines
+        return carry_out(self._records, each, each.sides, self._seconds, lambda side: self._attempt(each.cell, side))
+
+    def _attempt(self, cell: Cell, side: Side) -> Record:
+        try:
+            return self._measure(cell, side)
+        except (Failed, LocalProcessFailed) as error:
+            self._end_servers()
+            raise AttemptFailed(str(error)) from error
 
     def _measure(self, cell: Cell, side: Side) -> Record:
         if cell.kind == "failover":
