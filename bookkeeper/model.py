@@ -95,6 +95,7 @@ class LedgerMetadata:
     format_version: 1..3, kept on every rewrite.
     last_entry_id, length: entries and payload bytes; present exactly when CLOSED (-1 and 0 for an empty ledger).
     digest_type, password: both None for ledgers older than 4.2.
+    stored_ms: no part of the record: when the metadata store made it, where that was asked.
     """
 
     ensemble_size: int
@@ -110,6 +111,7 @@ class LedgerMetadata:
     ctime_ms: int | None = None
     creator_token: int | None = None
     format_version: int = 3
+    stored_ms: int | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_quorum(self.ensemble_size, self.write_quorum, self.ack_quorum)
@@ -127,6 +129,11 @@ class LedgerMetadata:
             raise InvalidMetadata(f"closed at entry {self.last_entry_id} with length {self.length}")
         _check_fragments(self.fragments, self.ensemble_size)
         object.__setattr__(self, "custom", MappingProxyType(dict(self.custom)))
+
+    @property
+    def created_ms(self) -> int | None:
+        """When the ledger was made: as its creator noted, else as the metadata store did; milliseconds since 1970."""
+        return self.stored_ms if self.ctime_ms is None else self.ctime_ms
 
     def __reduce__(self) -> tuple[object, ...]:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

@@ -143,7 +143,7 @@ class ZnodeLedgers:
         if found is None:
             raise NoSuchLedger(f"there is no ledger {ledger_id} ({path})")
         data, stat = found
-        return Versioned(parse_ledger(data, path), stat.version)
+        return Versioned(dataclasses.replace(parse_ledger(data, path), stored_ms=stat.created_ms), stat.version)
 
     async def _write(self, ledger_id: LedgerId, metadata: LedgerMetadata, version: int) -> Versioned[LedgerMetadata]:
         check_representable(metadata)

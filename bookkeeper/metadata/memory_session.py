@@ -96,6 +96,7 @@ class SharedZnodes(Znodes):
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
         self.clock = clock
+        self.now_ms = lambda: 0 if self.clock is None else int(self.clock.seconds() * 1000)
         self.last_session_id = 0
 
     def new_session_id(self) -> int:

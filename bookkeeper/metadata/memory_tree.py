@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bookkeeper.metadata.tree import (
     Check,
@@ -37,22 +37,24 @@ class _Node:
     data: bytes | None
     creation_id: int
     owner: int
+    created_ms: int = 0
     version: int = 0
     sequence: int = 0  # children ever created; ZooKeeper's cversion, a signed 32-bit number
     children: dict[str, None] = field(default_factory=dict)
 
     def stat(self) -> Stat:
-        return Stat(self.version, self.creation_id, self.owner, len(self.children))
+        return Stat(self.version, self.creation_id, self.owner, len(self.children), self.created_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One transaction: nodes to make (data, owner), to write (data) or to remove."""
+    """One transaction: nodes to make (data, owner), to write (data) or to remove; and when it happened."""
 
     number: int
     made: tuple[tuple[str, bytes | None, int], ...] = ()
     written: tuple[tuple[str, bytes | None], ...] = ()
     removed: tuple[str, ...] = ()
+    at_ms: int = 0
 
 
 def parent_of(path: str) -> str:
@@ -95,7 +97,7 @@ class TreeCopy:
             parent = self.nodes[parent_of(path)]
             parent.children[path.rpartition("/")[2]] = None
             parent.sequence = (parent.sequence + 1) & SEQUENCE_MASK
-            self.nodes[path] = _Node(data, change.number, owner)
+            self.nodes[path] = _Node(data, change.number, owner, change.at_ms)
             fired += self._data_watches.pop(path, [])
             fired += self._child_watches.pop(parent_of(path), [])
         for path, data in change.written:
@@ -122,10 +124,7 @@ class TreeCopy:
     def copy(self) -> TreeCopy:
         """A copy of the nodes, without watches."""
         twin = TreeCopy()
-        twin.nodes = {
-            path: _Node(node.data, node.creation_id, node.owner, node.version, node.sequence, dict(node.children))
-            for path, node in self.nodes.items()
-        }
+        twin.nodes = {path: replace(node, children=dict(node.children)) for path, node in self.nodes.items()}
         twin.applied = self.applied
         return twin
 
@@ -150,6 +149,7 @@ class Znodes:
         self.leader = TreeCopy()
         self.followers: list[TreeCopy] = []
         self.on_change: list[Callable[[], object]] = []
+        self.now_ms: Callable[[], int] = lambda: 0
         self._owned: dict[int, dict[str, None]] = {}
 
     def add_follower(self) -> TreeCopy:
@@ -256,7 +256,7 @@ class Znodes:
         written: tuple[tuple[str, bytes | None], ...] = (),
         removed: tuple[str, ...] = (),
     ) -> None:
-        change = _Change(self.leader.applied + 1, made, written, removed)
+        change = _Change(self.leader.applied + 1, made, written, removed, self.now_ms())
         fired = self.leader.apply(change)
         for follower in self.followers:
             follower.behind.append(change)

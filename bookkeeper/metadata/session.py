@@ -573,7 +573,7 @@ class ZooKeeperSession:
 
 
 def _stat(found: ZnodeStat) -> Stat:
-    return Stat(found.version, found.czxid, found.ephemeralOwner, found.numChildren)
+    return Stat(found.version, found.czxid, found.ephemeralOwner, found.numChildren, found.ctime)
 
 
 def _fail(call: _Call, error: MetadataError) -> None:

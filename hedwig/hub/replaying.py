@@ -43,7 +43,8 @@ async def where_of(wanted: Replay, log: TopicLog, reader: TopicReader) -> LocalI
 
 
 async def _at_time(time_ms: int, log: TopicLog, reader: TopicReader) -> LocalId:
-    plan = at_time(await reader.facts(), log.durable_id, time_ms)
+    there = [each for each in await reader.facts() if not each.gone]
+    plan = at_time(there, log.durable_id, time_ms)
     try:
         asked = next(plan)
         while True:

@@ -736,7 +736,7 @@ class TopicLog:
             handle = await self._client.open_without_recovery(ledger_id, self.password, DigestType.CRC32)
             try:
                 newest = time_of(MessageView(bytes((await handle.read_last()).payload)).properties)
-                return (handle.metadata.ctime_ms or 0) if newest is None else newest
+                return (handle.metadata.created_ms or 0) if newest is None else newest
             finally:
                 handle.close()
         except BookKeeperError as error:

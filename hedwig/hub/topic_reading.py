@@ -79,19 +79,16 @@ class TopicReader:
         return max(1, int(READ_SIZE_MAX / max(1.0, size)))
 
     async def facts(self) -> list[LedgerFacts]:
-        """What is known of each ledger: its size once it is ended, and when it was made, where that is noted.
-
-        Ledgers of Apache's format have no creation time: hubs of 4.2 could not read it. Raises BookKeeperError.
-        """
+        """What is known of each ledger: its size once it is ended, and when it was made. Raises BookKeeperError."""
         return [await self.facts_of(each) for each in self._log.ranges]
 
     async def facts_of(self, ledger: LedgerRange) -> LedgerFacts:
-        """The same of one; nothing of one that is gone. Raises BookKeeperError."""
+        """The same of one; of one that is gone, just that. Raises BookKeeperError."""
         try:
             metadata = await self._client.metadata(ledger.ledger_id)
         except NoSuchLedger:
-            return LedgerFacts(ledger)
-        return LedgerFacts(ledger, metadata.length, metadata.ctime_ms)
+            return LedgerFacts(ledger, gone=True)
+        return LedgerFacts(ledger, metadata.length, metadata.created_ms)
 
     async def _handle(self, ledger_id: int) -> ReadHandle:
         found = self._handles.get(ledger_id)

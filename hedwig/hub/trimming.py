@@ -4,8 +4,9 @@
                                                    (protocol/retention.py)
 
 Without retention nothing is asked of anybody, and consumption alone decides. Sizes are of the ledgers' metadata; a
-ledger's age is its newest message's, by the time in it (hw.time): where messages have none, nothing goes by age. Only
-as many ledgers are looked at as may go, and what is known of an ended ledger does not change, so it is remembered.
+ledger's age is its newest message's, by the time in it (hw.time); where that has none, the time when the next ledger
+was made. Only as many ledgers are looked at as may go, and what is known of an ended ledger does not change, so it is
+remembered. One that is listed and not there goes.
 
 Who has not consumed what a limit took goes on behind it: with the first id that it is given then, a line in the log and
 the meter it is told. Thread: reactor.
@@ -61,7 +62,8 @@ class Trimmer:
         for index in range(len(facts)):
             if trimming(facts, service.needed_from, self._retention, self._now_ms()).count < index:
                 break  # the one before stays, so nothing newer goes
-            facts[index] = await self._timed(facts[index], service)
+            following = facts[index + 1].range if index + 1 < len(facts) else None
+            facts[index] = await self._timed(facts[index], following, service)
         # From here on at once: who subscribes or goes back meanwhile needs more.
         needed_from = service.needed_from
         found = trimming(facts, needed_from, self._retention, self._now_ms())
@@ -89,18 +91,22 @@ class Trimmer:
             found.append(known)
         return found
 
-    async def _timed(self, facts: LedgerFacts, service: TopicService) -> LedgerFacts:
-        """With the time of its newest message, if times matter."""
+    async def _timed(self, facts: LedgerFacts, following: LedgerRange | None, service: TopicService) -> LedgerFacts:
+        """With the time of its newest message, or of the next ledger, if times matter."""
         last = facts.range.last
         if last is None or facts.last_ms is not None:
             return facts
         if self._retention.keep_ms is None and self._retention.limit_ms is None:
             return facts
         try:
-            timed = replace(facts, last_ms=await published_ms(last.local, service.reader))
+            last_ms = await published_ms(last.local, service.reader)
         except UnexpectedCondition:
-            return facts  # it is gone already
-        self._remember(timed)
+            return replace(facts, gone=True)
+        if last_ms is None and following is not None:
+            last_ms = (await service.reader.facts_of(following)).created_ms
+        timed = replace(facts, last_ms=last_ms)
+        if last_ms is not None:
+            self._remember(timed)
         return timed
 
     def _remember(self, facts: LedgerFacts) -> None:

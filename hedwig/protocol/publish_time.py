@@ -4,10 +4,10 @@ Decimal text, as any client can print and read it, and filter expressions can co
 
 The hub that stores a message gives it its time; what a publisher says is replaced, so that a message may be published
 again with the properties it came with. The times of a topic never go back, whoever owned it before and whatever its
-clock said. With a clock that is behind, messages get the time of the
-one before until the clock has caught up. A message of another region gets the time when this one stored it. A message
-without one (stored by a hub that knows nothing of it) has the creation time of its ledger, which is not later than the
-truth.
+clock said. With a clock that is behind, messages get the time of the one before until the clock has caught up. A
+message of another region gets the time when this one stored it. A message without one (stored by a hub that knows
+nothing of it) has the creation time of its ledger, which is not later than the truth: ZooKeeper's, of the ledger's
+znode, as the records that Apache's hubs can read do not say it.
 """
 
 from __future__ import annotations

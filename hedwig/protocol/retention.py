@@ -43,12 +43,15 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class LedgerFacts:
-    """What is known of a ledger; None: not known. created_ms: of its metadata. last_ms: of its newest message."""
+    """What is known of a ledger; None: not known. created_ms: of its metadata. last_ms: of its newest message. gone: it
+    is listed, and not there any more.
+    """
 
     range: LedgerRange
     size: int | None = None
     created_ms: int | None = None
     last_ms: int | None = None
+    gone: bool = False
 
 
 _NONE = LocalId(0)
@@ -74,7 +77,7 @@ def trimming(ledgers: Sequence[LedgerFacts], needed_from: LocalId, retention: Re
         last, first = each.range.last, each.range.first
         if last is None:
             break
-        beyond = _is_beyond(ages_ms[index], newer[index], retention)
+        beyond = each.gone or _is_beyond(ages_ms[index], newer[index], retention)
         consumed = last.local < needed_from
         if not beyond and not (consumed and not _is_kept(ages_ms[index], newer[index + 1], retention)):
             break

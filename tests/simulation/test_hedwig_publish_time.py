@@ -86,6 +86,25 @@ def test_a_message_without_a_time_does_not_hold_the_next_ones_back() -> None:
     run(world, story())
 
 
+def test_behind_a_message_without_a_time_the_next_one_is_not_before_its_ledger() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        await world.pause(30)
+        before_ms = int(world.clock.seconds() * 1000)
+        old = await Hub(world).acquired()
+        await one(old, b"a")
+        await old.log.release()
+        behind = await TimedHub(world, 7_000).acquired()
+        await one(behind, b"b")
+        [nothing, time_ms] = await behind.times()
+        assert nothing is None
+        assert time_ms is not None
+        assert time_ms >= before_ms
+
+    run(world, story())
+
+
 def test_topics_may_be_without_times() -> None:
     world = started_world(3)
 

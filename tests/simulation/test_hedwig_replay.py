@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hedwig.hub.replaying import where_of
 from hedwig.hub.topic_log import TopicLogSettings
 from hedwig.model import LocalId, MessageId, Status, SubscriberId
@@ -144,6 +146,44 @@ def test_what_was_known_of_other_regions_is_known_again() -> None:
         assert records[SUB].value.consumed == MessageId(LocalId(2), ((b"r1", 20),))
 
     run(world, story())
+
+
+@pytest.mark.parametrize("wish", [b"first", b"time:1", b"id:2"])
+def test_who_goes_back_to_a_ledger_that_somebody_deleted_begins_behind_it(wish: bytes) -> None:
+    """A hub died between deleting it and saying so in the list."""
+    world = started_world(3)
+
+    async def story() -> None:
+        first = await Hub(world, 4080, log=TopicLogSettings(entries_max=5)).started()
+        client = Client(first)
+        await client.publish(*bodies(1, 12))
+        await first.client.ledgers.delete(first.ownership.owned[TOPIC].log.ranges[0].ledger_id)
+        await first.ownership.stop()
+        hub = await Hub(world, 4081, retry_delay_s=0.1).started()
+        other = Client(hub)
+        assert (await other.subscribe(options=replay(wish))).status is Status.SUCCESS
+        assert await other.until(7) == span(6, 12)
+
+    run(world, story())
+
+
+def test_where_messages_do_not_say_their_time_that_of_their_ledger_counts() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, log=TopicLogSettings(entries_max=5)).started()
+        client = Client(hub)
+        made_ms = []
+        for first in (1, 6, 11):
+            made_ms.append(int(world.clock.seconds() * 1000))
+            await client.publish(*bodies(first, first + 4))
+            await world.pause(10)
+        service = hub.ownership.owned[TOPIC]
+        # All of a ledger may be later than it was made.
+        for time_ms, first in ((0, 1), (made_ms[1] - 5000, 1), (made_ms[1] + 5000, 6), (made_ms[2] + 5000, 11)):
+            assert await where_of(Replay(time_ms=time_ms), service.log, service.reader) == first
+
+    run(world, story(), seconds=120)
 
 
 def test_a_time_is_found_by_what_messages_say() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bookkeeper.metrics import Counter
 from hedwig.hub.topic_log import TopicLogSettings
 from hedwig.hub.topic_service import TopicService
@@ -139,19 +141,49 @@ def test_who_lost_messages_to_a_limit_goes_on_behind_them_and_is_counted() -> No
     run(world, story(), seconds=120)
 
 
-def test_nothing_goes_by_age_where_messages_do_not_say_theirs() -> None:
+def test_where_messages_do_not_say_their_age_it_is_that_of_the_next_ledger() -> None:
     world = started_world(3)
 
     async def story() -> None:
         hub = await Hub(world, log=TopicLogSettings(entries_max=5)).started()
         client = Client(hub)
         await client.subscribe()
-        await client.publish(*bodies(1, 12))
+        made_ms = []
+        for first in (1, 6, 11):
+            made_ms.append(int(world.clock.seconds() * 1000))
+            await client.publish(*bodies(first, first + 4))
+            await world.pause(10)
         service = hub.ownership.owned[TOPIC]
-        assert await Trimmer(Retention(limit_ms=1), lambda: 10**15).trim(service) == 0
-        assert await Trimmer(Retention(limit_bytes=1), lambda: 10**15).trim(service) == 2
+        now_ms = int(world.clock.seconds() * 1000)
+        for number, limit_ms, gone in ((1, 5000, 0), (1, -5000, 1), (2, 5000, 0), (2, -5000, 1)):
+            trimmer = Trimmer(Retention(limit_ms=now_ms - made_ms[number] + limit_ms), lambda: now_ms)
+            assert await trimmer.trim(service) == gone
+        assert [each.first for each in service.log.ranges] == [11]
 
-    run(world, story())
+    run(world, story(), seconds=120)
+
+
+@pytest.mark.parametrize("said", [{"limit_ms": 10**6}, {"limit_bytes": 10**6}, {"keep_ms": 10**6}])
+def test_a_ledger_that_is_listed_and_not_there_goes(said: dict[str, int]) -> None:
+    """It held up all behind it, and who was to read it."""
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await story_of(world)
+        await found.consumed(2)
+        gone = found.service.log.ranges[0]
+        await found.hub.client.ledgers.delete(gone.ledger_id)
+        await found.hub.ownership.stop()
+        hub = await Hub(world, 4081, retry_delay_s=0.1).started()
+        other = Client(hub)
+        await other.subscribe()
+        assert await other.until(18) == span(6, 23)
+        assert hub.ownership.owned[TOPIC].log.first_id == 6
+        service = hub.ownership.owned[TOPIC]
+        assert await Trimmer(Retention(**said), lambda: 23_000).trim(service) == 1
+        assert service.log.ranges[0].first == 6
+
+    run(world, story(), seconds=120)
 
 
 def test_a_takeover_after_a_limit_begins_with_what_is_there() -> None:

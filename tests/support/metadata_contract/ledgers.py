@@ -43,6 +43,25 @@ async def a_created_ledger_is_read_back_by_everybody(world: World) -> None:
 
 
 @fact
+async def a_ledger_that_does_not_say_when_it_was_made_is_known_by_the_store_to_be(world: World) -> None:
+    store = await cluster(world)
+    early, created = await store.ledgers.create(dataclasses.replace(ledger(), ctime_ms=None, format_version=2))
+    late, _ = await store.ledgers.create(dataclasses.replace(ledger(), ctime_ms=None, format_version=2))
+    noted, _ = await store.ledgers.create(dataclasses.replace(ledger(), ctime_ms=17))
+    found = (await store.ledgers.read(early)).value
+    assert found.ctime_ms is None
+    assert found.stored_ms is not None
+    assert found.created_ms == found.stored_ms
+    ended = dataclasses.replace(found, state=LedgerState.CLOSED, last_entry_id=EntryId(4), length=9)
+    written = await store.ledgers.write(early, ended, created.version)
+    again = await store.ledgers.read(early)
+    assert (again, again.value.ctime_ms) == (written, None), "it is no part of the record"
+    assert again.value.created_ms == found.created_ms
+    assert ((await store.ledgers.read(late)).value.created_ms or 0) >= found.stored_ms
+    assert (await store.ledgers.read(noted)).value.created_ms == 17
+
+
+@fact
 async def generated_ids_are_never_given_twice(world: World) -> None:
     """I-04: not to two clients at once either, and not again after deletion."""
     store, other = await cluster(world), await world.connect()
