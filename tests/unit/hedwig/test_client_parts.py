@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 import hedwig
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from hedwig.client.connecting import core_settings, parse_hubs
-from hedwig.client.hubs import HUBS_MAX, Hubs
+from hedwig.client.hubs import HUBS_MAX, Asking, Hubs
 from hedwig.client.link import HubLink, Turns
 from hedwig.client.settings import PubSubSettings, backoff
 from hedwig.client.values import as_bytes, properties_of
@@ -108,6 +108,45 @@ def test_hubs_that_were_given_are_never_forgotten() -> None:
         hubs.met(HubAddress("met", number))
     assert given in hubs._hubs  # noqa: SLF001 - nothing tells it but that it is asked when all others are gone
     assert len(hubs._hubs) == HUBS_MAX  # noqa: SLF001
+
+
+def test_so_many_ask_at_a_time_in_their_order_and_one_may_give_up() -> None:
+    asking, order = Asking(2), list[int]()
+    done: list[Deferred[None]] = [Deferred() for _ in range(5)]
+
+    async def one(number: int) -> None:
+        async with asking:
+            order.append(number)
+            await done[number]
+
+    asked = [Deferred.fromCoroutine(one(number)) for number in range(5)]
+    assert order == [0, 1]
+    asked[2].cancel()
+    asked[2].addErrback(lambda _: None)
+    done[1].callback(None)
+    assert order == [0, 1, 3]
+    done[0].errback(ZeroDivisionError())
+    asked[0].addErrback(lambda _: None)
+    assert order == [0, 1, 3, 4]
+    done[3].callback(None)
+    done[4].callback(None)
+    assert all(each.called for each in asked)
+
+
+def test_very_many_that_have_nothing_to_wait_for_do_not_end_within_each_other() -> None:
+    asking, ended = Asking(1), list[int]()
+    begin: Deferred[None] = Deferred()
+
+    async def one(number: int) -> None:
+        async with asking:
+            if not number:
+                await begin
+        ended.append(number)
+
+    asked = [Deferred.fromCoroutine(one(number)) for number in range(5000)]
+    begin.callback(None)
+    assert sorted(ended) == list(range(5000))
+    assert all(each.called for each in asked)
 
 
 def test_names_are_found_without_a_reactor() -> None:
