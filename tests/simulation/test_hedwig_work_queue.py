@@ -19,7 +19,7 @@ from hedwig.errors import ServiceDown
 from hedwig.hub.dead_letters import DeadLetters, letter_of
 from hedwig.hub.shared_attachment import STORE_DELAY_S
 from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, SharedSubscription, Status, Topic
-from hedwig.protocol.acknowledgements import Dead
+from hedwig.protocol.acknowledgements import Acknowledgements, Dead, Redelivery
 from hedwig.protocol.options import Acknowledge, GiveBack, consumed
 from hedwig.wire.messages import Message, encode_message
 from hedwig.wire.requests import close_subscription_frame, consume_frame, publish_frame
@@ -481,6 +481,28 @@ def test_another_kind_of_hub_may_go_on_from_the_position_and_keep_the_old_snapsh
         last = Worker(a)
         await last.asked()
         assert await last.ids_until(4) == [6, 7, 8, 9], "what cannot be read costs deliveries, and no message"
+
+    told(story)
+
+
+def test_what_is_said_to_be_done_and_is_not_there_yet_is_not_believed() -> None:
+    """As where a topic was made anew, and its subscriptions were left."""
+
+    async def story(world: Any) -> None:
+        a, b = await Hub(world, 4080).started(), await Hub(world, 4081).started()
+        worker = Worker(a)
+        await worker.asked(ack=b"individual")
+        await worker.publish(*bodies(1, 4))
+        await a.ownership.release(TOPIC)
+        found = (await b.metadata.subscriptions(TOPIC))[SUB]
+        assert found.version is not None
+        snapshot = Acknowledgements(LocalId(50), Redelivery()).encode()
+        wrong = SharedSubscription(MessageId(LocalId(1)), found.value.preferences, snapshot)
+        await b.metadata.write_subscription(TOPIC, SUB, wrong, found.version)
+        moved = Worker(b)
+        await moved.asked()
+        await moved.publish(b"5")
+        assert await moved.ids_until(4) == [2, 3, 4, 5]
 
     told(story)
 
