@@ -181,14 +181,14 @@ class PublishingOnce:
         known, start = self._known, -1
         for index, origin in enumerate(origins):
             verdict, local_id = known.judge(origin)
+            if verdict is not Verdict.NEW and start >= 0:
+                self._store(messages[start:index], origins[start:index], start, on_answer)
+                start = -1
+                verdict, local_id = known.judge(origin)  # those may have failed at once
             if verdict is Verdict.NEW:
                 known.on_begun(origin)
                 start = index if start < 0 else start
-                continue
-            if start >= 0:
-                self._store(messages[start:index], origins[start:index], start, on_answer)
-                start = -1
-            if verdict is Verdict.REPEAT:
+            elif verdict is Verdict.REPEAT:
                 assert local_id is not None
                 on_answer(index, 1, MessageId(local_id), None)
             elif verdict is Verdict.UNDER_WAY:

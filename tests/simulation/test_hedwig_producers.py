@@ -128,6 +128,26 @@ def test_whoever_takes_the_topic_over_knows_what_was_published(ended: str) -> No
     run(world, story(), seconds=100)
 
 
+def test_a_repeat_of_what_fails_within_the_same_call_is_refused_too() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        await published(Client(hub), numbered(A, 1))
+        log = hub.ownership.owned[TOPIC].log
+        heard: list[tuple[int, int, PubSubError | None]] = []
+        origins = [Origin(A, 2), Origin(A, 3), Origin(A, 2), Origin(A, 1)]
+        too_large = [bytes(hub.client.ledgers.settings.frame_size_max)] + [
+            numbered(A, each.sequence) for each in origins[1:]
+        ]
+        too_large[0] = encode_message(Message(too_large[0], origin_properties(origins[0])))
+        log.publish_once(too_large, origins, lambda index, count, first, error: heard.append((index, count, error)))
+        assert [(index, count) for index, count, _ in heard] == [(0, 2), (2, 1), (3, 1)]
+        assert [error is None for _, _, error in heard] == [False, False, True]
+
+    run(world, story())
+
+
 def test_publishes_wait_in_their_order_until_it_is_known_who_published_what() -> None:
     world = started_world(3)
 
