@@ -63,6 +63,14 @@ def pairs_of(words: list[str], option: str) -> Mapping[str, bytes]:
     return found
 
 
+def seconds(text: str) -> float:
+    """Of an option: above 0. Raises ArgumentTypeError, ValueError."""
+    found = float(text)
+    if not 0 < found < 86_400 * 365:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return found
+
+
 def end_on_sigterm() -> None:
     """SIGTERM unwinds as Ctrl-C does, each time that it comes: the second one ends the waiting of the first."""
 

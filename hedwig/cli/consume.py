@@ -14,7 +14,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, Progress, note
-from hedwig.cli.client import add_client_arguments, connected
+from hedwig.cli.client import add_client_arguments, connected, seconds
 from hedwig.cli.region import shown, subscriber_of, topic_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="take the subscription from another client that holds it")
     parser.add_argument(
         "--idle",
-        type=float,
+        type=seconds,
         default=IDLE_S,
         metavar="SECONDS",
         help="silence that means the end (default: %(default)s)",
@@ -43,8 +43,6 @@ def run(args: argparse.Namespace) -> int:
     """Fetch and consume."""
     topic, subscriber = topic_of(args.topic), subscriber_of(args.subscriber)
     up_to = _id_of(args.id)
-    if args.idle <= 0:
-        raise CommandFailed(f"--idle {args.idle:g} must be above 0", EXIT_USAGE)
     from hedwig.model import SubscribeMode
 
     with (

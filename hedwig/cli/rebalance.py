@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
     """Look, ask, and say what was done."""
     from hedwig.admin.balance import surplus
 
-    if args.tolerance < 0:
-        raise CommandFailed(f"--tolerance {args.tolerance:g} is below 0", EXIT_USAGE)
+    if not args.tolerance >= 0:  # no number either
+        raise CommandFailed(f"--tolerance {args.tolerance:g}: want 0 or more", EXIT_USAGE)
     places = http_places(args)
 
     async def hubs(region: Region) -> dict[HubAddress, int]:

@@ -16,7 +16,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, counted, note
 from hedwig.cli.region import add_region_arguments, region_of, region_settings, shown, topic_of
 from hedwig.cli.words import operands_last
 
@@ -125,7 +125,7 @@ def http_places(args: argparse.Namespace) -> HttpPlaces:
     return HttpPlaces(region_settings(args).http_server_port, named)
 
 
-def release_from(places: HttpPlaces, hub: HubAddress, count: int, progress: Progress | None = None) -> int:
+def release_from(places: HttpPlaces, hub: HubAddress, count: int) -> int:
     """How many topics the hub gave up, of so many: a piece at a time. Raises HubNotAsked."""
     from hedwig.admin.asking import release_some
 
@@ -134,8 +134,6 @@ def release_from(places: HttpPlaces, hub: HubAddress, count: int, progress: Prog
         step = min(STEP, count - released)
         some = release_some(places, hub, step)
         released += some
-        if progress is not None:
-            progress.update(released)
         if some < step:
             break
     return released

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.ledger.listener import watching_listener
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
-from hedwig.cli.client import add_client_arguments, connected, end_on_sigterm, pairs_of
+from hedwig.cli.client import add_client_arguments, connected, end_on_sigterm, pairs_of, seconds
 from hedwig.cli.each import Each
 from hedwig.cli.formats import TOKENS, Formatter, formatter_of
 from hedwig.cli.region import shown, subscriber_of, topic_of
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--count", type=at_least(1), metavar="N", help="end after so many messages")
     parser.add_argument("-e", "--exit", action="store_true", help="end once nothing comes for --idle seconds")
     parser.add_argument(
-        "--idle", type=_seconds, default=IDLE_S, metavar="SECONDS", help="what -e waits (default: %(default)s)"
+        "--idle", type=seconds, default=IDLE_S, metavar="SECONDS", help="what -e waits (default: %(default)s)"
     )
     parser.add_argument("--peek", action="store_true", help="consume nothing: the same comes again next time")
     parser.add_argument("-f", "--format", metavar="TEXT", help=f"of each message: {TOKENS.replace('%', '%%')}")
@@ -108,14 +108,14 @@ def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--retry",
-        type=_seconds,
+        type=seconds,
         default=RETRY_S,
         metavar="SECONDS",
         help="when a message that COMMAND refused comes again (default: %(default)s)",
     )
     group.add_argument(
         "--ack-timeout",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="then it comes again anyway; more than COMMAND takes (default at first: 60)",
     )
@@ -127,13 +127,6 @@ def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="messages that one command has at a time (default: with --each 1, else at first 1000)",
     )
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < 86_400 * 365:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
-    return seconds
 
 
 def _begin(text: str) -> str:

@@ -171,6 +171,7 @@ def test_input_that_ends_inside_a_message_is_told() -> None:
         ("consume t s 0", "no message's id"),
         ("consume t s -- -1", "no message's id"),
         ("consume t s 1 --idle 0", "above 0"),
+        ("consume t s 1 --idle nan", "above 0"),
         ("readtopic t --from 0", "numbered from 1"),
         ("readtopic t --from 5 --to 4", "before the first"),
         ("subscriptions t --prefix a", "not both"),
@@ -179,7 +180,8 @@ def test_input_that_ends_inside_a_message_is_told() -> None:
         ("release t --hub h:1 --count 1", "name topics"),
         ("release --hub h:1", "name topics"),
         ("release t --http h", "HUB=HOST:PORT"),
-        ("rebalance --tolerance=-1", "below 0"),
+        ("rebalance --tolerance=-1", "want 0 or more"),
+        ("rebalance --tolerance=nan", "want 0 or more"),
         ("unsubscribe t s", "needs --force"),
     ],
 )
