@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = Logger()
 
 HANDSHAKE_TIMEOUT_S = 10.0
+FAREWELL_TIMEOUT_S = 10.0
+"""What was written has so long to leave once the client has said its last word."""
 
 REFRESH_S = 5.0
 """At most so often it is looked whether the files were changed, when a connection is made."""
@@ -190,7 +192,8 @@ class TlsConnection:
         self._transport: Transport | None = None
         self._tls: TlsLayer | None = None
         self._deadline: Timer | None = None
-        self._failed = False
+        self._farewell: Timer | None = None
+        self._failed = self._gone = False
 
     def makeConnection(self, transport: Transport) -> None:
         """The connection is up, without TLS."""
@@ -211,8 +214,10 @@ class TlsConnection:
             self.inner.dataReceived(plain)
         if tls.error is not None:
             self._fail(tls.error.replace("tlsEnabledProtocols", "ssl_versions"))
-        elif tls.ended:
+        elif tls.ended and self._farewell is None:
             tls.loseConnection()
+            if not self._gone:  # who reads no more, though it has said its last word, would keep what it is attached to
+                self._farewell = self._clock.callLater(FAREWELL_TIMEOUT_S, self.abort)
 
     def _too_slow(self) -> None:
         self._deadline = None
@@ -245,7 +250,10 @@ class TlsConnection:
 
     def connectionLost(self, reason: Any) -> None:
         """The connection is gone."""
+        self._gone = True
         self._stop_clock()
+        if self._farewell is not None and self._farewell.active():
+            self._farewell.cancel()
         if self._tls is not None and self._tls.secured:
             self.inner.connectionLost(reason)
         self._on_closed(self)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from twisted.logger import capturedLogs
 
 from bookkeeper.errors import ConfigurationError
-from hedwig.hub.secure import REFRESH_S, HubCredentials
+from hedwig.hub.endpoint import HubConnection
+from hedwig.hub.meters import HubMeters
+from hedwig.hub.secure import FAREWELL_TIMEOUT_S, REFRESH_S, HubCredentials, TlsConnection
 from hedwig.hub.server import HubTls
 from tests.support.certificates import Authority
+from tests.support.simulated_clock import SimulatedClock
 
 
 class _Wire:
@@ -20,31 +25,65 @@ class _Wire:
 
     def __init__(self) -> None:
         self.sent = bytearray()
+        self.ended: list[str] = []
 
     def write(self, data: bytes) -> None:
         self.sent += data
 
+    def loseConnection(self) -> None:
+        self.ended.append("lose")
+
+    def abortConnection(self) -> None:
+        self.ended.append("abort")
+
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: None
+
+
+class _Client:
+    """A client's side, whose records go to `receive`."""
+
+    def __init__(self, wire: _Wire, receive: Callable[[bytes], object], authority: Authority) -> None:
+        self._incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        self.session = context.wrap_bio(self._incoming, self.outgoing, server_hostname="127.0.0.1")
+        for _ in range(10):
+            try:
+                self.session.do_handshake()
+            except ssl.SSLWantReadError:
+                receive(self.outgoing.read())
+                self._incoming.write(bytes(wire.sent))
+                wire.sent.clear()
+            else:
+                receive(self.outgoing.read())
+                return
+        raise AssertionError("the handshake does not end")
 
 
 def shown(credentials: HubCredentials, authority: Authority) -> bytes | None:
     """The certificate that a client sees who connects now."""
     wire = _Wire()
     layer = credentials.layer(wire)
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    context = ssl.create_default_context(cafile=str(authority.certificate))
-    session = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-    for _ in range(10):
-        try:
-            session.do_handshake()
-        except ssl.SSLWantReadError:
-            layer.receive(outgoing.read())
-            incoming.write(bytes(wire.sent))
-            wire.sent.clear()
-        else:
-            return session.getpeercert(binary_form=True)
-    raise AssertionError("the handshake does not end")
+    return _Client(wire, layer.receive, authority).session.getpeercert(binary_form=True)
+
+
+def test_who_says_farewell_and_takes_nothing_more_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ca")
+    issued = authority.issue("hub")
+    credentials = HubCredentials(HubTls(port=0, certificate=str(issued.certificate), private_key=str(issued.key)))
+    clock, wire, gone = SimulatedClock(), _Wire(), []
+    inner = HubConnection(SimpleNamespace(clock=clock, owned={}))  # type: ignore[arg-type]
+    connection = TlsConnection(credentials, inner, clock, HubMeters(), gone.append)
+    connection.makeConnection(wire)
+    client = _Client(wire, connection.dataReceived, authority)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.session.unwrap()
+    for record in (client.outgoing.read(), b"more"):
+        connection.dataReceived(record)
+        assert wire.ended == ["lose"]
+    clock.run_until(lambda: "abort" in wire.ended, seconds=FAREWELL_TIMEOUT_S + 1)
+    connection.connectionLost(None)
+    assert (gone, inner.closed) == ([connection], True)
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_not(tmp_path: Path) -> None:
