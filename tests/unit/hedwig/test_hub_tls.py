@@ -71,7 +71,8 @@ def test_who_says_farewell_and_takes_nothing_more_is_not_waited_for_without_end(
     authority = Authority(tmp_path, "ca")
     issued = authority.issue("hub")
     credentials = HubCredentials(HubTls(port=0, certificate=str(issued.certificate), private_key=str(issued.key)))
-    clock, wire, gone = SimulatedClock(), _Wire(), []
+    clock, wire = SimulatedClock(), _Wire()
+    gone: list[TlsConnection] = []
     inner = HubConnection(SimpleNamespace(clock=clock, owned={}))  # type: ignore[arg-type]
     connection = TlsConnection(credentials, inner, clock, HubMeters(), gone.append)
     connection.makeConnection(wire)
