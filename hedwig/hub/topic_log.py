@@ -413,7 +413,7 @@ class TopicLog:
     def store(self, messages: Sequence[bytes], on_done: OnDone, *, plain: bool) -> None:
         """As `publish`, of what was found to have room before; where the topic was lost since, `on_done` says so."""
         if self.state is not LogState.READY:
-            on_done(None, NotResponsible("") if self.error is None else _refusal(self.error))
+            on_done(None, self._not_served() if self.error is None else _refusal(self.error))
             return
         self._enqueue(messages, sum(map(len, messages)), on_done, plain=plain)
 
@@ -425,13 +425,16 @@ class TopicLog:
 
     def _check_room(self, size: int) -> None:
         if self.state is not LogState.READY:
-            raise NotResponsible(f"this hub does not serve topic {self.topic!r}: it is {self.state.value}")
+            raise self._not_served()
         pending = self._pending_bytes if self._once is None else self._pending_bytes + self._once.waiting_bytes
         if pending and pending + size > self._settings.pending_bytes_max:
             raise ServiceDown(
                 f"{pending} bytes of topic {self.topic!r} wait to be stored, and at most "
                 f"{self._settings.pending_bytes_max} may: try again later"
             )
+
+    def _not_served(self) -> NotResponsible:
+        return NotResponsible(f"this hub does not serve topic {self.topic!r}: it is {self.state.value}")
 
     def _enqueue(
         self, messages: Sequence[bytes], size: int, on_done: OnDone, *, plain: bool, foreign: bool = False
@@ -779,7 +782,7 @@ class TopicLog:
             self._settling = (*self._settling, waiting)
             await waiting
         if self.state is not LogState.READY or self._version is None:
-            raise NotResponsible("")
+            raise self._not_served()
         self._held = True
         try:
             return await change(self._version)
@@ -872,7 +875,7 @@ class TopicLog:
             return
         self.state = LogState.RELEASING
         if self._once is not None:
-            self._once.refuse_all(NotResponsible(""))
+            self._once.refuse_all(self._not_served())
         if self._queue or self._under_way or self._busy or self._held:
             waiting: Deferred[None] = Deferred()
             self._idle.append(waiting)
@@ -931,7 +934,7 @@ def _refusal(error: PubSubError) -> PubSubError:
 
     A stale version is how a hub learns that another one owns the topic: clients go there, and do not give up.
     """
-    return NotResponsible("") if isinstance(error, StaleVersion) else error
+    return NotResponsible(str(error)) if isinstance(error, StaleVersion) else error
 
 
 def _told_otherwise(failure: object) -> None:

@@ -256,7 +256,7 @@ class TopicService:
 
     def _check_served(self) -> None:
         if not self.is_served:
-            raise NotResponsible("")
+            raise NotResponsible(f"this hub does not serve topic {self.topic!r} any more")
 
     # --- subscribing
 
@@ -461,7 +461,7 @@ class TopicService:
             return await change
         except StaleVersion as error:
             self._give_up(error)
-            raise NotResponsible("") from error
+            raise NotResponsible(f"another hub has topic {self.topic!r}: {error}") from error
 
     def _record(self, known: _Subscriber, preferences: Preferences, *, keep: bool = True) -> Subscription:
         """What is to be stored of it now. keep: also of what is acknowledged one by one."""
@@ -650,7 +650,7 @@ class TopicService:
     def abandon(self) -> None:
         """Drop it at once. `on_lost` is not called."""
         if not self._ended:
-            self.log.abandon(NotResponsible(""))
+            self.log.abandon(NotResponsible(f"topic {self.topic!r} is not this hub's any more"))
             self._end(Event.TOPIC_MOVED)
 
     def _end(self, event: Event) -> None:

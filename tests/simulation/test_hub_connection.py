@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
+from twisted.logger import capturedLogs, formatEvent
+
 from hedwig.filters import MakeFilter
 from hedwig.hub import endpoint
 from hedwig.hub.endpoint import HubConnection
@@ -777,5 +779,45 @@ def test_a_client_that_subscribes_to_very_much_at_once_is_not_read_until_it_is_a
         await world.pause(5)
         assert not client.read_paused
         assert sum(isinstance(each, Answer) for each in client.heard) == 30
+
+    run(world, story())
+
+
+def test_whoever_reads_the_log_is_told_why_a_topic_was_given_up() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub, other = await Hub(world).started(), Hub(world, 4081)
+        client = Client(hub)
+        await client.subscribe()
+        await client.publish(*bodies(1, 60))
+        await client.until(60)
+        found = (await other.metadata.subscriptions(TOPIC))[SUB]
+        await other.metadata.write_subscription(TOPIC, SUB, found.value, found.version or 0)
+        with capturedLogs() as events:
+            client.consume(60)
+            while not client.events():
+                await world.pause(0.01)
+            await world.pause(1)
+        [told] = [event for event in events if "is stored later" in (event["log_format"] or "")]
+        assert "was changed by another hub" in formatEvent(told)
+
+    run(world, story())
+
+
+def test_a_publisher_is_told_in_words_that_its_message_may_be_stored_or_not() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).started()
+        client = Client(hub)
+        await client.publish(b"1")
+        txn_id = client.next_txn_id()
+        message = encode_message(Message(b"2"))
+        client.connection.dataReceived(b"".join(PublishEncoder(TOPIC).frames(txn_id, [message])))
+        hub.ownership.session_lost()
+        answer = await client.answer(txn_id)
+        assert answer.status is Status.UNCERTAIN_STATE
+        assert answer.text == "topic b'orders' is not this hub's any more; the message may be stored or not"
 
     run(world, story())
