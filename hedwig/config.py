@@ -434,7 +434,8 @@ class HubConfig(ClientSettings):
         LEDGERS,
         "Messages that all have consumed are kept for so long, to be replayed; and as keep_bytes says, where both are "
         "set. They go with their ledger, which max_bytes_per_ledger, max_entries_per_ledger and max_ledger_age_secs "
-        "end; the newest one stays. Needs publish_time; ledgers whose messages have none are kept.",
+        "end; the newest one stays. A ledger is as old as its newest message; where that has no time, as the next "
+        "ledger.",
         ours=True,
     )
     keep_bytes: int = key(
@@ -450,8 +451,8 @@ class HubConfig(ClientSettings):
         integer("ms; 0 = no limit", 0, 2**62),
         "0",
         LEDGERS,
-        "Messages go after so long, consumed or not: subscribers that are behind lose them. Needs publish_time; a "
-        "ledger goes when its newest message is so old.",
+        "Messages go after so long, consumed or not: subscribers that are behind lose them. A ledger goes "
+        "when its newest message is so old; never the newest one.",
         ours=True,
     )
     limit_bytes: int = key(
@@ -613,12 +614,6 @@ class HubConfig(ClientSettings):
                 yield (
                     keys or (f"limit_{unit}", f"keep_{unit}"),
                     f"{where}limit_{unit} {limit} is below keep_{unit} {keep}, which could not be kept",
-                )
-        for name in ("keep_ms", "limit_ms"):
-            if found[name] and not self.publish_time:
-                yield (
-                    (*(keys or (name,)), "publish_time"),
-                    f"{where}{name}={found[name]} needs publish_time=true: without times nothing is ever old",
                 )
 
     def _region_faults(self) -> Iterator[tuple[tuple[str, ...], str]]:

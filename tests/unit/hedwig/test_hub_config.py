@@ -103,13 +103,6 @@ def test_nothing_is_kept_longer_than_it_may_be_there() -> None:
     assert hub(limit_ms="9", keep_ms="9", keep_bytes="7").settings.keep_bytes == 7
 
 
-def test_ages_need_times() -> None:
-    """All would be kept, or nothing ever go."""
-    assert "keep_ms=9 needs publish_time=true" in refused(keep_ms="9", publish_time="false")
-    assert "limit_ms=9 needs publish_time=true" in refused(limit_ms="9", publish_time="false")
-    assert hub(keep_bytes="9", publish_time="false").settings.keep_bytes == 9
-
-
 def test_topics_may_have_a_retention_of_their_own() -> None:
     own = '{"audit.": {"keep_ms": 9, "limit_bytes": 0}, "audit.eu.": {"keep_ms": 0}}'
     settings = hub(keep_ms="5", limit_bytes="7", retention_by_topic=own).settings
@@ -117,7 +110,6 @@ def test_topics_may_have_a_retention_of_their_own() -> None:
     assert settings.retention_of(b"audit.us") == {"keep_ms": 9, "keep_bytes": 0, "limit_ms": 0, "limit_bytes": 0}
     assert settings.retention_of(b"audit.eu.x") == {"keep_ms": 0, "keep_bytes": 0, "limit_ms": 0, "limit_bytes": 7}
     assert "'audit.': limit_ms 5 is below keep_ms 9" in refused(limit_ms="5", retention_by_topic=own)
-    assert "'audit.': keep_ms=9 needs publish_time" in refused(publish_time="false", retention_by_topic=own)
 
 
 # --- the table
