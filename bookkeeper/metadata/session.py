@@ -382,8 +382,10 @@ class ZooKeeperSession:
             return defer.fail(MetadataUnavailable(f"{call}: the connection to {self.description} was closed"))
         if self.refusal is not None:
             return defer.fail(self.refusal)
-        # kazoo's thread may know of a lost connection before its message has reached this one.
-        if self.state is not StoreState.CONNECTED or not self._client.connected:
+        # kazoo's thread may know of a lost connection before its message has reached this one; or even have the next
+        # session, in which nothing is to be done that was thought of in the one before.
+        key = self._client.client_id
+        if self.state is not StoreState.CONNECTED or key is None or key[0] != self.session_id:
             return defer.fail(NotAttempted(f"{call}: not connected to {self.description}"))
         if not self._waiting and len(self._in_flight) < self._settings.operations_in_flight_max:
             self._send(call)

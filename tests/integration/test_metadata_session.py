@@ -23,8 +23,9 @@ from bookkeeper.errors import (
     MetadataUnavailable,
     NotInitialised,
 )
+from bookkeeper.metadata.session import ZooKeeperSession
 from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, StoreState
-from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChanged
+from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChanged, NotAttempted
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId
 from tests.support.metadata_contract import Heard, all_ids, ledger, raises, service_info
@@ -73,6 +74,13 @@ def dead_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def wait_for_another_session(tree: ZooKeeperSession, before: tuple[int, bytes]) -> None:
+    """Nothing else happens on this thread meanwhile."""
+    deadline_s = time.monotonic() + 30
+    while tree.session_key in (None, before):
+        assert time.monotonic() < deadline_s, "no session"
 
 
 async def restart(server: EmbeddedZooKeeper) -> None:
@@ -159,6 +167,29 @@ async def test_a_session_that_the_server_ended_is_replaced(
         StoreState.CONNECTED, states.calls.index(StoreState.LOST)
     )
     assert BOOKIE in (await bookie.bookies.current()).writable
+
+
+@pytest_twisted.ensureDeferred
+async def test_nothing_is_sent_in_a_session_that_is_not_heard_of_yet(
+    own_zookeeper: EmbeddedZooKeeper, connected: Connections
+) -> None:
+    """As when the process was stopped: it goes on with what it has before it, and thinks that it has the old one."""
+    store = await connected(f"zk://{own_zookeeper.address}/ledgers", session_timeout_s=2.0)
+    tree = store.session
+    await tree.create("/it", b"old")
+    before = tree.session_key
+    assert before is not None
+    # All of this on the reactor's thread: no message of kazoo's is read meanwhile.
+    end_session(own_zookeeper.address, before)
+    wait_for_another_session(tree, before)
+    assert tree.state is StoreState.CONNECTED
+    writing = tree.write("/it", b"stale", 0)
+    await raises(NotAttempted, writing)
+    states = Heard(reactor)
+    store.watch_state(states)
+    await states.until(lambda calls: StoreState.CONNECTED in calls, "the next session")
+    assert (await tree.read("/it"))[0] == b"old"
+    await tree.write("/it", b"new", 0)
 
 
 @pytest_twisted.ensureDeferred
