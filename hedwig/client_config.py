@@ -60,6 +60,15 @@ class HedwigClientSettings:
         CONNECTIONS,
         "Largest answer or delivered message; a larger one ends the connection.",
     )
+    hub_frame_size_max: int = key(
+        "hub_max_message_size",
+        integer("bytes", KIB, INT32_MAX),
+        "1258291",
+        CONNECTIONS,
+        "max_message_size of the hubs: what is larger is refused before it is sent, as they would end the connection. "
+        "Above max_message_size it counts for nothing, as what is published could not be received.",
+        ours=True,
+    )
     connect_timeout_s: float = key(
         "connect_timeout_ms", seconds("ms", 1, DAY_S * 1000), "5000", CONNECTIONS, "Time to connect.", ours=True
     )

@@ -40,7 +40,7 @@ from hedwig.model import (
 )
 from hedwig.names import subscriber_part, topic_part
 from hedwig.protocol.options import REPLAY, ack_options
-from hedwig.wire.framing import FRAME_SIZE_MAX_HUB, varint
+from hedwig.wire.framing import varint
 from hedwig.wire.messages import Message, encode_message
 from hedwig.wire.receiving import Received
 from hedwig.wire.requests import unsubscribe_frame
@@ -211,7 +211,7 @@ class PubSubClient:
         self._lanes: dict[Topic, Lane] = {}
         self._subscriptions: dict[tuple[Topic, SubscriberId], Subscription] = {}
         self._looking: Any = clock.callLater(LOOK_S, self._look)
-        self._body_max = min(self.settings.frame_size_max, FRAME_SIZE_MAX_HUB)
+        self._body_max = min(self.settings.frame_size_max, self.settings.hub_frame_size_max)
         self._checked: set[Topic] = set()
         self._producers: WeakSet[Producer] = WeakSet()
         self._asking: set[Deferred[Any]] = set()
@@ -282,9 +282,10 @@ class PubSubClient:
         else:
             message = b"\x0a%b%b" % (varint(len(body)), body)
         if len(message) + len(topic) + OVERHEAD + extra_size > self._body_max:
+            most = self._body_max - len(topic) - OVERHEAD - extra_size
             raise MalformedRequest(
-                f"a message of {len(body)} bytes with its properties; hubs take at most "
-                f"{self._body_max - len(topic) - OVERHEAD - extra_size} (max_message_size): publish less, or in parts"
+                f"a message of {len(body)} bytes with its properties; hubs take at most {most} (max_message_size there; "
+                "hub_max_message_size and max_message_size here): publish less, or in parts"
             )
         return message
 

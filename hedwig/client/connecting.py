@@ -67,6 +67,7 @@ def core_settings(settings: HedwigClientSettings) -> PubSubSettings:
         consume_delay_s=settings.consume_delay_s,
         shared_connections=settings.shared_connections,
         frame_size_max=settings.frame_size_max,
+        hub_frame_size_max=settings.hub_frame_size_max,
         tls=settings.tls,
     )
 

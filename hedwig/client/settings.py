@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from hedwig.model import HubAddress
-from hedwig.wire.framing import FRAME_SIZE_MAX_CLIENT
+from hedwig.wire.framing import FRAME_SIZE_MAX_CLIENT, FRAME_SIZE_MAX_HUB
 
 GROWTH = 1.25
 """Of the pause between two attempts."""
@@ -25,6 +25,7 @@ class PubSubSettings:
     window: messages that are delivered and not consumed, of a subscription that does not say; its buffer's bound.
     consume_every: consumed messages that one CONSUME tells, at most; consume_delay_s: how long one waits for that.
     shared_connections: subscriptions at one hub share a connection; else each has its own.
+    frame_size_max: of what a hub sends. hub_frame_size_max: of what hubs take; more is not published.
     """
 
     connect_timeout_s: float = 5.0
@@ -41,6 +42,7 @@ class PubSubSettings:
     consume_delay_s: float = 0.1
     shared_connections: bool = True
     frame_size_max: int = FRAME_SIZE_MAX_CLIENT
+    hub_frame_size_max: int = FRAME_SIZE_MAX_HUB
     tls: bool = False
 
 

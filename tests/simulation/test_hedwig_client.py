@@ -471,6 +471,19 @@ def test_what_no_hub_takes_is_refused_at_once() -> None:
         await failure_of(client.subscribe(TOPIC, SubscriberId(b"__west")), MalformedRequest)
         assert "at most" in await failure_of(client.publish(TOPIC, b"x" * 2_000_000), MalformedRequest)
         assert client.lane(TOPIC).unanswered == 0
+        small = a_client(world, HubAddress("127.0.0.1", 4080), hub_frame_size_max=4096)
+        assert "hub_max_message_size" in await failure_of(small.publish(TOPIC, b"x" * 4096), MalformedRequest)
+
+    run(world, story())
+
+
+def test_hubs_that_take_more_get_more() -> None:
+    world = started_world(0)
+
+    async def story() -> None:
+        hub = Scripted(world, 4080, serve)
+        client = a_client(world, hub.address, hub_frame_size_max=4_000_000, frame_size_max=4_000_000)
+        assert (await client.publish(TOPIC, b"x" * 3_000_000)).local == 1
 
     run(world, story())
 
