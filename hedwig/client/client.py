@@ -284,7 +284,7 @@ class PubSubClient:
         if len(message) + len(topic) + OVERHEAD + extra_size > self._body_max:
             most = self._body_max - len(topic) - OVERHEAD - extra_size
             raise MalformedRequest(
-                f"a message of {len(body)} bytes with its properties; hubs take at most {most} (max_message_size there; "
+                f"a message of {len(body)} bytes and properties; hubs take {most} at most (max_message_size there, "
                 "hub_max_message_size and max_message_size here): publish less, or in parts"
             )
         return message
