@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.selectreactor import SelectReactor
 
 from bookkeeper.errors import ConnectFailed
-from bookkeeper.runtime import TcpOptions, ThreadWorker, TwistedNetwork
+from bookkeeper.runtime import KEEPALIVE_IDLE_S, TcpOptions, ThreadWorker, TwistedNetwork
 
 LIMIT_S = 20
 
@@ -127,6 +127,8 @@ def test_bytes_go_both_ways_with_the_socket_options_set(reactor: SelectReactor, 
     for transport in (client.transport, accepted[0].transport):
         assert bool(transport.inner.getTcpNoDelay()) == options.no_delay
         assert bool(transport.inner.getTcpKeepAlive()) == options.keepalive
+        idle_s = transport.inner.getHandle().getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        assert (idle_s == KEEPALIVE_IDLE_S) == options.keepalive, "else a machine that died is noticed after two hours"
     run(reactor, listener.stop())
     client.transport.loseConnection()
     run(reactor, accepted[0].on_lost)
