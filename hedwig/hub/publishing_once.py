@@ -55,8 +55,8 @@ log = Logger()
 SNAPSHOT_EVERY = 5_000
 SNAPSHOT_SIZE_MAX = 256 * 1024
 TAIL_MAX = 2_000
-READ_SIZE = 4 * 1024 * 1024
-"""Bytes that are read at once, about."""
+READ_AT_ONCE = 2_000
+"""Messages; and as many bytes as the reader reads at once."""
 
 ATTEMPTS_MAX = 5
 
@@ -305,16 +305,15 @@ class PublishingOnce:
         self, known: Producers[Callable[[MessageId | None, PubSubError | None], object]], start: int
     ) -> None:
         """Note the messages from `start` to the last one of the owners before."""
-        reader, count = TopicReader(self._client, self._log), 50
+        reader = TopicReader(self._client, self._log)
         try:
             while start <= self._acquired:
-                stored = await reader.read(LocalId(start), min(count, self._acquired - start + 1))
+                stored = await reader.read(LocalId(start), min(READ_AT_ONCE, self._acquired - start + 1))
                 if not stored:
                     raise ServiceDown(f"message {start} of topic {self._log.topic!r} cannot be read")
                 for local, message in enumerate(stored, start):
                     known.on_stored(LocalId(local), _stored_origin(message, self._region))
                 start += len(stored)
-                count = max(1, min(2_000, READ_SIZE * len(stored) // sum(map(len, stored))))
         finally:
             reader.close()
 

@@ -1,7 +1,7 @@
 """Reading a topic's messages from its ledgers: the ended ones, and the one being written as far as it is acknowledged.
 
 Each ledger is opened once and stays open while it is read; at most `HANDLES_MAX` of a topic. Nothing is fenced: this
-hub owns the topic, and knows what is acknowledged. Bound: of one read about `READ_SIZE_MAX` bytes, by the mean of the
+hub owns the topic, and knows what is acknowledged. Bound: of one read about `size_max` bytes, by the mean of the
 ledger's messages and of those read last. Thread: reactor. Source: hedwig-protocol.md 3.3.
 """
 
@@ -27,7 +27,7 @@ READ_SIZE_MAX = 4 * 1024 * 1024
 
 
 class TopicReader:
-    """Of one topic's log."""
+    """Of one topic's log. size_max: bytes of one read, about; but one message in any case."""
 
     __slots__ = (
         "_client",
@@ -35,10 +35,11 @@ class TopicReader:
         "_handles",
         "_log",
         "_mean_size",
+        "_size_max",
     )
 
-    def __init__(self, client: LedgerClient, log: TopicLog) -> None:
-        self._client, self._log = client, log
+    def __init__(self, client: LedgerClient, log: TopicLog, size_max: int = READ_SIZE_MAX) -> None:
+        self._client, self._log, self._size_max = client, log, size_max
         self._handles: OrderedDict[int, ReadHandle] = OrderedDict()
         self._mean_size = 0.0  # of the messages read last
         self._closed = False
@@ -76,7 +77,7 @@ class TopicReader:
         if ledger.last is None:
             written = self._log.last_id.local + 1 - (ledger.first or 1)
             size = max(size, self._log.ledger_bytes / max(1, written))
-        return max(1, int(READ_SIZE_MAX / max(1.0, size)))
+        return max(1, int(self._size_max / max(1.0, size)))
 
     async def facts(self) -> list[LedgerFacts]:
         """What is known of each ledger: its size once it is ended, and when it was made. Raises BookKeeperError."""

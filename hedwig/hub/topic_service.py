@@ -168,7 +168,7 @@ class TopicService:
         self.topic, self.settings, self.clock = topic, settings, clock
         self._metadata, self._region, self._filters, self._on_lost = metadata, region, filters, on_lost
         self.log = TopicLog(metadata, client, clock, topic, stamp, settings.log, self._lost, self._durable)
-        self.reader = TopicReader(client, self.log)
+        self.reader = TopicReader(client, self.log, settings.read_size)
         self.recent = RecentMessages(budget, LocalId(1))
         self.first_kept = LocalId(1)
         self._budget = budget

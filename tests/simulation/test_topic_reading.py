@@ -6,7 +6,6 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from hedwig.errors import NotResponsible, UnexpectedCondition
-from hedwig.hub import topic_reading
 from hedwig.hub.topic_reading import TopicReader
 from hedwig.model import LocalId
 from hedwig.wire.messages import decode_message
@@ -87,9 +86,7 @@ def test_ledgers_that_were_deleted_and_are_still_listed_count_as_deleted_if_they
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_so_many_bytes_are_read_at_once_and_one_message_in_any_case(
-    monkeypatch: pytest.MonkeyPatch, *, ended: bool
-) -> None:
+def test_so_many_bytes_are_read_at_once_and_one_message_in_any_case(*, ended: bool) -> None:
     world = started_world(3)
 
     async def story() -> None:
@@ -99,24 +96,22 @@ def test_so_many_bytes_are_read_at_once_and_one_message_in_any_case(
         if ended:
             await hub.log.release()
             hub = await Hub(world).acquired()
-        reader = TopicReader(hub.client.ledgers, hub.log)
         for size, count in ((3500, 3), (100, 1), (1 << 20, 12)):
-            monkeypatch.setattr(topic_reading, "READ_SIZE_MAX", size)
+            reader = TopicReader(hub.client.ledgers, hub.log, size)
             assert len(await reader.read(LocalId(1), 100)) == count
 
     run(world, story())
 
 
-def test_what_was_read_last_says_how_much_comes_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_read_last_says_how_much_comes_next() -> None:
     """Large messages among very many small ones."""
-    monkeypatch.setattr(topic_reading, "READ_SIZE_MAX", 4000)
     world = started_world(3)
 
     async def story() -> None:
         hub = await Hub(world).acquired()
         hub.publish(*[b""] * 200, *[bytes(1000)] * 40)
         await hub.settled()
-        reader = TopicReader(hub.client.ledgers, hub.log)
+        reader = TopicReader(hub.client.ledgers, hub.log, 4000)
         assert len(await reader.read(LocalId(201), 100)) > 4
         assert len(await reader.read(LocalId(201), 100)) == 3
         assert len(await reader.read(LocalId(1), 100)) == 3
