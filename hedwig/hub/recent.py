@@ -93,12 +93,6 @@ class RecentMessages:
         self._gone = end
         self._budget.freed(self, freed, empty=not len(self))
 
-    def forget_before(self, kept: LocalId) -> None:
-        """Let go of what is below this id."""
-        end = min(self._gone + max(0, kept - self.first), len(self._messages))
-        freed = sum(len(each) + MESSAGE_OVERHEAD for each in self._messages[self._gone : end])
-        self._drop_to(end, freed)
-
     def clear(self) -> None:
         """Let go of all."""
         self._drop_to(len(self._messages), self.size)

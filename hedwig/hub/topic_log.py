@@ -62,6 +62,9 @@ OPENED_AT_ONCE = 100
 PASSWORD = b"sillysecret"
 """Of every topic's ledgers, as Apache's hubs have it."""
 
+AHEAD_MS_MAX = 60_000
+"""A topic whose newest message is from so far in the future is worth a word in the log."""
+
 _LEDGER_METADATA_VERSION = 2
 """Text, which the hubs of 4.2 and 4.3 read."""
 
@@ -570,7 +573,10 @@ class TopicLog:
         if self._is_lost():
             return  # whoever was told gave it up
         if stored is not None:
-            self._on_durable(stored)
+            try:
+                self._on_durable(stored)
+            except Exception:  # noqa: BLE001 - a subscriber's fault must not keep publishers waiting
+                log.failure("Delivering what was published to topic {topic!r} broke", topic=self.topic)
             if self._once is not None:
                 self._once.on_durable(self._durable)
             elif not (self._no_producers or self._looking) and self._durable - self._acquired >= SNAPSHOT_EVERY:
@@ -708,7 +714,7 @@ class TopicLog:
         opened = LedgerRange(handle.ledger_id, LocalId(self._last.local + 1))
         try:
             if newest is not None:
-                self._times = PublishClock(await newest)
+                self._times = self._clock_behind(await newest)
             if self.state is LogState.LOST:
                 raise StaleVersion(f"topic {self.topic!r} was lost meanwhile")
             self._version = await self._metadata.write_ranges(self.topic, [*self._ranges, opened], self._version)
@@ -729,6 +735,19 @@ class TopicLog:
         leftover, self._leftover = self._leftover, None
         if leftover is not None:
             Deferred.fromCoroutine(self._delete(leftover.ledger_id))  # nobody names it any more
+
+    def _clock_behind(self, newest_ms: int) -> PublishClock:
+        clock = PublishClock(newest_ms)
+        assert self._stamp.now_ms is not None
+        ahead_ms = clock.ahead_ms(self._stamp.now_ms())
+        if ahead_ms > AHEAD_MS_MAX:
+            log.warn(
+                "The newest message of topic {topic!r} is {ahead:.0f} s ahead of this hub's clock; until that has "
+                "caught up, all messages get the same time. Set the clocks of the hubs by NTP",
+                topic=self.topic,
+                ahead=ahead_ms / 1000,
+            )
+        return clock
 
     async def _newest_time_ms(self) -> int:
         """What messages to come must not be before: the time of the newest one, or of its ledger. Never fails."""

@@ -52,11 +52,6 @@ class PublishClock:
             self.last_ms = now_ms
         return self.last_ms
 
-    def on_stored(self, time_ms: int | None) -> None:
-        """A message that the topic has already; None: it does not say when."""
-        if time_ms is not None and time_ms > self.last_ms:
-            self.last_ms = time_ms
-
     def ahead_ms(self, now_ms: int) -> int:
         """How far the topic's time is before the clock's; much of it means that somebody's clock was wrong."""
         return max(0, self.last_ms - now_ms)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from twisted.logger import capturedLogs, formatEvent
+
 from bookkeeper.model import DigestType
 from hedwig.hub.topic_log import PASSWORD, LogState, TopicLog, TopicLogSettings
 from hedwig.protocol.publish_time import time_of
@@ -101,6 +104,25 @@ def test_behind_a_message_without_a_time_the_next_one_is_not_before_its_ledger()
         assert nothing is None
         assert time_ms is not None
         assert time_ms >= before_ms
+
+    run(world, story())
+
+
+@pytest.mark.parametrize(("behind_ms", "warned"), [(30_000, False), (90_000, True)])
+def test_a_topic_far_in_the_future_is_told_of(behind_ms: int, *, warned: bool) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        ahead = await TimedHub(world, 1_000_000).acquired()
+        await one(ahead, b"a")
+        await ahead.log.release()
+        with capturedLogs() as events:
+            hub = await TimedHub(world, 1_000_000 - behind_ms).acquired()
+            await one(hub, b"b")
+        told = [formatEvent(event) for event in events if "ahead of this hub's clock" in (event["log_format"] or "")]
+        assert bool(told) is warned
+        assert all(f"is {behind_ms // 1000} s ahead" in each for each in told)
+        assert await hub.times() == [1_000_000, 1_000_000]
 
     run(world, story())
 

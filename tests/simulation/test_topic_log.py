@@ -279,6 +279,23 @@ def test_a_topic_goes_on_once_others_no_longer_fill_the_connections_to_the_booki
     run(world, story())
 
 
+def test_a_subscriber_whose_delivery_breaks_does_not_keep_publishers_waiting() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world).acquired()
+
+        def breaks(stored: list[bytes]) -> None:
+            raise RuntimeError("a fault")
+
+        hub.log._on_durable = breaks  # noqa: SLF001 - given when it is made, by TopicService
+        hub.publish(*[b"x"] * 40)  # more than the ledger's window
+        await hub.settled()
+        assert len(hub.acknowledged) == 40
+
+    run(world, story())
+
+
 def test_a_call_with_more_than_the_ledgers_window_holds_is_stored() -> None:
     world = started_world(3)
     world.settings = replace(world.settings, window_entries_max=1000, window_bytes_max=64 * 1024)

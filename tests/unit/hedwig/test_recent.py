@@ -19,7 +19,7 @@ def test_what_was_added_is_there_from_any_id() -> None:
     assert recent.get(LocalId(6), 10) == [b"six", b"seven"]
     assert recent.get(LocalId(8), 10) == []
     assert recent.get(LocalId(4), 10) is None, "older than what is kept"
-    recent.forget_before(LocalId(7))
+    recent.let_go(2 * (4 + MESSAGE_OVERHEAD) - 2)
     assert (recent.first, recent.next_id, len(recent)) == (7, 8, 1)
     recent.clear()
     assert (recent.first, recent.size) == (8, 0)
@@ -35,7 +35,7 @@ def test_all_topics_together_stay_within_the_budget(seed: int) -> None:
         topic = rng.choice(topics)
         topic.add([b"%d" % number * rng.randrange(1, 40) for _ in range(rng.randrange(1, 6))])
         if rng.random() < 0.1:
-            rng.choice(topics).forget_before(LocalId(rng.randrange(500)))
+            rng.choice(topics).let_go(rng.randrange(5000))
         if rng.random() < 0.05:
             rng.choice(topics).clear()
         assert budget.size == sum(each.size for each in topics) <= budget.size_max
@@ -71,10 +71,10 @@ def test_the_topic_that_stored_nothing_for_the_longest_time_lets_go_first() -> N
 def test_the_newest_messages_are_found_without_passing_the_older_ones() -> None:
     recent = RecentMessages(RecentBudget(1 << 30), LocalId(1))
     recent.add([b"%d" % number for number in range(1, 1001)])
-    recent.forget_before(LocalId(300))
-    recent.forget_before(LocalId(310))
+    recent.let_go(sum(len(b"%d" % number) + MESSAGE_OVERHEAD for number in range(1, 300)))
+    recent.let_go(sum(len(b"%d" % number) + MESSAGE_OVERHEAD for number in range(300, 310)))
     assert recent.get(LocalId(1000), 5) == [b"1000"]
     assert recent.get(LocalId(310), 2) == [b"310", b"311"]
     assert recent.get(LocalId(309), 2) is None
-    recent.forget_before(LocalId(2000))
+    assert not recent.let_go(1 << 30)
     assert (recent.first, recent.next_id, recent.size) == (1001, 1001, 0)
