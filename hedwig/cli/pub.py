@@ -10,6 +10,8 @@ examples:
   hedwig pub news -m hello -i                       this text; prints the message's id
   printf 'a:1\0b:2\0' | hedwig pub kv --null -K :   key a, body 1; key b, body 2
   hedwig sub old -e --length-prefixed | hedwig pub new --length-prefixed
+  hedwig pub orders --once < orders.txt             each stored once, though hubs die and answers are lost
+  hedwig pub orders --producer till7 < orders.txt   ... run again under this name, from the same first line: not again
 
 """
 
@@ -85,6 +87,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=at_least(1), metavar="N", help="at most so many messages a second")
     parser.add_argument("-i", "--ids", action="store_true", help="print the id of each message once it is durable")
     parser.add_argument("--json", action="store_true", help="JSON lines of ids, and a last one of counts")
+    once = parser.add_mutually_exclusive_group()
+    once.add_argument("--once", action="store_true", help="store each message once, in order, whatever becomes of hubs")
+    once.add_argument(
+        "--producer",
+        metavar="NAME",
+        help="the same, under a name that nobody else has at a time: what was published under it is known again by its "
+        "number",
+    )
+    parser.add_argument(
+        "--first", type=at_least(1), metavar="N", help="number of the first message, with --producer (default: 1)"
+    )
     add_client_arguments(parser)
 
 
@@ -100,9 +113,16 @@ def run(args: argparse.Namespace) -> int:
     properties = pairs_of(args.headers, "-H")
     if args.key is not None:
         properties = {**properties, KEY_PROPERTY: os.fsencode(args.key)}
+    producer = "" if args.once else None if args.producer is None else os.fsencode(args.producer)
+    if args.first is not None and not args.producer:
+        raise CommandFailed("--first is of the messages of a --producer: name one", EXIT_USAGE)
+    if producer == b"":
+        raise CommandFailed("--producer '': give at least one character, or --once", EXIT_USAGE)
     end_on_sigterm()
     with connected(args) as client:
-        publisher = client.publisher(topic, message_type=args.message_type)
+        publisher = client.publisher(
+            topic, message_type=args.message_type, producer=producer, first=1 if args.first is None else args.first
+        )
         publishing = _Publishing(args, topic, publisher, properties)
         return publishing.run(batches)
 

@@ -180,6 +180,14 @@ def test_no_more_than_the_count_is_read_and_published(region: Region) -> None:
     assert (out, said) == (b"1\n2\n3\n", "3 messages published to counted\n")
 
 
+def test_what_a_producer_published_before_is_not_stored_again(region: Region) -> None:
+    assert region.run("pub", "once", "--producer", "till", "--ids", data=lines(1, 3))[0] == b"1\n2\n3\n"
+    assert region.run("pub", "once", "--producer", "till", "--ids", data=lines(1, 5))[0] == b"1\n2\n3\n4\n5\n"
+    assert region.run("pub", "once", "--producer", "till", "--first", "5", "--ids", data=lines(5, 6))[0] == b"5\n6\n"
+    region.run("pub", "once", "--once", data=lines(1, 500))
+    assert region.run("readtopic", "once")[0] == lines(1, 6) + lines(1, 500)
+
+
 def test_the_hub_filters(region: Region) -> None:
     region.run("sub", "colors", "-s", "red", "-e", "--idle", "0.2", "--filter", "color = 'red'")
     for color in ("red", "blue", "red"):
