@@ -301,6 +301,8 @@ class BlockingSubscription(SubscriptionFace):
         window = subscription.preferences.window_size
         # Part of the window: the rest is on its way meanwhile.
         self._batch = min(TAKEN_AT_ONCE, max(1, window // 4)) if window else TAKEN_AT_ONCE
+        if subscription.individual:
+            self._batch = 1  # what was taken and not looked at would not be for others when its hub is gone
 
     def __iter__(self) -> BlockingSubscription:
         return self

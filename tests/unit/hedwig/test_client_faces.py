@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from hedwig.client.aio import AsyncClient, AsyncPublisher
+from hedwig.client.blocking import BlockingSubscription
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.settings import PubSubSettings
-from hedwig.model import HubAddress, Topic
+from hedwig.model import HubAddress, LocalId, Preferences, Topic
+from hedwig.wire.receiving import Received
 
 
 class Subscription:
@@ -77,3 +80,32 @@ def test_a_publish_that_is_given_up_while_it_waits_for_room_leaves_no_error_behi
         client.abandon()
 
     asyncio.run(story())
+
+
+class Work:
+    """Messages without end."""
+
+    def __init__(self, *, individual: bool) -> None:
+        self.individual, self.preferences, self.asked = individual, Preferences(window_size=100), list[int]()
+        self.finished: object = None
+
+    def receive(self, count_max: int, timeout_s: float | None, *, counts: bool) -> Deferred[list[Received]]:
+        self.asked.append(count_max)
+        return succeed([Received(b"x", LocalId(len(self.asked) * 100 + number)) for number in range(count_max)])
+
+
+class Crossing:
+    def run(self, start: Callable[[], Deferred[Any]]) -> Any:
+        return start().result
+
+
+@pytest.mark.parametrize(("individual", "asked"), [(False, [25]), (True, [1, 1, 1])])
+def test_a_blocking_iteration_takes_no_more_of_a_work_queue_than_it_looks_at(
+    *, individual: bool, asked: list[int]
+) -> None:
+    work: Any = Work(individual=individual)
+    crossing: Any = Crossing()
+    messages = BlockingSubscription(work, crossing)
+    for _ in range(3):
+        next(messages)
+    assert work.asked == asked
