@@ -903,7 +903,8 @@ class TopicLog:
             if self._handle is not None and not self._is_lost():
                 if self._durable >= (self._open.first or FIRST_ID if self._open is not None else FIRST_ID):
                     await self._end_ledger()
-                    await self._metadata.write_ranges(self.topic, self._ranges, self._version)
+                    if not self._is_lost():  # else the list would lack this ledger
+                        await self._metadata.write_ranges(self.topic, self._ranges, self._version)
                 else:
                     self._handle.abort()
         except BookKeeperError as error:

@@ -180,6 +180,24 @@ def test_a_topic_that_is_given_up_while_its_ledger_is_ended_is_left_at_that() ->
     run(world, story())
 
 
+def test_a_topic_that_is_lost_while_it_is_released_is_listed_as_it_was() -> None:
+    """Its ledger was being ended; the list without it would lose what is in it."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, entries_max=2).acquired()
+        hub.publish(b"a", b"b", b"c")
+        await hub.settled()
+        listed = await hub.metadata.ranges(TOPIC)
+        releasing = Deferred.fromCoroutine(hub.log.release())
+        hub.log.abandon(ServiceDown("the session ended"))
+        await releasing
+        assert await hub.metadata.ranges(TOPIC) == listed
+        assert await stored(world) == [(1, b"a"), (2, b"b"), (3, b"c")]
+
+    run(world, story())
+
+
 def test_ledgers_are_ended_by_number_of_entries_without_a_gap() -> None:
     world = started_world(3)
 
