@@ -46,6 +46,7 @@ def hubs(cluster: LocalCluster) -> list[LocalHub]:
 
 def test_a_subscriber_begins_again_at_a_message_and_at_a_time(hubs: list[LocalHub]) -> None:
     with hedwig.blocking.connect([each.address for each in hubs], QUICK) as client:
+        client.subscribe("replayed", "keeps").close()  # what nobody subscribed to is deleted soon
         for number in range(1, 31):
             client.publish("replayed", b"%d" % number)
         with client.subscribe("replayed", "me", start=1) as messages:
