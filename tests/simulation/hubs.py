@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -612,6 +612,8 @@ class HubRun:
         self.rng = random.Random(f"hubs/{seed}")
         self.world = World(seed, use_v2=self.rng.random() < 0.7)
         self.world.network.send_buffer_high, self.world.network.in_flight_max = 1024, 4096
+        if random.Random(f"narrow/{seed}").random() < 0.3:  # topics fill each other's connections to the bookies
+            self.world.settings = replace(self.world.settings, connection_entries_max=2)
         self.outcome = Outcome(seed)
         self.users = SimulatedProcess("users", self.world.clock)
         self.watch = HubWatch(self.world, PATHS)
