@@ -261,7 +261,7 @@ class Region:
                     last,
                     each.last is None,
                     size=metadata.length if metadata.is_closed else None,
-                    created_ms=metadata.ctime_ms,
+                    created_ms=metadata.created_ms,
                 )
                 return part if last is not None else replace(part, last=await self.end_of(each))
             except BookKeeperError as error:

@@ -12,6 +12,7 @@ from twisted.logger import LogLevel, capturedLogs
 
 from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NoSuchLedger
 from bookkeeper.model import DigestType
+from hedwig.admin.region import Region
 from hedwig.errors import NotResponsible, PubSubError, ServiceDown, StaleVersion, UncertainState, UnexpectedCondition
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.topic_log import PASSWORD, LogState, TopicLog, TopicLogSettings
@@ -253,6 +254,27 @@ def test_a_ledger_to_which_nothing_is_published_any_more_is_ended() -> None:
         found = (await hub.metadata.ranges(TOPIC)).value
         assert [(each.first, each.last and each.last.local) for each in found] == [(1, 2), (3, None)]
         assert await stored(world) == [(number, b"%d" % number) for number in (1, 2, 3)]
+
+    run(world, story())
+
+
+def test_whoever_describes_a_topic_sees_when_its_ledgers_were_made() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        await world.pause(5)
+        before_ms = int(world.clock.seconds() * 1000)
+        hub = await Hub(world, entries_max=1).acquired()
+        hub.publish(b"a", b"b")
+        await hub.settled()
+        client = world.add_client()
+        region = Region(
+            client.store.tree, client.ledgers, client.process.clock, METADATA_SETTINGS, hub.metadata.paths, PASSWORD
+        )
+        parts = await region.parts(TOPIC)
+        assert [each.problem for each in parts] == [None, None]
+        made_ms = [each.created_ms or 0 for each in parts]
+        assert before_ms <= made_ms[0] < made_ms[1] <= world.clock.seconds() * 1000
 
     run(world, story())
 
