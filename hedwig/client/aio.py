@@ -29,7 +29,7 @@ from hedwig.client.connecting import HubNames, connect_to
 from hedwig.client.faces import PublisherFace, SubscriptionFace, publisher_of
 from hedwig.client.starting import Start
 from hedwig.client.subscription import TAKEN_AT_ONCE
-from hedwig.client.values import Text, as_bytes, properties_of, subscriber_of, topic_of
+from hedwig.client.values import Of, Text, bodies_of, properties_of, subscriber_of, topic_of
 from hedwig.client_config import HedwigClientSettings
 from hedwig.model import MessageId, Preferences, SubscribeMode
 from hedwig.wire.receiving import Received
@@ -222,8 +222,7 @@ class AsyncPublisher(PublisherFace):
 
         Fails with the error of the first that failed; others may have been stored.
         """
-        messages = [as_bytes(body, "a body") for body in bodies]
-        return await _future(self._publisher.publish_many(messages, properties_of(properties)))
+        return await _future(self._publisher.publish_many(bodies_of(bodies), properties_of(properties)))
 
 
 class AsyncSubscription(SubscriptionFace):
@@ -261,20 +260,24 @@ class AsyncSubscription(SubscriptionFace):
         subscription = self._subscription
         return await _future_of(subscription.receive(count_max, timeout_s, counts=counts), subscription.give_back)
 
-    def consume(self, message: Received | MessageId) -> None:
-        """Everything up to this message is done, and is not delivered again. Told soon, with others."""
+    def consume(self, message: Of) -> None:
+        """Everything up to this message is done, and is not delivered again; no more than was delivered, whatever its
+        id. Told soon, with others. Raises InvalidArgument for what is no message.
+        """
         self._subscription.consume(message)
 
-    def ack(self, message: Received | MessageId) -> None:
+    def ack(self, message: Of) -> None:
         """This message is done: of subscriptions with preferences=one_by_one() (`hedwig.client.queueing`)."""
         self._subscription.ack(message)
 
-    def nack(self, message: Received | MessageId, delay_s: float = 0.0) -> None:
+    def nack(self, message: Of, delay_s: float = 0.0) -> None:
         """Of the same: this message is not done, and comes again after a while, here or elsewhere."""
         self._subscription.nack(message, delay_s)
 
     async def seek(self, start: Start) -> None:
-        """Begin again with a message, or what was published at a time or later; 1 is the oldest that is kept."""
+        """Begin again with a message, or what was published at a time or later; 1 is the oldest that is kept. Where
+        there is no such message yet: with the next one that is published.
+        """
         await _future(self._subscription.seek(start))
 
     async def close(self) -> None:

@@ -34,9 +34,20 @@ from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.connecting import HubNames, connect_to
 from hedwig.client.faces import PublisherFace, SubscriptionFace, publisher_of
-from hedwig.client.starting import Start
-from hedwig.client.subscription import TAKEN_AT_ONCE, Subscription
-from hedwig.client.values import Text, as_bytes, properties_of, subscriber_of, topic_of
+from hedwig.client.starting import Start, replay_option
+from hedwig.client.subscription import DELAY_S_MAX, TAKEN_AT_ONCE, Subscription
+from hedwig.client.values import (
+    ID_MAX,
+    Of,
+    Text,
+    bodies_of,
+    id_of,
+    number_of,
+    properties_of,
+    seconds_of,
+    subscriber_of,
+    topic_of,
+)
 from hedwig.client_config import HedwigClientSettings
 from hedwig.model import MessageId, Preferences, SubscribeMode
 from hedwig.wire.receiving import Received
@@ -273,7 +284,7 @@ class BlockingPublisher(PublisherFace):
 
         Raises the error of the first that failed; others may have been stored.
         """
-        messages, header = [as_bytes(body, "a body") for body in bodies], properties_of(properties)
+        messages, header = bodies_of(bodies), properties_of(properties)
         return self._crossing.run(lambda: self._publisher.publish_many(messages, header))
 
     def publish_soon(self, body: Text, properties: Mapping[str, Text] | None = None) -> Future[MessageId]:
@@ -328,7 +339,8 @@ class BlockingSubscription(SubscriptionFace):
         """
         self._note_over()
         here = self._here
-        if not here or count_max < 1:
+        number_of(count_max, "count_max", 1, ID_MAX)
+        if not here:
             self._fetch(count_max, timeout_s)
         taken = [here.popleft() for _ in range(min(count_max, len(here)))]
         if taken:
@@ -349,26 +361,32 @@ class BlockingSubscription(SubscriptionFace):
 
         self._crossing.run(fetch)
 
-    def consume(self, message: Received | MessageId) -> None:
-        """Everything up to this message is done, and is not delivered again. Told soon, with others; does not wait."""
-        self._crossing.reactor.callFromThread(self._subscription.consume, message)
+    def consume(self, message: Of) -> None:
+        """Everything up to this message is done, and is not delivered again; no more than was delivered, whatever its
+        id. Told soon, with others; does not wait. Raises InvalidArgument for what is no message.
+        """
+        self._crossing.reactor.callFromThread(self._subscription.consume, id_of(message, "message"))
 
-    def ack(self, message: Received | MessageId) -> None:
+    def ack(self, message: Of) -> None:
         """This message is done: of subscriptions with preferences=one_by_one() (`hedwig.client.queueing`)."""
         self._check_individual("ack")
-        self._crossing.reactor.callFromThread(self._subscription.ack, message)
+        self._crossing.reactor.callFromThread(self._subscription.ack, id_of(message, "message"))
 
-    def nack(self, message: Received | MessageId, delay_s: float = 0.0) -> None:
+    def nack(self, message: Of, delay_s: float = 0.0) -> None:
         """Of the same: this message is not done, and comes again after a while, here or elsewhere."""
         self._check_individual("nack")
-        self._crossing.reactor.callFromThread(self._subscription.nack, message, delay_s)
+        seconds_of(delay_s, "delay_s", DELAY_S_MAX)
+        self._crossing.reactor.callFromThread(self._subscription.nack, id_of(message, "message"), delay_s)
 
     def _check_individual(self, what: str) -> None:
         if not self._subscription.individual:
             raise InvalidArgument(f"{what}: subscribe with preferences=one_by_one(); this one is consumed in order")
 
     def seek(self, start: Start) -> None:
-        """Begin again with a message, or what was published at a time or later; 1 is the oldest that is kept."""
+        """Begin again with a message, or what was published at a time or later; 1 is the oldest that is kept. Where
+        there is no such message yet: with the next one that is published.
+        """
+        replay_option(start)  # refused here, nothing has changed
         self._current = self._given = None
 
         def seek() -> Deferred[None]:

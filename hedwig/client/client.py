@@ -27,6 +27,17 @@ from hedwig.client.publishing import Lane
 from hedwig.client.settings import PubSubSettings
 from hedwig.client.starting import Start, replay_option
 from hedwig.client.subscription import Subscription
+from hedwig.client.values import (
+    Text,
+    as_bytes,
+    bodies_of,
+    int_of,
+    preferences_of,
+    properties_of,
+    shown,
+    subscriber_of,
+    topic_of,
+)
 from hedwig.errors import MalformedRequest
 from hedwig.model import (
     HUB_SUBSCRIBER_PREFIX,
@@ -66,9 +77,16 @@ class Publisher:
     client: what it publishes through; a Producer, where each message is to be stored once.
     """
 
-    def __init__(self, client: PubSubClient | Producer, topic: Topic, *, message_type: str | None = None) -> None:
-        self.topic = topic
+    def __init__(self, client: PubSubClient | Producer, topic: Text, *, message_type: str | None = None) -> None:
+        self.topic = topic_of(topic)
+        if not isinstance(message_type, str | None):
+            raise InvalidArgument(f"message_type is {shown(message_type)}, and must be a str")
         self._client, self._message_type = client, message_type
+
+    def _message(self, body: Text, properties: Mapping[str, Text]) -> bytes:
+        if type(body) is not bytes:
+            body = as_bytes(body, "the body")
+        return self._client.message(self.topic, body, properties_of(properties), self._message_type)
 
     @property
     def has_room(self) -> bool:
@@ -80,7 +98,7 @@ class Publisher:
         return self._client.lane(self.topic).room()
 
     def publish_soon(
-        self, body: bytes, properties: Mapping[str, bytes] = NO_OPTIONS
+        self, body: Text, properties: Mapping[str, Text] = NO_OPTIONS
     ) -> tuple[Deferred[None], Deferred[MessageId]]:
         """Publish one message once there is room; when it is taken, and its id, as of `publish`.
 
@@ -88,7 +106,7 @@ class Publisher:
         """
         done: Deferred[MessageId] = Deferred()
         try:
-            message = self._client.message(self.topic, body, properties, self._message_type)
+            message = self._message(body, properties)
             room = self._client.lane(self.topic).room()
         except BookKeeperError as error:
             return succeed(None), fail(error)
@@ -108,15 +126,15 @@ class Publisher:
         room.addCallbacks(publish, given_up)
         return room, done
 
-    def publish(self, body: bytes, properties: Mapping[str, bytes] = NO_OPTIONS) -> Deferred[MessageId]:
+    def publish(self, body: Text, properties: Mapping[str, Text] = NO_OPTIONS) -> Deferred[MessageId]:
         """Publish one message; its id, once it is durable.
 
-        Fails with MalformedRequest for what no hub takes, ServiceDown where none took it in time, UncertainState where
-        it may have been stored or not, ClientClosed.
+        Fails with InvalidArgument for what is no text, MalformedRequest for what no hub takes, ServiceDown where none
+        took it in time, UncertainState where it may have been stored or not, ClientClosed.
         """
         done: Deferred[MessageId] = Deferred()
         try:
-            message = self._client.message(self.topic, body, properties, self._message_type)
+            message = self._message(body, properties)
             self._client.submit(self.topic, message, done.callback, done.errback)
         except BookKeeperError as error:
             return fail(error)
@@ -124,32 +142,33 @@ class Publisher:
 
     def submit(
         self,
-        body: bytes,
+        body: Text,
         on_published: Callable[[MessageId], object],
         on_failed: Callable[[BookKeeperError], object],
-        properties: Mapping[str, bytes] = NO_OPTIONS,
+        properties: Mapping[str, Text] = NO_OPTIONS,
     ) -> None:
         """As `publish`, where a call of a function costs less than a Deferred; exactly one of them is called.
 
-        Raises MalformedRequest, ClientClosed.
+        Raises InvalidArgument, MalformedRequest, ClientClosed.
         """
-        message = self._client.message(self.topic, body, properties, self._message_type)
+        message = self._message(body, properties)
         self._client.submit(self.topic, message, on_published, on_failed)
 
     def publish_many(
-        self, bodies: Sequence[bytes], properties: Mapping[str, bytes] = NO_OPTIONS
+        self, bodies: Sequence[Text], properties: Mapping[str, Text] = NO_OPTIONS
     ) -> Deferred[list[MessageId]]:
         """Publish several, in their order; their ids once all are durable.
 
         Fails as `publish` with the error of the first that failed; others may have been stored.
         """
-        if not bodies:
-            return succeed([])
         client, topic = self._client, self.topic
         try:
-            messages = [client.message(topic, body, properties, self._message_type) for body in bodies]
+            header = properties_of(properties)
+            messages = [client.message(topic, body, header, self._message_type) for body in bodies_of(bodies)]
         except BookKeeperError as error:
             return fail(error)
+        if not messages:
+            return succeed([])
         return _Many(client, topic, messages).done
 
 
@@ -238,24 +257,31 @@ class PubSubClient:
     # --- publishing
 
     def publisher(
-        self, topic: Topic, *, message_type: str | None = None, producer: bytes | None = None, first: int = 1
+        self, topic: Text, *, message_type: str | None = None, producer: Text | None = None, first: int = 1
     ) -> Publisher:
-        """Publishes to a topic. Raises MalformedRequest for a name that no topic, or no producer, can have.
+        """Publishes to a topic. Raises InvalidArgument for what is no text, MalformedRequest for a name that no topic,
+        or no producer, can have.
 
         producer: a name, under which each message is stored once, in the order of calls (see hedwig.client.once); b""
         for one that nobody else has. first: the number of its first message.
         """
+        topic = topic_of(topic)
         self._check_topic(topic)
         if producer is None:
             return Publisher(self, topic, message_type=message_type)
         self.check_open()
-        found = Producer(self, topic, producer or None, first)
+        int_of(first, "first")
+        found = Producer(self, topic, as_bytes(producer, "the producer's name") or None, first)
         self._producers.add(found)
         return Publisher(found, topic, message_type=message_type)
 
-    def publish(self, topic: Topic, body: bytes, properties: Mapping[str, bytes] = NO_OPTIONS) -> Deferred[MessageId]:
+    def publish(self, topic: Text, body: Text, properties: Mapping[str, Text] = NO_OPTIONS) -> Deferred[MessageId]:
         """See Publisher.publish."""
-        return Publisher(self, topic).publish(body, properties)
+        try:
+            publisher = Publisher(self, topic)
+        except InvalidArgument as error:
+            return fail(error)
+        return publisher.publish(body, properties)
 
     def _check_topic(self, topic: Topic) -> None:
         if topic not in self._checked:
@@ -348,8 +374,8 @@ class PubSubClient:
 
     def subscribe(
         self,
-        topic: Topic,
-        subscriber: SubscriberId,
+        topic: Text,
+        subscriber: Text,
         mode: SubscribeMode = SubscribeMode.CREATE_OR_ATTACH,
         *,
         preferences: Preferences | None = None,
@@ -367,15 +393,16 @@ class PubSubClient:
         wanted: messages for which it is false are passed over, and consumed, here. start: begin there instead, each
         time that this is called; see hedwig.client.starting.
         Preferences of hedwig.client.queueing make a subscription whose messages are acknowledged one by one.
-        Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown. Where an
-        answer was lost, CREATE may fail with AlreadySubscribed although it was this call that made it.
+        Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, InvalidArgument, MalformedRequest,
+        ServiceDown. Where an answer was lost, CREATE may fail with AlreadySubscribed although it was this call that
+        made it.
         """
         return self._ask(
             self._subscribe(
                 topic,
                 subscriber,
                 mode,
-                self.preferences if preferences is None else self.preferences.merged(preferences),
+                preferences,
                 force,
                 auto_consume,
                 wanted,
@@ -399,15 +426,19 @@ class PubSubClient:
 
     async def _subscribe(
         self,
-        topic: Topic,
-        subscriber: SubscriberId,
+        topic_said: Text,
+        subscriber_said: Text,
         mode: SubscribeMode,
-        preferences: Preferences,
+        said: Preferences | None,
         force: bool,
         auto_consume: bool | None,
         wanted: Callable[[Received], bool] | None,
         start: Start | None,
     ) -> Subscription:
+        topic, subscriber = topic_of(topic_said), subscriber_of(subscriber_said)
+        preferences = self.preferences if said is None else self.preferences.merged(preferences_of(said))
+        if not isinstance(mode, SubscribeMode):
+            raise InvalidArgument(f"mode is {shown(mode)}, and must be a hedwig.model.SubscribeMode")
         self._check(topic, subscriber)
         if (topic, subscriber) in self._subscriptions:
             raise MalformedRequest(
@@ -452,7 +483,7 @@ class PubSubClient:
         if self._subscriptions.get(key) is subscription:
             del self._subscriptions[key]
 
-    def unsubscribe(self, topic: Topic, subscriber: SubscriberId) -> Deferred[None]:
+    def unsubscribe(self, topic: Text, subscriber: Text) -> Deferred[None]:
         """End a subscription for good, and close it where this client holds it.
 
         Fails with NotSubscribed, ServiceDown. Where an answer was lost, it may fail with NotSubscribed although it was
@@ -460,7 +491,8 @@ class PubSubClient:
         """
         return self._ask(self._unsubscribe(topic, subscriber))
 
-    async def _unsubscribe(self, topic: Topic, subscriber: SubscriberId) -> None:
+    async def _unsubscribe(self, topic_said: Text, subscriber_said: Text) -> None:
+        topic, subscriber = topic_of(topic_said), subscriber_of(subscriber_said)
         self._check(topic, subscriber)
         held = self._subscriptions.get((topic, subscriber))
         if held is not None:

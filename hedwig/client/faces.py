@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.subscription import Subscription
-from hedwig.client.values import Text, as_bytes, properties_of, topic_of
+from hedwig.client.values import Text, as_bytes, properties_of
 from hedwig.model import Preferences, SubscriberId, Topic
 
 
@@ -14,8 +14,7 @@ def publisher_of(
     client: PubSubClient, topic: Text, message_type: str | None, producer: Text | None, first: int
 ) -> Publisher:
     """Of the words that `publisher` takes. Raises InvalidArgument, MalformedRequest."""
-    named = None if producer is None else as_bytes(producer, "the producer's name")
-    return client.publisher(topic_of(topic), message_type=message_type, producer=named, first=first)
+    return client.publisher(topic, message_type=message_type, producer=producer, first=first)
 
 
 class PublisherFace:

@@ -273,9 +273,10 @@ class HubLink:
             return
         txn_id = self._next_txn_id
         self._next_txn_id += 1
+        frame = make(txn_id)  # before it is waited for: it may break
         self._note_waiting()
         self._pending[txn_id] = asked
-        self.write(make(txn_id))
+        self.write(frame)
 
     def tell(self, make: Callable[[int], bytes]) -> None:
         """Send a request that is not answered."""

@@ -1,6 +1,6 @@
 """A subscription whose messages are acknowledged one by one, and that several clients may share. Pure.
 
-    preferences = one_by_one(shared=True, attempts_max=5, dead_letter=b"graves")
+    preferences = one_by_one(shared=True, attempts_max=5, dead_letter="graves")
     subscription = await client.subscribe(topic, subscriber, preferences=preferences)
     async for message in subscription:
         ...                                 subscription.ack(message), or nack(message)
@@ -24,16 +24,22 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 
+from bookkeeper.errors import InvalidArgument
+from hedwig.client.values import Text, number_of, seconds_of, shown, topic_of
 from hedwig.model import LocalId, MessageId, Preferences
+from hedwig.names import topic_part
 from hedwig.protocol.options import (
     ACK,
     ACK_ATTEMPTS,
     ACK_OUTSTANDING,
     ACK_TIMEOUT,
     ATTEMPT,
+    ATTEMPTS_MAX,
     DEAD_LETTER,
+    OUTSTANDING_MAX,
     SHARED,
     SHARED_IN_FLIGHT,
+    TIMEOUT_MS_MAX,
     Acknowledge,
     GiveBack,
     consumed,
@@ -49,7 +55,7 @@ def one_by_one(
     shared: bool = False,
     timeout_s: float | None = None,
     attempts_max: int | None = None,
-    dead_letter: bytes | None = None,
+    dead_letter: Text | None = None,
     in_flight_max: int | None = None,
     outstanding_max: int | None = None,
 ) -> Preferences:
@@ -58,18 +64,23 @@ def one_by_one(
     shared: several connections have it at a time. timeout_s: to acknowledge a message, or it comes again; 60.
     attempts_max: deliveries of one message, then it goes to the topic `dead_letter`, or is dropped; 0: no end, the
     default. in_flight_max: messages that one connection has and has not acknowledged; 1000, and not more than the
-    window. outstanding_max: of all connections together; 10 000.
+    window. outstanding_max: of all connections together; 10 000. Raises InvalidArgument, MalformedRequest.
     """
     options = {ACK: b"individual", SHARED: b"true" if shared else b"false"}
     if timeout_s is not None:
+        if seconds_of(timeout_s, "timeout_s", TIMEOUT_MS_MAX / 1000) == 0:
+            raise InvalidArgument(f"timeout_s is {shown(timeout_s)}: every message would come again at once")
         options[ACK_TIMEOUT] = b"%d" % max(1, round(timeout_s * 1000))
-    for name, number in ((ACK_ATTEMPTS, attempts_max), (SHARED_IN_FLIGHT, in_flight_max)):
+    for name, what, number, low, high in (
+        (ACK_ATTEMPTS, "attempts_max", attempts_max, 0, ATTEMPTS_MAX),
+        (SHARED_IN_FLIGHT, "in_flight_max", in_flight_max, 1, OUTSTANDING_MAX),
+        (ACK_OUTSTANDING, "outstanding_max", outstanding_max, 1, OUTSTANDING_MAX),
+    ):
         if number is not None:
-            options[name] = b"%d" % number
-    if outstanding_max is not None:
-        options[ACK_OUTSTANDING] = b"%d" % outstanding_max
+            options[name] = b"%d" % number_of(number, what, low, high)
     if dead_letter is not None:
-        options[DEAD_LETTER] = dead_letter
+        topic_part(topic_of(dead_letter, "dead_letter"))
+        options[DEAD_LETTER] = topic_of(dead_letter, "dead_letter")
     return Preferences(options=options)
 
 

@@ -44,9 +44,10 @@ from hedwig.client.link import HubLink
 from hedwig.client.queueing import OneByOne
 from hedwig.client.starting import Start, replay_option
 from hedwig.client.taking import Taking, stop_timer
+from hedwig.client.values import ID_MAX, Of, id_of, number_of, seconds_of
 from hedwig.errors import InvalidFilter, MalformedRequest, PubSubError, TopicBusy, UnexpectedCondition
 from hedwig.model import Event, HubAddress, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
-from hedwig.protocol.options import REPLAY, ack_options, granted
+from hedwig.protocol.options import REPLAY, TIMEOUT_MS_MAX, ack_options, granted
 from hedwig.wire.receiving import Received
 from hedwig.wire.requests import close_subscription_frame, consume_frame, subscribe_frame
 from hedwig.wire.responses import Answer, Told
@@ -57,6 +58,12 @@ if TYPE_CHECKING:
 log = Logger()
 
 TAKEN_AT_ONCE = 1_000
+
+RECEIVE_S_MAX = 365 * 24 * 3600.0
+"""Seconds that one `receive` may wait; None waits for ever."""
+
+DELAY_S_MAX = TIMEOUT_MS_MAX / 1000
+"""Seconds after which a message comes again at the latest."""
 
 
 class Subscription:
@@ -350,8 +357,12 @@ class Subscription:
         InvalidArgument while another call waits.
         """
         taking = self._taking
-        if count_max < 1:
-            return fail(InvalidArgument(f"count_max must be at least 1, not {count_max}"))
+        try:
+            number_of(count_max, "count_max", 1, ID_MAX)
+            if timeout_s is not None:
+                seconds_of(timeout_s, "timeout_s", RECEIVE_S_MAX)
+        except InvalidArgument as error:
+            return fail(error)
         if taking.is_awaited:
             return fail(InvalidArgument("another receive of this subscription is under way: wait for it"))
         taking.ask(counts=counts)
@@ -412,21 +423,22 @@ class Subscription:
 
     # --- consuming
 
-    def consume(self, message: Received | MessageId) -> None:
+    def consume(self, message: Of) -> None:
         """Everything up to this message is done, and is not delivered again; no more than was delivered. Told soon,
-        with others. Of subscriptions that are acknowledged one by one: this message alone.
+        with others. Of subscriptions that are acknowledged one by one: this message alone. Raises InvalidArgument.
         """
-        self._done.consume(message.id if isinstance(message, Received) else message)
+        self._done.consume(id_of(message, "message"))
         self._tell_soon()
 
-    def ack(self, message: Received | MessageId) -> None:
+    def ack(self, message: Of) -> None:
         """Of subscriptions that are acknowledged one by one: this message is done, and does not come again."""
-        self._done.ack(message.local_id if isinstance(message, Received) else message.local)
+        self._done.ack(id_of(message, "message").local)
         self._tell_soon()
 
-    def nack(self, message: Received | MessageId, delay_s: float = 0.0) -> None:
+    def nack(self, message: Of, delay_s: float = 0.0) -> None:
         """Of the same: this message is not done; it comes again, to this client or another, after a while."""
-        said = self._done.nack(message.local_id if isinstance(message, Received) else message.local, delay_s)
+        seconds_of(delay_s, "delay_s", DELAY_S_MAX)
+        said = self._done.nack(id_of(message, "message").local, delay_s)
         if self._link is not None:  # else it comes again anyway
             self._say(self._link, said)
 
