@@ -29,21 +29,30 @@ import enum
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.errors import BookKeeperError, InvalidArgument, NoSuchLedger, WindowFull
+from bookkeeper.errors import BookKeeperError, InvalidArgument, WindowFull
 from bookkeeper.model import DigestType
-from hedwig.errors import NotResponsible, PubSubError, ServiceDown, StaleVersion, UncertainState, UnexpectedCondition
+from hedwig.errors import (
+    MalformedRequest,
+    NotResponsible,
+    PubSubError,
+    ServiceDown,
+    StaleVersion,
+    UncertainState,
+    UnexpectedCondition,
+)
+from hedwig.hub.chain import LedgerChain
+from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.publishing_once import SNAPSHOT_EVERY, PublishingOnce
 from hedwig.model import FIRST_ID, LedgerRange, LocalId, MessageId, Topic
-from hedwig.protocol.publish_time import PublishClock, time_of
-from hedwig.wire.messages import Stamp, header_at, remote_of, stored_id
-from hedwig.wire.view import MessageView
+from hedwig.protocol.publish_time import PublishClock
+from hedwig.wire.messages import Stamp, header_at, remote_of
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
@@ -56,14 +65,11 @@ log = Logger()
 
 T = TypeVar("T")
 
-OPENED_AT_ONCE = 100
-"""Ledgers that a hub makes at a time: each takes memory meanwhile, and places in the metadata store's queue."""
+IDLE_ENDS_MAX = 1000
+"""Ledgers of a topic from which on none is ended only because nobody publishes."""
 
-PASSWORD = b"sillysecret"
-"""Of every topic's ledgers, as Apache's hubs have it."""
-
-AHEAD_MS_MAX = 60_000
-"""A topic whose newest message is from so far in the future is worth a word in the log."""
+REGIONS_MAX = 100
+"""Other regions that the ids of a topic's messages may tell of: each message, and each record, has them all."""
 
 _LEDGER_METADATA_VERSION = 2
 """Text, which the hubs of 4.2 and 4.3 read."""
@@ -72,32 +78,6 @@ _NONE = LocalId(0)
 
 OnDone = Callable[[MessageId | None, PubSubError | None], object]
 """Called once for each publish: with the id of its first message, or with why it is not known to be there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicLogSettings:
-    """ensemble, write_quorum, ack_quorum: of each ledger. entries_max, bytes_max, age_max_s: a ledger that has so many,
-    or so much, or is so old and not empty is ended; 0: never. idle_max_s: and one to which nothing was added for so
-    long, when `end_if_idle` is called; 0: never. openings: how many ledgers are made at a time, of all topics.
-    pending_bytes_max: messages that are not acknowledged. password: of the ledgers. untimed: messages of topics whose
-    names begin so get no times. remote_of_publishers: what publishers say of other regions counts, as with Apache's
-    hubs; not where the numbers say what is stored of those.
-    """
-
-    ensemble: int = 3
-    write_quorum: int = 2
-    ack_quorum: int = 2
-    entries_max: int = 0
-    bytes_max: int = 0
-    age_max_s: float = 0.0
-    idle_max_s: float = 0.0
-    openings: DeferredSemaphore = field(
-        default_factory=lambda: DeferredSemaphore(OPENED_AT_ONCE), repr=False, compare=False
-    )
-    pending_bytes_max: int = 64 * 1024 * 1024
-    password: bytes = field(default=PASSWORD, repr=False)
-    untimed: tuple[bytes, ...] = ()
-    remote_of_publishers: bool = True
 
 
 class LogState(enum.Enum):
@@ -163,6 +143,7 @@ class TopicLog:
         "_published_s",
         "_queue",
         "_ranges",
+        "_regions_told",
         "_sent",
         "_settings",
         "_settling",
@@ -211,6 +192,7 @@ class TopicLog:
         self._under_way: deque[_Publish] = _NOBODYS  # all of it has
         self._pending_bytes = 0
         self._idle: list[Deferred[None]] = []
+        self._regions_told: tuple[tuple[bytes, int], ...] = ()  # by publishers, so far
         self._acquired = _NONE  # the last message of the owners before
         self._once: PublishingOnce | None = None  # of a topic with producers that publish by number
         self._no_producers = False  # none did so far
@@ -266,6 +248,10 @@ class TopicLog:
         """Of messages that are not answered."""
         return self._pending_bytes
 
+    @property
+    def _chain(self) -> LedgerChain:
+        return LedgerChain(self._client, self.topic, self.password, self._metadata.paths.ledgers(self.topic))
+
     # --- acquiring
 
     async def acquire(self) -> None:
@@ -274,7 +260,7 @@ class TopicLog:
             raise InvalidArgument(f"the log of topic {self.topic!r} is {self.state.value}")
         found = await self._metadata.ranges(self.topic)
         try:
-            ranges, empty = await self._ended(found.value)
+            ranges, empty = await self._chain.ended(found.value)
         except UnexpectedCondition as error:
             # Whoever acquired it meanwhile may have deleted an empty ledger that this list names.
             if (await self._metadata.ranges(self.topic)).version != found.version:
@@ -298,80 +284,9 @@ class TopicLog:
         self._no_producers = self._metadata.is_new(self.topic)
         self.state = LogState.READY
         if empty is not None and empty not in kept:
-            await self._delete(empty.ledger_id)
+            await self._chain.delete_empty(empty.ledger_id)
         else:
             self._leftover = empty
-
-    async def _ended(self, ranges: Sequence[LedgerRange]) -> tuple[list[LedgerRange], LedgerRange | None]:
-        """The chain with all its ends, and an empty ledger that is dropped from it. It must have no gap (I-91)."""
-        where = self._metadata.paths.ledgers(self.topic)
-        ended: list[LedgerRange] = []
-        for position, each in enumerate(ranges):
-            first = each.first
-            if first is None:
-                first = await self._first_of(each) if position == 0 else None
-            previous = ended[-1].last if ended else None
-            if previous is not None:
-                expected = LocalId(previous.local + 1)
-                first = expected if first is None else first
-                if first != expected:
-                    raise UnexpectedCondition(
-                        f"{where}: ledger {each.ledger_id} begins at {first}, and the one before ends at "
-                        f"{previous.local}: messages are missing, or there twice; restore the record"
-                    )
-            if first is None:
-                first = FIRST_ID
-            if each.last is not None:
-                if each.last.local < first:
-                    raise UnexpectedCondition(f"{where}: ledger {each.ledger_id} is said to hold {first}..{each.last}")
-                ended.append(replace(each, first=first))
-                continue
-            if position != len(ranges) - 1:
-                raise UnexpectedCondition(f"{where}: ledger {each.ledger_id} has no end, and is not the last")
-            last = await self._recovered_end(each.ledger_id, first)
-            if last is None:
-                return ended, replace(each, first=first)
-            ended.append(LedgerRange(each.ledger_id, first, last))
-        return ended, None
-
-    async def _first_of(self, first_range: LedgerRange) -> LocalId | None:
-        """Where the first ledger begins, of a list of a hub before 4.2."""
-        if first_range.last is None:
-            return None
-        handle = await self._client.open_without_recovery(first_range.ledger_id, self.password, DigestType.CRC32)
-        try:
-            return LocalId(first_range.last.local - handle.last_add_confirmed)
-        finally:
-            handle.close()
-
-    async def _recovered_end(self, ledger_id: int, first: LocalId) -> MessageId | None:
-        """Stop whoever writes the ledger; its last message's id, None where it is empty."""
-        try:
-            handle = await self._client.open(ledger_id, self.password, DigestType.CRC32)
-        except NoSuchLedger as error:
-            raise UnexpectedCondition(
-                f"{self._metadata.paths.ledgers(self.topic)} names ledger {ledger_id}, which is gone, as the last one: "
-                "restore it, or take it off the list if its messages are not needed"
-            ) from error
-        try:
-            last_entry = handle.last_add_confirmed
-            if last_entry < 0:
-                return None
-            last = stored_id((await handle.read_last()).payload)
-        finally:
-            handle.close()
-        if last.local != first + last_entry:
-            raise UnexpectedCondition(
-                f"ledger {ledger_id} of topic {self.topic!r} begins with message {first} and has {last_entry + 1}; its "
-                f"last one says that it is {last}"
-            )
-        return last
-
-    async def _delete(self, ledger_id: int) -> None:
-        try:
-            await self._client.delete(ledger_id)
-        except BookKeeperError as error:
-            log.warn("Empty ledger {ledger_id} stays: {error}", ledger_id=ledger_id, error=error)
 
     # --- publishing
 
@@ -379,10 +294,13 @@ class TopicLog:
         """Store messages, in this order behind all before; not empty. plain: see `hedwig.wire.messages.is_plain`.
 
         `on_done` runs once; within this call only where that loses the topic. Raises NotResponsible where the topic is
-        not owned (any more), and ServiceDown where too much waits already; nothing was taken then.
+        not owned (any more), ServiceDown where too much waits already, and MalformedRequest for messages that tell of
+        too many other regions; nothing was taken then.
         """
         size = sum(map(len, messages))
         self._check_room(size)
+        if not plain and self._settings.remote_of_publishers:
+            self._check_regions(messages)
         if self._once is not None and self._once.is_loading:
             self._once.wait(
                 size, lambda: self.store(messages, on_done, plain=plain), lambda error: on_done(None, error)
@@ -435,6 +353,19 @@ class TopicLog:
                 f"{pending} bytes of topic {self.topic!r} wait to be stored, and at most "
                 f"{self._settings.pending_bytes_max} may: try again later"
             )
+
+    def _check_regions(self, messages: Sequence[bytes]) -> None:
+        known = self._last.merged(self._regions_told)  # some may wait for a ledger
+        for message in messages:
+            if header_at(message) is not None:
+                continue  # nothing of other regions
+            known = known.merged(remote_of(message))
+            if len(known.remote) > REGIONS_MAX:
+                raise MalformedRequest(
+                    f"the ids of topic {self.topic!r} would tell of {len(known.remote)} other regions, and at most "
+                    f"{REGIONS_MAX} may be: publish without the message id of another region"
+                )
+        self._regions_told = known.remote
 
     def _not_served(self) -> NotResponsible:
         return NotResponsible(f"this hub does not serve topic {self.topic!r}: it is {self.state.value}")
@@ -658,7 +589,8 @@ class TopicLog:
     def end_if_idle(self) -> bool:
         """End the ledger where nothing was published for `idle_max_s`; whether it was so.
 
-        An open ledger takes memory, its bookies' attention, and a recovery from whoever has the topic next.
+        An open ledger takes memory, its bookies' attention, and a recovery from whoever has the topic next. Not where
+        the topic has very many ledgers, which wait for somebody to consume them: the list is one record.
         """
         idle_max_s = self._settings.idle_max_s
         if (
@@ -666,6 +598,7 @@ class TopicLog:
             or self._handle is None
             or self._ending
             or self.state is not LogState.READY
+            or len(self._ranges) >= IDLE_ENDS_MAX
             or self._last.local < (self._open.first or FIRST_ID if self._open is not None else FIRST_ID)
             or self._clock.seconds() - self._published_s < idle_max_s
         ):
@@ -697,9 +630,9 @@ class TopicLog:
 
     async def _open_ledger(self) -> None:
         settings = self._settings
-        newest: Deferred[int] | None = None
+        times: Deferred[PublishClock] | None = None
         if self._times is None and self._stamp.now_ms is not None and not self.topic.startswith(settings.untimed):
-            newest = Deferred.fromCoroutine(self._newest_time_ms())
+            times = Deferred.fromCoroutine(self._chain.publish_clock(self._ranges, self._stamp.now_ms))
         async with settings.openings:
             if self._is_lost():
                 return  # while it waited for its turn
@@ -713,14 +646,14 @@ class TopicLog:
             )
         opened = LedgerRange(handle.ledger_id, LocalId(self._last.local + 1))
         try:
-            if newest is not None:
-                self._times = self._clock_behind(await newest)
+            if times is not None:
+                self._times = await times
             if self.state is LogState.LOST:
                 raise StaleVersion(f"topic {self.topic!r} was lost meanwhile")
             self._version = await self._metadata.write_ranges(self.topic, [*self._ranges, opened], self._version)
         except StaleVersion:
             handle.abort()
-            await self._delete(handle.ledger_id)
+            await self._chain.delete_empty(handle.ledger_id)
             raise
         except BaseException:
             handle.abort()  # it may be listed; whoever acquires the topic finds it empty
@@ -734,42 +667,7 @@ class TopicLog:
         handle.on_failed = self._on_failed
         leftover, self._leftover = self._leftover, None
         if leftover is not None:
-            Deferred.fromCoroutine(self._delete(leftover.ledger_id))  # nobody names it any more
-
-    def _clock_behind(self, newest_ms: int) -> PublishClock:
-        clock = PublishClock(newest_ms)
-        assert self._stamp.now_ms is not None
-        ahead_ms = clock.ahead_ms(self._stamp.now_ms())
-        if ahead_ms > AHEAD_MS_MAX:
-            log.warn(
-                "The newest message of topic {topic!r} is {ahead:.0f} s ahead of this hub's clock; until that has "
-                "caught up, all messages get the same time. Set the clocks of the hubs by NTP",
-                topic=self.topic,
-                ahead=ahead_ms / 1000,
-            )
-        return clock
-
-    async def _newest_time_ms(self) -> int:
-        """What messages to come must not be before: the time of the newest one, or of its ledger. Never fails."""
-        if not self._ranges:
-            return 0
-        ledger_id = self._ranges[-1].ledger_id
-        try:
-            handle = await self._client.open_without_recovery(ledger_id, self.password, DigestType.CRC32)
-            try:
-                newest = time_of(MessageView(bytes((await handle.read_last()).payload)).properties)
-                return (handle.metadata.created_ms or 0) if newest is None else newest
-            finally:
-                handle.close()
-        except BookKeeperError as error:
-            log.warn(
-                "The newest message of topic {topic!r}, in ledger {ledger_id}, cannot be read; the times of the next "
-                "ones are this hub's, and before its own if its clock was ahead: {error}",
-                topic=self.topic,
-                ledger_id=ledger_id,
-                error=error,
-            )
-            return 0
+            Deferred.fromCoroutine(self._chain.delete_empty(leftover.ledger_id))  # nobody names it any more
 
     def _is_lost(self) -> bool:
         return self.state is LogState.LOST
@@ -829,7 +727,7 @@ class TopicLog:
         try:
             if await self._may_go(LocalId((going[-1].last or self._last).local)):
                 for each in going:
-                    if self._is_lost() or not await self._deleted(each):
+                    if self._is_lost() or not await self._chain.deleted(each):
                         break  # what is lost is for its new owner, who may have subscribers that went back
                     gone.append(each)
             if gone and not self._is_lost():
@@ -857,7 +755,7 @@ class TopicLog:
             assert each.last is not None
             if each.first >= (ledger.first or FIRST_ID):
                 break
-            if each.last.local > self._missing and await self._is_there(each):
+            if each.last.local > self._missing and await self._chain.is_there(each):
                 return
         self._missing = max(self._missing, ledger.last.local)
         log.warn(
@@ -865,23 +763,6 @@ class TopicLog:
             topic=self.topic,
             last=ledger.last.local,
         )
-
-    async def _is_there(self, ledger: LedgerRange) -> bool:
-        try:
-            await self._client.metadata(ledger.ledger_id)
-        except NoSuchLedger:
-            return False
-        return True
-
-    async def _deleted(self, each: LedgerRange) -> bool:
-        try:
-            await self._client.delete(each.ledger_id)
-        except NoSuchLedger:
-            return True
-        except BookKeeperError as error:
-            log.warn("Ledger {ledger_id} is deleted later: {error}", ledger_id=each.ledger_id, error=error)
-            return False
-        return True
 
     # --- the end
 

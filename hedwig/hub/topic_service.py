@@ -37,12 +37,13 @@ from hedwig.errors import (
 )
 from hedwig.filters import Filter, MakeFilter, guarded
 from hedwig.hub.attachment import Attachment, Channel, Held
+from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata, Versioned
 from hedwig.hub.ownership import in_turns
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.replaying import id_before, where_of
 from hedwig.hub.shared_attachment import SharedAttachment
-from hedwig.hub.topic_log import LogState, OnDone, TopicLog, TopicLogSettings
+from hedwig.hub.topic_log import LogState, OnDone, TopicLog
 from hedwig.hub.topic_reading import TopicReader
 from hedwig.model import (
     HUB_SUBSCRIBER_PREFIX,

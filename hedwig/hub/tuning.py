@@ -6,8 +6,8 @@ from bookkeeper.addresses import interface_address, is_loopback
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
 from hedwig.config import HubConfig
+from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.server import HttpSettings, HubSettings, HubTls, OtherRegions
-from hedwig.hub.topic_log import TopicLogSettings
 from hedwig.hub.topic_service import TopicSettings
 from hedwig.protocol.retention import Retention
 

@@ -11,6 +11,7 @@ from unittest import mock
 from bookkeeper.model import DigestType
 from hedwig.hub import topic_service
 from hedwig.hub.attachment import Attachment
+from hedwig.hub.chain import LedgerChain
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.topic_log import LogState, TopicLog
@@ -31,8 +32,8 @@ def _original(owner: type, name: str) -> Callable[..., Any]:
 def no_fencing() -> Iterator[None]:
     """I-90: the last ledger's end is read, and whoever writes it goes on."""
 
-    async def unfenced(self: TopicLog, ledger_id: int, first: int) -> MessageId | None:
-        handle = await self._client.open_without_recovery(ledger_id, self.password, DigestType.CRC32)
+    async def unfenced(self: LedgerChain, ledger_id: int, first: int) -> MessageId | None:
+        handle = await self._client.open_without_recovery(ledger_id, self._password, DigestType.CRC32)
         try:
             if handle.last_add_confirmed < 0:
                 return None
@@ -41,7 +42,7 @@ def no_fencing() -> Iterator[None]:
         finally:
             handle.close()
 
-    with mock.patch.object(TopicLog, "_recovered_end", unfenced):
+    with mock.patch.object(LedgerChain, "recovered_end", unfenced):
         yield
 
 

@@ -16,8 +16,9 @@ from bookkeeper.errors import ClientClosed, MetadataUnavailable
 from hedwig.client import once
 from hedwig.errors import MalformedRequest, PubSubError, ServiceDown
 from hedwig.hub import publishing_once, topic_log
+from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
-from hedwig.hub.topic_log import TopicLog, TopicLogSettings
+from hedwig.hub.topic_log import TopicLog
 from hedwig.model import LocalId, MessageId, Status, Topic
 from hedwig.protocol.producers import Origin, Producers, Verdict, origin_properties
 from hedwig.wire.messages import Message, decode_message, encode_message

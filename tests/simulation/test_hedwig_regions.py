@@ -19,12 +19,12 @@ from hedwig.client.settings import PubSubSettings
 from hedwig.client.subscription import Subscription
 from hedwig.errors import MalformedRequest, Refused
 from hedwig.hub.endpoint import HubConnection
+from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
 from hedwig.hub.regions import LOOKED_AT_ONCE, Regions, client_of
 from hedwig.hub.regions_feed import JOIN_TIMEOUT_S, Feed, RegionSettings
-from hedwig.hub.topic_log import TopicLogSettings
 from hedwig.hub.topic_service import TopicService, TopicSettings
 from hedwig.model import HubAddress, LocalId, MessageId, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.names import Paths

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.metrics import Counter
-from hedwig.hub.topic_log import TopicLogSettings
+from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.topic_service import TopicService
 from hedwig.hub.trimming import Trimmer
 from hedwig.model import Status, SubscribeMode, SubscriberId, Topic

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hedwig.filters import BUILT_IN, MakeFilter, with_expression
-from hedwig.hub.topic_log import TopicLogSettings
+from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.model import NO_OPTIONS, Status, SubscriberId, Topic
 from hedwig.protocol.options import EXPRESSION
 from hedwig.wire.messages import Message, encode_message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +14,19 @@ from twisted.logger import LogLevel, capturedLogs
 from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NoSuchLedger
 from bookkeeper.model import DigestType
 from hedwig.admin.region import Region
-from hedwig.errors import NotResponsible, PubSubError, ServiceDown, StaleVersion, UncertainState, UnexpectedCondition
+from hedwig.errors import (
+    MalformedRequest,
+    NotResponsible,
+    PubSubError,
+    ServiceDown,
+    StaleVersion,
+    UncertainState,
+    UnexpectedCondition,
+)
+from hedwig.hub import topic_log
+from hedwig.hub.log_settings import PASSWORD, TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
-from hedwig.hub.topic_log import PASSWORD, LogState, TopicLog, TopicLogSettings
+from hedwig.hub.topic_log import REGIONS_MAX, LogState, TopicLog
 from hedwig.model import LedgerRange, LocalId, MessageId, Topic
 from hedwig.names import Paths
 from hedwig.wire.messages import Message, Stamp, decode_message, encode_message
@@ -90,6 +101,52 @@ async def stored(world: World) -> list[tuple[int, bytes]]:
         await handle.close()
     assert [number for number, _ in found] == list(range(1, len(found) + 1)), "no gap, nothing twice (I-89)"
     return found
+
+
+def test_publishers_cannot_make_ids_grow_without_end() -> None:
+    """Each message, and each record of a ledger, has all the regions that its topic's ids ever told of."""
+    world = started_world(3)
+
+    def of_regions(first: int, count: int) -> bytes:
+        numbers = tuple((b"region-%d" % number, 1) for number in range(first, first + count))
+        return encode_message(Message(b"x", id=MessageId(LocalId(0), numbers)))
+
+    async def story() -> None:
+        hub = await Hub(world).acquired()
+        told: list[PubSubError | None] = []
+        publish = partial(hub.log.publish, on_done=lambda first, error: told.append(error), plain=False)
+        publish([of_regions(0, 60), of_regions(30, 60)])
+        publish([of_regions(0, 100)])
+        with pytest.raises(MalformedRequest, match="101 other regions"):
+            publish([of_regions(0, 1), of_regions(100, 1)])
+        await hub.settled()
+        assert told == [None, None]
+        assert len(hub.log.last_id.remote) == REGIONS_MAX
+        hub.publish(b"goes on")
+        await hub.settled()
+        assert hub.acknowledged == [(4, b"goes on")]
+
+    run(world, story())
+
+
+def test_a_topic_with_very_many_ledgers_gets_no_more_because_it_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscriber who is gone keeps them, and their list is one record of ZooKeeper's, 1 MB at most."""
+    monkeypatch.setattr(topic_log, "IDLE_ENDS_MAX", 3)
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, idle_max_s=10.0).acquired()
+        ended = []
+        for number in range(5):
+            hub.publish(b"%d" % number)
+            await hub.settled()
+            await world.pause(20)
+            ended.append(hub.log.end_if_idle())
+            await world.pause(1)
+        assert ended == [True, True, True, False, False]
+        assert len(hub.log.ranges) == 4
+
+    run(world, story(), seconds=300.0)
 
 
 def test_messages_get_consecutive_ids_and_survive_the_hub() -> None:
