@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -55,8 +56,21 @@ class Program:
     plugins: str
 
     def run(self, argv: Sequence[str] | None = None) -> int:
-        """Run it with `argv` (default: the process's arguments) and return its exit code."""
-        arguments = list(sys.argv[1:] if argv is None else argv)
+        """Run it with `argv` (default: the process's arguments) and return its exit code.
+
+        Without `argv` the process is to end with that code: an interrupt that comes later changes nothing any more.
+        """
+        if argv is not None:
+            return self._run(list(argv))
+        try:
+            exit_code = self._run(sys.argv[1:])
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            return EXIT_INTERRUPTED
+        return exit_code
+
+    def _run(self, arguments: list[str]) -> int:
         verbose = bool({"-v", "-vv", "--verbose"} & set(arguments))
         closed = prepare_streams()
         try:

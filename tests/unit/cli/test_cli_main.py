@@ -283,3 +283,13 @@ def options_of(help_text: str) -> list[str]:
 
 def takes_a_value(option: str) -> bool:
     return re.match(r"  (-[\w-]+,? )*-[\w-]+ ([A-Z{]|K)", option) is not None
+
+
+def test_an_interrupt_after_the_end_changes_nothing() -> None:
+    """What was asked for is done; the interpreter takes a while to go."""
+    program = (
+        "import os, signal, sys; from bookkeeper.cli.main import main; sys.argv = ['bookkeeper', '--version']; "
+        "code = main(); os.kill(os.getpid(), signal.SIGINT); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (EXIT_OK, "")
