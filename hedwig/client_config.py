@@ -15,7 +15,7 @@ from pathlib import Path
 from bookkeeper.config import ConfText, Loaded, keys_of
 from bookkeeper.config.keys import DAY_S, GIB, INT32_MAX, KIB, MIB, Kind, boolean, integer, key, seconds, text
 from bookkeeper.config.table import Given, Rules, nearest
-from hedwig.config import load
+from hedwig.config import HubConfig, load
 from hedwig.model import HubAddress
 
 CONNECTIONS = "Connections"
@@ -258,6 +258,8 @@ def _judge(given: Given) -> str | None:
         return None
     reason = IGNORED.get(given.name)
     if reason is None:
+        if given.name in keys_of(HubConfig):
+            raise ValueError(f"{given.name} is a hub's key; a client has other ones (`hedwig config show --client`)")
         raise ValueError(f"unknown key {given.name!r}" + nearest(given.name, [*table, *IGNORED]))
     return reason
 

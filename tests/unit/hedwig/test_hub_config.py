@@ -272,7 +272,8 @@ def test_several_hubs_may_be_asked() -> None:
         ("ssl_enabled=true\nssl_trust_all=true\ndefault_server_host=a:1", "write a:1:SSLPORT"),
         ("max_outstanding_messages=3", "the hub would wait for what it is never told"),
         ("retry_wait_min_ms=2000", "retry_wait_min_ms is above subscribe_reconnect_retry_wait_time"),
-        ("server_port=1", "unknown key 'server_port'"),
+        ("server_prt=1", "unknown key 'server_prt'"),
+        ("server_port=1", "server_port is a hub's key"),
     ],
 )
 def test_what_a_client_cannot_mean_is_refused(text: str, said: str) -> None:
