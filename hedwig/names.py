@@ -27,6 +27,11 @@ OWN_NODES = frozenset({"hub", "ledgers", "subscribers", "hw.producers"})
 """Children of a topic's znode that are no topics."""
 
 
+def shown(name: bytes) -> str:
+    """A name as text, for messages; what is not UTF-8 can be told apart still."""
+    return name.decode(errors="backslashreplace")
+
+
 def _text(name: bytes, what: str) -> str:
     if not name:
         raise MalformedRequest(f"the name of the {what} is empty")

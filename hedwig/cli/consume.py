@@ -1,7 +1,8 @@
 """Move a subscription forward: everything up to a message is consumed, and never delivered to it.
 
 A hub takes no word for a message that it has not delivered, so the messages on the way are fetched, and dropped. Back
-it never goes. While another client holds the subscription it is busy; --force takes it from there.
+it never goes; nor beyond the end: where the records are at hand, that is refused before anything is consumed. While
+another client holds the subscription it is busy; --force takes it from there.
 
 examples:
   hedwig consume news me 1000      the next message will be 1001
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, Progress, note
 from hedwig.cli.client import add_client_arguments, connected, seconds
+from hedwig.cli.looking import add_look_arguments, look
 from hedwig.cli.region import shown, subscriber_of, topic_of
 
 if TYPE_CHECKING:
@@ -37,12 +39,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="silence that means the end (default: %(default)s)",
     )
     add_client_arguments(parser)
+    add_look_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Fetch and consume."""
     topic, subscriber = topic_of(args.topic), subscriber_of(args.subscriber)
     up_to = _id_of(args.id)
+    known = look(args, topic)
+    if known is not None and up_to is not None and up_to > known.last:
+        raise CommandFailed(
+            f"topic {shown(topic)} ends at {known.last}: {up_to} is not there yet, and nothing was consumed; `end` "
+            "stands for all that is there"
+        )
     from hedwig.model import SubscribeMode
 
     with (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, counted, print_json, print_table, readable_size
 from hedwig.cli.region import Problems, add_region_arguments, region_of, shown, topic_of
-from hedwig.cli.subscriptions import described, preferences_text, tell_problem
+from hedwig.cli.subscriptions import described, note_stored, preferences_text, tell_problem
 
 if TYPE_CHECKING:
     from hedwig.admin.region import LedgerPart, Region, Subscribed
@@ -43,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
         print_json(_document(topic, owner, parts, subscribed))
     else:
         _print(topic, owner, parts, subscribed)
+        if any(each.backlog for each in subscribed):
+            note_stored()
     problems = Problems()
     for part in parts:
         if part.problem:

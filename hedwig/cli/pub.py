@@ -46,7 +46,7 @@ from hedwig.cli.region import shown, topic_of
 from hedwig.cli.words import operands_last
 
 if TYPE_CHECKING:
-    from hedwig.client.blocking import BlockingPublisher
+    from hedwig.client.blocking import BlockingClient, BlockingPublisher
     from hedwig.model import MessageId, Topic
 
 SIZE_MAX = 64 * 1024 * 1024
@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         publisher = client.publisher(
             topic, message_type=args.message_type, producer=producer, first=1 if args.first is None else args.first
         )
-        publishing = _Publishing(args, topic, publisher, properties)
+        publishing = _Publishing(args, topic, client, publisher, properties)
         return publishing.run(batches)
 
 
@@ -179,18 +179,21 @@ class _Publishing:
         self,
         args: argparse.Namespace,
         topic: Topic,
+        client: BlockingClient,
         publisher: BlockingPublisher,
         properties: Mapping[str, bytes],
     ) -> None:
-        self._topic, self._publisher, self._properties = topic, publisher, properties
+        self._topic, self._client, self._publisher, self._properties = topic, client, publisher, properties
         self._key_delimiter = None if args.key_delimiter is None else escaped(args.key_delimiter)
         self._rate, self._count_max = args.rate, args.count
         self._tells_ids, self._json = args.ids or args.json, args.json
+        self._files: list[str] = args.files
         self._what = "file" if args.files else "message" if args.message else "line"
         if args.length_prefixed or args.null or args.delimiter != r"\n":
             self._what = "message"
         self._under_way: deque[tuple[int, Future[MessageId]]] = deque()
-        self._handed = self._published = self._failed = 0
+        self._handed = self._published = self._failed = self._unanswered = 0
+        self._cut_off = False
         self._progress = Progress("messages")
 
     def run(self, batches: Iterable[list[bytes]]) -> int:
@@ -207,6 +210,9 @@ class _Publishing:
             except CommandFailed as error:  # bad input: what came before it is published
                 broken = error
             self._settle(wait=True)
+        except (KeyboardInterrupt, SystemExit):
+            self._end_early()
+            raise
         finally:
             self._progress.close()
             self._settle(wait=False)
@@ -214,6 +220,18 @@ class _Publishing:
         if broken is not None:
             raise broken
         return EXIT_FAILURE if self._failed else EXIT_OK
+
+    def _end_early(self) -> None:
+        """Wait for what is under way, unless there is another interrupt."""
+        self._progress.close()
+        self._settle(wait=False)
+        if self._under_way:
+            note(f"Waiting for the answer to {counted(len(self._under_way), 'message')}; Ctrl-C again ends it at once.")
+            try:
+                self._client.close()
+            except BaseException:  # another interrupt: what is open stays so
+                self._cut_off = True
+                raise
 
     def _hand_over(self, batch: list[bytes], began: float) -> bool:
         """Whether there is more to do."""
@@ -252,7 +270,10 @@ class _Publishing:
             try:
                 message_id = future.result()
             except BookKeeperError as error:
-                self._tell_failure(number, error)
+                if self._cut_off:
+                    self._unanswered += 1
+                else:
+                    self._tell_failure(number, error)
             else:
                 self._published += 1
                 if self._tells_ids:
@@ -268,10 +289,16 @@ class _Publishing:
     def _tell_failure(self, number: int, error: Exception) -> None:
         self._failed += 1
         if self._failed <= FAILURES_SHOWN:
-            note(f"hedwig: {self._what} {number}: {error}")
+            note(f"hedwig: {self._name_of(number)}: {error}")
+
+    def _name_of(self, number: int) -> str:
+        """Of a message, to whoever gave it."""
+        if not self._files:
+            return f"{self._what} {number}"
+        return "standard input" if self._files[number - 1] == "-" else self._files[number - 1]
 
     def _tell_counts(self) -> None:
-        left = len(self._under_way)
+        left = len(self._under_way) + self._unanswered
         if self._json:
             counts = {"published": self._published, "failed": self._failed, "unanswered": left}
             print(json_line({"topic": shown(self._topic), **counts}))

@@ -14,7 +14,9 @@ from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, note
 from hedwig.errors import MalformedRequest
 from hedwig.model import SubscriberId, Topic
-from hedwig.names import subscriber_part, topic_part
+from hedwig.names import shown, subscriber_part, topic_part
+
+__all__ = ["Problems", "add_region_arguments", "region_of", "region_settings", "shown", "subscriber_of", "topic_of"]
 
 if TYPE_CHECKING:
     from hedwig.admin.blocking import Access
@@ -78,11 +80,6 @@ def subscriber_of(word: str) -> SubscriberId:
     except MalformedRequest as error:
         raise CommandFailed(str(error), EXIT_USAGE) from None
     return subscriber
-
-
-def shown(name: bytes) -> str:
-    """A name as text; what is not UTF-8 can be told apart still."""
-    return name.decode(errors="backslashreplace")
 
 
 class Problems:

@@ -1,9 +1,10 @@
 r"""Subscribe, and print messages as they come.
 
 A subscription has a name and is kept: run again, it goes on behind what was printed. A new one begins with what is
-published from now on, unless --from says where. A message is consumed once it was written to standard output, so that a
-program that reads it misses nothing (and may get some of it twice after a crash). Without --subscriber the subscription
-is temporary, and ends with the command.
+published from now on, unless --from says where. A message is consumed once it was written to standard output. What a
+pipe holds (64 KiB) when the program behind it ends or dies was written, and does not come again: where no message may
+be missed, let --each run a program for each. Without --subscriber the subscription is temporary, and ends with the
+command.
 
 With --one-by-one each message is acknowledged by itself, once it was written, or once the command of --each has ended
 with exit code 0; else it comes again. --shared lets several commands have one subscription, each with messages of its
@@ -17,7 +18,7 @@ examples:
   hedwig sub news -s me -c 10 -f '%o %T %h %s\n'    ten, by a format string: id, publish time, properties, body
   hedwig sub news --from first -e                   all that is kept; also: --from 17, --from time:2026-11-22T10:00Z
   hedwig sub news -s me --filter "color = 'red'"    the hub passes over all others
-  hedwig sub orders -s billing --json | ./bill.py   consumed as the program takes them
+  hedwig sub orders -s billing --json | ./bill.py   consumed as they are written
   hedwig sub jobs -s workers --shared --each ./work.sh --attempts 3 --dead-letter failed-jobs
                                                     a worker, one of many; what fails three times is put aside
   hedwig sub jobs -s workers --shared -f '%{hw.attempt} %s\n'    printed is done; which attempt, from 2 on
@@ -44,7 +45,7 @@ from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.ledger.listener import watching_listener
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, counted, note
 from hedwig.cli.client import add_client_arguments, connected, end_on_sigterm, pairs_of, seconds
-from hedwig.cli.each import Each
+from hedwig.cli.each import Each, check_command
 from hedwig.cli.formats import TOKENS, Formatter, formatter_of
 from hedwig.cli.region import shown, subscriber_of, topic_of
 from hedwig.cli.writing import write_out
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 TAKEN_AT_ONCE = 500
 IDLE_S = 1.0
 RETRY_S = 1.0
+SLOW_S = 2.0
+"""A silence at the end that wants an explanation."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +107,7 @@ def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
         "--each",
         metavar="COMMAND",
         help="run this for each message, with its body (or what -f, --json say) as input, and HEDWIG_TOPIC, HEDWIG_ID, "
-        "HEDWIG_ATTEMPT; exit code 0 acknowledges it",
+        "HEDWIG_ATTEMPT; exit code 0 acknowledges it; 126 and 127, of a command that cannot be run, end this",
     )
     group.add_argument(
         "--retry",
@@ -163,6 +166,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandFailed(
             "--peek: what is not acknowledged comes again by itself, and counts as tried; leave it out", EXIT_USAGE
         )
+    if args.each is not None:
+        check_command(args.each)
     end_on_sigterm()
     with connected(args) as client, _ended(client, topic, subscriber, temporary=temporary):
         subscription = client.subscribe(
@@ -239,6 +244,11 @@ def _ended(client: BlockingClient, topic: Topic, subscriber: SubscriberId, *, te
         yield
     finally:
         if temporary:
+            slow = threading.Timer(
+                SLOW_S, note, ["Waiting for a hub, to end the temporary subscription; Ctrl-C ends that at once."]
+            )
+            slow.daemon = True
+            slow.start()
             try:
                 client.unsubscribe(topic, subscriber)
             except NotSubscribed:
@@ -249,6 +259,8 @@ def _ended(client: BlockingClient, topic: Topic, subscriber: SubscriberId, *, te
                     f"{shown(subscriber)}` does that"
                 )
                 raise
+            finally:
+                slow.cancel()
 
 
 class _Printer:
@@ -324,8 +336,9 @@ class _Printer:
             if not messages:
                 return
             [message] = messages
+            takes = each.takes(message)
             self._printed += 1
-            if each.takes(message):
+            if takes:
                 self._subscription.ack(message)
             else:
                 self._subscription.nack(message, self._retry_s)

@@ -1,7 +1,7 @@
 """Subscriptions: how far each has consumed, and how many messages wait for it.
 
-What a subscriber consumed is stored now and then (consume_interval, and when its topic is released): while a hub serves
-the topic a backlog may be shown that is greater than the true one by that much.
+What a subscriber consumed is stored now and then (every consume_interval messages, and when its topic is released):
+while a hub serves the topic a backlog may be shown that is greater than the true one by that much.
 
 examples:
   hedwig subscriptions news                      those of one topic
@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING
 
 from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, json_line
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFailed, json_line, note
 from hedwig.cli.region import Problems, add_region_arguments, region_of, shown, subscriber_of, topic_of
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
         yield [each for each in found if subscriber in (None, each.subscriber)]
 
     problems = Problems()
+    behind = False
     with region_of(args) as access:
         if not args.json:
             print(HEADER)
@@ -67,7 +68,18 @@ def run(args: argparse.Namespace) -> int:
                 tell_problem(problems, each)
                 if args.min_backlog is None or (each.backlog or 0) >= args.min_backlog:
                     _print(each, as_json=args.json)
+                    behind = behind or bool(each.backlog)
+    if behind and not args.json:
+        note_stored()
     return EXIT_FAILURE if problems.count else EXIT_OK
+
+
+def note_stored() -> None:
+    """Why somebody who has read everything may be shown with a backlog."""
+    note(
+        "These are the positions that are stored: of a topic that a hub serves, every consume_interval messages (50 "
+        "unless set). Who has read everything may be shown with a backlog of as many."
+    )
 
 
 def tell_problem(problems: Problems, each: Subscribed) -> None:

@@ -11,6 +11,7 @@ import argparse
 
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, confirm, counted, note
 from hedwig.cli.client import add_client_arguments, connected
+from hedwig.cli.looking import add_look_arguments, look
 from hedwig.cli.region import shown, subscriber_of, topic_of
 from hedwig.cli.words import operands_last
 
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subscribers", nargs="+", metavar="SUBSCRIBER")
     parser.add_argument("--force", action="store_true", help="do not ask")
     add_client_arguments(parser)
+    add_look_arguments(parser)
 
 
 def arrange(words: list[str]) -> list[str]:
@@ -37,13 +39,17 @@ def run(args: argparse.Namespace) -> int:
         f"{'it' if len(subscribers) == 1 else 'them'}.",
         force=args.force,
     )
-    from hedwig.errors import PubSubError
+    from hedwig.errors import NotSubscribed, PubSubError
 
+    look(args, topic)
     failed = 0
     with connected(args) as client:
         for subscriber in subscribers:
             try:
                 client.unsubscribe(topic, subscriber)
+            except NotSubscribed:  # of which hubs say the status alone
+                note(f"hedwig: there is no subscriber {shown(subscriber)!r} of topic {shown(topic)!r}")
+                failed += 1
             except PubSubError as error:
                 note(f"hedwig: subscriber {shown(subscriber)} of topic {shown(topic)}: {error}")
                 failed += 1

@@ -37,6 +37,7 @@ class ClientProcess:
         self._role = role
         self._process = subprocess.Popen(
             dying_with_parent([sys.executable, "-m", module]),
+            process_group=0,  # Ctrl-C is for whoever started it, who ends it
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

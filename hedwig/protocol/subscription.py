@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from hedwig.errors import AlreadySubscribed, MalformedRequest, NotSubscribed
 from hedwig.model import LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Subscription, Topic
+from hedwig.names import shown
 
 CONSUME_INTERVAL = 50
 """Ids between two writes of a subscriber's position."""
@@ -41,13 +42,13 @@ def subscribed(
     """
     if found is None:
         if mode is SubscribeMode.ATTACH:
-            raise NotSubscribed(f"there is no subscriber {subscriber!r} of topic {topic!r} to attach to")
+            raise NotSubscribed(f"there is no subscriber {shown(subscriber)!r} of topic {shown(topic)!r} to attach to")
         wanted = preferences or Preferences()
         if bound is not None:
             wanted = wanted.merged(Preferences(message_bound=bound))
         return Subscription(last, wanted)
     if mode is SubscribeMode.CREATE:
-        raise AlreadySubscribed(f"there is a subscriber {subscriber!r} of topic {topic!r} already")
+        raise AlreadySubscribed(f"there is a subscriber {shown(subscriber)!r} of topic {shown(topic)!r} already")
     if preferences is None:
         return found
     merged = found.preferences.merged(preferences)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -231,7 +232,7 @@ def test_a_position_moves_over_what_a_filter_passes_over(region: Region) -> None
 
 def test_a_queue_is_not_read_in_order_by_mistake(region: Region) -> None:
     region.run("sub", "queue", "-s", "me", "--one-by-one", "-e", "--idle", "0.1")
-    for command in ("sub queue -s me -e", "consume queue me 1"):
+    for command in ("sub queue -s me -e", "consume queue me end"):
         _, said = region.run(*command.split(), code=1)
         assert "hedwig sub --one-by-one" in said
 
@@ -277,6 +278,51 @@ def test_a_subscription_that_is_held_is_busy_and_may_be_taken(region: Region) ->
     assert b"attached by another client" in said_there
 
 
+def test_an_interrupted_publish_says_what_it_waits_for_and_ends_with_another_one() -> None:
+    """At a port where something listens, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(TIMEOUT_S)
+        hub = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = subprocess.Popen(
+            [sys.executable, "-m", "hedwig.cli.main", "pub", "t", "-m", "x", "--hub", hub], stderr=subprocess.PIPE
+        )
+        connections = [silent.accept()[0]]
+        while not connections[-1].recv(1):  # one that only looked whether somebody is there
+            connections.append(silent.accept()[0])
+        command.send_signal(signal.SIGINT)
+        assert command.stderr is not None
+        assert command.stderr.readline() == b"Waiting for the answer to 1 message; Ctrl-C again ends it at once.\n"
+        command.send_signal(signal.SIGINT)
+        _, said = command.communicate(timeout=TIMEOUT_S)
+        for each in connections:
+            each.close()
+    assert command.returncode == 130
+    assert said == b"0 messages published to t; 1 not answered: they may be there or not\n"
+
+
+def test_ctrl_c_is_for_the_measurement_and_not_for_its_client_processes() -> None:
+    """The terminal sends it to the whole group of processes; a client process that starts has no word on it."""
+    task = {"hubs": ["127.0.0.1:1:-1"], "role": "publish", "prefix": "t", "topics": 1, "size": 10, "outstanding": 1}
+    program = f"""
+from hedwig.perf.process import ClientProcess
+try:
+    with ClientProcess("hedwig.perf.worker", "publish", {task}) as child:
+        print("started", flush=True)
+        child.hear(60)
+        child.hear(60)
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as measurement:
+        assert measurement.stdout is not None
+        assert measurement.stdout.readline() == b"started\n"
+        os.killpg(measurement.pid, signal.SIGINT)
+        _, said = measurement.communicate(timeout=TIMEOUT_S)
+    assert (measurement.returncode, said) == (130, b"")
+
+
 # --- positions
 
 
@@ -286,10 +332,48 @@ def test_a_position_moves_forward_and_never_beyond_the_end(region: Region) -> No
     assert region.run("consume", "moved", "me", "250")[1].endswith("consumed up to 250\n")
     out, _ = region.run("sub", "moved", "-s", "me", "-c", "1")
     assert out == b"251\n"
-    _, said = region.run("consume", "moved", "me", "1000", "--idle", "0.5", code=1)
-    assert "consumed up to 300, where the topic ends" in said
+    _, said = region.run("consume", "moved", "me", "1000", code=1)
+    assert "topic moved ends at 300: 1000 is not there yet, and nothing was consumed" in said
+    out, _ = region.run("sub", "moved", "-s", "me", "-c", "1")
+    assert out == b"252\n"
+    region.run("consume", "moved", "me", "300")
     assert "nothing was left" in region.run("consume", "moved", "me", "end", "--idle", "0.2")[1]
     region.run("consume", "moved", "nobody", "1", code=1)
+
+
+def test_a_misspelt_topic_is_told_and_not_made(region: Region) -> None:
+    for words in ("consume misspelt me end", "unsubscribe misspelt me --force"):
+        assert "there is no topic 'misspelt'" in region.run(*words.split(), code=1)[1]
+    assert region.run("topics", "--prefix", "misspelt")[0] == b""
+
+
+def test_what_is_wrong_with_a_subscription_is_told_by_its_name(region: Region) -> None:
+    region.subscribed("named", "me")
+    for words in ("consume named nobody end", "sub named -s nobody --attach", "unsubscribe named nobody --force"):
+        assert "there is no subscriber 'nobody' of topic 'named'" in region.run(*words.split(), code=1)[1]
+    assert (
+        "there is a subscriber 'me' of topic 'named' already"
+        in region.run(*["sub", "named", "-s", "me", "--create"], code=1)[1]
+    )
+
+
+def test_records_of_other_hubs_are_not_believed(region: Region) -> None:
+    """A hub of the command that is not registered there may have the topic."""
+    _, said = region.run("consume", "elsewhere", "me", "end", "--hub", "127.0.0.1:1", code=1)
+    assert "no topic" not in said
+    _, said = region.run(
+        "consume", "elsewhere", "me", "end", "--hub", "127.0.0.1:1", "--uri", region.cluster.uri, code=1
+    )
+    assert "there is no topic 'elsewhere'" in said
+
+
+def test_a_backlog_is_said_to_be_of_stored_positions(region: Region) -> None:
+    region.subscribed("read", "me")
+    region.run("pub", "read", data=lines(1, 3))
+    assert region.run("sub", "read", "-s", "me", "-c", "3")[0] == lines(1, 3)
+    for command in ("subscriptions", "describe"):
+        assert "the positions that are stored" in region.run(command, "read")[1]
+    assert region.run("subscriptions", "read", "--json")[1] == ""
 
 
 def test_an_ended_subscription_is_gone(region: Region) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,14 +13,17 @@ from hypothesis import strategies as st
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE, CommandFailed
 from hedwig.cli import sub
 from hedwig.cli.client import client_settings
+from hedwig.cli.each import Each, check_command
 from hedwig.cli.formats import LENGTH, escaped, formatter_of
 from hedwig.cli.input import read_delimited, read_length_prefixed
 from hedwig.cli.main import main
 from hedwig.cli.pub import add_arguments
 from hedwig.cli.words import operands_last
 from hedwig.client_config import parse_server
+from hedwig.model import LocalId
 from hedwig.protocol.options import AckOptions, ack_options
 from hedwig.wire.messages import Message
+from hedwig.wire.receiving import Received
 
 TIMED = Message(b"body", {"key": b"k1", "color": b"red", "hw.time": b"1700000000123"}, "note", None, b"east")
 PLAIN = Message(b"\xff\n")
@@ -248,6 +252,38 @@ def test_how_messages_are_acknowledged(words: str, options: AckOptions | None) -
     parser = argparse.ArgumentParser()
     sub.add_arguments(parser)
     assert ack_options(sub.preferences_of(parser.parse_args(["t", "-s", "me", *words.split()]))) == options
+
+
+@pytest.mark.parametrize("command", ["/nonexistent", "no-such-program -x", "./no/such.sh && true", "/etc/passwd"])
+def test_a_command_that_cannot_be_run_is_told_before_anything_is_connected_to(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sub", "t", "-s", "me", "--each", command, "-D", "default_server_host=127.0.0.1:1"]) == EXIT_FAILURE
+    shown = capsys.readouterr().err
+    assert "cannot be run" in shown
+    assert "hub" not in shown
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["cat", "/bin/cat -", "test -n x", "while read a; do :; done", "A=1 cat", "'odd name'", "$CMD", "cat|cat"],
+)
+def test_a_command_that_only_the_shell_can_judge_is_let_pass(command: str) -> None:
+    check_command(command)
+
+
+@pytest.mark.parametrize(("code", "why"), [(126, "could not be executed"), (127, "was not found")])
+def test_a_command_that_did_not_run_is_no_verdict_on_the_message(code: int, why: str) -> None:
+    each = Each(f"exit {code}", b"t", lambda _: b"")
+    with pytest.raises(CommandFailed, match=rf"{why}.*message 7 is not acknowledged"):
+        each.takes(Received(b"", LocalId(7)))
+
+
+def test_a_file_of_hub_settings_is_no_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = tmp_path / "hub.conf"
+    conf.write_text("zk_host=localhost:2181\n")
+    assert main(["pub", "t", "-m", "x", "--conf", str(conf)]) == EXIT_FAILURE
+    assert "zk_host is a hub's key" in capsys.readouterr().err
 
 
 def test_a_hub_may_be_named_as_hubs_name_themselves() -> None:
