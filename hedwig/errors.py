@@ -9,6 +9,7 @@
       ServiceDown              the hub's metadata or ledgers cannot be used now
       UncertainState           the connection ended, or nothing was heard: what became of the request is open
       InvalidFilter            a filter that the hub does not have, or whose options are wrong
+      MessageTooLarge          a message was delivered that this client's settings do not take
       UnexpectedCondition      what is stored contradicts itself
       CompositeFailure         several steps failed
       StaleVersion             a record changed since it was read
@@ -22,7 +23,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from bookkeeper.errors import BookKeeperError
-from hedwig.model import HubAddress, Status
+from hedwig.model import HubAddress, LocalId, Status
 
 
 class PubSubError(BookKeeperError):
@@ -86,6 +87,14 @@ class InvalidFilter(PubSubError):
     """The hub cannot run the filter that a subscription names."""
 
     status = Status.INVALID_MESSAGE_FILTER
+
+
+class MessageTooLarge(PubSubError):
+    """The hub delivered a message that this client's settings do not take. local_id: which, where that is known."""
+
+    def __init__(self, message: str, local_id: LocalId | None = None) -> None:
+        super().__init__(message)
+        self.local_id = local_id
 
 
 class StaleVersion(PubSubError):

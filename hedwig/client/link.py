@@ -23,7 +23,7 @@ from bookkeeper.errors import RemoteProtocolError
 from hedwig.errors import PubSubError, UncertainState
 from hedwig.model import HubAddress, MessageId, SubscriberId, Topic
 from hedwig.wire.framing import FRAME_SIZE_MAX_CLIENT, FrameDecoder
-from hedwig.wire.receiving import Deliveries, Published, Received, ResponseDecoder
+from hedwig.wire.receiving import DELIVERY_HEAD, Deliveries, Published, Received, ResponseDecoder, TooLarge
 from hedwig.wire.requests import PublishEncoder, heartbeat_frame
 from hedwig.wire.responses import Answer, Told
 
@@ -63,6 +63,9 @@ class PublishAsked(Asked, Protocol):
 
 class Delivered(Protocol):
     """A subscription that a connection carries."""
+
+    def on_too_large(self, link: HubLink, told: TooLarge) -> None:
+        """A message came that was not taken."""
 
     def on_messages(self, link: HubLink, messages: list[Received]) -> None:
         """In their order."""
@@ -143,7 +146,7 @@ class HubLink:
         self._clock, self._on_lost = clock, on_lost
         self._answer_timeout_s, self._heartbeat_s = answer_timeout_s, heartbeat_s
         self._turns = turns or Turns(clock, 0.0)
-        self._frames = FrameDecoder(frame_size_max)
+        self._frames = FrameDecoder(frame_size_max, passed_over=DELIVERY_HEAD)
         self._decoder = ResponseDecoder()
         self._transport: Transport | None = None
         self._pending: dict[int, Asked] = {}
@@ -253,6 +256,10 @@ class HubLink:
                     self._on_deliveries(batch)
                 case Answer():
                     self._on_answer(batch)
+                case TooLarge():
+                    whose = self._subscription(batch.topic, batch.subscriber)
+                    if whose is not None:
+                        whose.on_too_large(self, batch)
                 case Told():
                     found = self.subscriptions.get((batch.topic, batch.subscriber))
                     if found is not None:
@@ -370,11 +377,15 @@ class HubLink:
         log.debug("Hub {address} answered {txn_id}, which waits for nothing", address=self.address, txn_id=txn_id)
 
     def _on_deliveries(self, batch: Deliveries) -> None:
-        found = self.subscriptions.get((batch.topic, batch.subscriber))
-        if found is None and not batch.topic and len(self.subscriptions) == 1:
-            [found] = self.subscriptions.values()  # a hub before 4.2 names neither
+        found = self._subscription(batch.topic, batch.subscriber)
         if found is not None:
             found.on_messages(self, batch.messages)
+
+    def _subscription(self, topic: Topic, subscriber: SubscriberId) -> Delivered | None:
+        found = self.subscriptions.get((topic, subscriber))
+        if found is None and not topic and len(self.subscriptions) == 1:
+            [found] = self.subscriptions.values()  # a hub before 4.2 names neither
+        return found
 
     # --- its life
 

@@ -45,10 +45,10 @@ from hedwig.client.queueing import OneByOne
 from hedwig.client.starting import Start, replay_option
 from hedwig.client.taking import Taking, stop_timer
 from hedwig.client.values import ID_MAX, Of, id_of, number_of, seconds_of
-from hedwig.errors import InvalidFilter, MalformedRequest, PubSubError, TopicBusy, UnexpectedCondition
+from hedwig.errors import InvalidFilter, MalformedRequest, MessageTooLarge, PubSubError, TopicBusy, UnexpectedCondition
 from hedwig.model import Event, HubAddress, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.protocol.options import REPLAY, TIMEOUT_MS_MAX, ack_options, granted
-from hedwig.wire.receiving import Received
+from hedwig.wire.receiving import Received, TooLarge
 from hedwig.wire.requests import close_subscription_frame, consume_frame, subscribe_frame
 from hedwig.wire.responses import Answer, Told
 
@@ -308,6 +308,21 @@ class Subscription:
         self._tell_soon()
         return found
 
+    def on_too_large(self, link: HubLink, told: TooLarge) -> None:
+        """See Delivered. It would come again however often this is attached, so the reader is told."""
+        if self._seeking is not None or (self._link is not None and link is not self._link):
+            return
+        which = "a message" if told.local_id is None else f"message {told.local_id}"
+        past = "" if told.local_id is None else f", or begin behind it (start={told.local_id + 1})"
+        self._fail(
+            MessageTooLarge(
+                f"{which} of topic {self.topic.decode(errors='replace')} is too large for this client: its frame has "
+                f"{told.size:,} bytes, and max_message_size is {self._settings.frame_size_max:,}. Raise that to "
+                f"{told.size} at least{past}. Nothing of it was consumed",
+                told.local_id,
+            )
+        )
+
     def on_event(self, link: HubLink, told: Told) -> None:
         """See Delivered."""
         if link is not self._link:
@@ -353,8 +368,8 @@ class Subscription:
 
         counts: False where `finished` says what is consumed of them.
         Fails with ClientClosed after `close`; with what ended the subscription (NotSubscribed, TopicBusy where another
-        client took it, InvalidFilter where the filter of this client broke), once everything before is taken; with
-        InvalidArgument while another call waits.
+        client took it, InvalidFilter where the filter of this client broke, MessageTooLarge), once everything before is
+        taken; with InvalidArgument while another call waits.
         """
         taking = self._taking
         try:

@@ -16,11 +16,57 @@ FRAME_SIZE_MAX_CLIENT = 2_097_152
 """The same of a client."""
 
 
-class FrameDecoder:
-    """Chunks of a connection to whole frames. frame_size_max: of a frame with its length."""
+PASSED_SIZE_MAX = 2**31 - 1
+"""Bytes of a frame that is passed over: Java writes none that is longer."""
 
-    def __init__(self, frame_size_max: int) -> None:
-        self._frame_size_max = frame_size_max
+BEGINNING_SIZE = 64
+ENDING_SIZE = 8 * 1024
+"""What is kept of such a frame: of a delivery this has all but the body, unless its properties are long."""
+
+
+class Shortened(bytes):
+    """A frame that is too long: its beginning; `ending` is its end, and `size` what it had in all, without length."""
+
+    size: int
+    ending: bytes
+
+
+class _PassedOver:
+    """A frame that is too long, and is read and thrown away but for its ends. At most `BEGINNING_SIZE` and twice
+    `ENDING_SIZE` bytes are held, and one chunk.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = self._left = size
+        self._beginning = self._ending = b""
+
+    def take(self, data: bytes) -> int:
+        """How many of these bytes are the frame's."""
+        taken = min(self._left, len(data))
+        self._left -= taken
+        part = data[:taken]
+        self._beginning += part[: BEGINNING_SIZE - len(self._beginning)]
+        self._ending = (self._ending + part[-ENDING_SIZE:])[-ENDING_SIZE:]
+        return taken
+
+    def whole(self) -> Shortened | None:
+        """Once its end has come."""
+        if self._left:
+            return None
+        found = Shortened(self._beginning)
+        found.size, found.ending = self._size, self._ending
+        return found
+
+
+class FrameDecoder:
+    """Chunks of a connection to whole frames. frame_size_max: of a frame with its length.
+
+    passed_over: frames that are too long and begin so come as `Shortened`; b"": none, the connection cannot go on.
+    """
+
+    def __init__(self, frame_size_max: int, passed_over: bytes = b"") -> None:
+        self._frame_size_max, self._head = frame_size_max, passed_over
+        self._passing: _PassedOver | None = None
         self._rest: list[bytes] = []  # pieces of a frame that is not whole
         self._rest_size = 0
         self._wanted = 0  # bytes that make the next look worthwhile
@@ -32,23 +78,47 @@ class FrameDecoder:
         return self._rest_size
 
     def receive(self, data: bytes) -> list[bytes]:
-        """The frames that are whole now, without their lengths. After a frame that is too long only `error` is set."""
+        """The frames that are whole now, without their lengths. After one that is too long only `error` is set."""
         if self.error is not None:
             return []
+        frames: list[bytes] = []
+        while True:
+            if self._passing is not None:
+                taken = self._passing.take(data)
+                whole = self._passing.whole()
+                if whole is None:
+                    return frames
+                self._passing = None
+                frames.append(whole)
+                data = data[taken:]
+            data = self._split(data, frames)
+            if self._passing is None:
+                return frames
+
+    def _split(self, data: bytes, frames: list[bytes]) -> bytes:
+        """Append what is whole. What follows the length of a frame that is to be passed over is returned."""
         if self._rest:
             self._rest.append(data)
             self._rest_size += len(data)
             if self._rest_size < self._wanted:
-                return []
+                return b""
             data = b"".join(self._rest)
             self._rest = []
-        frames: list[bytes] = []
         position, end = 0, len(data)
         unpack = LENGTH.unpack_from
         self._wanted = LENGTH_SIZE
         while end - position >= LENGTH_SIZE:
             (size,) = unpack(data, position)
             if size + LENGTH_SIZE > self._frame_size_max:
+                begin = position + LENGTH_SIZE
+                head = self._head if size <= PASSED_SIZE_MAX else b""
+                if head and head.startswith(data[begin : begin + len(head)]):
+                    if end - begin < len(head):
+                        self._wanted = LENGTH_SIZE + len(head)
+                        break
+                    self._rest_size = 0
+                    self._passing = _PassedOver(size)
+                    return data[begin:]
                 self.error = RemoteProtocolError(
                     f"a frame of {size} bytes; at most {self._frame_size_max - LENGTH_SIZE} are taken "
                     "(max_message_size less its length)"
@@ -64,7 +134,7 @@ class FrameDecoder:
         if position < end and self.error is None:
             self._rest = [data[position:]]
             self._rest_size = end - position
-        return frames
+        return b""
 
 
 def framed(message: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """What a client reads, in batches: runs of publish answers and of deliveries, without a protobuf object each.
 
     frames of one read -> Published (answers in a row) | Deliveries (of one subscription, in a row) | Answer | Told
+                          | TooLarge (a delivery of which only the ends were read)
 
 Only the forms that hubs write are taken apart here; everything else goes through protobuf (`decode_response`), with the
 same result.
@@ -16,7 +17,7 @@ from google.protobuf.message import DecodeError
 from bookkeeper.errors import RemoteProtocolError
 from hedwig.model import NO_OPTIONS, LocalId, MessageId, Status, SubscriberId, Topic
 from hedwig.proto import PubSubProtocol_pb2 as pb
-from hedwig.wire.framing import read_varint, varint
+from hedwig.wire.framing import LENGTH_SIZE, Shortened, read_varint, varint
 from hedwig.wire.messages import decode_id, decode_map, encode_id
 from hedwig.wire.responses import Answer, Delivery, Told, decode_response
 
@@ -24,7 +25,9 @@ ROUTES_MAX = 100_000
 """Subscriptions of one connection whose form is remembered."""
 
 _ANSWER_HEAD = b"\x08\x01\x10\x00\x18"
-_DELIVERY_HEAD = b"\x08\x01\x10\x00\x18\x00\x2a"
+DELIVERY_HEAD = b"\x08\x01\x10\x00\x18\x00\x2a"
+"""How hubs begin a delivery; the length of the message follows."""
+
 _BODY_TAG = 0x0A
 _ID_TAG = 0x1A
 _HEADER_TAG = 0x22
@@ -101,7 +104,19 @@ class Deliveries:
     messages: list[Received]
 
 
-Batch = Published | Deliveries | Answer | Told
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """A message of a subscription that was not taken. size: of its frame, with the length. local_id: None where its
+    properties are so long that it was not read.
+    """
+
+    topic: Topic
+    subscriber: SubscriberId
+    size: int
+    local_id: LocalId | None
+
+
+Batch = Published | Deliveries | Answer | Told | TooLarge
 
 
 class ResponseDecoder:
@@ -118,6 +133,10 @@ class ResponseDecoder:
         published: Published | None = None
         delivered: Deliveries | None = None
         for frame in frames:
+            if type(frame) is Shortened:
+                published = delivered = None
+                batches.append(_too_large(frame))
+                continue
             fast = self._delivery(frame)
             if fast is not None:
                 route, message = fast
@@ -142,7 +161,7 @@ class ResponseDecoder:
         return batches
 
     def _delivery(self, frame: bytes) -> tuple[tuple[Topic, SubscriberId], Received] | None:
-        if not frame.startswith(_DELIVERY_HEAD):
+        if not frame.startswith(DELIVERY_HEAD):
             return None
         try:
             size, start = read_varint(frame, 7)
@@ -225,6 +244,28 @@ def _published(frame: bytes) -> tuple[int, MessageId] | None:
     except (IndexError, ValueError):
         return None
     return (txn_id, MessageId(LocalId(local))) if after == len(frame) else None
+
+
+def _too_large(frame: Shortened) -> TooLarge:
+    """Whose it is stands behind the message, and where that ends, at the beginning. Raises RemoteProtocolError."""
+    try:
+        size, begin = read_varint(frame, len(DELIVERY_HEAD))
+        behind = frame.size - begin - size
+        if not 0 <= behind <= len(frame.ending):
+            raise ValueError(f"{behind} bytes behind the message")
+        found = pb.PubSubResponse.FromString(frame.ending[len(frame.ending) - behind :])
+        local_id = None
+        if frame[begin] == _BODY_TAG:
+            size, body = read_varint(frame, begin + 1)
+            rest = frame.size - body - size
+            if behind <= rest <= len(frame.ending):
+                rest_of_message = frame.ending[len(frame.ending) - rest : len(frame.ending) - behind]
+                message = pb.Message.FromString(rest_of_message)
+                local_id = LocalId(message.msgId.localComponent) if message.HasField("msgId") else None
+    except (IndexError, ValueError, DecodeError) as error:
+        text = f"a delivery of {frame.size} bytes, which is too long, cannot be told whose it is: {error}"
+        raise RemoteProtocolError(text) from error
+    return TooLarge(Topic(found.topic), SubscriberId(found.subscriberId), frame.size + LENGTH_SIZE, local_id)
 
 
 def _slow(frame: bytes) -> Batch:

@@ -25,6 +25,7 @@ from hedwig.errors import (
     AlreadySubscribed,
     InvalidFilter,
     MalformedRequest,
+    MessageTooLarge,
     NotSubscribed,
     ServiceDown,
     TopicBusy,
@@ -1060,6 +1061,33 @@ def test_a_hub_that_ends_every_connection_is_asked_again_with_pauses() -> None:
         await world.pause(10.0)
         assert 5 <= len(hub.of(Subscribe)) <= 30
         await client.close()
+
+    run(world, story())
+
+
+def test_a_message_that_is_too_large_for_its_reader_ends_that_subscription_and_no_other() -> None:
+    """It came again and again before, and ended the connection of all each time."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await ListeningHub(world).started()
+        writer = a_client(world, hub.address)
+        reader = a_client(world, hub.address, frame_size_max=4096)
+        large = await reader.subscribe(TOPIC, SUB)
+        other = await reader.subscribe(Topic(b"others"), SUB)
+        for body in (b"1", bytes(300_000), b"3"):
+            await writer.publish(TOPIC, body)
+        await writer.publish(Topic(b"others"), b"one")
+        assert [body for _, body in await taken(large, 1)] == [b"1"]
+        told = await failure_of(large.receive(), MessageTooLarge)
+        assert "message 2 of topic orders is too large for this client" in told
+        assert "max_message_size is 4,096" in told
+        await writer.publish(Topic(b"others"), b"two")
+        assert [body for _, body in await taken(other, 2)] == [b"one", b"two"]
+        assert not any(each.closed for each in hub.connections)
+        await large.close()
+        behind = await reader.subscribe(TOPIC, SUB, start=3)
+        assert [body for _, body in await taken(behind, 1)] == [b"3"]
 
     run(world, story())
 

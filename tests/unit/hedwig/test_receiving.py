@@ -9,12 +9,11 @@ from hedwig.model import Event, LocalId, MessageId, Preferences, Status, Subscri
 from hedwig.proto import PubSubProtocol_pb2 as pb
 from hedwig.wire.framing import FrameDecoder
 from hedwig.wire.messages import Message, Stamp, encode_message
-from hedwig.wire.receiving import Deliveries, Published, Received, ResponseDecoder
+from hedwig.wire.receiving import Batch, Deliveries, Published, Received, ResponseDecoder
 from hedwig.wire.responses import (
     Answer,
     Delivery,
     DeliveryEncoder,
-    Told,
     decode_response,
     error_frame,
     event_frame,
@@ -35,7 +34,7 @@ def delivery(topic: Topic, subscriber: SubscriberId, stored: bytes) -> bytes:
     return b"".join(DeliveryEncoder(topic, subscriber).parts([stored]))
 
 
-def flat(batches: list[Published | Deliveries | Answer | Told]) -> list[object]:
+def flat(batches: list[Batch]) -> list[object]:
     """One value per frame, comparable with `decode_response`."""
     found: list[object] = []
     for batch in batches:

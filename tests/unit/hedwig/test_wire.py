@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -22,7 +23,7 @@ from hedwig.protocol.options import TIME
 from hedwig.wire import receiving
 from hedwig.wire.framing import FrameDecoder, framed, read_varint, varint
 from hedwig.wire.messages import Message, Stamp, decode_message, encode_message, header_at, is_plain, remote_of
-from hedwig.wire.receiving import ResponseDecoder
+from hedwig.wire.receiving import DELIVERY_HEAD, Deliveries, ResponseDecoder, TooLarge
 from hedwig.wire.requests import (
     CloseSubscription,
     Consume,
@@ -413,6 +414,68 @@ def test_the_bound_counts_the_length_and_is_told_before_the_frame_arrives() -> N
     unsigned = FrameDecoder(104)
     assert unsigned.receive(b"\xff\xff\xff\xff") == []
     assert unsigned.error is not None
+
+
+def delivered(body: bytes, header: dict[str, bytes] | None = None) -> bytes:
+    stored = Stamp(b"here").plain([encode_message(Message(body, header or {}))], LocalId(17))
+    return b"".join(DeliveryEncoder(Topic(b"orders"), SubscriberId(b"billing")).parts(stored))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 4096, 1 << 20])
+def test_a_delivery_that_is_too_long_is_passed_over_and_known_by_its_ends(chunk: int) -> None:
+    large = delivered(bytes(60_000))
+    data = delivered(b"before") + large + delivered(b"behind") + large
+    frames, found = FrameDecoder(1000, passed_over=DELIVERY_HEAD), list[object]()
+    decoder = ResponseDecoder()
+    for position in range(0, len(data), chunk):
+        for batch in decoder.decode(frames.receive(data[position : position + chunk])):
+            found += [each.body for each in batch.messages] if isinstance(batch, Deliveries) else [batch]
+        assert frames.buffered <= 1000
+    assert frames.error is None
+    told = TooLarge(Topic(b"orders"), SubscriberId(b"billing"), len(large), LocalId(17))
+    assert found == [b"before", told, b"behind", told]
+
+
+def test_very_many_that_are_too_long_may_come_at_once() -> None:
+    frames = FrameDecoder(100, passed_over=DELIVERY_HEAD)
+    found = frames.receive(delivered(bytes(100)) * 3000 + delivered(b"x"))
+    assert [len(each) for each in found[:3000]] == [64] * 3000
+    assert [each.body for batch in ResponseDecoder().decode(found[3000:]) for each in batch.messages] == [b"x"]  # type: ignore[union-attr]
+
+
+def test_of_a_passed_over_delivery_with_long_properties_the_id_is_not_known_and_its_owner_is() -> None:
+    large = delivered(b"x", {"long": bytes(60_000)})
+    [told] = ResponseDecoder().decode(FrameDecoder(1000, passed_over=DELIVERY_HEAD).receive(large))
+    assert told == TooLarge(Topic(b"orders"), SubscriberId(b"billing"), len(large), None)
+
+
+def test_what_is_passed_over_takes_no_memory() -> None:
+    frames = FrameDecoder(1000, passed_over=DELIVERY_HEAD)
+    chunk = bytes(1 << 16)
+    tracemalloc.start()
+    try:
+        assert frames.receive((1 << 30).to_bytes(4) + DELIVERY_HEAD) == []
+        for _ in range(200):
+            assert frames.receive(chunk) == []
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("begins", [b"HTTP", b"\x00\x0f\x42\x40abcdefgh", b"\xff\xff\xff\xff" + DELIVERY_HEAD])
+def test_what_is_too_long_and_no_delivery_ends_the_connection(begins: bytes) -> None:
+    frames = FrameDecoder(1000, passed_over=DELIVERY_HEAD)
+    assert [frames.receive(begins[at : at + 1]) for at in range(len(begins))] == [[]] * len(begins)
+    frames.receive(b"/1.1 400")
+    assert frames.error is not None
+
+
+@pytest.mark.parametrize("behind", [b"\xff" * 10, bytes(9000)])
+def test_a_passed_over_delivery_of_nobody_is_refused(behind: bytes) -> None:
+    message = encode_message(Message(bytes(5000)))
+    frame = framed(DELIVERY_HEAD + varint(len(message)) + message + behind)
+    with pytest.raises(RemoteProtocolError, match="whose it is"):
+        ResponseDecoder().decode(FrameDecoder(1000, passed_over=DELIVERY_HEAD).receive(frame))
 
 
 def test_varints_are_protobufs() -> None:
