@@ -33,6 +33,7 @@ from hedwig.client.settings import PubSubSettings
 from hedwig.errors import CompositeFailure, NotResponsible, PubSubError, UnexpectedCondition
 from hedwig.hub.regions_feed import JOIN_TIMEOUT_S, Feed, OtherRegion, RegionSettings, Sink
 from hedwig.model import HUB_SUBSCRIBER_PREFIX, HubAddress, SubscriberId, Topic
+from hedwig.wire.framing import FRAME_SIZE_MAX_CLIENT, FRAME_SIZE_MAX_HUB
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Network, Timer
@@ -44,6 +45,9 @@ ATTEMPT_S = 5.0
 
 REATTACH_MAX_S = 30.0
 """Between two attempts to attach a subscription again whose hub went: a region that is down is asked for all topics."""
+
+DELIVERY_OVERHEAD = 64 * 1024
+"""Bytes of a delivery beyond those of the publish, at most: names, ids of all regions, the time."""
 
 LOOK_S = 5.0
 """How often it is looked whether every topic is subscribed to everywhere."""
@@ -249,7 +253,16 @@ def _all(results: list[tuple[bool, Any]]) -> None:
         raise CompositeFailure(causes)
 
 
-def client_of(clock: Clock, network: Network, address: HubAddress, *, tls: bool) -> PubSubClient:
-    """What talks to the hubs of a region."""
-    settings = PubSubSettings(retry_timeout_s=ATTEMPT_S, retry_max_s=REATTACH_MAX_S, tls=tls)
+def client_of(
+    clock: Clock, network: Network, address: HubAddress, *, tls: bool, frame_size_max: int = FRAME_SIZE_MAX_HUB
+) -> PubSubClient:
+    """What talks to the hubs of a region. frame_size_max: as of this region's hubs, and of those."""
+    settings = PubSubSettings(
+        retry_timeout_s=ATTEMPT_S,
+        retry_max_s=REATTACH_MAX_S,
+        # What was published within the bound is delivered with more around it.
+        frame_size_max=max(FRAME_SIZE_MAX_CLIENT, frame_size_max + DELIVERY_OVERHEAD),
+        hub_frame_size_max=frame_size_max,
+        tls=tls,
+    )
     return PubSubClient(clock, network, [address], settings, for_hub=True)

@@ -316,8 +316,10 @@ class Hub:
 
     def _client_of_hubs(self, address: HubAddress) -> PubSubClient:
         from hedwig.client.client import PubSubClient  # most hubs need none
+        from hedwig.client.settings import PubSubSettings
 
-        return PubSubClient(self._reactor, TwistedNetwork(self._reactor), [address])
+        settings = PubSubSettings(hub_frame_size_max=self.settings.frame_size_max)
+        return PubSubClient(self._reactor, TwistedNetwork(self._reactor), [address], settings)
 
     def _other_regions(self, wanted: OtherRegions, here: HubAddress) -> Regions:
         from hedwig.hub.regions import Regions, client_of  # most hubs need none of it
@@ -341,7 +343,9 @@ class Hub:
             self._reactor,
             self.settings.region.encode(),
             RegionSettings(addresses=wanted.addresses, retry_max_s=wanted.retry_max_s),
-            lambda address: client_of(self._reactor, network, address, tls=wanted.tls),
+            lambda address: client_of(
+                self._reactor, network, address, tls=wanted.tls, frame_size_max=self.settings.frame_size_max
+            ),
             self.meters,
         )
         self.meters.watch_regions(attached=lambda: regions.attached_count, missing=lambda: regions.missing_count)

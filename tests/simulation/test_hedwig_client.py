@@ -32,6 +32,7 @@ from hedwig.errors import (
     UncertainState,
 )
 from hedwig.hub.endpoint import HubConnection
+from hedwig.hub.regions import client_of
 from hedwig.model import Event, HubAddress, LocalId, MessageId, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.wire.framing import FrameDecoder, framed
 from hedwig.wire.messages import Message as WireMessage
@@ -1088,6 +1089,29 @@ def test_a_message_that_is_too_large_for_its_reader_ends_that_subscription_and_n
         await large.close()
         behind = await reader.subscribe(TOPIC, SUB, start=3)
         assert [body for _, body in await taken(behind, 1)] == [b"3"]
+
+    run(world, story())
+
+
+def test_a_hub_takes_from_other_regions_what_its_own_bound_allows() -> None:
+    """It had a client's usual bound, whatever its own: a larger message was delivered to it again and again."""
+    world, name = started_world(3), SubscriberId(b"__east")
+    large = bytes(3 << 20)
+
+    def deliver(connection: ScriptedConnection, request: Request) -> None:
+        serve(connection, request)
+        if isinstance(request, Subscribe):
+            stored = Stamp(b"west").plain([encode_message(WireMessage(large))], LocalId(1))
+            connection.write(b"".join(DeliveryEncoder(TOPIC, name).parts(stored)))
+
+    async def story() -> None:
+        hub = Scripted(world, 4080, deliver)
+        process = SimulatedProcess("east", world.clock)
+        network = world.network.host(process, "east")
+        client = client_of(process.clock, network, hub.address, tls=False, frame_size_max=4 << 20)
+        subscription = await client.subscribe(TOPIC, name)
+        assert await taken(subscription, 1) == [(1, large)]
+        client.abandon()
 
     run(world, story())
 
