@@ -16,6 +16,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from bookkeeper.errors import ClientClosed, ConnectFailed
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
+from hedwig.client.settings import name_of
 from hedwig.errors import PubSubError, ServiceDown, UncertainState, error_of
 from hedwig.model import HubAddress, Status, Topic
 from hedwig.wire.records import parse_address
@@ -112,7 +113,8 @@ class Asker:
                 owner = _owner(answer)
                 if answer.status == Status.NOT_RESPONSIBLE_FOR_TOPIC:
                     hubs.forget(topic)
-                    error = ServiceDown(f"hub {link.address} does not serve the topic, and names {owner or 'no other'}")
+                    named = "no other" if owner is None else name_of(owner)
+                    error = ServiceDown(f"hub {link.name} does not serve the topic, and names {named}")
                     if owner is not None and owner != link.address and redirects < REDIRECTS_MAX:
                         redirects += 1
                         hubs.met(owner)
@@ -138,7 +140,7 @@ class Asker:
         """Not longer than a call may take: a hub that lives may be stuck with one topic, and others want their turn."""
         clock = self._clock
         left_s = self._hubs.settings.retry_timeout_s if deadline is None else max(0.0, deadline - clock.seconds())
-        error = UncertainState(f"hub {link.address} has not answered in time; it may have been done or not")
+        error = UncertainState(f"hub {link.name} has not answered in time; it may have been done or not")
         timer = clock.callLater(left_s, waiting.on_unknown, link, error)
         try:
             return await waiting.answer

@@ -252,7 +252,8 @@ class PubSubClient:
                 failures.append(str(error))
             else:
                 return
-        raise ConnectFailed("; ".join(failures))
+        remedy = "Start one there (`hedwig hub`), or give the address of one that runs (`--hub`, `hedwig.connect`)"
+        raise ConnectFailed(f"{'; '.join(failures)}. {remedy}")
 
     # --- publishing
 

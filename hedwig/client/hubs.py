@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import ClientClosed, ConfigurationError, ConnectFailed
 from hedwig.client.link import HubLink, Turns
-from hedwig.client.settings import PubSubSettings, backoff, port_of
+from hedwig.client.settings import PubSubSettings, backoff, name_of, port_of
 from hedwig.model import HubAddress, Topic
 
 if TYPE_CHECKING:
@@ -172,7 +172,8 @@ class Hubs:
         port = port_of(settings, address)
         if port is None:
             self._failed(address)
-            raise ConnectFailed(f"hub {address} offers no TLS: set ssl_enabled there, or connect without it")
+            raise ConnectFailed(f"hub {name_of(address)} offers no TLS: set ssl_enabled there, or connect without it")
+        name = name_of(address) if port == address.port else f"{name_of(address)} (its TLS port {port})"
         link = HubLink(
             self._clock,
             address,
@@ -188,7 +189,7 @@ class Hubs:
             await self._network.connect(address.host, port, link, timeout_s=settings.connect_timeout_s)
         except (ConnectFailed, OSError, ValueError) as error:  # ValueError: a name that can be no host's
             link.connectionLost(None)
-            raise ConnectFailed(f"hub {address} cannot be reached: {error}") from error
+            raise ConnectFailed(f"hub {name} cannot be reached: {str(error).rstrip('.')}") from error
         except BaseException:
             link.closed_here = True  # the waiting was cancelled: it is nobody's fault
             link.connectionLost(None)
@@ -199,7 +200,7 @@ class Hubs:
             link.abort()
             raise
         if link.lost:
-            raise ConnectFailed(f"hub {address} ended the connection at once")
+            raise ConnectFailed(f"hub {name} ended the connection at once")
         return link
 
     def _check_open(self) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from twisted.logger import Logger
 
 from bookkeeper.errors import RemoteProtocolError
+from hedwig.client.settings import name_of
 from hedwig.errors import PubSubError, UncertainState
 from hedwig.model import HubAddress, MessageId, SubscriberId, Topic
 from hedwig.wire.framing import FRAME_SIZE_MAX_CLIENT, FrameDecoder
@@ -138,7 +139,7 @@ class HubLink:
         turns: Turns | None = None,
         frame_size_max: int = FRAME_SIZE_MAX_CLIENT,
     ) -> None:
-        self.address = address
+        self.address, self.name = address, name_of(address)
         self.subscriptions: dict[tuple[Topic, SubscriberId], Delivered] = {}
         self.unanswered_publishes = self.unanswered_bytes = 0
         self.room_wanted: dict[Callable[[], object], None] = {}
@@ -204,7 +205,7 @@ class HubLink:
 
     def _unknown(self) -> UncertainState:
         why = "the connection was closed by this client" if self._closing else "the connection ended"
-        return UncertainState(f"hub {self.address}: {why} before the answer came; it may have been done or not")
+        return UncertainState(f"hub {self.name}: {why} before the answer came; it may have been done or not")
 
     def close(self) -> None:
         """Send what is written, then end it. What is unanswered is unknown at once, whatever the hub still says."""
@@ -268,7 +269,7 @@ class HubLink:
             self._broken(self._frames.error)
 
     def _broken(self, error: RemoteProtocolError) -> None:
-        log.error("The connection to hub {address} is dropped: {error}", address=self.address, error=error)
+        log.error("The connection to hub {address} is dropped: {error}", address=self.name, error=error)
         self.abort()
 
     # --- requests
@@ -374,7 +375,7 @@ class HubLink:
 
     def _unasked(self, txn_id: int) -> None:
         # A CONSUME is answered only where it fails: its hub has the topic no more, and tells so elsewhere too.
-        log.debug("Hub {address} answered {txn_id}, which waits for nothing", address=self.address, txn_id=txn_id)
+        log.debug("Hub {address} answered {txn_id}, which waits for nothing", address=self.name, txn_id=txn_id)
 
     def _on_deliveries(self, batch: Deliveries) -> None:
         found = self._subscription(batch.topic, batch.subscriber)
@@ -401,7 +402,7 @@ class HubLink:
         if self._waiting_since is not None and now - max(self._waiting_since, self._heard) > self._answer_timeout_s:
             log.warn(
                 "Hub {address} has not answered for {seconds} s: the connection is dropped",
-                address=self.address,
+                address=self.name,
                 seconds=self._answer_timeout_s,
             )
             self.abort()

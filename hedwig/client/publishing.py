@@ -25,7 +25,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
-from hedwig.client.settings import PubSubSettings
+from hedwig.client.settings import PubSubSettings, name_of
 from hedwig.errors import PubSubError, ServiceDown, UncertainState, error_of
 from hedwig.model import HubAddress, LocalId, MessageId, Status, Topic
 from hedwig.wire.records import parse_address
@@ -272,7 +272,7 @@ class Lane:
                 # Composite: a genuine one could not acquire it, and stored nothing.
                 publish.uncertain = publish.uncertain or isinstance(error, UncertainState)
                 if link is self._link:
-                    self._lost_hub(f"hub {link.address}: {error}")
+                    self._lost_hub(f"hub {link.name}: {error}")
                 self._failed.append(publish)
             else:
                 self._done(publish)
@@ -290,10 +290,11 @@ class Lane:
         try:
             owner = parse_address(answer.text) if answer.text else None
         except ValueError as error:
-            self._lost_hub(f"hub {link.address}: {error}")
+            self._lost_hub(f"hub {link.name}: {error}")
             return
         if owner is None or owner == link.address or self._redirects > REDIRECTS_MAX:
-            self._lost_hub(f"hub {link.address} does not serve the topic, and names {answer.text or 'no other'}")
+            named = "no other" if owner is None else name_of(owner)
+            self._lost_hub(f"hub {link.name} does not serve the topic, and names {named}")
             return
         self._hubs.met(owner)
         self._target, self._claim = owner, True

@@ -56,6 +56,11 @@ def backoff(settings: PubSubSettings, failures: int, rng: random.Random) -> floa
     return longest * (1.0 + rng.random()) / 2
 
 
+def name_of(address: HubAddress) -> str:
+    """A hub in a message, as people give it; the third part, its TLS port, is for hubs and clients to read."""
+    return f"{address.host}:{address.port}"
+
+
 def port_of(settings: PubSubSettings, address: HubAddress) -> int | None:
     """The port to connect to; None where the hub has none of that kind."""
     return address.ssl_port if settings.tls else address.port

@@ -147,8 +147,10 @@ class Subscription:
                 on_late=self._attached_late,
                 again_on=busy,
             )
-        except BaseException:
+        except BaseException as error:
             self._leave(None)
+            if isinstance(error, TopicBusy) and not self._force and not self._is_shared:
+                raise TopicBusy(f"{error}; force=True (`hedwig sub --force`) takes it from there") from error
             raise
         if self._closed:
             self._let_go(link)
@@ -177,6 +179,11 @@ class Subscription:
             seeking.callback(None)
         self._tell()
 
+    @property
+    def _is_shared(self) -> bool:
+        options = ack_options(self.preferences)
+        return options is not None and options.shared
+
     def _preferences_said(self) -> Preferences:
         options = {name: value for name, value in self.preferences.options.items() if name != REPLAY}
         if self._wish is not None:
@@ -197,7 +204,7 @@ class Subscription:
             )
         if not heeded and (self.individual or said is not None):
             raise UnexpectedCondition(
-                f"hub {link.address} knows nothing of acknowledging one by one and of beginning again elsewhere: it is "
+                f"hub {link.name} knows nothing of acknowledging one by one and of beginning again elsewhere: it is "
                 "no hub of this project, or an older one. Nothing was consumed there"
             )
 

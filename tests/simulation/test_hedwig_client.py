@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
-from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
+from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, InvalidArgument
 from hedwig.client import hubs as hubs_module
 from hedwig.client import taking as taking_module
 from hedwig.client.client import PubSubClient
@@ -350,6 +350,10 @@ def test_a_hub_that_is_silent_is_left_and_what_it_may_have_done_is_said() -> Non
         text = await failure_of(never.publish(TOPIC, b"x"), ServiceDown)
         assert "no hub took the message in time" in text
         assert "connection refused" in text
+        assert "hub 127.0.0.1:4090 cannot be reached" in text, "as it was given"
+        text = await failure_of(never.reach(), ConnectFailed)
+        assert "hub 127.0.0.1:4090 cannot be reached" in text
+        assert "Start one there (`hedwig hub`), or give the address of one that runs" in text
 
     run(world, story())
 
@@ -732,7 +736,8 @@ def test_who_is_forced_off_is_told_and_what_was_delivered_is_still_there() -> No
         subscription = await old.subscribe(TOPIC, SUB)
         await old.publish(TOPIC, b"1")
         await world.pause(0.5)
-        assert "attached" in await failure_of(new.subscribe(TOPIC, SUB), TopicBusy)
+        text = await failure_of(new.subscribe(TOPIC, SUB), TopicBusy)
+        assert "attached on another connection; force=True (`hedwig sub --force`) takes it from there" in text
         taker = await new.subscribe(TOPIC, SUB, force=True)
         await world.pause(0.5)
         assert await taken(subscription, 1) == [(1, b"1")]
