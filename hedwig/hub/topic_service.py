@@ -57,7 +57,7 @@ from hedwig.model import (
     Subscription,
     Topic,
 )
-from hedwig.names import subscriber_part
+from hedwig.names import shown, subscriber_part
 from hedwig.protocol.conditions import FilterableMessage
 from hedwig.protocol.options import AckOptions, Replay, answered, check_size, check_wanted, replay_wanted
 from hedwig.protocol.replay import at_id
@@ -293,8 +293,8 @@ class TopicService:
         subscriber_part(request.subscriber)
         if request.subscriber == HUB_SUBSCRIBER_PREFIX + self._region:
             raise MalformedRequest(
-                f"subscriber {request.subscriber!r} is this region itself: a hub has one of its own region in its "
-                "`regions`, or two regions have the same name"
+                f"subscriber {shown(request.subscriber)!r} is this region itself: a hub has one of its own region in "
+                "its `regions`, or two regions have the same name"
             )
         known = self._subscribers.get(request.subscriber)
         found = None if known is None else known.record.value
@@ -397,7 +397,8 @@ class TopicService:
             busy = before is not None and not before.ended and before.channel is not channel
         if busy and not request.force:
             raise TopicBusy(
-                f"subscriber {request.subscriber!r} of topic {self.topic!r} is attached on another connection"
+                f"subscriber {shown(request.subscriber)!r} of topic {shown(self.topic)!r} is attached on another "
+                "connection"
             )
 
     @property
