@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
+
+log = Logger()
 
 METRICS_CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -48,4 +51,8 @@ def listen_http(
         root.putChild(name, resource)
     site = Site(root)  # type: ignore[no-untyped-call] # as above
     site.noisy = False
-    return reactor.listenTCP(port, site, interface=host)
+    listening = reactor.listenTCP(port, site, interface=host)
+    address = listening.getHost()
+    # Where the port is 0, no setting says it.
+    log.info("HTTP server on {host}:{port}", host=address.host, port=address.port)
+    return listening

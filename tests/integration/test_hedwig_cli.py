@@ -176,6 +176,12 @@ def test_the_line_that_could_not_be_published_is_named(region: Region) -> None:
     assert json.loads(out.splitlines()[-1]) == {"topic": "toolarge", "published": 1, "failed": 1, "unanswered": 0}
 
 
+def test_a_message_that_could_not_be_published_is_named_by_its_file(region: Region, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(1_300_000))
+    assert "hedwig: standard input: a message of" in region.run("pub", "files", "-", data=bytes(1_300_000), code=1)[1]
+    assert f"hedwig: {tmp_path}/large: a message of" in region.run("pub", "files", f"{tmp_path}/large", code=1)[1]
+
+
 def test_no_more_than_the_count_is_read_and_published(region: Region) -> None:
     out, said = region.run("pub", "counted", "-c", "3", "--ids", data=lines(1, 10))
     assert (out, said) == (b"1\n2\n3\n", "3 messages published to counted\n")
@@ -271,7 +277,7 @@ def test_a_subscription_that_is_held_is_busy_and_may_be_taken(region: Region) ->
     region.client.publish("held", "mine")
     assert holder.stdout.readline() == b"mine\n"
     _, said = region.run("sub", "held", "-s", "me", "-e", "--idle", "0.2", "-D", "retry_timeout_ms=500", code=1)
-    assert "hedwig: " in said
+    assert "subscriber 'me' of topic 'held' is attached on another connection" in said
     region.run("sub", "held", "-s", "me", "-e", "--idle", "0.2", "--force")
     _, said_there = holder.communicate(timeout=TIMEOUT_S)
     assert holder.returncode == 1
@@ -473,6 +479,11 @@ def test_a_hub_with_too_many_topics_gives_some_up(region: Region) -> None:
     done = region.document("rebalance", *region.http)
     assert [each["released"] for each in done] == [each["to_release"] for each in planned]
     assert loads(region)[rich["hub"]] == rich["topics"] - rich["to_release"]
+
+
+def test_a_hub_says_where_its_http_server_is(region: Region) -> None:
+    for hub in region.hubs:
+        assert f"HTTP server on 127.0.0.1:{hub.settings['httpServerPort']}" in hub.log_path.read_text()
 
 
 def test_a_hub_without_http_is_told_with_what_to_set(region: Region) -> None:
