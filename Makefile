@@ -21,7 +21,7 @@ help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
 # The virtual environment. Instant when nothing changed (.ci/venv.py compares a stamp inside it).
-venv-demo:
+venv-demo:  ## only install: the virtual environment .venv, with the programs
 	@$(ENSURE) --extras spark
 venv-dev:
 	@$(ENSURE) --extras dev,spark

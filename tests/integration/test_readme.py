@@ -78,6 +78,7 @@ class Newcomer:
         self.directory = directory
         self.port, self.bookie_port, self.hub_port = free_port(), free_port(), free_port()
         self.http_ports = {"9870": str(free_port()), "9871": str(free_port())}
+        self.secure_hub_ports = {"4081": str(free_port()), "9877": str(free_port())}
         for path in ROOT.iterdir():
             if path.name != ".venv":
                 (directory / path.name).symlink_to(path)
@@ -97,6 +98,7 @@ class Newcomer:
         text = text.replace("127.0.0.1:2181", f"127.0.0.1:{self.port}")
         text = text.replace("localhost:4080", f"localhost:{self.hub_port}")
         text = re.sub(r"127\.0\.0\.1:(987[01])", lambda found: f"127.0.0.1:{self.http_ports[found[1]]}", text)
+        text = re.sub(r"\b(4081|9877)\b", lambda found: self.secure_hub_ports[found[1]], text)
         text = re.sub(r"(?m)^bookiePort=\d+$", f"bookiePort={self.bookie_port}", text)
         text = text.replace(" --hub\n", f" --hub --hub-port {self.hub_port}\n")
         return re.sub(r"(bookkeeper localbookie \d+)", rf"\1 --zookeeper-port {self.port} --port 0", text)
