@@ -7,6 +7,7 @@
       TopicBusy                another connection holds the subscription
       NotResponsible           another hub serves the topic: which one, if it is known
       ServiceDown              the hub's metadata or ledgers cannot be used now
+        NoHub                    what answers at the address is no hub
       UncertainState           the connection ended, or nothing was heard: what became of the request is open
       InvalidFilter            a filter that the hub does not have, or whose options are wrong
       MessageTooLarge          a message was delivered that this client's settings do not take
@@ -74,6 +75,10 @@ class ServiceDown(PubSubError):
 
     status = Status.SERVICE_DOWN
     retriable = True
+
+
+class NoHub(ServiceDown):
+    """What answers at the addresses that were given is no hub."""
 
 
 class UncertainState(PubSubError):

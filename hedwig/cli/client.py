@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
-from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed
+from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed, note
 
 if TYPE_CHECKING:
     from hedwig.client.blocking import BlockingClient
@@ -46,10 +46,10 @@ def client_settings(args: argparse.Namespace) -> HedwigClientSettings:
 
 
 def connected(args: argparse.Namespace) -> BlockingClient:
-    """A client of the hubs that the command line names; a context manager."""
+    """A client of the hubs that the command line names; a context manager. What it waits for is told after seconds."""
     from hedwig.client.blocking import connect
 
-    return connect(None, client_settings(args))
+    return connect(None, client_settings(args), on_waiting=lambda text: note(f"hedwig: {text}"))
 
 
 def pairs_of(words: list[str], option: str) -> Mapping[str, bytes]:

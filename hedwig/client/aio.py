@@ -68,12 +68,18 @@ async def _future_of(deferred: Deferred[T], not_wanted: Callable[[T], object]) -
         raise
 
 
-async def connect(hubs: HubNames = None, settings: HedwigClientSettings | None = None) -> AsyncClient:
+async def connect(
+    hubs: HubNames = None,
+    settings: HedwigClientSettings | None = None,
+    *,
+    on_waiting: Callable[[str], object] | None = None,
+) -> AsyncClient:
     """A client of the hubs at "host:port", or "host:port:sslport"; several with commas, or as a list. One is enough,
     as long as it runs: it names the others.
 
     settings: the defaults if None; `load_hedwig_client` reads them from a file and the environment, which are not
-    looked at here. hubs: those of the settings if None.
+    looked at here. hubs: those of the settings if None. on_waiting: told for what, where a call waits for more than
+    some seconds.
     Fails with ConfigurationError, ConnectFailed.
     """
     loop = asyncio.get_running_loop()
@@ -83,7 +89,9 @@ async def connect(hubs: HubNames = None, settings: HedwigClientSettings | None =
         return Deferred.fromFuture(asyncio.ensure_future(_resolve(loop, host)))
 
     try:
-        client = await _future(Deferred.fromCoroutine(connect_to(hubs, reactor, settings, resolve=resolve)))
+        client = await _future(
+            Deferred.fromCoroutine(connect_to(hubs, reactor, settings, resolve=resolve, on_waiting=on_waiting))
+        )
     except BaseException:
         reactor.release()
         raise

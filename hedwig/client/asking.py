@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from bookkeeper.errors import ClientClosed, ConnectFailed
-from hedwig.client.hubs import Hubs
+from hedwig.client.hubs import Hubs, Waits
 from hedwig.client.link import HubLink
 from hedwig.client.settings import name_of
 from hedwig.errors import PubSubError, ServiceDown, UncertainState, error_of
@@ -32,6 +32,16 @@ MakeFrame = Callable[[int, bool], bytes]
 """Of the request's id, and whether the hub should claim the topic."""
 
 OnLate = Callable[[HubLink, Answer], object]
+
+
+def connected(link: HubLink) -> str:
+    """What is waited for, where a hub was asked."""
+    return f"waiting for hub {link.name}: connected, no answer yet"
+
+
+def trying_again(topic: Topic, why: str) -> str:
+    """What is waited for, where the last attempt failed."""
+    return f"topic {topic.decode(errors='replace')} is tried again: {why}"
 
 
 class Waiting:
@@ -85,6 +95,24 @@ class Asker:
         told before each attempt. on_late: told of an answer that came when it was not waited for any more. again_on:
         statuses that are no answer yet.
         """
+        waits = Waits(self._clock.seconds(), "waiting for a connection to a hub")
+        self._hubs.waits[waits] = None
+        try:
+            return await self._ask(topic, make, connect, timeout_s, on_link, on_late, again_on, waits)
+        finally:
+            del self._hubs.waits[waits]
+
+    async def _ask(
+        self,
+        topic: Topic,
+        make: MakeFrame,
+        connect: Callable[[HubAddress], Awaitable[HubLink]],
+        timeout_s: float | None,
+        on_link: Callable[[HubLink], object],
+        on_late: OnLate,
+        again_on: tuple[Status, ...],
+        waits: Waits,
+    ) -> tuple[Answer, HubLink]:
         clock, hubs = self._clock, self._hubs
         deadline = None if timeout_s is None else clock.seconds() + timeout_s
         target: HubAddress | None = None
@@ -95,6 +123,8 @@ class Asker:
                 async with hubs.asking:
                     address = target or hubs.route(topic) or hubs.any_hub()
                     link = await connect(address)
+                    if not failures:
+                        waits.text = connected(link)
                     on_link(link)
                     waiting = Waiting(on_late)
                     claim = target is not None
@@ -126,6 +156,10 @@ class Asker:
                         raise error
             if hubs.closed:
                 raise ClientClosed("the client was closed before a hub answered")
+            no_hub = hubs.no_hub()
+            if no_hub is not None:
+                raise no_hub from error
+            waits.text = trying_again(topic, str(error))
             hubs.forget(topic)
             target, redirects = None, 0
             failures += 1

@@ -55,18 +55,26 @@ from hedwig.wire.receiving import Received
 __all__ = ["BlockingClient", "BlockingPublisher", "BlockingSubscription", "connect"]
 
 
-def connect(hubs: HubNames = None, settings: HedwigClientSettings | None = None) -> BlockingClient:
+def connect(
+    hubs: HubNames = None,
+    settings: HedwigClientSettings | None = None,
+    *,
+    on_waiting: Callable[[str], object] | None = None,
+) -> BlockingClient:
     """A client of the hubs at "host:port", or "host:port:sslport"; several with commas, or as a list. One is enough,
     as long as it runs: it names the others.
 
     settings: the defaults if None; `load_hedwig_client` reads them from a file and the environment, which are not
-    looked at here. hubs: those of the settings if None.
+    looked at here. hubs: those of the settings if None. on_waiting: told for what, where a call waits for more than
+    some seconds; in the reactor's thread.
     Raises ConfigurationError, ConnectFailed.
     """
     crossing = ReactorThread()
     try:
         client = crossing.run(
-            lambda: Deferred.fromCoroutine(connect_to(hubs, crossing.reactor, settings, resolve=crossing.resolve))
+            lambda: Deferred.fromCoroutine(
+                connect_to(hubs, crossing.reactor, settings, resolve=crossing.resolve, on_waiting=on_waiting)
+            )
         )
     except BaseException:
         crossing.stop()

@@ -64,6 +64,10 @@ T = TypeVar("T")
 LOOK_S = 1.0
 """How often calls that wait are looked at."""
 
+WAITING_TOLD_S = 3.0
+WAITING_TOLD_AGAIN_S = 10.0
+"""How long a call waits before that is told, and between two times that it is."""
+
 LANES_MAX = 10_000
 """Topics that are not published to now, and whose state is kept."""
 
@@ -224,6 +228,10 @@ class PubSubClient:
         self.preferences = Preferences()
         """Of subscriptions that do not say."""
         self.auto_consume = True
+        self.on_waiting: Callable[[str], object] | None = None
+        """Told for what, where a call waits for longer than `WAITING_TOLD_S`; again when that is another thing."""
+        self._waiting_told: tuple[float, str] | None = None
+        self._stuck: dict[Lane, tuple[int, float]] = {}
         self._clock = clock
         self._hubs = Hubs(clock, network, rng or random.Random(), hubs, self.settings)
         self._asker = Asker(clock, self._hubs)
@@ -517,6 +525,33 @@ class PubSubClient:
         self._hubs.expire()
         for lane in [lane for lane in self._lanes.values() if lane.unanswered]:
             lane.expire()
+        if self.on_waiting is not None:
+            self._tell_waiting(self.on_waiting)
+
+    def _tell_waiting(self, tell: Callable[[str], object]) -> None:
+        now = self._clock.seconds()
+        since, text = self._longest_wait(now)
+        if now - since < WAITING_TOLD_S:
+            self._waiting_told = None
+            return
+        told = self._waiting_told
+        if told is None or (text != told[1] and now - told[0] >= WAITING_TOLD_AGAIN_S):
+            self._waiting_told = (now, text)
+            tell(text)
+
+    def _longest_wait(self, now: float) -> tuple[float, str]:
+        """Since when what is waited for. A topic does not wait while publishes to it are answered."""
+        before, self._stuck = self._stuck, {}
+        since, text = now, ""
+        for lane in self._lanes.values():
+            if not lane.unanswered:
+                continue
+            answered, began = before.get(lane, (-1, now))
+            found = self._stuck[lane] = (lane.answered, began if answered == lane.answered else now)
+            if found[1] < since:
+                since, text = found[1], lane.waits_for
+        first = next(iter(self._hubs.waits), None)  # it has waited for the longest time
+        return (since, text) if first is None or first.since >= since else (first.since, first.text)
 
     def close(self) -> Deferred[None]:
         """Wait for what is published (not longer than it may take), tell what is consumed, let go of all.

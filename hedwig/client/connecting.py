@@ -9,7 +9,7 @@ private reactor has no thread pool for it.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,8 +78,9 @@ async def connect_to(
     settings: HedwigClientSettings | None = None,
     *,
     resolve: Resolve | None = None,
+    on_waiting: Callable[[str], object] | None = None,
 ) -> PubSubClient:
-    """A client of these hubs, one of which could be reached.
+    """A client of these hubs, one of which could be reached. on_waiting: see PubSubClient.
 
     Fails with ConfigurationError, ConnectFailed where none could.
     """
@@ -96,6 +97,7 @@ async def connect_to(
     if settings.message_bound:
         client.preferences = replace(client.preferences, message_bound=settings.message_bound)
     client.auto_consume = settings.auto_consume
+    client.on_waiting = on_waiting
     try:
         await client.reach()
     except BaseException:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Literal
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import ClientClosed, ConfigurationError, ConnectFailed
+from bookkeeper.errors import ClientClosed, ConfigurationError, ConnectFailed, RemoteProtocolError
 from hedwig.client.link import HubLink, Turns
 from hedwig.client.settings import PubSubSettings, backoff, name_of, port_of
+from hedwig.errors import NoHub
 from hedwig.model import HubAddress, Topic
 
 if TYPE_CHECKING:
@@ -76,6 +77,36 @@ class Asking:
             self._letting_in = False
 
 
+SILENT_ENDS = 5
+SILENT_ENDS_S = 2.0
+"""An address that ended so many connections without ever a word, for so long, is no hub's. One that is starting behind
+a proxy may do so for a moment."""
+
+
+FOREIGN_ENDS = 2
+"""An address that answered so many connections with what no hub says is none."""
+
+
+class _Suspect:
+    """An address that has never spoken as a hub does. foreign: what it said instead."""
+
+    def __init__(self, now: float) -> None:
+        self.since, self.ends, self.foreign_ends = now, 0, 0
+        self.foreign: RemoteProtocolError | None = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """It said so more than once: a hub may have said something wrong once."""
+        return self.foreign_ends >= FOREIGN_ENDS
+
+
+class Waits:
+    """A request that is waited for. text: for what, at the moment."""
+
+    def __init__(self, now: float, text: str) -> None:
+        self.since, self.text = now, text
+
+
 class Hubs:
     """Routes and connections of one client."""
 
@@ -98,7 +129,11 @@ class Hubs:
         self._links: dict[tuple[HubAddress, Kind], HubLink] = {}
         self._connecting: dict[tuple[HubAddress, Kind], list[Deferred[HubLink]]] = {}
         self._all: set[HubLink] = set()
+        self._suspects: dict[HubAddress, _Suspect] = {}
+        self._known: set[HubAddress] = set()  # those that answered once
         self.asking = Asking(ASKED_AT_ONCE)
+        self.waits: dict[Waits, None] = {}
+        """In their order."""
         self.closed = False
 
     # --- routes
@@ -201,6 +236,8 @@ class Hubs:
             raise
         if link.lost:
             raise ConnectFailed(f"hub {name} ended the connection at once")
+        if address in self._suspects:
+            link.beat()  # any hub answers that, though it may end the connection because of what is asked next
         return link
 
     def _check_open(self) -> None:
@@ -209,11 +246,53 @@ class Hubs:
 
     def _lost(self, link: HubLink) -> None:
         self._all.discard(link)
+        self._note_end(link)
         if not link.closed_here:
             self._failed(link.address)
         for kind in ("publish", "subscribe"):
             if self._links.get((link.address, kind)) is link:
                 del self._links[link.address, kind]
+
+    def _note_end(self, link: HubLink) -> None:
+        address = link.address
+        if link.heard or self._is_heard(address):
+            if len(self._known) >= HUBS_MAX:
+                self._known.clear()
+            self._known.add(address)
+            self._suspects.pop(address, None)
+        elif address in self._hubs and address not in self._known and (link.foreign or link.was_left_unanswered):
+            suspect = self._suspects.setdefault(address, _Suspect(self._clock.seconds()))
+            suspect.ends += 1
+            if link.foreign is not None:
+                suspect.foreign = link.foreign
+                suspect.foreign_ends += 1
+
+    def _is_heard(self, address: HubAddress) -> bool:
+        return any(each.heard for each in self._all if each.address == address)
+
+    def no_hub(self) -> NoHub | None:
+        """Where nothing that could be asked is a hub: why that is certain enough to try no longer."""
+        now, found = self._clock.seconds(), []
+        for address in self._hubs:
+            suspect = self._suspects.get(address)
+            if suspect is None or self._is_heard(address):
+                return None
+            if suspect.is_foreign:
+                found.append(f"{name_of(address)} is no hub: it answers what no hub says ({suspect.foreign})")
+            elif suspect.ends >= SILENT_ENDS and now - suspect.since >= SILENT_ENDS_S:
+                found.append(
+                    f"{name_of(address)} is no hub: it ended {suspect.ends} connections, and answered on none of them"
+                )
+            else:
+                return None
+        return NoHub(
+            f"{'; '.join(found)}. Give a hub's address, host:port (4080 usually; its TLS port needs ssl_enabled=true)"
+        )
+
+    @property
+    def are_foreign(self) -> bool:
+        """All that was asked says what no hub says: nothing was done there."""
+        return all(each in self._suspects and self._suspects[each].is_foreign for each in self._hubs)
 
     def expire(self) -> None:
         """Give up publishes whose deadline has passed."""

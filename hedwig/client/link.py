@@ -144,6 +144,10 @@ class HubLink:
         self.unanswered_publishes = self.unanswered_bytes = 0
         self.room_wanted: dict[Callable[[], object], None] = {}
         self.lost = False
+        self.heard = False
+        """It spoke as a hub does."""
+        self.foreign: RemoteProtocolError | None = None
+        """The first thing that came was nothing that a hub says."""
         self._clock, self._on_lost = clock, on_lost
         self._answer_timeout_s, self._heartbeat_s = answer_timeout_s, heartbeat_s
         self._turns = turns or Turns(clock, 0.0)
@@ -247,6 +251,8 @@ class HubLink:
         except RemoteProtocolError as error:
             self._broken(error)
             return
+        if batches:
+            self.heard = True
         for batch in batches:
             if self.lost:
                 return
@@ -270,6 +276,8 @@ class HubLink:
 
     def _broken(self, error: RemoteProtocolError) -> None:
         log.error("The connection to hub {address} is dropped: {error}", address=self.name, error=error)
+        if not self.heard:
+            self.foreign = error
         self.abort()
 
     # --- requests
@@ -406,11 +414,17 @@ class HubLink:
                 seconds=self._answer_timeout_s,
             )
             self.abort()
-        elif (
-            not self._beating
-            and (self.subscriptions or self._waiting_since is not None)
-            and now - self._heard > self._heartbeat_s
-        ):
+        elif (self.subscriptions or self._waiting_since is not None) and now - self._heard > self._heartbeat_s:
+            self.beat()
+
+    @property
+    def was_left_unanswered(self) -> bool:
+        """It was asked, and its peer ended it without ever a word."""
+        return not self.heard and not self._closing and self._waiting_since is not None
+
+    def beat(self) -> None:
+        """Ask for a sign of life."""
+        if not self._beating:
             self._beating = True
             self.ask(heartbeat_frame, _Heartbeat())
 

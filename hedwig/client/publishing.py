@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed
+from hedwig.client.asking import connected, trying_again
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
 from hedwig.client.settings import PubSubSettings, name_of
-from hedwig.errors import PubSubError, ServiceDown, UncertainState, error_of
+from hedwig.errors import NoHub, PubSubError, ServiceDown, UncertainState, error_of
 from hedwig.model import HubAddress, LocalId, MessageId, Status, Topic
 from hedwig.wire.records import parse_address
 from hedwig.wire.requests import PublishEncoder
@@ -199,6 +200,18 @@ class Lane:
         if queue:
             link.room_wanted[self._pump] = None
 
+    @property
+    def answered(self) -> int:
+        """How many of all are."""
+        return self._next_number - self.unanswered
+
+    @property
+    def waits_for(self) -> str:
+        """What, at the moment."""
+        if self._failures:
+            return trying_again(self.topic, self._why)
+        return "waiting for a connection to a hub" if self._link is None else connected(self._link)
+
     # --- where to
 
     def _find(self) -> None:
@@ -352,6 +365,10 @@ class Lane:
         if self._closed:
             self._fail_all()
             return
+        no_hub = self._hubs.no_hub() if self._failures else None
+        if no_hub is not None:
+            self._fail_all(no_hub, certain=self._hubs.are_foreign)
+            return
         self.expire()
         if not self._queue or self._retry is not None:
             return
@@ -383,14 +400,16 @@ class Lane:
             else:
                 each.on_failed(ServiceDown(f"topic {self.topic!r}: no hub took the message in time{why}"))
 
-    def _fail_all(self, error: BookKeeperError | None = None) -> None:
-        """error: None where the client was closed."""
+    def _fail_all(self, error: BookKeeperError | None = None, *, certain: bool = False) -> None:
+        """error: None where the client was closed. certain: nothing can have been stored."""
         queue, self._queue = self._queue, deque()
         for each in queue:
             self._done(each)
-            if each.uncertain:
+            if each.uncertain and not certain:
                 why = "the client was closed" if error is None else str(error)
                 text = f"{why}; an attempt before may have stored the message"
+                if isinstance(error, NoHub):
+                    text = f"{why}. Should it be one after all, it may have stored the message"
                 each.on_failed(UncertainState(f"topic {self.topic!r}: {text}"))
             else:
                 each.on_failed(error or ClientClosed("the client was closed before the message was published"))

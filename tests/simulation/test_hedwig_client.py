@@ -26,6 +26,7 @@ from hedwig.errors import (
     InvalidFilter,
     MalformedRequest,
     MessageTooLarge,
+    NoHub,
     NotSubscribed,
     ServiceDown,
     TopicBusy,
@@ -379,6 +380,133 @@ def test_a_hub_that_lives_and_is_stuck_with_one_topic_is_not_left() -> None:
         assert len(hub.connections) == 1
 
     run(world, story())
+
+
+class Foreign:
+    """A server of something else: it ends each connection when something comes, as ZooKeeper and bookies do. says: what
+    it answers before.
+    """
+
+    def __init__(self, world: World, says: bytes = b"") -> None:
+        self.accepted, self.address = 0, HubAddress("127.0.0.1", 4080)
+        foreign = self
+
+        class Connection:
+            def makeConnection(self, transport: Any) -> None:
+                self.transport = transport
+                foreign.accepted += 1
+
+            def connectionLost(self, reason: Any) -> None:
+                pass
+
+            def dataReceived(self, data: bytes) -> None:
+                if says:
+                    self.transport.write(says)
+                self.transport.loseConnection()
+
+        self.process = SimulatedProcess("foreign", world.clock)
+        world.network.host(self.process, "127.0.0.1").listen("127.0.0.1", 4080, Connection)
+
+
+def test_who_ends_every_connection_without_a_word_is_no_hub() -> None:
+    """It took a minute, and the message told of a hub that may have stored something."""
+    world = started_world(0)
+
+    async def story() -> None:
+        foreign = Foreign(world)
+        client = a_client(world, foreign.address)
+        began = world.clock.seconds()
+        text = await failure_of(client.publish(TOPIC, b"x"), UncertainState)
+        assert "127.0.0.1:4080 is no hub: it ended" in text
+        assert "answered on none of them. Give a hub's address" in text
+        assert world.clock.seconds() - began < 5.0
+        text = await failure_of(client.subscribe(TOPIC, SUB), NoHub)
+        assert "127.0.0.1:4080 is no hub" in text
+        foreign.process.crash()
+        Scripted(world, 4080, serve)
+        assert (await client.publish(TOPIC, b"y")).local == 1, "now there is one"
+
+    run(world, story())
+
+
+@pytest.mark.parametrize(
+    "says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x0a", framed(b"hello")]
+)
+def test_who_answers_what_no_hub_says_is_none(says: bytes) -> None:
+    world = started_world(0)
+
+    async def story() -> None:
+        foreign = Foreign(world, says)
+        text = await failure_of(a_client(world, foreign.address).publish(TOPIC, b"x"), NoHub)
+        assert "127.0.0.1:4080 is no hub: it answers what no hub says" in text
+        client = a_client(world, foreign.address)
+        assert "is no hub" in await failure_of(client.subscribe(TOPIC, SUB), NoHub)
+        assert foreign.accepted <= 4
+
+    run(world, story())
+
+
+def test_a_hub_that_ends_connections_because_of_what_is_sent_is_still_a_hub() -> None:
+    """A message above its max_message_size, for instance; it answers when it is asked for a sign of life."""
+    world = started_world(0)
+
+    def ends(connection: ScriptedConnection, request: Request) -> None:
+        connection.transport.loseConnection()
+
+    async def story() -> None:
+        hub = Scripted(world, 4080, ends)
+        client = a_client(world, hub.address)
+        began = world.clock.seconds()
+        assert "is no hub" not in await failure_of(client.publish(TOPIC, b"x"), UncertainState)
+        assert world.clock.seconds() - began >= QUICK.retry_timeout_s
+
+    run(world, story())
+
+
+def test_what_a_call_waits_for_is_told_after_seconds_and_again_when_that_is_another_thing() -> None:
+    world = started_world(0)
+
+    async def story() -> None:
+        answers = [""]
+
+        def slow(connection: ScriptedConnection, request: Request) -> None:
+            if answers[0] == "yes":
+                serve(connection, request)
+            elif answers[0] and isinstance(request, Publishes):
+                connection.write(error_frame(request.txn_ids[0], Status.SERVICE_DOWN, answers[0]))
+
+        hub = Scripted(world, 4080, slow)
+        client = a_client(world, hub.address, retry_timeout_s=60.0)
+        told: list[str] = []
+        client.on_waiting = told.append
+        first = client.publish(TOPIC, b"x")
+        await world.pause(2.5)
+        assert told == []
+        await world.pause(3.0)
+        assert told == ["waiting for hub 127.0.0.1:4080: connected, no answer yet"]
+        await world.pause(20.0)
+        assert len(told) == 1, "nothing has changed"
+        answers[0] = "not enough bookies"
+        hub.connections[0].transport.loseConnection()
+        await world.pause(15.0)
+        assert told[1:] == ["topic orders is tried again: hub 127.0.0.1:4080: not enough bookies"]
+        answers[0] = "yes"
+        await first
+        for number in range(80):  # always something is unanswered, and always something is answered
+            await world.pause(0.1)
+            await client.publish(TOPIC, b"%d" % number)
+        assert len(told) == 2
+        answers[0] = ""
+        subscribing = client.subscribe(TOPIC, SUB)
+        await world.pause(5.0)
+        assert told[2:] == ["waiting for hub 127.0.0.1:4080: connected, no answer yet"]
+        answers[0] = "yes"
+        hub.connections[-1].transport.loseConnection()
+        await subscribing
+        await world.pause(20.0)
+        assert len(told) == 3, "a subscription that is attached waits for nothing"
+
+    run(world, story(), seconds=200.0)
 
 
 def test_publishes_that_a_living_hub_never_answers_fail_and_later_ones_go_on() -> None:
