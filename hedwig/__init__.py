@@ -6,10 +6,11 @@
     hub                   the server: topics, subscriptions, deliveries
     client                publish and subscribe: three faces over one core
 
-Public names: `connect` (asyncio), `hedwig.blocking.connect`, `hedwig.client.client.PubSubClient` (Twisted);
-`HedwigClientSettings` for any of them, and `load_hedwig_client`, which reads them from a file and the environment; the
-modules `hedwig.model`, `hedwig.errors` and `hedwig.filters`; `one_by_one`, preferences of a work queue. Names are
-looked up at first use; importing this package never imports a reactor.
+Public names: `connect` (asyncio), `hedwig.blocking.connect`, `hedwig.client.connecting.connect_to` (Twisted, with a
+reactor); `HedwigClientSettings` for any of them, and `load_hedwig_client`, which reads them from a file and the
+environment; the modules `hedwig.model`, `hedwig.errors` and `hedwig.filters` (`with_expression`: the hub chooses the
+messages of a subscription); `one_by_one`, preferences of a work queue. Names are looked up at first use; importing this
+package never imports a reactor.
 """
 
 from typing import TYPE_CHECKING
