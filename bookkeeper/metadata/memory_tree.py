@@ -24,6 +24,7 @@ from bookkeeper.metadata.tree import (
     NodeNotEmpty,
     Stat,
     Step,
+    Write,
 )
 
 SEQUENCE_MASK = 2**32 - 1
@@ -209,7 +210,7 @@ class Znodes:
                     raise NodeAbsent(parent)
                 trial[step.path] = 0
                 trial[parent] += 1
-            elif isinstance(step, Check):
+            elif isinstance(step, Check | Write):
                 self._check(step.path, step.version)
             else:
                 self._check(step.path, step.version)
@@ -223,6 +224,8 @@ class Znodes:
                 if owner:
                     self._owned.setdefault(owner, {})[step.path] = None
                 self._commit(made=((step.path, step.data, owner),))
+            elif isinstance(step, Write):
+                self._commit(written=((step.path, step.data),))
             elif isinstance(step, Delete):
                 owner = self.leader.nodes[step.path].owner
                 if owner:

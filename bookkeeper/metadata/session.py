@@ -49,6 +49,7 @@ from bookkeeper.metadata.tree import (
     Stat,
     Step,
     WatchListener,
+    Write,
 )
 from bookkeeper.metadata.watches import Listeners, WatchBook, WatchKind
 
@@ -331,12 +332,17 @@ class ZooKeeperSession:
     def transact(self, steps: Sequence[Step]) -> Deferred[None]:
         """All steps or none."""
 
+        unconditional = [step.path for step in steps if not isinstance(step, Create) and step.version < 0]
+        assert not unconditional, f"unconditional change of {unconditional}"  # as above
+
         def start(client: KazooClient) -> Any:
             transaction = client.transaction()
             for step in steps:
                 if isinstance(step, Create):
                     ephemeral = step.kind is NodeKind.EPHEMERAL
                     transaction.create(step.path, step.data, acl=self._access[Access.DEFAULT], ephemeral=ephemeral)
+                elif isinstance(step, Write):
+                    transaction.set_data(step.path, step.data, step.version)
                 elif isinstance(step, Delete):
                     transaction.delete(step.path, step.version)
                 else:

@@ -115,7 +115,16 @@ class Check:
     version: int
 
 
-Step = Create | Delete | Check
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Part of a transaction: replace the data that has `version`."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+Step = Create | Write | Delete | Check
 
 
 class Tree(Protocol):

@@ -27,6 +27,7 @@ from bookkeeper.metadata.tree import (
     Stat,
     Step,
     Tree,
+    Write,
 )
 from hedwig.errors import StaleVersion, UnexpectedCondition
 from hedwig.model import HubAddress, HubInfo, LedgerRange, SubscriberId, Subscription, Topic
@@ -375,6 +376,29 @@ class HubMetadata:
         path = self.paths.subscription(topic, subscriber)
         data = records.encode_subscription(subscription)
         return await self._replace(self._owners_errand(f"write {path}"), path, data, version)
+
+    async def move_subscription(
+        self, topic: Topic, subscriber: SubscriberId, subscription: Subscription, version: int, list_version: int
+    ) -> int:
+        """Replace it as it was read, while the topic's list has this version; the new version. Raises StaleVersion.
+
+        For positions that do not follow from what was consumed: an owner that is none any more, and has just read
+        another one's subscriptions, would move them back.
+        """
+        path = self.paths.subscription(topic, subscriber)
+        data = records.encode_subscription(subscription)
+        errand = self._owners_errand(f"move {path}")
+        steps: list[Step] = [Check(self.paths.ledgers(topic), list_version), Write(path, data, version)]
+
+        async def is_done() -> bool:
+            found = await errand.read_if_present(path)
+            return found is not None and found[0] == data and found[1].version == version + 1
+
+        try:
+            await errand.transact(steps, is_done)
+        except (NodeChanged, NodeAbsent) as error:
+            raise StaleVersion(f"{path}, or the topic, was changed by another hub: {error}") from error
+        return version + 1
 
     async def delete_subscription(
         self, topic: Topic, subscriber: SubscriberId, version: int, list_version: int

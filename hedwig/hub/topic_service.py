@@ -207,8 +207,12 @@ class TopicService:
             consumed=record.value.consumed.local,
             last=self.log.last_id.local,
         )
-        value = Subscription(self.log.last_id, record.value.preferences)
-        return Versioned(value, await self._metadata.write_subscription(self.topic, subscriber, value, record.version))
+        version, value = record.version, Subscription(self.log.last_id, record.value.preferences)
+
+        def move(listed: int) -> Awaitable[int]:
+            return self._metadata.move_subscription(self.topic, subscriber, value, version, listed)
+
+        return Versioned(value, await self.log.while_listed(move))
 
     def publish(self, messages: Sequence[bytes], on_done: OnDone, *, plain: bool) -> None:
         """See TopicLog."""
@@ -450,7 +454,7 @@ class TopicService:
             )
             if known is None:
                 return await self._create(subscriber, record, listed)
-            stored = await self._metadata.write_subscription(self.topic, subscriber, record, known.version)
+            stored = await self._metadata.move_subscription(self.topic, subscriber, record, known.version, listed)
             known.record = Versioned(record, stored)
             known.position.move(record.consumed)
             return known

@@ -25,7 +25,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.session import ZooKeeperSession
 from bookkeeper.metadata.store import MetadataSettings, RegistrationEvent, StoreState
-from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChanged, NotAttempted
+from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChanged, NotAttempted, Write
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId
 from tests.support.metadata_contract import Heard, all_ids, ledger, raises, service_info
@@ -452,9 +452,9 @@ async def test_a_transaction_happens_only_while_what_it_checks_is_unchanged(
 ) -> None:
     store = await connected(f"zk://{own_zookeeper.address}/ledgers")
     tree = store.tree
-    for path in ("/checked", "/old"):
+    for path in ("/checked", "/old", "/kept"):
         await tree.create(path, b"")
-    steps = [Create("/new", b"data"), Delete("/old", 0)]
+    steps = [Write("/kept", b"new", 0), Create("/new", b"data"), Delete("/old", 0)]
     await tree.write("/checked", b"changed", 0)
     await raises(NodeChanged, tree.transact([Check("/checked", 0), *steps]))
     await raises(NodeAbsent, tree.transact([Check("/absent", 0), *steps]))
@@ -463,3 +463,6 @@ async def test_a_transaction_happens_only_while_what_it_checks_is_unchanged(
     await tree.transact([Check("/checked", 1), *steps])
     assert await tree.stat("/old") is None
     assert (await tree.read("/new"))[0] == b"data"
+    assert (await tree.read("/kept"))[0] == b"new"
+    await raises(NodeChanged, tree.transact([Check("/checked", 1), Write("/kept", b"again", 0)]))
+    assert (await tree.read("/kept"))[0] == b"new"

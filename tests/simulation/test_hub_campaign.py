@@ -1,6 +1,6 @@
 """Random campaigns over real hubs: nothing acknowledged is lost, no order broken, and planted bugs are found.
 
-What they once found has stories of its own, in test_hub_connection.py and tests/unit/hedwig/test_hub_metadata.py.
+Most of what they once found has stories of its own, in test_hub_connection.py and in unit/hedwig/test_hub_metadata.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ SHARE = 30
 SEEDS_FOR_STEPS = 160
 STEPS_MIN = 1_000_000
 MUTANT_SEEDS_MAX = 400
+
+ONCE_BROKEN = (
+    4212184075,  # I-93: who was no owner any more brought another hub's positions back to the end that it knew
+)
 
 FAULT_KINDS = (
     "hub killed",
@@ -84,6 +88,11 @@ def test_nothing_acknowledged_is_lost_and_no_order_is_broken_whatever_fails(
     if count >= SEEDS_FOR_STEPS:
         assert steps >= STEPS_MIN
         assert not [kind for kind in FAULT_KINDS if not faults[kind]]
+
+
+@pytest.mark.parametrize("seed", ONCE_BROKEN)
+def test_seeds_that_once_found_something_stay_clean(seed: int) -> None:
+    assert run_seed(seed).violation is None
 
 
 def test_the_same_seed_gives_the_same_trace(seed: int) -> None:

@@ -208,6 +208,25 @@ def test_a_hub_whose_list_another_one_wrote_makes_and_ends_no_subscription(regio
 
 
 @pytest.mark.parametrize("fault", [None, Fault.FAILED_BEFORE, Fault.REPLY_LOST])
+def test_a_position_is_moved_by_the_version_of_the_list_too(region: Region, fault: Fault | None) -> None:
+    """I-93: an owner that is none any more reads what the next one stored, and knows the version of it."""
+    a, b = region.hub(), region.hub()
+    first, moved, later = (Subscription(MessageId(LocalId(number))) for number in (9, 5, 12))
+    listed = region.now(a.write_ranges(TOPIC, [], None))
+    region.now(a.create_subscription(TOPIC, SUB, first, listed))
+    if fault is not None:
+        region.faults[0].force(fault, "transact", "/ledgers")
+    assert region.now(a.move_subscription(TOPIC, SUB, moved, 0, listed)) == 1
+    with pytest.raises(StaleVersion):
+        region.now(a.move_subscription(TOPIC, SUB, moved, 0, listed))
+    assert region.now(b.write_ranges(TOPIC, [], listed)) == listed + 1
+    assert region.now(b.write_subscription(TOPIC, SUB, later, 1)) == 2
+    with pytest.raises(StaleVersion):
+        region.now(a.move_subscription(TOPIC, SUB, moved, 2, listed))
+    assert region.now(b.subscriptions(TOPIC)) == {SUB: Versioned(later, 2)}
+
+
+@pytest.mark.parametrize("fault", [None, Fault.FAILED_BEFORE, Fault.REPLY_LOST])
 def test_a_topic_that_is_not_there_is_made_and_claimed_at_once(region: Region, fault: Fault | None) -> None:
     a, b = region.hub(), region.hub()
     mine, other = region.now(a.register(HERE)), region.now(b.register(THERE))

@@ -18,7 +18,7 @@ from bookkeeper.errors import (
 from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
-from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChanged, NodeKind, Stat
+from bookkeeper.metadata.tree import Check, Create, Delete, NodeAbsent, NodeChanged, NodeKind, Stat, Write
 from bookkeeper.model import BookieId, BookieMode, EntryId, LedgerId, Versioned
 from tests.support.metadata_contract import all_ids, ledger, service_info
 from tests.support.simulated_clock import SimulatedClock
@@ -275,9 +275,9 @@ def test_null_data_is_written_once_and_read_as_nothing(operation: str, fault: Fa
 
 def test_a_transaction_happens_only_while_what_it_checks_is_unchanged() -> None:
     bench = Bench()
-    for path in ("/checked", "/old"):
+    for path in ("/checked", "/old", "/kept"):
         bench.shared.znodes.create(path, b"", NodeKind.PERSISTENT, session_id=0)
-    steps = [Check("/checked", 0), Create("/new", b"data"), Delete("/old", 0)]
+    steps = [Check("/checked", 0), Write("/kept", b"new", 0), Create("/new", b"data"), Delete("/old", 0)]
     bench.shared.damage("/checked", b"changed")
     with pytest.raises(NodeChanged):
         bench.run(bench.store.tree.transact(steps))
@@ -287,4 +287,8 @@ def test_a_transaction_happens_only_while_what_it_checks_is_unchanged() -> None:
     assert not bench.shared.exists("/new")
     bench.run(bench.store.tree.transact([Check("/checked", 1), *steps[1:]]))
     assert bench.shared.stored("/new") == b"data"
+    assert bench.shared.stored("/kept") == b"new"
     assert not bench.shared.exists("/old")
+    with pytest.raises(NodeChanged):
+        bench.run(bench.store.tree.transact([Check("/checked", 1), Write("/kept", b"again", 0)]))
+    assert bench.shared.stored("/kept") == b"new"
