@@ -22,10 +22,16 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class ProcessTimes:
-    """One process: its parent, and its CPU time so far, in ticks."""
+    """One process: its parent, its CPU time so far, and that of its children that are gone and waited for; in ticks."""
 
     parent: int
     ticks: int
+    gone_ticks: int = 0
+
+    @property
+    def all_ticks(self) -> int:
+        """Its own, and what its children left behind."""
+        return self.ticks + self.gone_ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ def parse_busy_ticks(stat: str) -> int:
 def parse_process(stat: str) -> ProcessTimes:
     """stat: the text of /proc/<pid>/stat. The name in it may hold blanks and parentheses."""
     fields = stat.rpartition(")")[2].split()
-    return ProcessTimes(parent=int(fields[1]), ticks=int(fields[11]) + int(fields[12]))
+    return ProcessTimes(int(fields[1]), int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14]))
 
 
 def descendants(processes: Mapping[int, ProcessTimes], root: int) -> set[int]:
@@ -67,20 +73,22 @@ def descendants(processes: Mapping[int, ProcessTimes], root: int) -> set[int]:
     return found
 
 
-def others_share(before: CpuTimes, after: CpuTimes, root: int, cores: int, *, reaped_s: float = 0.0) -> float:
+def others_share(before: CpuTimes, after: CpuTimes, root: int, cores: int) -> float:
     """How much of the machine went to neither `root`, its descendants nor the kernel's threads: 0.0 to 1.0.
 
-    reaped_s: CPU time of descendants that began and ended in between, which have left the table of processes.
+    What descendants did that are gone by now is in the time of whoever waited for them.
     """
-    ours = descendants(after.processes, root) | descendants(after.processes, KERNEL_THREADS_PARENT)
-    own_ticks = round(reaped_s * TICKS_PER_S)
-    for pid in ours & after.processes.keys():
-        began = before.processes.get(pid)
-        own_ticks += after.processes[pid].ticks - (began.ticks if began else 0)
+    own_ticks = _own_ticks(after, root) - _own_ticks(before, root)
     available = (after.seconds - before.seconds) * TICKS_PER_S * cores
     if available <= 0:
         return 0.0
     return min(1.0, max(0.0, (after.busy_ticks - before.busy_ticks - own_ticks) / available))
+
+
+def _own_ticks(at: CpuTimes, root: int) -> int:
+    """All that `root`, its descendants and the kernel's threads did until then."""
+    own = descendants(at.processes, root) | descendants(at.processes, KERNEL_THREADS_PARENT)
+    return sum(at.processes[pid].all_ticks for pid in own & at.processes.keys())
 
 
 def read_cpu_times(now: float) -> CpuTimes:

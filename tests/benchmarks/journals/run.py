@@ -191,7 +191,7 @@ class Bench:
         write_back(self._directory)
         command = [sys.executable, "-m", "journalmgr.cli.main", "perf", *words, "--json"]
         log_path = directory / "command.log"
-        before, reaped_before = read_cpu_times(time.perf_counter()), _reaped_s()
+        before = read_cpu_times(time.perf_counter())
         try:
             with log_path.open("wb") as log:
                 process = subprocess.Popen(
@@ -215,7 +215,7 @@ class Bench:
             shutil.rmtree(directory, ignore_errors=True)
         # The command and all it started are gone by now, and waited for: their time is in that of our children.
         after = read_cpu_times(time.perf_counter())
-        others = others_share(before, after, os.getpid(), CORES, reaped_s=_reaped_s() - reaped_before)
+        others = others_share(before, after, os.getpid(), CORES)
         found: dict[str, Any] = json.loads(out)
         return found, {"quiet": others <= OTHERS_SHARE_MAX, "others": round(others, 4)}
 
@@ -261,9 +261,3 @@ class Bench:
     def _new_name(self, kind: str) -> str:
         self._count += 1
         return f"{kind}-{self._count}"
-
-
-def _reaped_s() -> float:
-    """CPU time of all children that have ended, and theirs."""
-    times = os.times()
-    return times.children_user + times.children_system

@@ -1,5 +1,7 @@
 """How much of the machine went to other work, out of /proc."""
 
+from collections.abc import Mapping
+
 from tests.benchmarks.apache.quiet import (
     TICKS_PER_S,
     CpuTimes,
@@ -16,10 +18,10 @@ STAT = "cpu  1000 10 200 9000 300 7 20 4 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
 
 
 def process_stat(name: str, parent: int, user: int, system: int) -> str:
-    return f"77 ({name}) S {parent} 1 1 0 -1 4194304 1 1 1 1 {user} {system} 999 999 20 0 1 0 1 1 1"
+    return f"77 ({name}) S {parent} 1 1 0 -1 4194304 1 1 1 1 {user} {system} 900 99 20 0 1 0 1 1 1"
 
 
-def times(seconds: float, busy: int, processes: dict[int, tuple[int, int]]) -> CpuTimes:
+def times(seconds: float, busy: int, processes: Mapping[int, tuple[int, ...]]) -> CpuTimes:
     return CpuTimes(seconds, busy, {pid: ProcessTimes(*each) for pid, each in processes.items()})
 
 
@@ -28,7 +30,7 @@ def test_busy_is_everything_but_idle_and_waiting_for_disks() -> None:
 
 
 def test_a_process_name_may_hold_blanks_and_parentheses() -> None:
-    assert parse_process(process_stat("a) R (b 1 2", 42, 30, 5)) == ProcessTimes(42, 35)
+    assert parse_process(process_stat("a) R (b 1 2", 42, 30, 5)) == ProcessTimes(42, 35, 999)
 
 
 def test_descendants_are_found_at_any_depth() -> None:
@@ -78,4 +80,12 @@ def test_children_that_came_and_went_are_our_own_work() -> None:
     before = times(0, 0, {ROOT: (1, 0)})
     after = times(1, TICKS_PER_S, {ROOT: (1, 0)})
     assert others_share(before, after, ROOT, cores=1) == 1.0
-    assert others_share(before, after, ROOT, cores=1, reaped_s=0.75) == 0.25
+    after = times(1, TICKS_PER_S, {ROOT: (1, 0, TICKS_PER_S * 3 // 4)})
+    assert others_share(before, after, ROOT, cores=1) == 0.25
+
+
+def test_a_client_whose_readers_end_with_the_measurement_did_that_work() -> None:
+    """They were there at its beginning, and are gone at its end: into the client's time, and not by this much only."""
+    before = times(0, 0, {ROOT: (1, 0), 101: (ROOT, 10), 102: (101, 40)})
+    after = times(1, TICKS_PER_S, {ROOT: (1, 0), 101: (ROOT, 20, 40 + TICKS_PER_S // 2)})
+    assert others_share(before, after, ROOT, cores=1) == 0.5 - 10 / TICKS_PER_S
