@@ -71,7 +71,7 @@ def run() -> None:
         cluster.start_others(hubs)
         print(
             f"Cluster: ZooKeeper, {BOOKIES} bookies and {HUBS} hubs, up in {time.perf_counter() - started:.1f} s: "
-            + ", ".join(hub.address for hub in hubs)
+            + ", ".join(hub.address.rpartition(":")[0] for hub in hubs)
         )
         with hedwig.blocking.connect([hub.address.rpartition(":")[0] for hub in hubs]) as client:
             story = tell(client, hubs, streams)
