@@ -161,7 +161,8 @@ class WriteHandle(LedgerWriting):
     def append_batch_nowait(self, payloads: list[bytes]) -> range:
         """Add entries at once and return their ids; completion only through `on_acknowledged` and `on_failed`.
 
-        Raises WindowFull when not all of them fit; nothing was taken.
+        Raises WindowFull when not all of them fit, InvalidArgument for one that is too large, and for a single one that
+        is no bytes (of several that ends the handle, by `on_failed`); nothing was taken then.
         """
         if not payloads:
             return range(self.last_add_pushed + 1, self.last_add_pushed + 1)

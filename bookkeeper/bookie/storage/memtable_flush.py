@@ -37,18 +37,12 @@ class MemtableFlush:
         self._known_size = -1
         self._known_prefix = b""
 
-    def write(self, table: Memtable) -> int:
-        """Write all of `table`, by ledger and entry, and return the number of entries.
-
-        Entries are readable from the log, and in the index cache, once this returns; on NoWritableDisk some may be, the
-        rest is still to be written and writing all again is harmless.
-        """
-        for _ in self.blocks(table):
-            pass
-        return table.entry_count
-
     def blocks(self, table: Memtable) -> Iterator[None]:
-        """The same, a block at each step; one table at a time."""
+        """Write all of `table`, by ledger and entry, a block at each step; one table at a time.
+
+        Entries of a block are readable from the log, and in the index cache, after its step. On NoWritableDisk the rest
+        is still to be written, and writing all again is harmless.
+        """
         self._clear()
         for ledger_id, entry_ids, bodies in table.runs():
             if len(bodies) == 1:
