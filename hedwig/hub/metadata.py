@@ -71,6 +71,7 @@ class HubMetadata:
         self.tree, self.paths = tree, paths
         self._clock, self._settings = clock, settings
         self._new: set[Topic] = set()
+        self._claimed: dict[Topic, Versioned[list[LedgerRange]]] = {}  # with their lists, in one transaction
 
     def _errand(self, purpose: str) -> Errand:
         return Errand(self.tree, self._clock, self._settings, purpose)
@@ -187,16 +188,19 @@ class HubMetadata:
         """Become the owner, for as long as the session lasts; False where somebody is.
 
         exists: as `look` saw it. What does not exist is made in one transaction with all its znodes, and `is_new` says
-        so until `forget_new`.
+        so. Where no ledger is open the list is written in the transaction too, as it is, which stops the changes of
+        whoever had the topic before; `is_listed` says so. Both until `forget_claim`. Raises UnexpectedCondition for
+        an unreadable list.
         """
         path = self.paths.owner(topic)
         errand = self._owners_errand(f"claim {path}")
         data = records.encode_hub_info(hub)
         is_ours: Owned = lambda found, stat: found == data and self._is_mine(found, stat)  # noqa: E731
         if not exists and await self._claim_new(errand, topic, data, is_ours):
-            self._new.add(topic)
             return True
         try:
+            if exists and await self._claim_with_list(errand, topic, data, is_ours):
+                return True
             try:
                 await errand.create(path, data, is_ours, kind=NodeKind.EPHEMERAL)
             except NodeAbsent:
@@ -214,24 +218,53 @@ class HubMetadata:
             Create(self.paths.ledgers(topic), records.encode_ranges([])),
             Create(self.paths.subscribers(topic)),
         ]
+        try:
+            await self._transact_claim(errand, path, steps, is_ours)
+        except (NodeExists, NodeAbsent):
+            return False  # somebody made it meanwhile, or a topic with a slash lacks its parents
+        self._new.add(topic)
+        self._claimed[topic] = Versioned([], 0)
+        return True
 
+    async def _claim_with_list(self, errand: Errand, topic: Topic, data: bytes, is_ours: Owned) -> bool:
+        """False where that cannot be done at once: a ledger is to be recovered before the list may be written.
+
+        The list may be an older one, for want of a sync: then it has another version, and the transaction fails.
+        """
+        owner, path = self.paths.owner(topic), self.paths.ledgers(topic)
+        found = await errand.read_if_present(path)
+        if found is None:
+            return False
+        ranges, version = records.decode_ranges(found[0], path), found[1].version
+        if any(each.first is None or each.last is None for each in ranges):
+            return False
+        steps: list[Step] = [Create(owner, data, NodeKind.EPHEMERAL), Write(path, found[0], version)]
+        try:
+            await self._transact_claim(errand, owner, steps, is_ours)
+        except (NodeChanged, NodeAbsent):
+            return False
+        self._claimed[topic] = Versioned(ranges, version + 1)
+        return True
+
+    async def _transact_claim(self, errand: Errand, path: str, steps: Sequence[Step], is_ours: Owned) -> None:
         async def is_done() -> bool:
             found = await errand.read_if_present(path)
             return found is not None and is_ours(*found)
 
-        try:
-            await errand.transact(steps, is_done)
-        except (NodeExists, NodeAbsent):
-            return False  # somebody made it meanwhile, or a topic with a slash lacks its parents
-        return True
+        await errand.transact(steps, is_done)
 
     def is_new(self, topic: Topic) -> bool:
         """This hub has just made it: nobody wrote to it, and nobody but the owner may."""
         return topic in self._new
 
-    def forget_new(self, topic: Topic) -> None:
+    def is_listed(self, topic: Topic) -> bool:
+        """This hub wrote its list when it claimed it: who had it before changes nothing any more."""
+        return topic in self._claimed
+
+    def forget_claim(self, topic: Topic) -> None:
         """It was acquired, or given up."""
         self._new.discard(topic)
+        self._claimed.pop(topic, None)
 
     async def release(self, topic: Topic, hub: HubInfo) -> None:
         """Give the topic up; nothing where another hub has it, or nobody."""
@@ -263,13 +296,18 @@ class HubMetadata:
         """Names of the topics; of those with slashes the first part."""
         return sorted(await self._errand("list the topics").children(self.paths.topics))
 
-    async def ranges(self, topic: Topic) -> Versioned[list[LedgerRange]]:
-        """The topic's ledgers, after a sync: a new owner must see what the one before wrote (I-19)."""
+    async def ranges(self, topic: Topic, *, synced: bool = False) -> Versioned[list[LedgerRange]]:
+        """The topic's ledgers, after a sync: a new owner must see what the one before wrote (I-19).
+
+        synced: a write of this session does as well, and there was one.
+        """
+        claimed = self._claimed.get(topic)
+        if claimed is not None:
+            return claimed
         path = self.paths.ledgers(topic)
-        if topic in self._new:
-            return Versioned([], 0)
         errand = self._errand(f"read {path}")
-        await errand.sync()
+        if not synced:
+            await errand.sync()
         found = await errand.read_if_present(path)
         if found is None:
             return Versioned([], None)

@@ -244,7 +244,7 @@ class Ownership(Generic[T]):
             await self._give_back(topic, info)
             raise
         finally:
-            self._metadata.forget_new(topic)
+            self._metadata.forget_claim(topic)
         if self._info is not info or self._stopped:
             self._abandon(service)
             await self._give_back(topic, info)

@@ -6,9 +6,10 @@
 
     topics/<topic>/ledgers     [first..last] [first..last] ... [first..        at most one open, and it is the last
 
-Acquisition (I-90): read the list after a sync; recover the open ledger, which stops the adds of whoever owned the topic
-before; write the list by its version, changed or not, which stops that one's changes of it. Only then anything is
-served. No ledger is made: the first publish does that, and lists it before a message goes into it.
+Acquisition (I-90): read the list, behind the claim's write; recover the open ledger, which stops the adds of whoever
+owned the topic before; write the list by its version, changed or not, which stops that one's changes of it. Only then
+anything is served. Where no ledger is open the claim wrote the list itself (HubMetadata.claim). No ledger is made: the
+first publish does that, and lists it before a message goes into it.
 
 Publish (I-88, I-89): a message gets its id and goes to the ledger in one step, in the order of the calls, and is
 answered once its entry is acknowledged. After one failed add the topic is lost: what was not answered may be there or
@@ -258,7 +259,7 @@ class TopicLog:
         """Take the topic over from whoever had it. Raises PubSubError, BookKeeperError; the log is of no use then."""
         if self.state is not LogState.NEW:
             raise InvalidArgument(f"the log of topic {self.topic!r} is {self.state.value}")
-        found = await self._metadata.ranges(self.topic)
+        found = await self._metadata.ranges(self.topic, synced=True)  # the claim was written just now
         try:
             ranges, empty = await self._chain.ended(found.value)
         except UnexpectedCondition as error:
@@ -268,8 +269,8 @@ class TopicLog:
             raise
         # An empty ledger that stands alone is all that says which ids were used.
         kept = ranges or ([empty] if empty is not None and empty.first != FIRST_ID else [])
-        if self._metadata.is_new(self.topic):
-            self._version = found.version  # made by this hub just now: that is the write which stops others
+        if self._metadata.is_listed(self.topic):
+            self._version = found.version
         else:
             self._version = await self._metadata.write_ranges(self.topic, kept, found.version)
         self._ranges = ranges

@@ -572,8 +572,8 @@ def test_a_hub_that_is_overtaken_while_it_acquires_does_not_say_that_the_list_is
         await slow.metadata.write_ranges(TOPIC, [LedgerRange(handle.ledger_id, LocalId(1))], None)
         read, others = slow.metadata.ranges, []
 
-        async def read_and_wait(topic: Topic) -> Any:
-            found = await read(topic)
+        async def read_and_wait(topic: Topic, *, synced: bool = False) -> Any:
+            found = await read(topic, synced=synced)
             if not others:
                 others.append(await Hub(world).acquired())
             return found

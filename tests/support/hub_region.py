@@ -27,8 +27,8 @@ class Region:
         self.faults: list[MemoryFaults] = []
         self.sessions: list[MemorySession] = []
 
-    def hub(self) -> HubMetadata:
-        self.faults.append(MemoryFaults())
+    def hub(self, lag_max_s: float = 0.0) -> HubMetadata:
+        self.faults.append(MemoryFaults(lag_max_s=lag_max_s))
         self.sessions.append(
             MemorySession(self.servers, self.clock, random.Random(len(self.sessions)), self.faults[-1], SETTINGS)
         )

@@ -58,7 +58,7 @@ def simulated() -> Simulated:
     metadata = region.hub()
     for name in (b"a", b"a/b", b"a/b/c", b"ab", b"lone/child", b"z"):
         region.now(metadata.claim(Topic(name), HUB, exists=False))
-        metadata.forget_new(Topic(name))
+        metadata.forget_claim(Topic(name))
     region.now(metadata.release(Topic(b"z"), HUB))
     return region
 

@@ -178,7 +178,8 @@ def test_what_an_owner_began_is_not_done_in_the_next_session(region: Region, fau
     while region.now(b.owner(TOPIC)) is not None:
         pass
     assert region.now(b.claim(TOPIC, other))
-    listed = region.now(b.write_ranges(TOPIC, [], listed))
+    listed = region.now(b.ranges(TOPIC)).version or 0
+    assert listed == 1, "the claim wrote it"
     # Whether the write was done in its own session or not: the new owner reads the version.
     version = region.now(b.subscriptions(TOPIC))[SUB].version
     region.now(b.delete_subscription(TOPIC, SUB, version, listed))
@@ -240,9 +241,68 @@ def test_a_topic_that_is_not_there_is_made_and_claimed_at_once(region: Region, f
     assert region.now(b.look(FLAT)) == (True, mine)
     assert region.now(b.ranges(FLAT)) == ([], 0) == region.now(a.ranges(FLAT))
     assert region.now(b.subscriptions(FLAT)) == {} == region.now(a.subscriptions(FLAT))
-    a.forget_new(FLAT)
+    a.forget_claim(FLAT)
     assert region.now(a.write_ranges(FLAT, [LedgerRange(7, LocalId(1))], 0)) == 1
     assert region.now(a.ranges(FLAT)) == ([LedgerRange(7, LocalId(1))], 1)
+
+
+@pytest.mark.parametrize("fault", [None, Fault.FAILED_BEFORE, Fault.REPLY_LOST])
+def test_a_claim_writes_a_list_that_has_no_open_ledger(region: Region, fault: Fault | None) -> None:
+    """I-90: with the claim whoever had the topic before is stopped."""
+    a, b = region.hub(), region.hub()
+    mine, other = region.now(a.register(HERE)), region.now(b.register(THERE))
+    ended = [LedgerRange(7, LocalId(1), MessageId(LocalId(9))), LedgerRange(8, LocalId(10), MessageId(LocalId(12)))]
+    listed = region.now(b.write_ranges(TOPIC, ended, None))
+    written = region.now(b.tree.read(b.paths.ledgers(TOPIC)))[0]
+    if fault is not None:
+        region.faults[0].force(fault, "transact", "/hub")
+    assert region.now(a.claim(TOPIC, mine))
+    assert a.is_listed(TOPIC)
+    assert not a.is_new(TOPIC)
+    assert region.now(a.ranges(TOPIC)) == (ended, listed + 1)
+    assert region.now(b.tree.read(b.paths.ledgers(TOPIC)))[0] == written
+    with pytest.raises(StaleVersion):
+        region.now(b.write_ranges(TOPIC, [*ended, LedgerRange(9, LocalId(13))], listed))
+    assert not region.now(b.claim(TOPIC, other))
+    assert not b.is_listed(TOPIC)
+    assert region.now(b.ranges(TOPIC)) == (ended, listed + 1), "the claim that failed changed nothing"
+    a.forget_claim(TOPIC)
+    assert not a.is_listed(TOPIC)
+
+
+@pytest.mark.parametrize("last", [LedgerRange(9, LocalId(13)), LedgerRange(9, None, MessageId(LocalId(20)))])
+def test_a_claim_leaves_a_list_alone_whose_ledgers_must_be_looked_at(region: Region, last: LedgerRange) -> None:
+    """I-90: an open one is recovered before the list is written; of one without a beginning it is looked up."""
+    a = region.hub()
+    mine = region.now(a.register(HERE))
+    listed = region.now(a.write_ranges(TOPIC, [last], None))
+    assert region.now(a.claim(TOPIC, mine))
+    assert not a.is_listed(TOPIC)
+    assert region.now(a.ranges(TOPIC)) == ([last], listed)
+
+
+def test_a_claim_with_a_list_that_is_older_than_the_newest_writes_nothing(region: Region) -> None:
+    """I-19: it was read without a sync."""
+    a, b = region.hub(lag_max_s=1e9), region.hub()
+    mine = region.now(a.register(HERE))
+    listed = region.now(b.write_ranges(TOPIC, [], None))
+    region.now(a.ranges(TOPIC))
+    opened = [LedgerRange(9, LocalId(13))]
+    assert region.now(b.write_ranges(TOPIC, opened, listed)) == listed + 1
+    assert region.now(a.claim(TOPIC, mine))
+    assert region.faults[0].counts["stale read"]
+    assert not a.is_listed(TOPIC)
+    assert region.now(a.ranges(TOPIC, synced=True)) == (opened, listed + 1), "behind the claim it sees all of before"
+
+
+def test_a_list_that_cannot_be_read_is_said_before_its_topic_is_claimed(region: Region) -> None:
+    a = region.hub()
+    mine = region.now(a.register(HERE))
+    region.now(a.write_ranges(TOPIC, [], None))
+    region.now(a.tree.write(a.paths.ledgers(TOPIC), b"\xff", 0))
+    with pytest.raises(UnexpectedCondition, match="/topics/orders/eu/ledgers"):
+        region.now(a.claim(TOPIC, mine))
+    assert region.now(a.owner(TOPIC)) is None
 
 
 def test_a_new_topic_with_a_slash_lacks_its_parent_and_is_made_step_by_step(region: Region) -> None:
