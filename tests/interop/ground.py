@@ -63,9 +63,14 @@ class Ground:
             self._clients[version] = self._running.enter_context(connect(self.uri, self.settings(version)))
         return self._clients[version]
 
-    def where(self, version: int, ledger_id: int | str | None = None, digest: str = "CRC32C") -> tuple[object, ...]:
-        """The words by which a command for the genuine client names a ledger, or how to make one."""
-        words = (self.uri, version, digest, PASSWORD)
+    def where(
+        self, version: int, ledger_id: int | str | None = None, digest: str = "CRC32C", client: str = ""
+    ) -> tuple[object, ...]:
+        """The words by which a command for the genuine client names a ledger, or how to make one.
+
+        client: letters; a client besides the usual one, as of another process.
+        """
+        words = (self.uri, f"{version}{client}", digest, PASSWORD)
         return words if ledger_id is None else (*words, ledger_id)
 
     def bookie(self, bookie_id: str) -> Bookie:

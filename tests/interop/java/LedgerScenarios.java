@@ -17,8 +17,7 @@ import org.apache.bookkeeper.util.AvailabilityOfEntriesOfLedger;
  *
  * <pre>
  *   load     LEDGER SEED SIZE_MAX    entries made from a seed, one after the other, until `stop` or the first failure;
- *                                    the last acknowledged entry id and the failure's code (0 for none; of adds that
- *                                    fail together "fenced" is told rather than "closed", which follows from it)
+ *                                    the last acknowledged entry id and the failure's code (0 for none)
  *   progress LEDGER                  the last acknowledged entry id of a load that runs
  *   stop     LEDGER                  ends it; what is on its way is waited for
  *   holds    CLIENT LEDGER BOOKIE END  which of the entries 0..END-1 a bookie says it holds, in one line
@@ -83,9 +82,6 @@ public class LedgerScenarios implements LedgerTool.Extras {
                 acknowledged = entryId;
             } else if (code == 0) {
                 code = rc == BKException.Code.OK ? BKException.Code.UnexpectedConditionException : rc;
-            } else if (code == BKException.Code.LedgerClosedException
-                    && rc == BKException.Code.LedgerFencedException) {
-                code = rc;
             }
             room.release();
         }

@@ -221,13 +221,17 @@ public class LedgerTool {
         }
     }
 
-    /** The client of the URI and wire version in words 1 and 2. */
+    /**
+     * The client of the URI and wire version in words 1 and 2; behind the version there may be letters, which name a
+     * further client with connections of its own. Of one client that speaks version 2 what a bookie answers to the
+     * writer of a ledger ends the recovery's add of the same entry: such requests have no numbers.
+     */
     synchronized BookKeeper client(String[] words) throws Exception {
         String key = words[1] + " " + words[2];
         if (!clients.containsKey(key)) {
             ClientConfiguration conf = new ClientConfiguration();
             locate(conf, words[1]);
-            conf.setProperty("useV2WireProtocol", words[2].equals("2"));
+            conf.setProperty("useV2WireProtocol", words[2].startsWith("2"));
             for (String setting : configured.getOrDefault(key, new String[0])) {
                 String[] pair = setting.split("=", 2);
                 conf.setProperty(pair[0], pair[1]);
