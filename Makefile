@@ -95,7 +95,7 @@ proto-check: venv-dev  ## fail if a committed *_pb2.py is not what its .proto sa
 conf: venv-dev  ## regenerate conf/*.conf from the settings tables
 	$(BIN)/python -m bookkeeper.config.render > conf/bk_server.conf
 	$(BIN)/python -m journalmgr.config > conf/journalmgr.conf
-	$(BIN)/python -m hedwig.config > conf/hw_server.conf
+	$(BIN)/python -m hedwig.config.render > conf/hw_server.conf
 
 clean:  ## remove the virtual environment, caches and build results
 	rm -rf $(VENV) .venv.lock build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

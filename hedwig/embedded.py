@@ -75,7 +75,7 @@ class LocalHub(LocalServer):
 
 
 def _check(settings: Mapping[str, str]) -> None:
-    from hedwig.config import load_hub
+    from hedwig.config.load import load_hub
 
     load_hub(None, settings)
 

@@ -20,7 +20,7 @@ from hedwig.names import Paths
 
 if TYPE_CHECKING:
     from bookkeeper.metadata.zookeeper import ZooKeeperStore
-    from hedwig.config import HubConfig
+    from hedwig.config.hub import HubConfig
 
 T = TypeVar("T")
 

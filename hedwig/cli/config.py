@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bookkeeper.config import Loaded
     from bookkeeper.config.table import Ignored
     from hedwig.client_config import HedwigClientSettings
-    from hedwig.config import HubConfig
+    from hedwig.config.hub import HubConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _load_hub(args: argparse.Namespace) -> Loaded[HubConfig]:
-    from hedwig.config import load_hub
+    from hedwig.config.load import load_hub
 
     return load_hub(args.conf, parse_settings(args.defines))
 

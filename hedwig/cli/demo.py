@@ -138,7 +138,7 @@ def _acknowledged(story: Story, handed: list[Published]) -> list[int]:
 def _busiest(hubs: list[LocalHub], topics: list[Topic]) -> tuple[LocalHub, frozenset[int]]:
     """The hub that serves the most of these, and which."""
     from hedwig.admin.blocking import connect
-    from hedwig.config import load_hub
+    from hedwig.config.load import load_hub
 
     with connect(load_hub(None, hubs[0].settings, {}).settings) as access:
         owners = access.run(lambda region: region.owners(topics))

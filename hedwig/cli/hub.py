@@ -33,7 +33,7 @@ from bookkeeper.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from bookkeeper.config import Loaded
-    from hedwig.config import HubConfig
+    from hedwig.config.hub import HubConfig
 
 EXIT_BAD_CONFIGURATION = 1
 
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve; returns the exit code."""
-    from hedwig.config import load_hub
+    from hedwig.config.load import load_hub
 
     try:
         loaded = load_hub(args.conf, parse_settings(args.overrides))

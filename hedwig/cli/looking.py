@@ -19,7 +19,7 @@ from hedwig.cli.region import shown
 
 if TYPE_CHECKING:
     from hedwig.admin.region import Region
-    from hedwig.config import HubConfig
+    from hedwig.config.hub import HubConfig
     from hedwig.model import HubAddress, LocalId, Topic
 
 PROBE_TIMEOUT_S = 1.0
@@ -51,7 +51,7 @@ def look(args: argparse.Namespace, topic: Topic) -> Known | None:
     Raises ConfigurationError, BookKeeperError too where --uri says where they are.
     """
     from bookkeeper.errors import BookKeeperError
-    from hedwig.config import load_hub
+    from hedwig.config.load import load_hub
 
     stated = args.uri is not None
     words = {"metadataServiceUri": args.uri, "region": args.region}

@@ -272,7 +272,7 @@ def _settings(args: argparse.Namespace) -> dict[str, str]:
     """Of the drill's hubs. Raises CommandFailed for what no hub takes."""
     from bookkeeper.cli.connection import parse_settings
     from bookkeeper.errors import ConfigurationError
-    from hedwig.config import load_hub
+    from hedwig.config.load import load_hub
 
     try:
         settings = {**DRILL_SETTINGS, **parse_settings(args.defines)}

@@ -20,7 +20,7 @@ __all__ = ["Problems", "add_region_arguments", "region_of", "region_settings", "
 
 if TYPE_CHECKING:
     from hedwig.admin.blocking import Access
-    from hedwig.config import HubConfig
+    from hedwig.config.hub import HubConfig
 
 
 def add_region_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_region_arguments(parser: argparse.ArgumentParser) -> None:
 
 def region_settings(args: argparse.Namespace) -> HubConfig:
     """Those of the region's hubs. Raises ConfigurationError listing every fault."""
-    from hedwig.config import load_hub
+    from hedwig.config.load import load_hub
 
     if "verbose" in args:
         from bookkeeper.logs import show_metadata_session

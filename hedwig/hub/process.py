@@ -23,7 +23,7 @@ from hedwig.hub.server import Hub
 from hedwig.hub.tuning import hub_settings
 
 if TYPE_CHECKING:
-    from hedwig.config import HubConfig
+    from hedwig.config.hub import HubConfig
 
 log = Logger()
 

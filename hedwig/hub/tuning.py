@@ -5,7 +5,7 @@ from __future__ import annotations
 from bookkeeper.addresses import interface_address, is_loopback
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
-from hedwig.config import HubConfig
+from hedwig.config.hub import HubConfig
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.server import HttpSettings, HubSettings, HubTls, OtherRegions
 from hedwig.hub.topic_service import TopicSettings

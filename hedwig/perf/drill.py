@@ -297,7 +297,7 @@ def run_drill(
     Raises DrillFailed where something stood still, WorkerFailed, LocalProcessFailed.
     """
     from hedwig.admin.blocking import connect
-    from hedwig.config import load_hub
+    from hedwig.config.load import load_hub
 
     config = load_hub(None, hubs[0].settings, {}).settings
     with connect(config) as access:

@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.config import ConfText
 from bookkeeper.errors import ConfigurationError
 from hedwig.cli.main import COMMANDS, main
-from hedwig.config import load_hub
+from hedwig.config.load import load_hub
 from hedwig.errors import StaleVersion, UnexpectedCondition
 from hedwig.hub.meters import REFUSED, HubMeters
 from hedwig.hub.process import ExitCode, exit_code_of

@@ -9,7 +9,9 @@ from bookkeeper.config import ConfText, Loaded, Source, keys_of
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.model import DigestType
 from hedwig.client_config import HedwigClientSettings, load_hedwig_client
-from hedwig.config import HubConfig, load_hub, render
+from hedwig.config.hub import HubConfig
+from hedwig.config.load import load_hub
+from hedwig.config.render import render
 from hedwig.model import HubAddress
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "hw_server.conf"

@@ -1,34 +1,23 @@
-"""Settings of a hub. Keys, defaults and meanings are those of Apache's hubs (4.2, 4.3), whose hw_server.conf loads.
-
-    command line (-D KEY=VALUE) > environment (HW_KEY) > file > default
+"""The settings of a hub. Names and defaults are those of Apache's hubs (4.2, 4.3), except where a row says why not.
 
 Apache's hub hands its file on to its ledger client, and so does this one: the table is the ledger client's with the
-hub's keys added, and those that mean something else to a hub taken out or named as there. A key that neither has is
-refused; so is one that promises what hubs do not do here. What is only tuned otherwise here is told, and has no effect.
+hub's keys added, and those that mean something else to a hub taken out or named as there.
 
-Source: hedwig-protocol.md 5.1. `python -m hedwig.config` prints conf/hw_server.conf.
+Source: hedwig-protocol.md 5.1.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypeVar
 
-from bookkeeper.config import ClientSettings, ConfText, Key, Loaded, keys_of
-from bookkeeper.config.ignored import ignored_reason
+from bookkeeper.config.client import ClientSettings
 from bookkeeper.config.keys import (
     DAY_S,
     GIB,
     INT32_MAX,
     KIB,
     MIB,
-    Kind,
     boolean,
     integer,
     key,
@@ -37,27 +26,20 @@ from bookkeeper.config.keys import (
     text,
     text_or_none,
 )
-from bookkeeper.config.render import Section, render_sections
-from bookkeeper.config.security import LAST_GROUPS, TLS_VERSIONS
 from bookkeeper.config.shared import check_root, check_servers, check_uri
-from bookkeeper.config.table import (
-    Fault,
-    Given,
-    Rules,
-    S,
-    from_command_line,
-    from_conf,
-    from_environment,
-    load_table,
-    nearest,
-)
 from bookkeeper.model import DigestType
+from hedwig.config.kinds import (
+    RETENTION,
+    check_host,
+    hub_addresses,
+    name_prefixes,
+    or_default,
+    or_none,
+    region_name,
+    retention_numbers,
+    tls_versions,
+)
 from hedwig.model import HubAddress
-from hedwig.wire.records import parse_address
-
-T = TypeVar("T")
-
-ENVIRONMENT_PREFIX = "HW_"
 
 ADDRESS = "Address"
 TLS = "TLS for clients"
@@ -68,90 +50,8 @@ DELIVERY = "Delivery and subscriptions"
 MEMORY = "Memory and reading"
 HTTP = "HTTP"
 STOPPING = "Stopping"
-_GROUPS = (METADATA, ADDRESS, TLS, REGIONS, LEDGERS, DELIVERY, MEMORY, HTTP, STOPPING)
-
-_REGION = re.compile(r"[^/\x00-\x20\x7f-\x9f]{1,255}")
-
-
-def _or_default(kind: Kind[T], default: T) -> Kind[T]:
-    """An empty value is the default: Apache's file has such lines in comments."""
-    return Kind(kind.unit, lambda value: kind.parse(value) if value else default)
-
-
-def _or_none(kind: Kind[int]) -> Kind[int | None]:
-    return Kind(kind.unit, lambda value: kind.parse(value) if value else None)
-
-
-def _region() -> Kind[str]:
-    def parse(value: str) -> str:
-        if _REGION.fullmatch(value) is None or value in (".", ".."):
-            raise ValueError("not a name: it becomes a part of a znode's path; use letters and digits")
-        return value
-
-    return Kind("name", parse)
-
-
-def _addresses() -> Kind[tuple[HubAddress, ...]]:
-    def parse(value: str) -> tuple[HubAddress, ...]:
-        found = tuple(parse_address(each) for each in value.split())
-        twice = next((each for each in found if found.count(each) > 1), None)
-        if twice is not None:
-            raise ValueError(f"{twice} stands there twice")
-        return found
-
-    return Kind("host:port:sslport, separated by spaces", parse)
-
-
-def _versions() -> Kind[tuple[str, ...]]:
-    def parse(value: str) -> tuple[str, ...]:
-        names = tuple(part.strip() for part in value.split(",") if part.strip())
-        wrong = next((name for name in names if name not in TLS_VERSIONS), None)
-        if wrong is not None or not names:
-            raise ValueError(f"{wrong or value!r} is not one of {', '.join(TLS_VERSIONS)}")
-        return names
-
-    return Kind("comma-separated, of TLSv1.2 and TLSv1.3", parse)
-
-
-def _prefixes() -> Kind[tuple[bytes, ...]]:
-    def parse(value: str) -> tuple[bytes, ...]:
-        return tuple(part.strip().encode() for part in value.split(",") if part.strip())
-
-    return Kind("beginnings of names, comma-separated", parse)
-
-
-RETENTION = ("keep_ms", "keep_bytes", "limit_ms", "limit_bytes")
-
-
-def _retention_by_topic() -> Kind[tuple[tuple[bytes, tuple[tuple[str, int], ...]], ...]]:
-    def parse(value: str) -> tuple[tuple[bytes, tuple[tuple[str, int], ...]], ...]:
-        if not value:
-            return ()
-        try:
-            found = json.loads(value)
-        except ValueError as error:
-            raise ValueError(f"not JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise ValueError('want {"BEGINNING": {"keep_ms": NUMBER, ...}, ...}')
-        return tuple((beginning.encode(), numbers(beginning, given)) for beginning, given in found.items())
-
-    def numbers(beginning: str, given: object) -> tuple[tuple[str, int], ...]:
-        if not beginning or not isinstance(given, dict) or not given:
-            raise ValueError(f'{beginning!r}: want the beginning of a name, and {{"keep_ms": NUMBER, ...}}')
-        for name, number in given.items():
-            if name not in RETENTION:
-                raise ValueError(f"{beginning!r}: {name!r} is not one of {', '.join(RETENTION)}")
-            if type(number) is not int or not 0 <= number <= 2**62:
-                raise ValueError(f"{beginning!r}: {name} is {number!r}, and must be a whole number from 0 on")
-        return tuple(given.items())
-
-    return Kind("JSON", parse)
-
-
-def _check_host(value: str) -> str:
-    if re.search(r"[\s:/;,]", value):
-        raise ValueError("not a host: write the name or the IPv4 address alone; the port is server_port")
-    return value
+GROUPS = (METADATA, ADDRESS, TLS, REGIONS, LEDGERS, DELIVERY, MEMORY, HTTP, STOPPING)
+"""In the order of the shipped file; the ledger client's come behind them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +97,7 @@ class HubConfig(ClientSettings):
     )
     region: str = key(
         "region",
-        _region(),
+        region_name(),
         "standalone",
         METADATA,
         "Name of this region: the part of the path behind zk_prefix, and where a message was published. Hubs of one "
@@ -220,7 +120,7 @@ class HubConfig(ClientSettings):
     )
     advertised_address: str | None = key(
         "advertisedAddress",
-        text_or_none("host", _check_host),
+        text_or_none("host", check_host),
         "",
         ADDRESS,
         "Host that clients and other hubs are told. Not set: the address of the listening interface, or of this host's "
@@ -277,7 +177,7 @@ class HubConfig(ClientSettings):
     )
     ssl_versions: tuple[str, ...] = key(
         "ssl_versions",
-        _versions(),
+        tls_versions(),
         "TLSv1.2",
         TLS,
         "Versions of TLS that are spoken. Clients of Apache Hedwig on Java 11 and later fail with TLSv1.3; where there "
@@ -288,7 +188,7 @@ class HubConfig(ClientSettings):
     # --- other regions
     regions: tuple[HubAddress, ...] = key(
         "regions",
-        _addresses(),
+        hub_addresses(),
         "",
         REGIONS,
         "A hub of each other region, or what stands before its hubs. What is published there to topics that have "
@@ -337,14 +237,14 @@ class HubConfig(ClientSettings):
     )
     write_quorum_size: int | None = key(
         "bk_write_quorum_size",
-        _or_none(integer("bookies", 1, 255)),
+        or_none(integer("bookies", 1, 255)),
         "",
         LEDGERS,
         "Copies of each message. Not set: bk_quorum_size.",
     )
     ack_quorum_size: int | None = key(
         "bk_ack_quorum_size",
-        _or_none(integer("bookies", 1, 255)),
+        or_none(integer("bookies", 1, 255)),
         "",
         LEDGERS,
         "Copies that must be durable before a publish is answered. Not set: that of bk_quorum_size.",
@@ -413,7 +313,7 @@ class HubConfig(ClientSettings):
     )
     publish_time_except: tuple[bytes, ...] = key(
         "publish_time_except",
-        _prefixes(),
+        name_prefixes(),
         "",
         LEDGERS,
         "Messages of topics whose names begin like this do not.",
@@ -465,7 +365,7 @@ class HubConfig(ClientSettings):
     )
     retention_by_topic: tuple[tuple[bytes, tuple[tuple[str, int], ...]], ...] = key(
         "retention_by_topic",
-        _retention_by_topic(),
+        retention_numbers(),
         "",
         LEDGERS,
         "What is said for topics whose names begin so counts there instead of these four keys; where several do, the "
@@ -493,7 +393,7 @@ class HubConfig(ClientSettings):
     # --- memory and reading
     cache_size: int = key(
         "cache_size",
-        _or_default(integer("bytes", 0, 1024 * GIB), 256 * MIB),
+        or_default(integer("bytes", 0, 1024 * GIB), 256 * MIB),
         "268435456",
         MEMORY,
         "The newest messages of all topics that are kept in memory.",
@@ -640,135 +540,3 @@ class HubConfig(ClientSettings):
             )
         elif not self.cert_path:
             yield ("ssl_enabled", "cert_path"), "ssl_enabled=true needs a certificate: set cert_path"
-
-
-# --- keys that are not in the table
-
-_ONE_THREAD = "one reactor thread does this work"
-_IDLE = "a topic that nobody uses costs a record here; it stays with its hub until that one stops"
-_BALANCE = "topics move when somebody says so, or when a hub ends; no hub sheds them by itself"
-_READING = "older messages are always read ahead, readahead_count at a time"
-_METASTORE = "belongs to a kind of metadata that hubs do not have here"
-_ONE_SESSION = "one session with ZooKeeper serves a hub: zk_host and zk_timeout are its settings"
-_AS_APACHES = "ledgers of topics are as Apache's hubs make them and can read them: CRC32, metadata as text"
-
-IGNORED: dict[str, str] = {
-    **dict.fromkeys(("num_readahead_cache_threads", "num_delivery_threads"), _ONE_THREAD),
-    **dict.fromkeys(("retention_secs", "retention_secs_after_access", "max_num_topics", "init_num_topics"), _IDLE),
-    **dict.fromkeys(("rebalance_tolerance", "rebalance_max_shed", "rebalance_interval_sec"), _BALANCE),
-    **dict.fromkeys(("readahead_enabled", "readhead_enabled"), _READING),
-    "cache_entry_ttl": "messages stay in memory until newer ones need the room (cache_size)",
-    **dict.fromkeys(("metastore_impl_class", "metastoreMaxEntriesPerScan"), _METASTORE),
-    **dict.fromkeys(("zkServers", "zkTimeout"), _ONE_SESSION),
-    **dict.fromkeys(("digestType", "ledgerMetadataVersion"), _AS_APACHES),
-}
-"""Key -> why it has no effect."""
-
-REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
-    "standalone": (
-        ("false", "no", "off"),
-        "a hub keeps its topics in ledgers; a ZooKeeper, a bookie and a hub on one machine are "
-        "`bookkeeper standalone --hub`",
-    ),
-    "metadata_manager_based_topic_manager_enabled": (
-        ("false", "no", "off"),
-        "owners of topics are ephemeral znodes here, as Apache's hubs keep them without this setting; hubs that look "
-        "elsewhere would not see each other's topics",
-    ),
-    "metadata_manager_factory_class": (
-        ("null", "org.apache.hedwig.server.meta.zkmetadatamanagerfactory"),
-        "the metadata is in ZooKeeper, as ZkMetadataManagerFactory keeps it; in another kind no topic would be found",
-    ),
-}
-"""Key -> values besides "" that promise nothing (lower case), and why the others are refused."""
-
-
-def _judge(given: Given) -> str | None:
-    """Why a key has no effect, or None if it has. Raises ValueError for one that must not stand at all."""
-    table = keys_of(HubConfig)
-    if given.name in table:
-        return None
-    refused = REFUSED.get(given.name)
-    if refused is not None:
-        harmless, why = refused
-        if given.text.lower() not in ("", *harmless):
-            raise ValueError(f"{given.name}={given.text} is refused: {why}")
-        return "its value is what hubs always do here"
-    reason = IGNORED.get(given.name) or ignored_reason(given.name)
-    if reason is None:
-        raise ValueError(f"unknown key {given.name!r}" + nearest(given.name, [*table, *IGNORED, *REFUSED]))
-    return reason
-
-
-def load_hub(
-    conf: Path | ConfText | None = None,
-    overrides: Mapping[str, str] | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> Loaded[HubConfig]:
-    """Return a hub's settings.
-
-    conf: a .conf file, or None for none. overrides: from the command line. environ: the process's own by default.
-    Raises ConfigurationError, listing all faults.
-    """
-    return load(HubConfig, Rules(_judge), conf, overrides, environ)
-
-
-def load(
-    cls: type[S],
-    rules: Rules,
-    conf: Path | ConfText | None,
-    overrides: Mapping[str, str] | None,
-    environ: Mapping[str, str] | None,
-) -> Loaded[S]:
-    """A table of this package: from a .conf file, HW_<key> in the environment, the command line."""
-    faults: list[Fault] = []
-    texts = (
-        *from_conf(conf, faults),
-        *from_environment(_of_this_program(cls, os.environ if environ is None else environ), ENVIRONMENT_PREFIX),
-        *from_command_line(overrides or {}),
-    )
-    return load_table(cls, rules, texts, faults)
-
-
-def _of_this_program(cls: type, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Without the settings of the other kind of program: a machine's environment may have a hub's and a client's."""
-    if not any(name.startswith(ENVIRONMENT_PREFIX) for name in environ):
-        return environ
-    from hedwig.client_config import HedwigClientSettings  # which imports this module
-
-    known = keys_of(cls).keys()
-    others = {name for table in (HubConfig, HedwigClientSettings) for name in keys_of(table) if name not in known}
-    return {name: value for name, value in environ.items() if name.removeprefix(ENVIRONMENT_PREFIX) not in others}
-
-
-# --- the shipped file
-
-HEADER = """\
-# Settings of a hub (`hedwig hub`).
-#
-# Key names are Apache Hedwig's, and Apache BookKeeper's for the ledger client inside; a hw_server.conf written for
-# Apache's hubs is read as it is. Keys it has and this program does not need are listed once at start; unknown keys, and
-# keys that turn on what this program lacks, are refused. Precedence: command line (-D key=value), environment
-# (HW_<key>), this file, default. A line that starts with '#' is a comment; one that ends in '\\' goes on in the next.
-#
-# Each key below stands with its default. Remove the '#' to change it.
-"""
-
-# What stands without '#' in Apache's file too.
-ACTIVE = frozenset({"zk_host", "zk_timeout", "server_port", "ssl_server_port", "ssl_enabled"})
-
-
-def render() -> str:
-    """Return the text of conf/hw_server.conf."""
-    table = list(keys_of(HubConfig).values())
-
-    def of_group(group: str) -> list[Key]:
-        return [each for each in table if each.group == group]
-
-    sections = [Section("", [each for group in _GROUPS for each in of_group(group)])]
-    sections.append(Section("Ledger client", [each for each in table if each.group not in _GROUPS]))
-    return render_sections(HEADER, sections, active=ACTIVE, last=LAST_GROUPS)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render())
