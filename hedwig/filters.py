@@ -24,7 +24,7 @@ from twisted.logger import Logger
 
 from bookkeeper.errors import RemoteProtocolError
 from hedwig.errors import InvalidFilter
-from hedwig.model import MessageId, Preferences, SubscriberId, Topic
+from hedwig.model import HUB_SUBSCRIBER_PREFIX, MessageId, Preferences, SubscriberId, Topic
 from hedwig.protocol.conditions import FilterableMessage
 from hedwig.protocol.expressions import parse_expression
 from hedwig.protocol.options import EXPRESSION
@@ -255,3 +255,33 @@ def guarded(
             return False
 
     return ask
+
+
+def chosen_filter(
+    filters: Mapping[str, MakeFilter],
+    preferences: Preferences,
+    topic: Topic,
+    subscriber: SubscriberId,
+    region: bytes,
+    seconds: Callable[[], float],
+) -> Filter | None:
+    """What a hub of this region asks for each message of a subscription, and it never raises; None where everything is
+    wanted. Raises InvalidFilter.
+    """
+    name = preferences.message_filter
+    chosen: Filter | None = None
+    if name:
+        make = filters.get(name)
+        if make is None:
+            known = ", ".join(sorted(filters)) or "none"
+            raise InvalidFilter(f"this hub has no message filter {name!r}; it has: {known}")
+        chosen = make(preferences)
+    if not subscriber.startswith(HUB_SUBSCRIBER_PREFIX):
+        return chosen and guarded(chosen, topic, subscriber, seconds)
+    inner = chosen
+
+    def of_this_region(message: FilterableMessage) -> bool:
+        """Other regions get what was published here, or every message would go round for ever (3.7)."""
+        return message.region == region and (inner is None or inner(message))
+
+    return guarded(of_this_region, topic, subscriber, seconds)

@@ -8,7 +8,9 @@
         |
     ownership       which topics this hub serves, and where the others are
         |
-    topic_service   one topic: its subscriptions, and what is delivered to whom; replaying, where they begin
+    topic_service   one topic: who is attached, and what clients ask of it
+      |    |    |\\
+      |    |    | subscription_records   what is stored of subscriptions; replaying, where they begin
       |    |    |\\
       |    |    | attachment     what a connection has of a subscription; shared_attachment: acknowledged one by one,
       |    |    |                 by one or several; dead_letters, where messages go then that nobody can do

@@ -14,6 +14,7 @@ from hedwig.hub.attachment import Attachment
 from hedwig.hub.chain import LedgerChain
 from hedwig.hub.endpoint import HubConnection
 from hedwig.hub.metadata import HubMetadata
+from hedwig.hub.subscription_records import SubscriptionRecords
 from hedwig.hub.topic_log import LogState, TopicLog
 from hedwig.hub.topic_service import TopicService
 from hedwig.model import Event, LocalId, MessageId
@@ -218,9 +219,9 @@ def trim_by_what_is_in_memory() -> Iterator[None]:
     """I-94: a ledger is deleted when all say that they consumed it, stored or not."""
 
     async def trim(self: TopicService) -> int:
-        consumed = [LocalId(each.position.consumed) for each in self._subscribers.values()]
+        consumed = [LocalId(each.position.consumed) for each in self._records.by_name.values()]
         point = trim_point(consumed, 0, self.log.durable_id)
-        return len(await self.log.trim(point)) if point >= self.log.first_id and not self._ended else 0
+        return len(await self.log.trim(point)) if point >= self.log.first_id and not self.ended else 0
 
     with mock.patch.object(TopicService, "trim", trim):
         yield
@@ -245,7 +246,7 @@ def subscribed_before_it_is_stored() -> Iterator[None]:
 @contextmanager
 def subscription_behind_what_is_not_durable() -> Iterator[None]:
     """I-92: it begins behind the last id that was given out."""
-    with mock.patch.object(TopicService, "_last_durable", property(lambda self: self.log.last_id)):
+    with mock.patch.object(SubscriptionRecords, "start_id", property(lambda self: self._topic.log.last_id)):
         yield
 
 

@@ -15,7 +15,7 @@ from hedwig.client.queueing import attempt, one_by_one
 from hedwig.client.starting import replay_option
 from hedwig.client.subscription import Subscription
 from hedwig.errors import MalformedRequest, TopicBusy, UnexpectedCondition
-from hedwig.hub.topic_service import TopicService
+from hedwig.hub.subscription_records import SubscriptionRecords
 from hedwig.model import Event, LocalId, MessageId, Preferences
 from hedwig.protocol.options import REPLAY, answered
 from hedwig.wire.receiving import Received
@@ -302,13 +302,13 @@ def test_who_shares_a_subscription_does_not_have_it_begin_where_another_had_it_b
 ) -> None:
     """Each hears where the other had it begin; said again when it is attached anew, that would be another wish."""
     begun: list[object] = []
-    move = TopicService._store_moved  # noqa: SLF001 - what a hub does for a wish
+    move = SubscriptionRecords.move  # what a hub does for a wish
 
-    def noted(service: TopicService, *arguments: Any) -> Any:
+    def noted(records: SubscriptionRecords, *arguments: Any) -> Any:
         begun.append(arguments)
-        return move(service, *arguments)
+        return move(records, *arguments)
 
-    monkeypatch.setattr(TopicService, "_store_moved", noted)
+    monkeypatch.setattr(SubscriptionRecords, "move", noted)
 
     async def story(story: Story) -> None:
         preferences = one_by_one(shared=True)

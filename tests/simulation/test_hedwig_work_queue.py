@@ -516,7 +516,7 @@ def test_a_subscription_at_rest_has_no_timer() -> None:
         await worker.ids_until(3)
         worker.ack_range(1, 3)
         await world.pause(DURABLE_S)
-        shared: Any = hub.ownership.owned[TOPIC]._subscribers[SUB].attachment  # noqa: SLF001
+        shared: Any = hub.ownership.owned[TOPIC]._records.by_name[SUB].attachment  # noqa: SLF001
         assert (shared._timer, shared._store_timer, shared.is_dirty) == (None, None, False)  # noqa: SLF001
 
     told(story)

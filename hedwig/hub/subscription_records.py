@@ -1,0 +1,329 @@
+"""The stored records of one topic's subscriptions, and how far each of them is durable.
+
+    load ---> by_name ---> store, move, delete       one change at a time, by version
+                 |
+                 +-------> store_position, store_due, store_acknowledged, store_all      positions, now and then
+
+Who holds a subscription, and what that connection gets, is the topic's own matter (topic_service).
+
+Cursor (I-93). What is stored never goes back, unless the subscriber asks to begin elsewhere (`move`), or it was beyond
+the last message (`load`). What is consumed is never behind what is stored (`Position`), and a position that cannot be
+stored now is stored later: a crash makes messages come again, and passes none over. A record is changed by the version
+that this hub read or wrote last, and changes wait for each other (`one_by_one`), so that is the present one.
+
+Start (I-92). A new subscription begins behind the last message that is durable: an id that is not may yet be given to
+another message. Its record is durable before `store` or `move` fires, and so before the subscribe is answered.
+
+Ownership (I-90). What another hub could have made, moved or deleted meanwhile (`load` of a position that is brought
+back, a new record, `move`, `delete`) is one transaction with a look at the version of the topic's list of ledgers,
+which this hub leaves alone meanwhile (`TopicLog.while_listed`). A version that is not ours any more means that another
+hub has the topic: `load` fails, and what a change finds gives the topic up.
+
+Thread: reactor. Source: hedwig-protocol.md 2.3-2.5, 3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+
+from bookkeeper.errors import BookKeeperError
+from hedwig.errors import NotResponsible, StaleVersion
+from hedwig.hub.metadata import HubMetadata, Versioned
+from hedwig.hub.ownership import in_turns
+from hedwig.hub.replaying import id_before, where_of
+from hedwig.hub.shared_attachment import SharedAttachment
+from hedwig.model import LocalId, MessageId, Preferences, SharedSubscription, SubscriberId, Subscription
+from hedwig.protocol.options import Replay
+from hedwig.protocol.replay import at_id
+from hedwig.protocol.subscription import Position
+
+if TYPE_CHECKING:
+    from hedwig.hub.attachment import Attachment
+    from hedwig.hub.topic_log import TopicLog
+    from hedwig.hub.topic_reading import TopicReader
+    from hedwig.hub.topic_service import TopicSettings
+
+log = Logger()
+
+R = TypeVar("R")
+
+STORED_AT_ONCE = 50
+"""Positions of a topic that are written at the same time when it is released."""
+
+
+class RecordedTopic(Protocol):
+    """What the records need of their topic. ended: this hub has it no more. first_kept: of what its bound keeps."""
+
+    log: TopicLog
+    reader: TopicReader
+    settings: TopicSettings
+    first_kept: LocalId
+    ended: bool
+
+    def on_created(self, subscriber: SubscriberId) -> None:
+        """A subscription was made, and is durable."""
+
+    def give_up(self, error: StaleVersion) -> None:
+        """Another hub has the topic."""
+
+
+class StoredSubscription:
+    """A subscription with its record, and the connection that holds it, if any; that is the topic's to say."""
+
+    __slots__ = ("attachment", "position", "record", "storing")
+
+    def __init__(self, record: Versioned[Subscription]) -> None:
+        self.record = record
+        self.position = Position(record.value.consumed)
+        self.attachment: Attachment | SharedAttachment | None = None
+        self.storing = False
+
+    @property
+    def version(self) -> int:
+        """What the next change of the record names."""
+        assert self.record.version is not None
+        return self.record.version
+
+    @property
+    def acknowledged(self) -> bytes:
+        """What is acknowledged one by one, as it is stored."""
+        value = self.record.value
+        return value.acknowledged if isinstance(value, SharedSubscription) else b""
+
+
+class SubscriptionRecords:
+    """See the module. by_name: all subscriptions of the topic; others read it, and change it by what is here."""
+
+    # Hubs have 100,000 topics at rest: what the topic knows is asked of it, and not kept here once more.
+    __slots__ = ("_changing", "_metadata", "_topic", "by_name")
+
+    def __init__(self, metadata: HubMetadata, topic: RecordedTopic) -> None:
+        self._metadata, self._topic = metadata, topic
+        self.by_name: dict[SubscriberId, StoredSubscription] = {}
+        self._changing: DeferredLock | None = None
+
+    def one_by_one(self, change: Callable[[], Deferred[R]]) -> Deferred[R]:
+        """Changes of subscriptions wait for each other: `store`, `move` and `delete` are called within one."""
+        if self._changing is None:
+            self._changing = DeferredLock()
+        return self._changing.run(change).addBoth(self._unlocked)
+
+    def _unlocked(self, result: R) -> R:
+        # An idle topic needs no lock: it is made again.
+        if self._changing is not None and not self._changing.locked:
+            self._changing = None
+        return result
+
+    # --- when the topic is acquired
+
+    async def load(self) -> None:
+        """All records, once the log is acquired. Raises PubSubError, BookKeeperError."""
+        topic_log = self._topic.log
+        found = await self._metadata.subscriptions(topic_log.topic, synced=True)  # the list was written just now
+        for subscriber, record in found.items():
+            if record.value.consumed.local > topic_log.last_id.local:
+                found[subscriber] = await self._brought_back(subscriber, record)
+        self.by_name = {subscriber: StoredSubscription(record) for subscriber, record in found.items()}
+
+    async def _brought_back(self, subscriber: SubscriberId, record: Versioned[Subscription]) -> Versioned[Subscription]:
+        """A position beyond the last message, as hubs of Apache store it when a client says so: what is published until
+        then would be passed over.
+        """
+        assert record.version is not None
+        topic_log = self._topic.log
+        log.warn(
+            "Subscriber {subscriber!r} of topic {topic!r} is said to have consumed {consumed}, and the last message is "
+            "{last}: it goes on behind that",
+            subscriber=subscriber,
+            topic=topic_log.topic,
+            consumed=record.value.consumed.local,
+            last=topic_log.last_id.local,
+        )
+        version, value = record.version, Subscription(topic_log.last_id, record.value.preferences)
+
+        def move(listed: int) -> Awaitable[int]:
+            return self._metadata.move_subscription(topic_log.topic, subscriber, value, version, listed)
+
+        return Versioned(value, await topic_log.while_listed(move))
+
+    # --- changes that a client asked for
+
+    @property
+    def start_id(self) -> MessageId:
+        """Where a new subscription begins. Ids that are not acknowledged may yet be given to other messages (I-92)."""
+        last, durable = self._topic.log.last_id, self._topic.log.durable_id
+        return last if last.local == durable else MessageId(durable)
+
+    async def store(
+        self, subscriber: SubscriberId, known: StoredSubscription | None, record: Subscription
+    ) -> StoredSubscription:
+        """Write what is new of a subscription, or a new one; durable on return. Raises BookKeeperError."""
+        if known is None:
+            return await self._fenced(
+                self._topic.log.while_listed(lambda listed: self._create(subscriber, record, listed)),
+            )
+        try:
+            stored = await self._fenced(
+                self._metadata.write_subscription(self._topic.log.topic, subscriber, record, known.version)
+            )
+        except BookKeeperError:
+            if isinstance(known.attachment, SharedAttachment):
+                known.attachment.on_not_stored()
+            raise
+        known.record = Versioned(record, stored)
+        known.position.on_stored(record.consumed)
+        return known
+
+    async def _create(self, subscriber: SubscriberId, record: Subscription, listed: int) -> StoredSubscription:
+        stored = await self._metadata.create_subscription(self._topic.log.topic, subscriber, record, listed)
+        known = self.by_name[subscriber] = StoredSubscription(Versioned(record, stored))
+        self._topic.on_created(subscriber)
+        return known
+
+    async def move(
+        self, subscriber: SubscriberId, known: StoredSubscription | None, preferences: Preferences, replay: Replay
+    ) -> StoredSubscription:
+        """It begins where it asks for, as far as that is kept; durable on return. Raises BookKeeperError."""
+        topic_log, reader = self._topic.log, self._topic.reader
+        wanted = await where_of(replay, topic_log, reader)
+
+        async def move(listed: int) -> StoredSubscription:
+            # Nothing is trimmed meanwhile: what it begins with is there when its position says so.
+            begin = at_id(wanted, max(self._topic.first_kept, topic_log.first_id), topic_log.durable_id)
+            record = Subscription(await id_before(begin.next_id, topic_log, reader), preferences)
+            log.info(
+                "Subscriber {subscriber!r} of topic {topic!r} begins at {next_id}, as it asked ({lost} are not kept)",
+                subscriber=subscriber,
+                topic=topic_log.topic,
+                next_id=begin.next_id,
+                lost=begin.lost,
+            )
+            if known is None:
+                return await self._create(subscriber, record, listed)
+            stored = await self._metadata.move_subscription(topic_log.topic, subscriber, record, known.version, listed)
+            known.record = Versioned(record, stored)
+            known.position.move(record.consumed)
+            return known
+
+        return await self._fenced(topic_log.while_listed(move))
+
+    async def delete(self, subscriber: SubscriberId, known: StoredSubscription) -> None:
+        """The record goes, durable on return; who holds it has yet to hear of it, then `forget`. Raises
+        BookKeeperError.
+        """
+        topic_log, version = self._topic.log, known.version
+        await self._fenced(
+            topic_log.while_listed(
+                lambda listed: self._metadata.delete_subscription(topic_log.topic, subscriber, version, listed)
+            )
+        )
+
+    def forget(self, subscriber: SubscriberId) -> None:
+        """It is deleted."""
+        self.by_name.pop(subscriber, None)
+
+    async def _fenced(self, change: Awaitable[R]) -> R:
+        """A change of a subscription; where another hub made one, the topic is not ours any more."""
+        try:
+            return await change
+        except StaleVersion as error:
+            self._topic.give_up(error)
+            raise NotResponsible(f"another hub has topic {self._topic.log.topic!r}: {error}") from error
+
+    def present(self, known: StoredSubscription, preferences: Preferences, *, keep: bool = True) -> Subscription:
+        """What is to be stored of it now. keep: also of what is acknowledged one by one."""
+        if isinstance(known.attachment, SharedAttachment) and keep:
+            return known.attachment.record(preferences)
+        value = known.record.value
+        if isinstance(value, SharedSubscription) and keep:
+            return SharedSubscription(known.position.consumed_id, preferences, value.acknowledged)
+        return Subscription(known.position.consumed_id, preferences)
+
+    # --- positions, which nobody waits for
+
+    def store_position(self, subscriber: SubscriberId, known: StoredSubscription) -> None:
+        """Store its position, and once more while it moves on so fast that it is due again."""
+        if known.storing:
+            return
+        known.storing = True
+
+        async def store() -> None:
+            try:
+                while not self._topic.ended and known.position.is_due(self._topic.settings.consume_interval):
+                    record = Subscription(known.position.consumed_id, known.record.value.preferences)
+                    await self.store(subscriber, known, record)
+            finally:
+                known.storing = False
+
+        storing = self.one_by_one(lambda: Deferred.fromCoroutine(store()))
+        storing.addErrback(
+            lambda failure: log.warn(
+                "The position of {subscriber!r} on {topic!r} is stored later: {error}",
+                subscriber=subscriber,
+                topic=self._topic.log.topic,
+                error=failure.value,
+            )
+        )
+
+    def store_due(self) -> None:
+        """Store positions that were moved on by what is passed over: nobody says that it is consumed, and for a filter
+        that wants nothing all ledgers would be kept. To be called now and then.
+        """
+        interval = self._topic.settings.consume_interval
+        for subscriber, known in self.by_name.items():
+            if not isinstance(known.attachment, SharedAttachment) and known.position.is_due(interval):
+                self.store_position(subscriber, known)
+
+    def store_acknowledged(self, subscriber: SubscriberId, known: StoredSubscription) -> None:
+        """Store what is acknowledged one by one, unless nothing is new."""
+
+        async def store() -> None:
+            shared = known.attachment
+            if self._topic.ended or not isinstance(shared, SharedAttachment) or not shared.is_dirty:
+                return
+            try:
+                await self.store(subscriber, known, self.present(known, known.record.value.preferences))
+            except BookKeeperError as error:
+                log.warn(
+                    "What {subscriber!r} acknowledged on {topic!r} is stored later: {error}",
+                    subscriber=subscriber,
+                    topic=self._topic.log.topic,
+                    error=error,
+                )
+
+        storing = self.one_by_one(lambda: Deferred.fromCoroutine(store()))
+        storing.addErrback(lambda failure: log.failure("Storing acknowledgements broke", failure=failure))
+
+    def store_all(self) -> Deferred[None]:
+        """Store all that is new, once the log is released. Never fails; what could not be stored is told."""
+        return self.one_by_one(lambda: Deferred.fromCoroutine(self._store_all()))
+
+    async def _store_all(self) -> None:
+        def is_dirty(known: StoredSubscription) -> bool:
+            shared = known.attachment
+            return shared.is_dirty if isinstance(shared, SharedAttachment) else known.position.is_dirty
+
+        dirty = [name for name, known in self.by_name.items() if is_dirty(known)]
+        if len(dirty) == 1:  # most topics have one subscriber
+            await self._store_last(dirty[0])
+        elif dirty:
+            await in_turns(dirty, self._store_last, min(len(dirty), STORED_AT_ONCE))
+
+    async def _store_last(self, subscriber: SubscriberId) -> None:
+        known = self.by_name.get(subscriber)
+        if self._topic.ended or known is None:
+            return
+        record = self.present(known, known.record.value.preferences)
+        try:
+            await self._metadata.write_subscription(self._topic.log.topic, subscriber, record, known.version)
+        except BookKeeperError as error:
+            log.warn(
+                "The position of {subscriber!r} on {topic!r} is not stored, and some messages come again: {error}",
+                subscriber=subscriber,
+                topic=self._topic.log.topic,
+                error=error,
+            )
