@@ -2,6 +2,7 @@
 
 client            PubSubClient, Publisher: what the faces stand on
 subscription      messages in order, each once, through lost hubs
+attaching         which hub delivers them: attached, attached anew, let go of
 taking            messages that wait for their reader, and which of those it took are over
 consuming         what is consumed of them, and what a hub is told of that
 queueing          ... or acknowledged one by one, and shared with others

@@ -1041,7 +1041,7 @@ def test_a_reader_that_does_not_read_stops_its_connection_once_and_starts_it_aga
         subscription = await client.subscribe(TOPIC, SUB, preferences=Preferences(window_size=0))
         other = await client.subscribe(Topic(b"other"), SUB)
         [connection] = hub.connections
-        link = subscription._link  # noqa: SLF001 - in one read: two runs of the slow one, the other's between them
+        link = subscription._attaching.link  # noqa: SLF001 - in one read: two runs of the slow one, the other's between them
         assert link is not None
         other_one = deliveries(1, topic=Topic(b"other"))
         link.dataReceived(deliveries(*range(1, 61)) + other_one + deliveries(*range(61, 121)))
@@ -1077,7 +1077,7 @@ def test_a_subscription_that_goes_away_lets_its_connection_be_read(
         [connection] = hub.connections
         connection.deliver(*range(1, 61))
         await world.pause(0.1)
-        link = subscription._link  # noqa: SLF001 - what comes in the same read as the message too many
+        link = subscription._attaching.link  # noqa: SLF001 - what comes in the same read as the message too many
         assert link is not None
         link.dataReceived(event_frame(TOPIC, SUB, event))
         await world.pause(0.1)
