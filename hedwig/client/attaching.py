@@ -88,7 +88,7 @@ class Attaching:
         self._attached_once = False
         self._attached_s = 0.0
         self._fruitless = 0
-        self._is_ending = self._closed = False
+        self._is_ending = False
 
     # --- attaching
 
@@ -125,7 +125,7 @@ class Attaching:
             if isinstance(error, TopicBusy) and not self._force and not self._is_shared:
                 raise TopicBusy(f"{error}; force=True (`hedwig sub --force`) takes it from there") from error
             raise
-        if self._closed:
+        if self._is_ending:
             self._let_go(link)
             raise ClientClosed("the subscription was closed meanwhile")
         self._attached_once, self._mode, self._force = True, SubscribeMode.ATTACH, False
@@ -279,12 +279,8 @@ class Attaching:
     # --- letting go
 
     def ask_no_more(self) -> None:
-        """The subscription failed: where it is attached stays until `let_go`, and is not attached anew."""
+        """Where it is attached stays until `let_go`; it is not attached anew, and a hub that does just now lets go."""
         self._is_ending = True
-
-    def close(self) -> None:
-        """As `ask_no_more`; and a hub that attaches it just now lets it go again."""
-        self._is_ending = self._closed = True
         if self._under_way is not None:
             self._under_way.cancel()
 

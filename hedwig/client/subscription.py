@@ -103,7 +103,10 @@ class Subscription:
 
     async def attach(self, *, timeout_s: float | None) -> None:
         """Subscribe. Raises what the hub says, and ServiceDown where none does in time."""
-        await self._attaching.attach(timeout_s=timeout_s)
+        try:
+            await self._attaching.attach(timeout_s=timeout_s)
+        except ClientClosed as error:
+            raise self._failure or error from error
 
     # --- where it is attached
 
@@ -409,7 +412,7 @@ class Subscription:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._attaching.close()
+        self._attaching.ask_no_more()
         self._tell()
         if self._failure is None:
             self._on_closed(self)

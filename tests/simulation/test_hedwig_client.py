@@ -1249,6 +1249,43 @@ def test_a_hub_takes_from_other_regions_what_its_own_bound_allows() -> None:
     run(world, story())
 
 
+@pytest.mark.parametrize("shared_connections", [True, False])
+@pytest.mark.parametrize("before", [True, False], ids=["first", "anew"])
+def test_a_subscription_that_fails_while_it_is_attached_is_let_go_of(before: bool, shared_connections: bool) -> None:
+    """The hub that answers after that would have it for a client that does not know of it."""
+    world = started_world(0)
+    settings = replace(QUICK, shared_connections=shared_connections)
+
+    def deliver_first(connection: ScriptedConnection, request: Request) -> None:
+        if not isinstance(request, Subscribe) or (len(hub.of(Subscribe)) == 1 and not before):
+            serve(connection, request)
+            return
+        connection.deliver(1)
+        world.clock.callLater(0.5, serve, connection, request)
+
+    def broken(message: Received) -> bool:
+        raise ValueError("broken")
+
+    hub = Scripted(world, 4080, deliver_first)
+
+    async def story() -> None:
+        client = a_client(world, hub.address, settings=settings)
+        subscribing = client.subscribe(TOPIC, SUB, wanted=broken)
+        if before:
+            await failure_of(subscribing, InvalidFilter)
+        else:
+            subscription = await subscribing
+            hub.connections[-1].write(event_frame(TOPIC, SUB, Event.TOPIC_MOVED))
+            await failure_of(subscription.receive(), InvalidFilter)
+        await world.pause(2.0)
+        await client.close()
+
+    run(world, story())
+    assert len(hub.of(Subscribe)) == (1 if before else 2)
+    # One that is asked no more on a connection of its own loses that.
+    assert hub.of(CloseSubscription) or (hub.connections[-1].lost and not shared_connections)
+
+
 def test_text_that_is_not_utf8_ends_the_connection_and_nothing_else() -> None:
     world = started_world(0)
     answers = [framed(b"\x08\x01\x10\x91\x03\x18\x01\x22\x01\xff")]
