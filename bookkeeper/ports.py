@@ -99,7 +99,10 @@ class Network(Protocol):
     """TCP as seen from our drivers."""
 
     def connect(self, host: str, port: int, protocol: StreamProtocol, *, timeout_s: float) -> Deferred[None]:
-        """Connect `protocol`. Fires after its makeConnection; fails with errors.ConnectFailed, bound by `timeout_s`."""
+        """Connect `protocol`. Fires after its makeConnection; fails with errors.ConnectFailed, bound by `timeout_s`.
+
+        Cancelling gives the attempt up; it fails with CancelledError then, which is nobody's failure.
+        """
 
     def listen(self, host: str, port: int, accept: Callable[[], StreamProtocol]) -> Deferred[Listener]:
         """Listen; `accept` makes one protocol per connection. Fails with OSError when the port is taken."""

@@ -228,6 +228,7 @@ class _Connecting(protocol.ClientFactory):
         self._options = options
         self._target = f"{host}:{port}"
         self._connector: Any = None
+        self._cancelled = False
         self.result: Deferred[None] = Deferred(self._cancel)
 
     def startedConnecting(self, connector: Any) -> None:
@@ -241,12 +242,13 @@ class _Connecting(protocol.ClientFactory):
             self.result.callback(None)
 
     def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
-        if not self.result.called:
+        if not (self.result.called or self._cancelled):
             error = ConnectFailed(f"cannot connect to {self._target}: {reason.getErrorMessage()}")
             error.__cause__ = reason.value
             self.result.errback(error)
 
     def _cancel(self, _: Deferred[None]) -> None:
+        self._cancelled = True  # what the connector says of that is no failure of the peer
         if self._connector is not None:
             self._connector.disconnect()
 
@@ -290,7 +292,7 @@ class TwistedNetwork:
         self._options = options
 
     def connect(self, host: str, port: int, protocol: StreamProtocol, *, timeout_s: float) -> Deferred[None]:
-        """See ports.Network. Cancelling the Deferred gives the attempt up; it then fails with ConnectFailed."""
+        """See ports.Network."""
         connecting = _Connecting(protocol, self._options, host, port)
         self._reactor.connectTCP(host, port, connecting, timeout=timeout_s)
         return connecting.result

@@ -218,8 +218,13 @@ class HubMetadata:
             Create(self.paths.ledgers(topic), records.encode_ranges([])),
             Create(self.paths.subscribers(topic)),
         ]
+
+        async def is_done() -> bool:
+            found = await errand.read_if_present(path)
+            return found is not None and is_ours(*found)
+
         try:
-            await self._transact_claim(errand, path, steps, is_ours)
+            await errand.transact(steps, is_done)
         except (NodeExists, NodeAbsent):
             return False  # somebody made it meanwhile, or a topic with a slash lacks its parents
         self._new.add(topic)
@@ -239,19 +244,19 @@ class HubMetadata:
         if any(each.first is None or each.last is None for each in ranges):
             return False
         steps: list[Step] = [Create(owner, data, NodeKind.EPHEMERAL), Write(path, found[0], version)]
+
+        async def is_done() -> bool:
+            record, listed = await errand.read_if_present(owner), await errand.read_if_present(path)
+            # An earlier claim of this session may have left the record, with another version of the list.
+            written = listed is not None and (listed[0], listed[1].version) == (found[0], version + 1)
+            return written and record is not None and is_ours(*record)
+
         try:
-            await self._transact_claim(errand, owner, steps, is_ours)
+            await errand.transact(steps, is_done)
         except (NodeChanged, NodeAbsent):
             return False
         self._claimed[topic] = Versioned(ranges, version + 1)
         return True
-
-    async def _transact_claim(self, errand: Errand, path: str, steps: Sequence[Step], is_ours: Owned) -> None:
-        async def is_done() -> bool:
-            found = await errand.read_if_present(path)
-            return found is not None and is_ours(*found)
-
-        await errand.transact(steps, is_done)
 
     def is_new(self, topic: Topic) -> bool:
         """This hub has just made it: nobody wrote to it, and nobody but the owner may."""

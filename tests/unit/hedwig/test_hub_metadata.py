@@ -22,6 +22,7 @@ from hedwig.model import (
     Subscription,
     Topic,
 )
+from hedwig.wire import records
 from tests.support.hub_region import SETTINGS, Region
 
 TOPIC, SUB = Topic(b"orders/eu"), SubscriberId(b"billing")
@@ -293,6 +294,18 @@ def test_a_claim_with_a_list_that_is_older_than_the_newest_writes_nothing(region
     assert region.faults[0].counts["stale read"]
     assert not a.is_listed(TOPIC)
     assert region.now(a.ranges(TOPIC, synced=True)) == (opened, listed + 1), "behind the claim it sees all of before"
+
+
+def test_what_an_earlier_claim_of_the_session_left_is_not_taken_for_this_one(region: Region) -> None:
+    """I-16: the record is the same; that the list was written is seen by the list."""
+    a = region.hub()
+    mine = region.now(a.register(HERE))
+    listed = region.now(a.write_ranges(TOPIC, [], None))
+    region.now(a.tree.create(a.paths.owner(TOPIC), records.encode_hub_info(mine), NodeKind.EPHEMERAL))
+    region.faults[0].force(Fault.REPLY_LOST, "transact", "/hub")
+    assert not region.now(a.claim(TOPIC, mine))
+    assert not a.is_listed(TOPIC)
+    assert region.now(a.ranges(TOPIC)) == ([], listed)
 
 
 def test_a_list_that_cannot_be_read_is_said_before_its_topic_is_claimed(region: Region) -> None:
