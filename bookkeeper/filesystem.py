@@ -164,6 +164,14 @@ class FileSystem(Protocol):
         """Create all of these directories, durably; like `make_dirs` on each, but cheaper for very many."""
 
 
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def is_no_space(error: OSError) -> bool:
+    """True for a full disk or quota: nothing is broken, but nothing more fits either."""
+    return error.errno in _NO_SPACE
+
+
 # --- steps that must not be taken apart (I-49) ------------------------------------------------------------------------
 
 

@@ -17,11 +17,10 @@ from twisted.logger import Logger
 from bookkeeper.bookie.journal.mark import mark_name, read_marks, write_marks
 from bookkeeper.bookie.journal.replay import replay
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.entry_log import is_no_space
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import NoWritableDisk, StorageError
-from bookkeeper.filesystem import FileSystem
+from bookkeeper.filesystem import FileSystem, is_no_space
 from bookkeeper.model import LogMark
 
 log = Logger()

@@ -10,39 +10,21 @@ Thread: `append`, `sync` and `roll` belong to the storage worker; `path_of` may 
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from twisted.logger import Logger
 
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
+from bookkeeper.bookie.storage.log_writer import LogWriter
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import NoWritableDisk, StorageError
-from bookkeeper.filesystem import File, FileSystem, OpenMode, replace_durable
+from bookkeeper.filesystem import File, FileSystem, OpenMode, is_no_space, replace_durable
 
 log = Logger()
 
 LAST_ID_NAME = "lastId"
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-def is_no_space(error: OSError) -> bool:
-    """True for a full disk or quota: nothing is broken, but nothing more fits either."""
-    return error.errno in _NO_SPACE
-
-
-@dataclass(slots=True)
-class _ActiveLog:
-    log_id: int
-    directory: str
-    path: str
-    file: File
-    size: int = fmt.HEADER_SIZE
-    synced: bool = True
-    ledger_bytes: dict[int, int] = field(default_factory=dict)
 
 
 class EntryLogs:
@@ -61,7 +43,7 @@ class EntryLogs:
         self._paths: dict[int, str] = {}
         self._next_log_id = 0
         self._next_directory = 0
-        self._active: _ActiveLog | None = None
+        self._active: LogWriter | None = None
         self.rolled_count = 0
         """Logs closed since the start; a checkpoint is due after each (as Apache)."""
 
@@ -132,60 +114,31 @@ class EntryLogs:
             if active is None:
                 active = self._create()
             try:
-                active.file.pwrite(block, active.size)
+                return active.append(block, ledger_sizes)
             except OSError as error:
                 if not is_no_space(error):
                     raise
                 self._directories.mark_full(active.directory)
                 self.roll()
-                continue
-            offset = active.size
-            active.file.start_writeback(offset, size)
-            active.size += size
-            active.synced = False
-            for ledger_id, ledger_size in ledger_sizes:
-                active.ledger_bytes[ledger_id] = active.ledger_bytes.get(ledger_id, 0) + ledger_size
-            return fmt.location(active.log_id, offset)
 
     def sync(self) -> None:
         """Make everything appended durable. Logs that were rolled are already. Raises OSError (fatal: I-48)."""
-        active = self._active
-        if active is not None and not active.synced:
-            active.file.sync()
-            active.synced = True
+        if self._active is not None:
+            self._active.sync()
 
     def roll(self) -> None:
-        """Close the active log: ledgers map, sync, then the header that names the map, sync (I-61).
-
-        The next append creates another log.
-        A disk too full for the map leaves the log without one, which is legal.
-        """
+        """Close the active log, sealed and durable (I-61). The next append creates another one."""
         active = self._active
         if active is None:
             return
-        file = active.file
-        # A block that found no space may have left a cut record behind, which a scan would run into.
-        if file.size() > active.size:
-            file.truncate(active.size)
-        mapped = _write_if_room(file, fmt.encode_ledgers_map(active.ledger_bytes), active.size)
-        if not mapped:
-            file.truncate(active.size)
-        file.sync()
-        if mapped:
-            header = fmt.LogHeader(map_offset=active.size, ledger_count=len(active.ledger_bytes))
-            if not _write_if_room(file, fmt.encode_header(header)[: fmt.HEADER.size], 0):
-                file.pwrite(fmt.encode_header(fmt.LogHeader())[: fmt.HEADER.size], 0)
-            file.sync()
+        active.seal()
         self._active = None
         self.rolled_count += 1
-        self._files.release(active.path)
+        self._files.release(active.file)
         log.info("Closed entry log {path} with {size} bytes", path=active.path, size=active.size)
 
-    def _create(self) -> _ActiveLog:
-        log_id = self._next_log_id
-        if log_id > fmt.LOG_ID_MAX:
-            raise StorageError(f"entry log ids end at {fmt.LOG_ID_MAX:#x}")
-        self._next_log_id = log_id + 1
+    def _create(self) -> LogWriter:
+        log_id = self.reserve()
         while True:
             directory = self._choose_directory()
             path = os.path.join(current(directory), fmt.log_name(log_id))
@@ -198,9 +151,17 @@ class EntryLogs:
                 continue
             self._files.adopt(path, file)
             self._paths[log_id] = path
-            self._active = _ActiveLog(log_id, directory, path, file)
+            self._active = LogWriter(log_id, directory, path, file)
             log.info("Created entry log {path}", path=path)
             return self._active
+
+    def reserve(self) -> int:
+        """An id that no log has had (I-52); it is used up, whatever becomes of it."""
+        log_id = self._next_log_id
+        if log_id > fmt.LOG_ID_MAX:
+            raise StorageError(f"entry log ids end at {fmt.LOG_ID_MAX:#x}")
+        self._next_log_id = log_id + 1
+        return log_id
 
     def _choose_directory(self) -> str:
         """The next one, in turn, that is not full. Raises NoWritableDisk."""
@@ -225,14 +186,3 @@ class EntryLogs:
             self._fs.unlink(path)
             raise
         return file
-
-
-def _write_if_room(file: File, data: bytes, offset: int) -> bool:
-    """False when the disk is full; a part may have been written then."""
-    try:
-        file.pwrite(data, offset)
-    except OSError as error:
-        if not is_no_space(error):
-            raise
-        return False
-    return True

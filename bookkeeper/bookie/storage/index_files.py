@@ -68,7 +68,7 @@ class IndexFiles:
             try:
                 loaded = self._load_file(file, path, directory)
             finally:
-                self._files.release(path)
+                self._files.release(file)
             if found is not None:
                 raise StorageError(
                     f"ledger {ledger_id} has an index file in {found.directory} and one in {directory}; "
@@ -108,7 +108,7 @@ class IndexFiles:
         try:
             data = file.pread(size, offset) if wait else file.pread_nowait(size, offset)
         finally:
-            self._files.release(path)
+            self._files.release(file)
         if data is None:
             return None
         if len(data) < size:

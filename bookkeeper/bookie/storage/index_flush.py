@@ -20,13 +20,12 @@ from dataclasses import dataclass
 
 from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.entry_log import is_no_space
 from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import NoWritableDisk
-from bookkeeper.filesystem import File, FileSystem, OpenMode
+from bookkeeper.filesystem import File, FileSystem, OpenMode, is_no_space
 
 BATCH_MAX = 512
 """Files that are open, written and synced together."""
@@ -205,7 +204,7 @@ class IndexFlusher:
             if change.is_new:
                 change.file.close()
             else:
-                self._files.release(change.path)
+                self._files.release(change.file)
 
 
 def _directories_above(path: str) -> Iterator[str]:

@@ -112,7 +112,7 @@ class LogReader:
             except OSError:
                 return None
             finally:
-                self._files.release(path)
+                self._files.release(file)
         at = offset - self._start
         return memoryview(self._data)[at : at + size]
 
@@ -142,7 +142,7 @@ class LogReader:
                 if results[index] is None:
                     results[index] = Status.IO_ERROR
         finally:
-            self._files.release(path)
+            self._files.release(file)
 
     def _fail(self, ordered: list[Located], results: Results) -> None:
         for _, _, index in ordered:

@@ -30,66 +30,83 @@ class OpenFiles:
         self._fs = fs
         self._limit = limit
         self._slots: OrderedDict[str, _Slot] = OrderedDict()
+        self._dropped: dict[int, _Slot] = {}  # by identity of the file: its path may mean another one by now
+        self._drops = 0
         self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._slots) + len(self._dropped)
 
     def acquire(self, path: str, mode: OpenMode) -> File:
         """The open file; pair with `release`. Raises FileNotFoundError or another OSError from opening."""
-        with self._lock:
-            slot = self._slots.get(path)
-            if slot is not None:
-                slot.users += 1
-                self._slots.move_to_end(path)
-                return slot.file
-        file = self._fs.open(path, mode)
-        return self._keep(path, file)
+        while True:
+            with self._lock:
+                slot = self._slots.get(path)
+                if slot is not None:
+                    slot.users += 1
+                    self._slots.move_to_end(path)
+                    return slot.file
+                drops = self._drops
+            kept = self._keep(path, self._fs.open(path, mode), drops)
+            if kept is not None:
+                return kept
 
     def adopt(self, path: str, file: File) -> None:
         """Take over a file that was just created; it counts as in use until `release`."""
-        self._keep(path, file)
+        self._keep(path, file, None)
 
-    def release(self, path: str) -> None:
+    def release(self, file: File) -> None:
         """The file may be closed once nobody else uses it."""
         with self._lock:
-            slot = self._slots[path]
-            slot.users -= 1
-            surplus = self._surplus()
+            slot = self._slots.get(file.path)
+            if slot is not None and slot.file is file:
+                slot.users -= 1
+                surplus = self._surplus()
+            else:
+                slot = self._dropped[id(file)]
+                slot.users -= 1
+                surplus = [] if slot.users else [self._dropped.pop(id(file)).file]
         for file in surplus:
             file.close()
 
-    def forget(self, path: str) -> None:
-        """Close an idle file, for instance before it is deleted. No-op when it is not open."""
+    def drop(self, path: str) -> None:
+        """The name is being deleted: whoever acquires it again opens it anew. No-op when it is not open.
+
+        Whoever uses the file goes on with it, and the last one's `release` closes it.
+        """
         with self._lock:
-            slot = self._slots.get(path)
+            self._drops += 1
+            slot = self._slots.pop(path, None)
             if slot is None:
                 return
             if slot.users:
-                raise RuntimeError(f"{path} is in use and cannot be closed")
-            del self._slots[path]
+                self._dropped[id(slot.file)] = slot
+                return
         slot.file.close()
 
     def close(self) -> None:
         """Close everything. Nothing may be in use."""
         with self._lock:
-            slots = list(self._slots.values())
+            slots = [*self._slots.values(), *self._dropped.values()]
             self._slots.clear()
+            self._dropped.clear()
         for slot in slots:
             slot.file.close()
 
-    def _keep(self, path: str, file: File) -> File:
+    def _keep(self, path: str, file: File, drops: int | None) -> File | None:
+        """The file to use; None when a name was dropped meanwhile, and `file` may be what it meant before."""
         with self._lock:
-            slot = self._slots.get(path)
-            if slot is None:
+            if drops is not None and drops != self._drops:
+                kept, surplus = None, [file]
+            elif (slot := self._slots.get(path)) is None:
                 self._slots[path] = _Slot(file)
-                surplus = self._surplus()
+                kept, surplus = file, self._surplus()
             else:  # another thread opened it meanwhile
                 slot.users += 1
-                surplus, file = [file], slot.file
+                kept, surplus = slot.file, [file]
         for idle in surplus:
             idle.close()
-        return file
+        return kept
 
     def _surplus(self) -> list[File]:
         closing: list[File] = []

@@ -1,5 +1,6 @@
 """Bytes of entry logs and index files, against Apache's."""
 
+import contextlib
 import random
 
 import pytest
@@ -162,3 +163,24 @@ def test_locations_are_big_endian_and_trailing_zeros_are_dropped() -> None:
 
 def test_index_files_are_padded_to_apaches_pages() -> None:
     assert [index_fmt.padded_size(count) for count in (0, 1, 1024, 1025)] == [1024, 9216, 9216, 17408]
+
+
+def test_a_sealed_header_says_what_the_map_must_be_and_any_flipped_byte_breaks_the_seal() -> None:
+    """I-60: a map is believed only when the seal covers it, every byte of it and of the header."""
+    ledgers_map = log_fmt.encode_ledgers_map({7: 120, 9: 64})
+    header = log_fmt.LogHeader(map_offset=5000, ledger_count=2, seal=log_fmt.Seal.of(ledgers_map))
+    data = log_fmt.encode_header(header)
+    assert len(data) == log_fmt.HEADER_SIZE
+    decoded = log_fmt.decode_header(data, "x")
+    assert decoded == header
+    assert decoded.seal is not None
+    assert decoded.seal.fits(ledgers_map)
+    for place in range(len(ledgers_map)):
+        flipped = bytearray(ledgers_map)
+        flipped[place] ^= 0x10
+        assert not decoded.seal.fits(bytes(flipped))
+    for place in range(4, log_fmt.SEALED_SIZE):
+        flipped = bytearray(data)
+        flipped[place] ^= 0x10
+        with contextlib.suppress(CorruptRecord, UnknownFormatVersion):  # told as damage already
+            assert log_fmt.decode_header(bytes(flipped), "x").seal is None
