@@ -1,39 +1,54 @@
 """Who this bookie is, and proof that its directories and the metadata store agree on it.
 
 The same cookie is stored in the metadata store and in `<directory>/current/VERSION` of every journal, ledger and index
-directory. Decision table (source: reference 7.11, safer by I-70 and I-71):
-
-    store     directories                          result
-    absent    all unused                           new bookie: stamp the directories, durably, then the store
-    absent    anything else                        refuse: the store forgot us, or this is somebody else's data
-    present   all stamped, all fields equal        go on
-    present   new ones unused, expansion allowed   stamp all with the larger cookie, then the store, by compare-and-set
-    present   some not stamped otherwise           refuse: their data is gone (I-71)
-    any       a field differs                      refuse, naming directory, field, both values and the remedy
-
-Unused: nothing in `current`, or nothing but the very cookie that we would write (a first start that was cut short).
+directory. What their comparison allows: `cookie_rules`.
 """
 
 from __future__ import annotations
 
-import enum
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from bookkeeper.addresses import is_loopback
+from bookkeeper.bookie.cookie_rules import (
+    VERSION_FILE,
+    DirectoryKind,
+    DirectoryState,
+    Verdict,
+    compare,
+    directories_of,
+    owner,
+    verify,
+)
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import ConfigurationError, CookieMismatch, DirectoryUnusable, StorageError
 from bookkeeper.filesystem import FileSystem, Lock, read_whole, replace_durable
 from bookkeeper.metadata.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.store import Cookies
-from bookkeeper.model import BookieId, Versioned
+from bookkeeper.model import BookieId
 
-VERSION_FILE = "VERSION"
+__all__ = [
+    "LOCK_FILE",
+    "VERSION_FILE",
+    "DirectoryKind",
+    "DirectoryState",
+    "Verdict",
+    "advertised_host",
+    "bookie_id_of",
+    "check_known",
+    "directories_of",
+    "establish",
+    "expected_cookie",
+    "inspect_directories",
+    "inspect_directory",
+    "lock_directories",
+    "other_ids",
+    "stamp",
+]
+
 LOCK_FILE = "bookie.lock"
 COOKIE_SIZE_MAX = 1024 * 1024
-_PLAIN_LAYOUT = 3
 _OWN_NAMES = frozenset({VERSION_FILE, VERSION_FILE + ".tmp", LOCK_FILE})
 
 
@@ -98,24 +113,6 @@ def other_ids(settings: ServerSettings, bookie_id: BookieId, interface_address: 
 # --- directories ----------------------------------------------------------------------------------------------------
 
 
-class DirectoryKind(enum.Enum):
-    """What a directory is used for; the names are the configuration's."""
-
-    JOURNAL = "journalDirectories"
-    LEDGER = "ledgerDirectories"
-    INDEX = "indexDirectories"
-
-
-@dataclass(frozen=True, slots=True)
-class DirectoryState:
-    """What was found in `<path>/current`. cookie: None without a VERSION file. empty: nothing else is there."""
-
-    path: str
-    kind: DirectoryKind
-    cookie: Cookie | None
-    empty: bool
-
-
 def expected_cookie(settings: ServerSettings, bookie_id: BookieId, instance_id: str) -> Cookie:
     """The cookie that configuration and cluster call for."""
     return Cookie(
@@ -127,31 +124,20 @@ def expected_cookie(settings: ServerSettings, bookie_id: BookieId, instance_id: 
     )
 
 
-def directories_of(cookie: Cookie) -> dict[str, DirectoryKind]:
-    """Every directory of a bookie, each once, under the first use it has."""
-    kinds: dict[str, DirectoryKind] = {}
-    for kind, paths in (
-        (DirectoryKind.JOURNAL, cookie.journal_dirs),
-        (DirectoryKind.LEDGER, cookie.ledger_dirs),
-        (DirectoryKind.INDEX, cookie.index_dirs or ()),
-    ):
-        for path in paths:
-            kinds.setdefault(path, kind)
-    return kinds
-
-
 def inspect_directories(fs: FileSystem, kinds: Mapping[str, DirectoryKind]) -> list[DirectoryState]:
     """Look into each directory. Raises MetadataCorrupt or MetadataTooNew for a cookie that cannot be read, OSError."""
-    states = []
-    for path, kind in kinds.items():
-        current = os.path.join(path, "current")
-        names = set(fs.listdir(current)) if fs.is_dir(current) else set()
-        cookie = None
-        if VERSION_FILE in names:
-            version_path = os.path.join(current, VERSION_FILE)
-            cookie = parse_cookie(read_whole(fs, version_path, size_max=COOKIE_SIZE_MAX), version_path)
-        states.append(DirectoryState(path, kind, cookie, not names - _OWN_NAMES))
-    return states
+    return [inspect_directory(fs, path, kind) for path, kind in kinds.items()]
+
+
+def inspect_directory(fs: FileSystem, path: str, kind: DirectoryKind) -> DirectoryState:
+    """Look into one. Raises MetadataCorrupt or MetadataTooNew for a cookie that cannot be read, OSError."""
+    current = os.path.join(path, "current")
+    names = set(fs.listdir(current)) if fs.is_dir(current) else set()
+    cookie = None
+    if VERSION_FILE in names:
+        version_path = os.path.join(current, VERSION_FILE)
+        cookie = parse_cookie(read_whole(fs, version_path, size_max=COOKIE_SIZE_MAX), version_path)
+    return DirectoryState(path, kind, cookie, not names - _OWN_NAMES)
 
 
 def lock_directories(fs: FileSystem, kinds: Mapping[str, DirectoryKind]) -> list[Lock]:
@@ -182,106 +168,10 @@ def _lock_directory(fs: FileSystem, directory: str, kind: DirectoryKind) -> Lock
         ) from error
 
 
-# --- decision -------------------------------------------------------------------------------------------------------
-
-
-class Verdict(enum.Enum):
-    """What the comparison of store and directories allows."""
-
-    NEW = "stamp directories and store, and start empty"
-    KNOWN = "go on"
-    EXPAND = "stamp the larger cookie, and go on"
-
-
-def verify(
-    expected: Cookie, stored: Cookie | None, found: Sequence[DirectoryState], *, expansion_allowed: bool
-) -> Verdict:
-    """Compare as in the table above. Pure. Raises CookieMismatch, saying what differs and what to do."""
-    if stored is None:
-        _verify_new(expected, found)
-        return Verdict.NEW
-    where = "the metadata store"
-    expands = _compare(expected, stored, where, expansion_allowed=expansion_allowed)
-    for state in found:
-        if state.cookie is not None:
-            known = _compare(expected, state.cookie, state.path, expansion_allowed=expansion_allowed)
-            expands = expands or known
-    known_dirs = directories_of(stored)
-    for state in found:
-        if state.cookie is None and (state.path in known_dirs or not state.empty or not expands):
-            raise CookieMismatch(_missing_cookie(state, expected.bookie_id))
-    return Verdict.EXPAND if expands else Verdict.KNOWN
-
-
-def _verify_new(expected: Cookie, found: Sequence[DirectoryState]) -> None:
-    for state in found:
-        if state.cookie is not None and state.cookie != expected:
-            _compare(expected, state.cookie, state.path, expansion_allowed=False)
-        if not state.empty:
-            stamp = "a cookie and data" if state.cookie is not None else "data but no cookie"
-            raise CookieMismatch(
-                f"bookie {expected.bookie_id} has no cookie in the metadata store, but {state.kind.value} {state.path} "
-                f"holds {stamp}. If the store lost the cookie, restore it (cookie_create -cookie-file "
-                f"{state.path}/current/{VERSION_FILE} {expected.bookie_id}); to start a new, empty bookie, "
-                "give it empty directories"
-            )
-
-
-def _missing_cookie(state: DirectoryState, bookie_id: BookieId) -> str:
-    content = "is empty" if state.empty else "has data but no cookie"
-    return (
-        f"bookie {bookie_id} is known to the metadata store, but {state.kind.value} {state.path} {content}: what it "
-        "acknowledged may be missing, so it must not answer. Mount or restore the right directory. If its data is gone "
-        "for good: re-replicate the bookie's ledgers, delete its cookie (cookie_delete) and start with empty "
-        "directories. If the directory was added on purpose: empty it and set allowStorageExpansion=true"
-    )
-
-
-def _compare(expected: Cookie, found: Cookie, where: str, *, expansion_allowed: bool) -> bool:
-    """True when `expected` has directories more than `found`; raises CookieMismatch for any other difference."""
-    found_index = found.index_dirs if found.index_dirs is not None else found.ledger_dirs
-    expected_index = expected.index_dirs if expected.index_dirs is not None else expected.ledger_dirs
-    expands = False
-    for field, wanted, there, may_grow in (
-        ("bookie id", (expected.bookie_id,), (found.bookie_id,), False),
-        ("journalDirectories", expected.journal_dirs, found.journal_dirs, False),
-        ("ledgerDirectories", expected.ledger_dirs, found.ledger_dirs, True),
-        ("indexDirectories", expected_index, found_index, True),
-        ("cluster instance id", (expected.instance_id or "",), (found.instance_id or "",), False),
-    ):
-        if wanted == there or (field.startswith("cluster") and _predates_instances(found)):
-            continue
-        if may_grow and expansion_allowed and set(wanted) > set(there):
-            expands = True
-            continue
-        raise CookieMismatch(_difference(where, field, wanted, there))
-    return expands
-
-
-def _predates_instances(cookie: Cookie) -> bool:
-    return cookie.layout_version == _PLAIN_LAYOUT and cookie.instance_id is None
-
-
-def _difference(where: str, field: str, wanted: Sequence[str], there: Sequence[str]) -> str:
-    if field == "bookie id":
-        remedy = (
-            "the directory belongs to another bookie, or this one's address changed: use its own directories, "
-            "or set bookieId to the old id"
-        )
-    elif field == "cluster instance id":
-        remedy = "the directory belongs to another cluster: check metadataServiceUri and the directories"
-    else:
-        remedy = (
-            f"set {field} as in the cookie (order counts); to add directories, append empty ones and set "
-            "allowStorageExpansion=true"
-        )
-    return f"the cookie in {where} says {field} {','.join(there)!r}, this bookie has {','.join(wanted)!r}: {remedy}"
-
-
 # --- establishing ---------------------------------------------------------------------------------------------------
 
 
-async def check_known(cookies: Cookies, expected: Cookie, *, expansion_allowed: bool) -> None:
+async def check_known(cookies: Cookies, expected: Cookie, *, expansion_allowed: bool, cluster_uri: str) -> None:
     """Refuse settings that differ from the cookie in the store, before a directory that they name is made.
 
     `establish` looks at everything again once the directories are locked. Raises CookieMismatch, MetadataCorrupt,
@@ -290,16 +180,22 @@ async def check_known(cookies: Cookies, expected: Cookie, *, expansion_allowed: 
     stored = await cookies.read(expected.bookie_id)
     if stored is not None:
         known = parse_cookie(stored.value, f"cookie of {expected.bookie_id}")
-        _compare(expected, known, "the metadata store", expansion_allowed=expansion_allowed)
+        compare(expected, known, "the metadata store", expansion_allowed=expansion_allowed, cluster_uri=cluster_uri)
 
 
 async def establish(
-    fs: FileSystem, cookies: Cookies, expected: Cookie, alternatives: Sequence[BookieId], *, expansion_allowed: bool
+    fs: FileSystem,
+    cookies: Cookies,
+    expected: Cookie,
+    alternatives: Sequence[BookieId],
+    *,
+    expansion_allowed: bool,
+    cluster_uri: str,
 ) -> Verdict:
     """Check identity and, for a new or growing bookie, stamp it: directories first, durably, then the store.
 
-    The directories must be locked. Raises CookieMismatch, MetadataCorrupt, MetadataTooNew, MetadataUnavailable,
-    OSError.
+    The directories must be locked. cluster_uri: where the metadata store is, for messages. Raises CookieMismatch,
+    MetadataCorrupt, MetadataTooNew, MetadataUnavailable, OSError.
     """
     stored = await cookies.read(expected.bookie_id)
     found = inspect_directories(fs, directories_of(expected))
@@ -307,26 +203,22 @@ async def establish(
         for other in alternatives:
             if await cookies.read(other) is not None:
                 raise CookieMismatch(
-                    f"this bookie would be {expected.bookie_id}, but the metadata store knows it as {other}: "
-                    "its id must not change. Set bookieId or advertisedAddress so that it stays the same"
+                    f"this is {owner(expected)} ({cluster_uri}), which has no cookie, but the metadata store knows it "
+                    f"as {other}: its id must not change. Set bookieId or advertisedAddress so that it stays the same, "
+                    "or rename it for good (updatecookie -bookieId, then updateledgers -bookieId)"
                 )
     parsed = None if stored is None else parse_cookie(stored.value, f"cookie of {expected.bookie_id}")
-    verdict = verify(expected, parsed, found, expansion_allowed=expansion_allowed)
+    verdict = verify(expected, parsed, found, expansion_allowed=expansion_allowed, cluster_uri=cluster_uri)
     if verdict is not Verdict.KNOWN:
-        await _stamp(fs, cookies, expected, found, stored)
+        stamp(fs, expected, found)
+        version = None if stored is None else stored.version
+        await cookies.write(expected.bookie_id, expected.format(), version)
     return verdict
 
 
-async def _stamp(
-    fs: FileSystem,
-    cookies: Cookies,
-    cookie: Cookie,
-    found: Sequence[DirectoryState],
-    stored: Versioned[bytes] | None,
-) -> None:
+def stamp(fs: FileSystem, cookie: Cookie, found: Sequence[DirectoryState]) -> None:
+    """Give every directory this cookie, durably; never torn, so that what was cut short can be repeated."""
     data = cookie.format()
     for state in found:
-        path = os.path.join(state.path, "current", VERSION_FILE)
         if state.cookie != cookie:
-            replace_durable(fs, path, data)  # never torn, so that a first start that was cut short can be repeated
-    await cookies.write(cookie.bookie_id, data, None if stored is None else stored.version)
+            replace_durable(fs, os.path.join(state.path, "current", VERSION_FILE), data)

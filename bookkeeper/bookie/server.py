@@ -160,7 +160,8 @@ class BookieServer:
         instance_id = await self._store.admin.instance_id()
         expected = expected_cookie(settings, self.bookie_id, instance_id)
         expansion_allowed = settings.allow_storage_expansion
-        await check_known(self._store.cookies, expected, expansion_allowed=expansion_allowed)
+        cluster_uri = settings.metadata_service_uri
+        await check_known(self._store.cookies, expected, expansion_allowed=expansion_allowed, cluster_uri=cluster_uri)
         self._locks = lock_directories(self._fs, directories_of(expected))
         verdict = await establish(
             self._fs,
@@ -168,9 +169,15 @@ class BookieServer:
             expected,
             other_ids(settings, self.bookie_id, address, self._port.port),
             expansion_allowed=expansion_allowed,
+            cluster_uri=cluster_uri,
         )
         if verdict is Verdict.NEW:
-            log.info("New bookie: its cookie is in the metadata store and in every directory")
+            log.info(
+                "New bookie of cluster {instance_id}: its cookie is in the metadata store and in every directory",
+                instance_id=instance_id,
+            )
+        elif verdict is Verdict.EXPAND:
+            log.info("Storage expanded to {directories}", directories=list(directories_of(expected)))
         await self._start_storage()
         await self._listen(listen_host)
         await self._register(host)

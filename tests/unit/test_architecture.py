@@ -127,6 +127,7 @@ PURE = (
     "bookkeeper.metadata.layout",
     "bookkeeper.metadata.paths",
     "bookkeeper.metadata.uri",
+    "bookkeeper.bookie.cookie_rules",
     "bookkeeper.bookie.journal.format",
     "bookkeeper.bookie.journal.group_commit",
     "bookkeeper.bookie.storage.entry_log_format",

@@ -34,7 +34,7 @@ from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import FileSystem, OpenMode
 from bookkeeper.model import LogMark
 
-__all__ = ["FileScan", "ReplayVisitor", "list_journals", "replay", "scan_file"]
+__all__ = ["FileScan", "ReplayVisitor", "examine", "list_journals", "replay", "scan_file"]
 
 log = Logger()
 
@@ -46,11 +46,23 @@ def replay(fs: FileSystem, directory: str, mark: LogMark, visitor: ReplayVisitor
     Raises CorruptRecord, UnknownFormatVersion or StorageError when acknowledged records may be missing: the bookie must
     not start then, and not serve what the visitor got so far. OSError from the disk.
     """
+    scan = examine(fs, directory, mark, visitor)
+    if scan is None:
+        return mark
+    _settle(fs, directory, scan)
+    return LogMark(scan.journal_id, scan.end)
+
+
+def examine(fs: FileSystem, directory: str, mark: LogMark, visitor: ReplayVisitor) -> FileScan | None:
+    """Everything a replay reads and judges, and nothing it writes: the last file's scan; None without a file.
+
+    Raises as `replay`.
+    """
     journal_ids = [journal_id for journal_id in list_journals(fs, directory) if journal_id >= mark.journal_id]
     if mark.journal_id > 0 and journal_ids[:1] != [mark.journal_id]:
         raise _missing(directory, mark.journal_id, "the last mark names it")
     if not journal_ids:
-        return mark
+        return None
     claims = _claims(fs, directory, journal_ids, mark)
     scan = None
     for journal_id in journal_ids:
@@ -66,9 +78,7 @@ def replay(fs: FileSystem, directory: str, mark: LogMark, visitor: ReplayVisitor
         )
         if scan.ignored_count:
             log.warn("{path} has {count} records of unknown kind", path=path, count=scan.ignored_count)
-    assert scan is not None
-    _settle(fs, directory, scan)
-    return LogMark(scan.journal_id, scan.end)
+    return scan
 
 
 def _missing(directory: str, journal_id: int, because: str) -> StorageError:

@@ -6,6 +6,7 @@
     onebookie.py one bookie's copy, for readledger -b
     checks.py    simpletest bookiesanity
     local.py     bookieformat
+    diskcheck.py localconsistencycheck
     offline.py   lastmark readjournal readlog readlogmetadata ledger listfilesondisc: files only, no server
 
 Each command is a `ShellCommand`: its summary, its arguments and what it does.

@@ -31,6 +31,7 @@ COMMANDS = {
     "simpletest": ("checks:SIMPLETEST", "write and read back a ledger"),
     "bookiesanity": ("checks:BOOKIESANITY", "write and read back a ledger on one bookie"),
     "bookieformat": ("local:BOOKIEFORMAT", "empty the directories of a stopped bookie"),
+    "localconsistencycheck": ("diskcheck:LOCALCONSISTENCYCHECK", "check every file of a stopped bookie"),
     "lastmark": ("offline:LASTMARK", "print the journal position up to which everything is stored"),
     "readjournal": ("offline:READJOURNAL", "print the records of journal files"),
     "readlog": ("offline:READLOG", "print the entries of an entry log"),

@@ -41,6 +41,7 @@ from tests.support.faulty_filesystem import FaultyFileSystem, Op
 BOOKIE = BookieId("10.0.0.1:3181")
 OTHER = BookieId("10.0.0.2:3181")
 INSTANCE = "5b0d"
+URI = "zk+hierarchical://zk1:2181/ledgers"
 DIRECTORIES = ("/j", "/l1", "/l2", "/i")
 
 
@@ -112,7 +113,14 @@ class Place:
         results: list[Verdict] = []
         errors: list[BaseException] = []
         done = Deferred.fromCoroutine(
-            establish(self.fs, self.cookies, cookie, others, expansion_allowed=expansion)  # type: ignore[arg-type]
+            establish(
+                self.fs,
+                self.cookies,  # type: ignore[arg-type]
+                cookie,
+                others,
+                expansion_allowed=expansion,
+                cluster_uri=URI,
+            )
         )
         done.addCallbacks(results.append, lambda failure: errors.append(failure.value))
         if errors:
@@ -157,7 +165,9 @@ def test_a_first_start_cut_short_anywhere_can_be_repeated() -> None:
 def test_a_directory_that_lost_its_cookie_is_refused(place: Place, directory: str) -> None:
     established(place)
     place.fs.unlink(f"{directory}/current/VERSION")
-    with pytest.raises(CookieMismatch, match=rf"{directory} is empty.*must not answer"):  # I-71
+    with pytest.raises(
+        CookieMismatch, match=rf"^bookie {BOOKIE} of cluster {INSTANCE} .*{directory} is empty.*must not"
+    ):
         place.establish()
     with pytest.raises(CookieMismatch, match=directory):
         place.establish(expansion=True)
@@ -169,7 +179,9 @@ def test_a_directory_that_lost_its_cookie_is_refused(place: Place, directory: st
 @pytest.mark.parametrize("directory", DIRECTORIES)
 def test_data_without_a_cookie_in_the_store_is_refused(place: Place, directory: str) -> None:
     place.fill(directory)
-    with pytest.raises(CookieMismatch, match=rf"no cookie in the metadata store, but \w+ {directory} .*data but no"):
+    with pytest.raises(
+        CookieMismatch, match=rf"no cookie in the metadata store of .*, but \w+ {directory} .*data but no"
+    ):
         place.establish()
     assert place.cookies.values == {}
     assert [version_file(place.fs, each) for each in DIRECTORIES] == [None] * 4
@@ -205,6 +217,9 @@ def test_a_foreign_directory_is_refused_naming_directory_field_and_both_values(
     assert directory in message
     assert field in message
     assert re.search(r" says .+ '[^']+', this bookie has '[^']+': ", message)
+    theirs = FOREIGN[field]
+    assert f"is that of bookie {theirs.bookie_id} of cluster {theirs.instance_id};" in message
+    assert f"this is bookie {BOOKIE} of cluster {INSTANCE} ({URI})" in message
 
 
 @pytest.mark.parametrize("field", FOREIGN)
@@ -218,7 +233,12 @@ def test_a_foreign_cookie_in_the_store_is_refused(place: Place, field: str) -> N
 def test_settings_of_a_known_bookie_are_compared_before_directories_are_made(place: Place) -> None:
     def check(cookie: Cookie, *, expansion: bool = False) -> None:
         done = Deferred.fromCoroutine(
-            check_known(place.cookies, cookie, expansion_allowed=expansion)  # type: ignore[arg-type]
+            check_known(
+                place.cookies,  # type: ignore[arg-type]
+                cookie,
+                expansion_allowed=expansion,
+                cluster_uri=URI,
+            )
         )
         done.addErrback(lambda failure: errors.append(failure.value))
 
@@ -285,7 +305,7 @@ def test_expansion_does_not_excuse_an_old_directory_that_lost_its_cookie(place: 
 
 def test_a_bookie_known_under_another_form_of_its_id_is_refused(place: Place) -> None:
     place.store(COOKIE, BookieId("host:3181"))
-    with pytest.raises(CookieMismatch, match="knows it as host:3181"):
+    with pytest.raises(CookieMismatch, match=rf"of cluster {INSTANCE} .*knows it as host:3181"):
         place.establish(others=(BookieId("host:3181"),))
 
 

@@ -1,0 +1,141 @@
+"""Shell commands that check and rebuild what a real bookie left on its disks."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.blocking import connect
+from bookkeeper.cli.output import EXIT_FAILURE
+from bookkeeper.embedded.cluster import LocalCluster
+from tests.support.cluster import local_cluster
+from tests.support.command_line import CommandLine, Outcome
+
+COUNT = 300
+PASSWORD = b"secret"
+
+
+@pytest.fixture
+def command_line(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    return CommandLine(capfd, monkeypatch)
+
+
+@pytest.fixture
+def cluster(zookeeper: Any, ledgers_root: str, tmp_path: Path) -> Iterator[LocalCluster]:
+    with local_cluster(zookeeper.address, ledgers_root, 1, directory=tmp_path) as cluster:
+        yield cluster
+
+
+class Files:
+    """One bookie with a closed and a fenced ledger, and commands on its files."""
+
+    def __init__(self, cluster: LocalCluster, command_line: CommandLine) -> None:
+        (self.bookie,) = cluster.bookies
+        self.uri = cluster.uri
+        self._command_line = command_line
+        with connect(self.uri) as client:
+            with client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=PASSWORD) as closed:
+                closed.append_many([b"entry-%d" % number for number in range(COUNT)])
+            fenced = client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=PASSWORD)
+            fenced.append(b"one")
+            with connect(self.uri) as other:
+                other.open(fenced.id, password=PASSWORD).close()
+        self.closed, self.fenced = closed.id, fenced.id
+
+    def __call__(self, *words: object, code: int = 0) -> Outcome:
+        return self._command_line("shell", "--conf", self.bookie.conf_path, *words, code=code)
+
+    @property
+    def current(self) -> Path:
+        return self.bookie.ledger_directory / "current"
+
+    def index(self, ledger_id: int) -> Path:
+        return self.current / f"{ledger_id >> 8 & 0xFF:x}" / f"{ledger_id & 0xFF:x}" / f"{ledger_id:x}.idx"
+
+    def log(self) -> Path:
+        """The entry log that has the entries."""
+        (path,) = [path for path in self.current.glob("*.log") if path.stat().st_size > 1024]
+        return path
+
+
+@pytest.fixture
+def files(cluster: LocalCluster, command_line: CommandLine) -> Files:
+    return Files(cluster, command_line)
+
+
+def patch(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def test_a_running_bookie_is_not_looked_at(files: Files) -> None:
+    failed = files("localconsistencycheck", code=EXIT_FAILURE)
+    assert "Stop the bookie first" in failed.err
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_what_a_bookie_left_has_no_fault_however_it_ended(files: Files, end: str) -> None:
+    getattr(files.bookie, end)()
+    outcome = files("localconsistencycheck")
+    assert outcome.out == ""
+    assert f"checking bookie {files.bookie.bookie_id} of cluster " in outcome.err
+    assert outcome.err.rstrip().endswith(": no fault")
+    files.bookie.start()  # nothing was changed
+    with connect(files.uri) as client, client.open(files.closed, password=PASSWORD) as ledger:
+        assert ledger.last_add_confirmed == COUNT - 1
+
+
+def test_every_fault_is_reported_with_path_and_offset(files: Files) -> None:
+    files.bookie.stop()
+    index, log = files.index(files.closed), files.log()
+    patch(index, 1024 + 8 * 5, bytes(8))  # entry 5: never held
+    patch(index, 1024 + 8 * 6, (1 << 40).to_bytes(8, "big"))  # entry 6: in a log that is not there
+    journal_cookie = files.bookie.journal_directory / "current" / "VERSION"
+    journal_cookie.write_text(journal_cookie.read_text().replace("instanceId: ", 'instanceId: "x" # '))
+    (files.current / "lastMark").write_bytes(b"short")
+    outcome = files("localconsistencycheck", "--json", code=EXIT_FAILURE)
+    found = [json.loads(line) for line in outcome.lines]
+    places = {(fault["path"], fault["offset"]) for fault in found}
+    assert places >= {
+        (str(index), 1024 + 8 * 5),
+        (str(index), 1024 + 8 * 6),
+        (str(files.current / "lastMark"), 5),
+    }
+    assert any(fault["path"].endswith("VERSION") and "cluster instance id" in fault["why"] for fault in found)
+    assert {fault["entry_id"] for fault in found if fault["ledger_id"] == files.closed} == {5, 6}
+    patch(log, 0, b"x")
+    assert f"{log} at offset 0: an entry log starts with" in files("localconsistencycheck", code=EXIT_FAILURE).out
+
+
+def test_a_damaged_journal_and_a_lost_fence_are_found(files: Files) -> None:
+    """I-24, I-51: the check reads the journal as the next start would."""
+    files.bookie.kill()
+    (journal,) = (files.bookie.journal_directory / "current").glob("*.txn")
+    data = journal.read_bytes()
+    at = data.index(b"entry-7")
+    patch(journal, at, b"X")
+    assert f"{journal} at offset " in files("localconsistencycheck", code=EXIT_FAILURE).out
+    patch(journal, at, data[at : at + 1])
+    files("localconsistencycheck")
+    for _ in range(2):  # a journal that is not needed any more, and a mark that lies behind it
+        files.bookie.start()
+        files.bookie.stop()
+    header = bytearray(files.index(files.fenced).read_bytes()[:1024])
+    at = header.index(b"\0\0\0\1", 12)
+    unfenced = bytes(header[:at]) + bytes(4) + bytes(header[at + 4 : 496]).ljust(496 - at - 4, b"\0")
+    patch(files.index(files.fenced), 0, unfenced.ljust(1024, b"\0"))  # as Apache writes a header, without checksums
+    outcome = files("localconsistencycheck", code=EXIT_FAILURE)
+    assert f"ledger {files.fenced} was fenced, says the journal, but not its index" in outcome.out
+
+
+def test_another_bookies_directory_is_named(files: Files) -> None:
+    files.bookie.stop()
+    cookie = files.current / "VERSION"
+    cookie.write_text(cookie.read_text().replace(files.bookie.bookie_id, "10.9.9.9:3181"))
+    outcome = files("localconsistencycheck", code=EXIT_FAILURE)
+    assert f"{cookie}: the cookie says bookie id '10.9.9.9:3181'" in outcome.out
+    cookie.unlink()
+    assert f"{cookie}: no cookie, and the directory holds files" in files("localconsistencycheck", code=1).out

@@ -1,0 +1,211 @@
+"""The check of a stopped bookie's entry logs and index files finds what a bookie could not serve (I-59, I-60)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Mapping
+
+import pytest
+
+from bookkeeper.bookie.storage.consistency import Fault, StorageCheck
+from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE as LOG_HEADER_SIZE
+from bookkeeper.bookie.storage.index_format import HEADER_SIZE, PAGE_SIZE, slot_offset
+from bookkeeper.filesystem import OpenMode
+from tests.support.stored_ledgers import StoredLedgers
+
+LEDGER, OTHER = 7, 8
+INDEX = "/a/current/0/7/7.idx"
+COUNT = 1500
+
+
+@pytest.fixture
+def stored() -> StoredLedgers:
+    """Two ledgers over several entry logs, everything checkpointed."""
+    stored = StoredLedgers()
+    for first in range(0, COUNT, 100):
+        stored.add(LEDGER, first, 100)
+        stored.add(OTHER, first, 100)
+        stored.checkpoint()
+    return stored
+
+
+def faults(stored: StoredLedgers, journaled: Mapping[int, Collection[int]] | None = None) -> list[Fault]:
+    check = StorageCheck(
+        stored.fs, stored.ledger_dirs, stored.ledger_dirs, journaled=journaled or {}, on_progress=lambda _: None
+    )
+    return list(check.run())
+
+
+def change(stored: StoredLedgers, path: str, offset: int, data: bytes) -> None:
+    file = stored.fs.open(path, OpenMode.UPDATE)
+    file.pwrite(data, offset)
+    file.close()
+
+
+def truncate(stored: StoredLedgers, path: str, size: int) -> None:
+    file = stored.fs.open(path, OpenMode.UPDATE)
+    file.truncate(size)
+    file.close()
+
+
+def logs(stored: StoredLedgers) -> list[str]:
+    """The entry logs by id."""
+    names = [name for name in stored.fs.listdir("/a/current") if name.endswith(".log")]
+    return [f"/a/current/{name}" for name in sorted(names, key=lambda name: int(name[:-4], 16))]
+
+
+def location(stored: StoredLedgers, entry_id: int) -> int:
+    at = slot_offset(entry_id)
+    (found,) = struct.unpack(">q", stored.fs.contents(INDEX)[at : at + 8])
+    return int(found)
+
+
+def test_a_bookies_files_have_no_fault_and_everything_is_counted(stored: StoredLedgers) -> None:
+    seen: list[int] = []
+    check = StorageCheck(stored.fs, ("/a",), ("/a",), journaled={}, on_progress=seen.append)
+    assert list(check.run()) == []
+    found = check.counters
+    assert (found.logs, found.records, found.ledgers, found.locations) == (
+        len(logs(stored)),
+        2 * COUNT,
+        2,
+        2 * COUNT,
+    )
+    assert seen == sorted(seen)
+    assert seen[-1] == check.total_bytes == sum(map(len, map(stored.fs.contents, [*logs(stored), INDEX, OTHER_INDEX])))
+
+
+OTHER_INDEX = "/a/current/0/8/8.idx"
+
+
+def test_a_location_that_leads_to_another_entry_is_found_with_its_place_in_the_index(stored: StoredLedgers) -> None:
+    change(stored, INDEX, slot_offset(3), struct.pack(">q", location(stored, 4)))
+    (fault,) = faults(stored)
+    assert (fault.path, fault.offset, fault.ledger_id, fault.entry_id) == (INDEX, slot_offset(3), LEDGER, 3)
+    assert "but there is entry 4 of ledger 7 in /a/current/" in fault.why
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (0x7FFF << 32 | 2048, "entry log 7fff.log, which is in no ledger directory"),
+        (-1, "which is in no ledger directory"),
+        (1 << 32 | 0x7FFFFFFF, "ends before"),
+        (1 << 32 | 1, "ends before"),
+    ],
+)
+def test_a_location_that_leads_nowhere_is_found(stored: StoredLedgers, wrong: int, says: str) -> None:
+    change(stored, INDEX, slot_offset(COUNT - 1), struct.pack(">q", wrong))
+    (fault,) = faults(stored)
+    assert fault.offset == slot_offset(COUNT - 1)
+    assert says in fault.why
+
+
+def test_an_index_page_of_zeros_is_found_by_what_the_logs_hold(stored: StoredLedgers) -> None:
+    """I-59: a bookie would answer "never held" for each of its entries."""
+    change(stored, INDEX, HEADER_SIZE, bytes(PAGE_SIZE))
+    found = faults(stored)
+    assert {fault.path for fault in found} == {INDEX}
+    assert found[0].offset == slot_offset(0)
+    covered = [int(word) for fault in found for word in fault.why.split() if word.isdigit()]
+    assert 0 in covered
+    assert PAGE_SIZE // 8 - 1 in covered
+
+
+def test_what_the_journal_still_has_the_index_need_not_know(stored: StoredLedgers) -> None:
+    stored.add(LEDGER, COUNT, 10)
+    stored.flush()
+    stored.storage.close()  # killed before the checkpoint
+    assert faults(stored, {LEDGER: range(COUNT, COUNT + 10)}) == []
+    (fault,) = faults(stored)
+    assert f"entries {COUNT} to {COUNT + 9} of ledger {LEDGER}" in fault.why
+
+
+def test_an_index_file_that_became_shorter_is_found(stored: StoredLedgers) -> None:
+    truncate(stored, INDEX, HEADER_SIZE + PAGE_SIZE)
+    found = faults(stored)
+    assert found[0].offset == HEADER_SIZE + PAGE_SIZE
+    assert "it had 2048 locations once" in found[0].why
+    assert any(f"to {COUNT - 1} of ledger" in fault.why for fault in found[1:])
+
+
+@pytest.mark.parametrize("offset", [0, 4, 9])
+def test_a_damaged_index_header_is_found(stored: StoredLedgers, offset: int) -> None:
+    for copy in (0, 512):
+        change(stored, INDEX, copy + offset, b"\xff")
+    assert [fault.path for fault in faults(stored)][:1] == [INDEX]
+
+
+def test_a_record_that_cannot_be_one_is_found_with_its_offset(stored: StoredLedgers) -> None:
+    path = logs(stored)[0]
+    change(stored, path, LOG_HEADER_SIZE, struct.pack(">i", 5))
+    assert (path, LOG_HEADER_SIZE) in [(fault.path, fault.offset) for fault in faults(stored)]
+
+
+def log_of_both(stored: StoredLedgers) -> tuple[str, int]:
+    """A closed log with entries of both ledgers, and where its map begins."""
+    for path in logs(stored):
+        data = stored.fs.contents(path)
+        (offset,) = struct.unpack_from(">q", data, 8)
+        if offset and struct.pack(">q", OTHER) in data[offset:] and struct.pack(">q", LEDGER) in data[offset:]:
+            return path, offset
+    raise AssertionError("no such log")
+
+
+def test_a_map_that_is_not_the_sealed_one_is_found(stored: StoredLedgers) -> None:
+    """I-60: collection would take the log for one without living ledgers."""
+    path, offset = log_of_both(stored)
+    at = stored.fs.contents(path).index(struct.pack(">q", OTHER), offset)
+    change(stored, path, at, struct.pack(">q", 99))
+    (fault,) = faults(stored)
+    assert (fault.path, fault.offset, fault.why) == (path, offset, "the ledgers map is not the one that was sealed")
+
+
+def test_a_map_without_a_seal_that_hides_a_ledger_is_found(stored: StoredLedgers) -> None:
+    """As above, in a log as Apache closes it."""
+    path, offset = log_of_both(stored)
+    at = stored.fs.contents(path).index(struct.pack(">q", OTHER), offset)
+    change(stored, path, at, struct.pack(">q", 99))
+    change(stored, path, 20, bytes(LOG_HEADER_SIZE - 20))
+    first, second = faults(stored)
+    assert first.why.startswith("ledger 8 has ")
+    assert first.why.endswith(" bytes in this log, but is not in its ledgers map")
+    assert second.why == "the ledgers map names ledger 99, which has no entry here"
+
+
+def test_a_damaged_seal_is_found(stored: StoredLedgers) -> None:
+    path, _ = log_of_both(stored)
+    change(stored, path, 511, bytes([stored.fs.contents(path)[511] ^ 1]))
+    (fault,) = faults(stored)
+    assert (fault.path, fault.offset) == (path, 20)
+    assert "neither zeros nor an intact seal" in fault.why
+
+
+def test_a_log_without_a_header_yet_is_no_fault(stored: StoredLedgers) -> None:
+    stored.fs.open("/a/current/ff.log", OpenMode.CREATE_EXCLUSIVE).close()
+    assert faults(stored) == []
+
+
+def test_ledgers_without_an_index_file_are_counted_and_no_fault(stored: StoredLedgers) -> None:
+    stored.fs.unlink(INDEX)
+    check = StorageCheck(stored.fs, ("/a",), ("/a",), journaled={}, on_progress=lambda _: None)
+    assert list(check.run()) == []
+    assert check.counters.unindexed == 1
+
+
+def _copy(stored: StoredLedgers, source: str, target: str) -> None:
+    stored.fs.make_dirs(target.rpartition("/")[0])
+    file = stored.fs.open(target, OpenMode.CREATE_EXCLUSIVE)
+    file.pwrite(stored.fs.contents(source), 0)
+    file.close()
+
+
+@pytest.mark.parametrize("which", [lambda stored: INDEX, lambda stored: logs(stored)[0]])
+def test_a_file_that_is_in_two_directories_is_found(
+    stored: StoredLedgers, which: Callable[[StoredLedgers], str]
+) -> None:
+    source = which(stored)
+    _copy(stored, source, source.replace("/a/", "/b/"))
+    stored.fs.make_dirs("/b/current")
+    stored.ledger_dirs = ("/a", "/b")
+    assert any("is here and in /a/current/" in fault.why for fault in faults(stored))
