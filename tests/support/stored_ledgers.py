@@ -130,7 +130,8 @@ class StoredLedgers:
         return cold
 
     def check(self) -> None:
-        """Everything is there, and nothing else."""
+        """Everything is there, and nothing else; nobody thinks that anything is damaged."""
+        assert self.storage.damage.all() == []
         by_ledger: dict[int, list[int]] = {}
         for ledger_id, entry_id in self.entries:
             by_ledger.setdefault(ledger_id, []).append(entry_id)

@@ -132,6 +132,7 @@ PURE = (
     "bookkeeper.bookie.journal.group_commit",
     "bookkeeper.bookie.storage.entry_log_format",
     "bookkeeper.bookie.storage.index_format",
+    "bookkeeper.bookie.storage.log_checksums",
     "bookkeeper.bookie.storage.memtable",
     "bookkeeper.bookie.storage.garbage",
     "bookkeeper.auth.provider",

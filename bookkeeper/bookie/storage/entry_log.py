@@ -17,6 +17,7 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
+from bookkeeper.bookie.storage.log_checksum_files import LogChecksums
 from bookkeeper.bookie.storage.log_writer import LogWriter
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import NoWritableDisk, StorageError
@@ -41,6 +42,7 @@ class EntryLogs:
         self._files = files
         self._size_max = min(entry_log_bytes_max, fmt.LOG_BYTES_MAX)
         self._paths: dict[int, str] = {}
+        self.checksums = LogChecksums(fs, files)
         self._next_log_id = 0
         self._next_directory = 0
         self._active: LogWriter | None = None
@@ -50,9 +52,11 @@ class EntryLogs:
     def open(self) -> None:
         """Find the logs there are. Raises StorageError when one id is in two directories, OSError."""
         highest = -1
+        names: dict[str, list[str]] = {}
         for directory in self._directories.ledger_dirs:
             base = current(directory)
-            for name in self._fs.listdir(base):
+            names[base] = self._fs.listdir(base)
+            for name in names[base]:
                 log_id = fmt.parse_log_name(name)
                 if log_id is None:
                     continue
@@ -65,6 +69,7 @@ class EntryLogs:
                 self._paths[log_id] = path
                 highest = max(highest, log_id)
             highest = max(highest, self._read_last_id(os.path.join(base, LAST_ID_NAME)))
+        self.checksums.open(self._paths, names)
         # Log 0 is never written: with an id of at least 1 no single damaged byte turns a location into 0, "no entry".
         self._next_log_id = max(highest + 1, 1)
 
@@ -151,7 +156,7 @@ class EntryLogs:
                 continue
             self._files.adopt(path, file)
             self._paths[log_id] = path
-            self._active = LogWriter(log_id, directory, path, file)
+            self._active = LogWriter(log_id, directory, path, file, self.checksums.writer(log_id, path))
             log.info("Created entry log {path}", path=path)
             return self._active
 

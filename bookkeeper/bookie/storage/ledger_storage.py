@@ -18,6 +18,7 @@ from threading import Lock
 
 from twisted.logger import Logger
 
+from bookkeeper.bookie.storage.damage import DamageRecord
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.held import held_runs
@@ -74,6 +75,7 @@ class LedgerStorage:
         """Bytes of all entries added since the start; what the journal grew by, about."""
         self.failure: BaseException | None = None
         """The first failed write or sync. From then on nothing is written or denied any more (I-48)."""
+        self.damage = DamageRecord()
         self._fs = fs
         self._directories = directories
         self._settings = settings
@@ -88,8 +90,8 @@ class LedgerStorage:
         self._index_flusher = IndexFlusher(
             fs, directories, self._files, self._cache, open_files_max=settings.open_files_max
         )
-        self._warm_reader = LogReader(self._logs, self._files, wait=False)
-        self._cold_reader = LogReader(self._logs, self._files, wait=True)
+        self._warm_reader = LogReader(self._logs, self._files, self.damage, wait=False)
+        self._cold_reader = LogReader(self._logs, self._files, self.damage, wait=True)
         self._active = Memtable()
         self._snapshots: tuple[Memtable, ...] = ()
         self._tables_lock = Lock()

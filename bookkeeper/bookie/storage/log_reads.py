@@ -1,8 +1,9 @@
 """Bodies out of entry logs, many at a time through one window.
 
 Entries of one ledger lie together (a flush sorts them), so a batch of reads costs one read of the disk, or none when
-the last window still covers it. Every body is checked against the ids asked for before it is handed out, and nothing
-that goes wrong here ever means "no such entry" (I-31).
+the last window still covers it. A window begins and ends where pages do, and each of its pages is compared with the
+log's side file once (log_checksums.py); every body is checked against the ids asked for before it is handed out, and
+nothing that goes wrong here ever means "no such entry" (I-31). What is certainly damaged is noted in the damage record.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import repeat
 
 from twisted.logger import Logger
 
+from bookkeeper.bookie.storage.damage import Damage, DamageRecord
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.entry_log_format import (
     HEADER_SIZE,
@@ -24,6 +26,8 @@ from bookkeeper.bookie.storage.entry_log_format import (
     RECORD_SIZE_MIN,
     SIZE,
 )
+from bookkeeper.bookie.storage.log_checksum_files import PageCheck
+from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, page_end, page_start
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.filesystem import File, OpenMode
 from bookkeeper.model import Status
@@ -54,13 +58,16 @@ class LogReader:
     wait: False reads only what the page cache holds (the reactor), True blocks (the read worker).
     """
 
-    def __init__(self, logs: EntryLogs, files: OpenFiles, *, wait: bool) -> None:
+    def __init__(self, logs: EntryLogs, files: OpenFiles, damage: DamageRecord, *, wait: bool) -> None:
         self._logs = logs
         self._files = files
+        self._damage = damage
         self._wait = wait
+        self._check = PageCheck(logs.checksums, wait=wait)
         self._log_id = -1
         self._start = 0
         self._data = b""
+        self._bad: Sequence[int] = ()  # pages of the window that fail their checksum
 
     def read(self, ledger_id: int, wanted: Sequence[Located], results: Results) -> None:
         """Fill `results` at the places of `wanted`: a body, IO_ERROR, or None where only a blocking read can tell."""
@@ -105,14 +112,15 @@ class LogReader:
             except OSError:
                 return None
             try:
-                if log_id != self._log_id:
-                    self._log_id, self._start, self._data = log_id, 0, b""
-                if not self._fill(file, offset, size) or len(self._data) < size:
+                self._turn_to(log_id)
+                if not self._fill(file, offset, size) or self._start + len(self._data) < offset + size:
                     return None
             except OSError:
                 return None
             finally:
                 self._files.release(file)
+        if self._bad:
+            return None
         at = offset - self._start
         return memoryview(self._data)[at : at + size]
 
@@ -133,8 +141,7 @@ class LogReader:
             self._fail(ordered, results)
             return
         try:
-            if log_id != self._log_id:
-                self._log_id, self._start, self._data = log_id, 0, b""
+            self._turn_to(log_id)
             self._read_bodies(file, path, ledger_id, ordered, results)
         except OSError as error:
             log.error("Cannot read entry log {path}: {error}", path=path, error=error)
@@ -143,6 +150,11 @@ class LogReader:
                     results[index] = Status.IO_ERROR
         finally:
             self._files.release(file)
+
+    def _turn_to(self, log_id: int) -> None:
+        """Empty the window when it is of another log."""
+        if log_id != self._log_id:
+            self._log_id, self._start, self._data, self._bad = log_id, 0, b"", ()
 
     def _fail(self, ordered: list[Located], results: Results) -> None:
         for _, _, index in ordered:
@@ -154,7 +166,7 @@ class LogReader:
         data, start = self._data, self._start
         for position, (location, entry_id, index) in enumerate(ordered):
             at = (location & OFFSET_MASK) - SIZE.size - start
-            if 0 <= at <= len(data) - HEAD_SIZE:
+            if 0 <= at <= len(data) - HEAD_SIZE and not self._bad:
                 size, found_ledger_id, found_entry_id = unpack(data, at)
                 end = at + SIZE.size + size
                 if (
@@ -178,31 +190,41 @@ class LogReader:
         span = _span(ordered, position)
         if not self._fill(file, offset, span):
             return False
-        problem = self._check_head(offset, ledger_id, entry_id)
+        at = offset - self._start
+        problem, bad_at = self._check_head(offset, ledger_id, entry_id), offset
+        end = at + HEAD_SIZE
         if problem is None:
-            (size,) = SIZE.unpack_from(self._data)
-            end = SIZE.size + size
-            if offset + end > file.size():
-                problem = f"a body of {size} bytes reaches beyond the end"
-            elif end > len(self._data) and not self._fill(file, offset, max(end, span)):
+            end = at + SIZE.size + int(SIZE.unpack_from(self._data, at)[0])
+            if self._start + end > file.size():
+                problem = f"a body of {end - at - SIZE.size} bytes reaches beyond the end"
+            elif end > len(self._data) and not self._fill(file, offset, max(end - at, span)):
                 return False
-            else:
-                results[index] = self._data[SIZE.size : end]
-                return True
-        log.error(
-            "{path} at {offset}, ledger {ledger_id} entry {entry_id}: {problem}",
-            path=path, offset=offset, ledger_id=ledger_id, entry_id=entry_id, problem=problem,
-        )  # fmt: skip
+        if self._bad and (page := self._bad_page(offset, HEAD_SIZE if problem else end - at)) is not None:
+            bad_at = page_start(page)
+            problem = f"the page of {PAGE_SIZE} bytes fails its checksum"
+        if problem is None:
+            results[index] = self._data[at + SIZE.size : end]
+            return True
+        if self._damage.add(Damage(ledger_id, entry_id, entry_id, path, bad_at, problem)):
+            log.error(
+                "{path} at {offset}, ledger {ledger_id} entry {entry_id}: {problem}",
+                path=path, offset=bad_at, ledger_id=ledger_id, entry_id=entry_id, problem=problem,
+            )  # fmt: skip
         results[index] = Status.IO_ERROR
         return True
 
+    def _bad_page(self, offset: int, size: int) -> int | None:
+        """The first page that fails its checksum among those that have these bytes."""
+        return next((page for page in self._bad if page_start(page) < offset + size and offset < page_end(page)), None)
+
     def _check_head(self, offset: int, ledger_id: int, entry_id: int) -> str | None:
-        """What is wrong with the record at `offset`, where the window starts; None when it is the one wanted."""
+        """What is wrong with the record at `offset`, which the window has; None when it is the one wanted."""
         if offset < HEADER_SIZE:
             return "the index points into the header"
-        if len(self._data) < HEAD_SIZE:
+        at = offset - self._start
+        if len(self._data) - at < HEAD_SIZE:
             return "the index points beyond the end"
-        size, found_ledger_id, found_entry_id = RECORD_HEAD.unpack_from(self._data)
+        size, found_ledger_id, found_entry_id = RECORD_HEAD.unpack_from(self._data, at)
         if found_ledger_id != ledger_id or found_entry_id != entry_id:
             return f"found ledger {found_ledger_id} entry {found_entry_id}"
         if not RECORD_SIZE_MIN <= size < LOG_BYTES_MAX:
@@ -210,19 +232,28 @@ class LogReader:
         return None
 
     def _fill(self, file: File, offset: int, size: int) -> bool:
-        """Move the window to `offset`; it is short only at the end. False when that needs a blocking read."""
+        """Move the window to the pages from `offset` on; it is short only at the end of the file.
+
+        False when that needs a blocking read.
+        """
         follows = self._start < offset <= self._start + len(self._data)
-        self._start, self._data = offset, b""
-        left = file.size() - offset
-        if left <= 0 or offset < 0:
+        start = max(HEADER_SIZE, offset - offset % PAGE_SIZE)
+        self._start, self._data, self._bad = start, b"", ()
+        limit = self._check.limit(self._log_id)
+        end = file.size()
+        if end <= start or offset < HEADER_SIZE:
             return True
-        sizes = [min(size, left)]
+        stops = [offset + size]
         if follows and size < READ_AHEAD_SIZE:
-            sizes.insert(0, min(READ_AHEAD_SIZE, left))
-        for wanted in sizes:
-            data = file.pread(wanted, offset) if self._wait else file.pread_nowait(wanted, offset)
+            stops.insert(0, offset + READ_AHEAD_SIZE)
+        for stop in stops:
+            wanted = min(stop + -stop % PAGE_SIZE, end) - start
+            data = file.pread(wanted, start) if self._wait else file.pread_nowait(wanted, start)
             if data is not None:
-                self._data = data
+                bad = self._check.bad_pages(self._log_id, start, data, limit)
+                if bad is None:
+                    return False
+                self._data, self._bad = data, bad
                 return True
         return False
 

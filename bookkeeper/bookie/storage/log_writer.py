@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bookkeeper.bookie.storage import entry_log_format as fmt
+from bookkeeper.bookie.storage.log_checksum_files import LogChecksumWriter
 from bookkeeper.filesystem import File, is_no_space
 
 
@@ -18,12 +19,12 @@ class LogWriter:
     """Appends to a file that has its header.
 
     directory: the configured one. size: where the next record goes. synced: nothing was appended since `sync`.
-    ledger_bytes: what the map will say.
+    ledger_bytes: what the map will say. checksums: the log's side file, which follows it.
     """
 
-    __slots__ = ("directory", "file", "ledger_bytes", "log_id", "path", "size", "synced")
+    __slots__ = ("checksums", "directory", "file", "ledger_bytes", "log_id", "path", "size", "synced")
 
-    def __init__(self, log_id: int, directory: str, path: str, file: File) -> None:
+    def __init__(self, log_id: int, directory: str, path: str, file: File, checksums: LogChecksumWriter) -> None:
         self.log_id = log_id
         self.directory = directory
         self.path = path
@@ -31,6 +32,7 @@ class LogWriter:
         self.size = fmt.HEADER_SIZE
         self.synced = True
         self.ledger_bytes: dict[int, int] = {}
+        self.checksums = checksums
 
     def append(self, block: bytes, ledger_sizes: Iterable[tuple[int, int]]) -> int:
         """Write a block of framed records and return its location: log id << 32 | offset. Not durable before `sync`.
@@ -40,6 +42,7 @@ class LogWriter:
         offset = self.size
         self.file.pwrite(block, offset)
         self.file.start_writeback(offset, len(block))
+        self.checksums.append(block)
         self.size += len(block)
         self.synced = False
         ledger_bytes = self.ledger_bytes
@@ -52,6 +55,7 @@ class LogWriter:
         if not self.synced:
             self.file.sync()
             self.synced = True
+            self.checksums.synced()
 
     def seal(self) -> None:
         """End the log: ledgers map, sync, then the header that names and seals the map, sync (I-61).
@@ -68,6 +72,7 @@ class LogWriter:
             file.truncate(self.size)
         file.sync()
         if mapped:
+            self.checksums.append(ledgers_map)
             header = fmt.LogHeader(
                 map_offset=self.size, ledger_count=len(self.ledger_bytes), seal=fmt.Seal.of(ledgers_map)
             )
@@ -75,6 +80,7 @@ class LogWriter:
                 file.pwrite(fmt.encode_header(fmt.LogHeader())[: fmt.SEALED_SIZE], 0)
             file.sync()
         self.synced = True
+        self.checksums.close()
 
 
 def _write_if_room(file: File, data: bytes, offset: int) -> bool:

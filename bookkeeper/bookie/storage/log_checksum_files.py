@@ -1,0 +1,291 @@
+"""The side files with the checksums of entry logs: written with the log, looked up by reads, made anew by the scrub.
+
+    being written   checksums of the whole pages in memory; after each sync of the log its side file follows
+    closed          the last block says where the log ends; looked up block by block, some kept in memory
+    without         (a crash, another bookie's): read unchecked until `adopt` gives it one
+
+A side file that cannot be written is given up for its log, which is read unchecked then: nothing that was promised to
+anybody depends on it, and the disk's next failed write of a log stops the bookie anyway (I-48).
+
+Threads: a writer belongs to who writes its log, `PageCheck` to one reader; the rest may be called from any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from array import array
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+import crc32c
+from twisted.logger import Logger
+
+from bookkeeper.bookie.storage import log_checksums as fmt
+from bookkeeper.bookie.storage.log_checksums import Block, PageChecksums
+from bookkeeper.bookie.storage.open_files import OpenFiles
+from bookkeeper.filesystem import File, FileSystem, OpenMode, replace_durable
+
+log = Logger()
+
+BLOCKS_KEPT_MAX = 512
+"""Blocks that one reader keeps in memory: 2 MiB, the checksums of 2 GiB of logs."""
+
+
+def checksums_path(log_path: str, log_id: int) -> str:
+    """Where the side file of a log is."""
+    return os.path.join(os.path.dirname(log_path), fmt.checksums_name(log_id))
+
+
+class LogChecksums:
+    """Which logs have a side file, and where."""
+
+    def __init__(self, fs: FileSystem, files: OpenFiles) -> None:
+        self.fs = fs
+        self.files = files
+        self._paths: dict[int, str] = {}
+        self._writing: dict[int, PageChecksums] = {}
+        self.version = 0
+        """Changes whenever what was looked up may hold no more."""
+
+    def open(self, log_paths: Mapping[int, str], names: Mapping[str, Sequence[str]]) -> None:
+        """Find the side files among the names in the logs' directories; those whose log is gone are removed.
+
+        Raises OSError.
+        """
+        for directory, those in names.items():
+            for name in those:
+                log_id = fmt.parse_checksums_name(name)
+                if log_id is None:
+                    continue
+                path = os.path.join(directory, name)
+                if log_id in log_paths and checksums_path(log_paths[log_id], log_id) == path:
+                    self._paths[log_id] = path
+                else:
+                    self.fs.unlink(path)
+
+    def path_of(self, log_id: int) -> str | None:
+        """The side file of a log, None when it has none."""
+        return self._paths.get(log_id)
+
+    def writing(self, log_id: int) -> PageChecksums | None:
+        """The checksums of a log that is being written."""
+        return self._writing.get(log_id)
+
+    def is_closed(self, log_id: int) -> bool:
+        """True when the side file covers the log to its end. Reads one block; raises OSError."""
+        path = self._paths.get(log_id)
+        if path is None or log_id in self._writing:
+            return False
+        file = self.fs.open(path, OpenMode.READ)
+        try:
+            number = file.size() // fmt.BLOCK_SIZE - 1
+            block = (
+                fmt.decode_block(file.pread(fmt.BLOCK_SIZE, number * fmt.BLOCK_SIZE), log_id=log_id, number=number)
+                if number >= 0
+                else None
+            )
+        finally:
+            file.close()
+        return block is not None and block.log_ends
+
+    def writer(self, log_id: int, log_path: str) -> LogChecksumWriter:
+        """For a log that was just created."""
+        pages = self._writing[log_id] = PageChecksums()
+        return LogChecksumWriter(self, log_id, checksums_path(log_path, log_id), pages)
+
+    def written(self, log_id: int, path: str | None) -> None:
+        """The log is not written any more, and has this side file. From a writer."""
+        if path is not None:
+            self._paths[log_id] = path
+        else:
+            self._paths.pop(log_id, None)
+        self._writing.pop(log_id, None)
+        self.version += 1
+
+    def adopt(self, log_id: int, log_path: str, crcs: array[int], *, size: int) -> None:
+        """Give a closed log a new side file. crcs: of all its pages, the last one up to `size`. Raises OSError."""
+        path = checksums_path(log_path, log_id)
+        self.files.drop(path)
+        blocks = fmt.blocks_of(log_id, crcs, size=size, first_page=0, closed=True)
+        replace_durable(self.fs, path, b"".join([block for _, block in blocks]))
+        self.files.drop(path)
+        self._paths[log_id] = path
+        self.version += 1
+
+    def remove(self, log_id: int) -> None:
+        """The log is being deleted: its side file goes too; not durably, as it is removed at the next start else."""
+        self._writing.pop(log_id, None)
+        path = self._paths.pop(log_id, None)
+        self.version += 1
+        if path is not None:
+            self.files.drop(path)
+            with contextlib.suppress(OSError):
+                self.fs.unlink(path)
+
+
+class LogChecksumWriter:
+    """The side file of one log while that is written. Nothing here raises OSError."""
+
+    def __init__(self, owner: LogChecksums, log_id: int, path: str, pages: PageChecksums) -> None:
+        self._owner = owner
+        self._log_id = log_id
+        self._path = path
+        self._pages = pages
+        self._file: File | None = None
+        self._pages_written = 0
+        self._given_up = False
+        self.append = pages.append
+
+    def synced(self) -> None:
+        """All that was appended is durable in the log: write the checksums of its whole pages."""
+        count = len(self._pages.crcs)
+        if count > self._pages_written and not self._given_up:
+            self._write(self._pages.crcs, size=fmt.page_end(count - 1), closed=False)
+            self._pages_written = count
+
+    def close(self) -> None:
+        """The log is complete and durable: so is the side file on return."""
+        pages = self._pages
+        crcs = pages.crcs[:]
+        if pages.tail is not None:
+            crcs.append(pages.tail)
+        if not self._given_up:
+            self._write(crcs, size=pages.size, closed=True)
+        self._end(None if self._given_up else self._path)
+
+    def abandon(self) -> None:
+        """The log was given up and is removed: so is its side file."""
+        self._end(self._path if self._file is not None else None)
+        self._owner.remove(self._log_id)
+
+    def _end(self, path: str | None) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        self._owner.written(self._log_id, path)
+
+    def _write(self, crcs: array[int], *, size: int, closed: bool) -> None:
+        fs = self._owner.fs
+        try:
+            if self._file is None:
+                with contextlib.suppress(FileNotFoundError):
+                    fs.unlink(self._path)
+                self._file = fs.open(self._path, OpenMode.CREATE_EXCLUSIVE)
+            for offset, block in fmt.blocks_of(
+                self._log_id, crcs, size=size, first_page=self._pages_written, closed=closed
+            ):
+                self._file.pwrite(block, offset)
+            if closed:
+                self._file.sync()
+                fs.sync_dir(os.path.dirname(self._path))
+        except OSError as error:
+            log.warn(
+                "Cannot write {path}: {error}. The entry log beside it is read unchecked until the next scrub",
+                path=self._path,
+                error=error,
+            )
+            self._given_up = True
+            file, self._file = self._file, None
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
+                with contextlib.suppress(OSError):
+                    fs.unlink(self._path)
+
+
+NOT_IN_MEMORY = object()
+
+
+class PageCheck:
+    """Checks what one reader has read, page by page.
+
+    wait: False looks only at what the page cache holds of the side files.
+    """
+
+    def __init__(self, checksums: LogChecksums, *, wait: bool) -> None:
+        self._checksums = checksums
+        self._wait = wait
+        self._version = -1
+        self._blocks: OrderedDict[tuple[int, int], Block | None] = OrderedDict()
+
+    def limit(self, log_id: int) -> int:
+        """Up to where the log can be checked; ask before reading, so that a page cut by the reading counts as none."""
+        pages = self._checksums.writing(log_id)
+        return sys.maxsize if pages is None else fmt.page_end(len(pages.crcs) - 1)
+
+    def bad_pages(self, log_id: int, offset: int, data: bytes, limit: int) -> list[int] | None:
+        """The pages of `data` that are not what was written; None when that needs a blocking read.
+
+        offset: of `data` in the log, the start of a page. Where `data` ends inside a page, so does the file.
+        """
+        if self._version != self._checksums.version:
+            self._version = self._checksums.version
+            self._blocks.clear()
+        bad: list[int] = []
+        if not data:
+            return bad
+        page, last = fmt.page_of(offset), fmt.page_of(offset + len(data) - 1)
+        view = memoryview(data)
+        while page <= last:
+            block = self._block(log_id, page // fmt.BLOCK_PAGES, limit)
+            if block is NOT_IN_MEMORY:
+                return None
+            stop = min(last + 1, (page // fmt.BLOCK_PAGES + 1) * fmt.BLOCK_PAGES)
+            if isinstance(block, Block):
+                bad += _mismatches(block, page, stop, offset, view, limit)
+            page = stop
+        return bad
+
+    def _block(self, log_id: int, number: int, limit: int) -> Block | object | None:
+        """The block; None where nothing is known of its pages, NOT_IN_MEMORY where a blocking read must tell."""
+        pages = self._checksums.writing(log_id)
+        if pages is not None:
+            low = number * fmt.BLOCK_PAGES
+            return Block(pages.crcs[low : low + fmt.BLOCK_PAGES], low, limit, log_ends=False)
+        path = self._checksums.path_of(log_id)
+        if path is None:
+            return None
+        key = (log_id, number)
+        if key in self._blocks:
+            self._blocks.move_to_end(key)
+            return self._blocks[key]
+        try:
+            file = self._checksums.files.acquire(path, OpenMode.READ)
+        except OSError:
+            return None
+        try:
+            at = number * fmt.BLOCK_SIZE
+            if (number + 1) * fmt.BLOCK_SIZE > file.size():
+                data: bytes | None = b""
+            else:
+                data = file.pread(fmt.BLOCK_SIZE, at) if self._wait else file.pread_nowait(fmt.BLOCK_SIZE, at)
+        except OSError as error:
+            log.warn("Cannot read {path}: {error}", path=path, error=error)
+            return None
+        finally:
+            self._checksums.files.release(file)
+        if data is None:
+            return NOT_IN_MEMORY
+        block = self._blocks[key] = fmt.decode_block(data, log_id=log_id, number=number)
+        if len(self._blocks) > BLOCKS_KEPT_MAX:
+            self._blocks.popitem(last=False)
+        return block
+
+
+def _mismatches(block: Block, page: int, stop: int, offset: int, view: memoryview, limit: int) -> list[int]:
+    """Those of the pages from `page` to `stop` - 1 whose bytes fail their checksum, or are missing."""
+    bad: list[int] = []
+    crc = crc32c.crc32c
+    crcs, first = block.crcs, block.first_page
+    for number in range(page, min(stop, first + len(crcs))):
+        low = fmt.page_start(number)
+        high = fmt.page_end(number)
+        if high > block.end:
+            high = block.end
+        if high > limit:
+            break
+        if crc(view[low - offset : high - offset]) != crcs[number - first]:
+            bad.append(number)
+    return bad
