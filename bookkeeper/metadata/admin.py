@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
@@ -31,14 +31,24 @@ if TYPE_CHECKING:
 REMOVALS_IN_FLIGHT_MAX = 32
 """Children of one node that are removed at a time."""
 
-_FORMATTED = ("idgen", "idgen-long", "LAYOUT", "underreplication/ledgers", "underreplication/locks", "cookies")
+_FORMATTED = (
+    *("idgen", "idgen-long", "LAYOUT", "cookies"),
+    *("underreplication/ledgers", "underreplication/locks", "underreplication/badcopies"),
+)
 
 
 class ZnodeAdmin:
     """The ClusterAdmin over a Tree."""
 
     def __init__(
-        self, tree: Tree, root: str, layout: StoredLayout, clock: Clock, random: Random, settings: MetadataSettings
+        self,
+        tree: Tree,
+        root: str,
+        layout: StoredLayout,
+        clock: Clock,
+        random: Random,
+        settings: MetadataSettings,
+        on_removal: Callable[[], object],
     ) -> None:
         self._tree = tree
         self._root = root
@@ -46,6 +56,7 @@ class ZnodeAdmin:
         self._clock = clock
         self._random = random
         self._settings = settings
+        self._on_removal = on_removal  # what is known of the cluster is true no longer
         self._id_path = f"{root}/INSTANCEID"
         self._bookie_paths = (f"{root}/available", f"{root}/available/readonly")
 
@@ -131,6 +142,7 @@ class ZnodeAdmin:
         )
         await self._remove_all(f"{self._root}/{name}" for name in _FORMATTED)
         self._layout.forget()
+        self._on_removal()
         await self._layout.store(self._errand("store the layout"), self._layout.wanted or stored)
         await self._remove(self._id_path)
         instance_id = self._new_instance_id()
@@ -174,6 +186,7 @@ class ZnodeAdmin:
                 f"not BookKeeper's own under {self._root}: {', '.join(sorted(foreign))}; remove it first"
             )
         self._layout.forget()
+        self._on_removal()
         await self._remove(self._root)
 
     async def _remove_all(self, paths: Iterable[str]) -> None:

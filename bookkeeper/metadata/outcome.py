@@ -163,13 +163,30 @@ class Errand:
                 return
             raise NodeExists(f"{path} exists and is not what was to be created") from lost
 
-    async def create_sequential(self, path: str, access: Access = Access.DEFAULT) -> str:
-        """Make an ephemeral node named `path` plus ten digits; its path. A lost answer only costs a number."""
+    async def create_sequential(
+        self,
+        path: str,
+        access: Access = Access.DEFAULT,
+        *,
+        data: bytes = b"",
+        find_ours: Callable[[], Awaitable[str | None]] | None = None,
+    ) -> str:
+        """Make an ephemeral node named `path` plus ten digits; its path.
+
+        find_ours: after a lost answer, the path of the node if it was made all the same; None lets a lost answer cost a
+        number, and leaves a node until the session ends.
+        """
         while True:
             try:
-                return await self._repeat(lambda: self.tree.create(path, b"", NodeKind.EPHEMERAL_SEQUENTIAL, access))
+                return await self._change(lambda: self.tree.create(path, data, NodeKind.EPHEMERAL_SEQUENTIAL, access))
             except OutcomeOpen as lost:
-                await self._connected(lost)
+                if find_ours is None:
+                    await self._connected(lost)
+                    continue
+                await self._look("/", lost)
+                found = await find_ours()
+                if found is not None:
+                    return found
 
     async def ensure(self, path: str, data: bytes = b"", access: Access = Access.DEFAULT) -> None:
         """Make a persistent node unless it is there, with whatever data. Raises NodeAbsent (no parent)."""

@@ -32,9 +32,13 @@ from bookkeeper.model import (
 )
 
 if TYPE_CHECKING:
+    from random import Random
+
     from twisted.internet.defer import Deferred
 
+    from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
     from bookkeeper.metadata.layout import Layout
+    from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
 
 LISTING_BATCH_MAX = 1000
 """Ledger ids in one batch of `LedgerStore.ids`."""
@@ -242,6 +246,160 @@ class ClusterAdmin(Protocol):
         """The stored ledger layout; None where none is stored yet."""
 
 
+class RepairLock(Protocol):
+    """A lock on a ledger under repair: it saves work done twice, nothing more (I-20)."""
+
+    ledger_id: LedgerId
+
+    @property
+    def held(self) -> bool:
+        """Whether it is ours, as far as we know: False from `release` on, and once its session is over (I-77)."""
+
+    def release(self) -> Deferred[None]:
+        """Give it up. Harmless when repeated, or when its session is over.
+
+        Fails with MetadataUnavailable where that could not be done: it then goes with the session, or is the next lock
+        of this ledger that is taken through the same store.
+        """
+
+
+class AuditorCandidate(Protocol):
+    """One process that stands for auditor."""
+
+    @property
+    def elected(self) -> bool:
+        """Whether it is the auditor, as far as it knows."""
+
+    def join(self) -> None:
+        """Stand from now on, across sessions. Harmless when repeated. May call `on_elected` before it returns."""
+
+    def leave(self) -> Deferred[None]:
+        """Stand no more; fires once the vote is gone. Harmless when repeated.
+
+        Fails with MetadataUnavailable where the vote could not be removed; it then goes with the session.
+        """
+
+
+class Underreplication(Protocol):
+    """Ledgers that lack copies, and who does something about it: Apache's tree, shared with Apache's programs.
+
+    Reads may lag (I-19), except where a method says that it syncs. Where there is no tree yet, nothing is marked;
+    changes make it. Each method raises LayoutMismatch where the tree is of a kind that this release does not know.
+    """
+
+    def prepare(self) -> Deferred[None]:
+        """Make the tree, or check the one that is there. Changes do so by themselves. Raises NotInitialised."""
+
+    # --- marks
+
+    def mark(self, ledger_id: LedgerId, missing: Collection[BookieId], *, now_ms: int | None) -> Deferred[None]:
+        """Note that these bookies lack entries of the ledger, besides those noted already.
+
+        now_ms: since 1970, kept with the mark; None keeps no time. Whoever is at work on the ledger already will find
+        its mark changed, even when all of them were noted (I-76).
+        """
+
+    def read(self, ledger_id: LedgerId) -> Deferred[UnderreplicatedLedger | None]:
+        """The ledger's mark; None when it certainly has none (syncs). Raises MetadataCorrupt."""
+
+    def remove(self, seen: UnderreplicatedLedger, lock: RepairLock | None = None) -> Deferred[None]:
+        """Remove the mark as it was seen when the repair began; one that is gone counts as removed (I-76).
+
+        lock: under which it was repaired: nothing is removed once that lock is no longer held (MetadataUnavailable).
+        Raises VersionConflict when the mark has changed, or is another one: start over.
+        """
+
+    def ids(self) -> AsyncIterator[list[LedgerId]]:
+        """All marked ledgers, ascending, in batches of 1..LISTING_BATCH_MAX. Any failure raises, a stranger's node too
+        (MetadataCorrupt): a listing that ends is complete, but for what changed meanwhile."""
+
+    def candidates(self, random: Random) -> AsyncIterator[list[LedgerId]]:
+        """The same in random order from the top, for workers; strangers are logged and passed over."""
+
+    def watch_work(self, on_work: Callable[[], object]) -> Watch:
+        """Tell `on_work` soon, then when marks came or went, at most every 2 s; across sessions.
+
+        A lock that was given up is no news, nor is a change among more than 4096 directories of marks: look again now
+        and then.
+        """
+
+    # --- locks
+
+    def lock(self, ledger_id: LedgerId, host: str, on_lost: Callable[[], object]) -> Deferred[RepairLock | None]:
+        """Take the ledger's lock; None where somebody holds it. `on_lost` hears of the end of its session.
+
+        host: what the lock says to people. Never waits for a holder.
+        """
+
+    def lock_holder(self, ledger_id: LedgerId) -> Deferred[str | None]:
+        """Who says to hold the lock ("" where it does not say); None while nobody does (syncs)."""
+
+    # --- switches and times
+
+    def is_enabled(self) -> Deferred[bool]:
+        """Whether auto-recovery is on, as it is unless somebody turned it off (syncs)."""
+
+    def enable(self) -> Deferred[bool]:
+        """Turn auto-recovery on; False when it was."""
+
+    def disable(self) -> Deferred[bool]:
+        """Turn auto-recovery off: the auditor and all workers of the cluster pause. False when it was off."""
+
+    def watch_enabled(self, on_change: Callable[[bool], object]) -> Watch:
+        """Tell soon whether auto-recovery is on, then every change; across sessions. May call before it returns."""
+
+    def recovery_delay_s(self) -> Deferred[int | None]:
+        """lostBookieRecoveryDelay of the cluster; None where none is stored (syncs). Raises MetadataCorrupt."""
+
+    def initialise_recovery_delay(self, delay_s: int) -> Deferred[bool]:
+        """Store the delay unless one is stored; whether it did."""
+
+    def set_recovery_delay(self, delay_s: int) -> Deferred[None]:
+        """Store the delay. Setting what it was already is a change all the same: it asks for an audit."""
+
+    def watch_recovery_delay(self, on_change: Callable[[int | None], object]) -> Watch:
+        """Tell the delay soon, then each time it is set; across sessions. One that cannot be read is logged only."""
+
+    def check_time_ms(self, kind: CheckKind) -> Deferred[int | None]:
+        """When the check last ended, since 1970; None when it never did (syncs). Raises MetadataCorrupt."""
+
+    def set_check_time(self, kind: CheckKind, ended_ms: int) -> Deferred[None]:
+        """Note the end of a check; an earlier end than the noted one is noted all the same."""
+
+    # --- the auditor
+
+    def current_auditor(self) -> Deferred[BookieId | None]:
+        """Whose vote is the lowest; None while nobody stands (syncs). Raises MetadataCorrupt."""
+
+    def candidate(
+        self,
+        bookie_id: BookieId,
+        *,
+        on_elected: Callable[[], object],
+        on_lost: Callable[[], object],
+        on_failed: Callable[[BaseException], object],
+    ) -> AuditorCandidate:
+        """A candidate for auditor, in one election with Apache's.
+
+        on_elected, on_lost: they alternate, beginning with on_elected. on_failed: access was refused, or a fault of
+        ours; it stands no more.
+        """
+
+    # --- bad copies: ours, which Apache's programs do not see
+
+    def report_bad_copies(self, ledger_id: LedgerId, ranges: Collection[BadRange]) -> Deferred[None]:
+        """Note ranges besides those noted already; at most 512 a ledger are kept apart (see bad_copies_format)."""
+
+    def bad_copies(self, ledger_id: LedgerId) -> Deferred[BadCopies | None]:
+        """What is noted of the ledger; None where nothing is (syncs). Raises MetadataCorrupt."""
+
+    def remove_bad_copies(self, seen: BadCopies, ranges: Collection[BadRange]) -> Deferred[None]:
+        """Take these entries out of the noted ones. Raises VersionConflict when the note is not as it was seen."""
+
+    def bad_copy_ids(self) -> AsyncIterator[list[LedgerId]]:
+        """All ledgers with bad copies, ascending, in batches of 1..LISTING_BATCH_MAX; failures as for `ids`."""
+
+
 class MetadataStore(Protocol):
     """One connection to the metadata of one cluster."""
 
@@ -264,6 +422,10 @@ class MetadataStore(Protocol):
     @property
     def admin(self) -> ClusterAdmin:
         """The cluster."""
+
+    @property
+    def underreplication(self) -> Underreplication:
+        """Ledgers that lack copies."""
 
     @property
     def state(self) -> StoreState:

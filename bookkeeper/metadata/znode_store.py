@@ -17,6 +17,7 @@ from bookkeeper.metadata.registration import ZnodeRegistration
 from bookkeeper.metadata.store import MetadataSettings, MetadataStore, StoreState, Watch
 from bookkeeper.metadata.stored_layout import StoredLayout
 from bookkeeper.metadata.tree import Tree
+from bookkeeper.metadata.underreplication import ZnodeUnderreplication
 
 if TYPE_CHECKING:
     from random import Random
@@ -43,7 +44,8 @@ class ZnodeStore:
         self.bookies = ZnodeBookies(tree, root, clock, settings)
         self.registration = ZnodeRegistration(tree, root, clock, settings)
         self.cookies = ZnodeCookies(tree, root, clock, settings)
-        self.admin = ZnodeAdmin(tree, root, layout, clock, random, settings)
+        self.underreplication = ZnodeUnderreplication(tree, root, clock, settings)
+        self.admin = ZnodeAdmin(tree, root, layout, clock, random, settings, self.underreplication.forget)
 
     @property
     def state(self) -> StoreState:

@@ -127,6 +127,8 @@ PURE = (
     "bookkeeper.metadata.layout",
     "bookkeeper.metadata.paths",
     "bookkeeper.metadata.uri",
+    "bookkeeper.metadata.underreplication_format",
+    "bookkeeper.metadata.bad_copies_format",
     "bookkeeper.bookie.cookie_rules",
     "bookkeeper.bookie.journal.format",
     "bookkeeper.bookie.journal.group_commit",

@@ -156,3 +156,22 @@ class ReplicasCheckFormat(_message.Message):
     REPLICASCHECKCTIME_FIELD_NUMBER: _ClassVar[int]
     replicasCheckCTime: int
     def __init__(self, replicasCheckCTime: _Optional[int] = ...) -> None: ...
+
+class BadCopiesFormat(_message.Message):
+    __slots__ = ("range",)
+    class Range(_message.Message):
+        __slots__ = ("bookieId", "firstEntryId", "lastEntryId", "reason", "ctime")
+        BOOKIEID_FIELD_NUMBER: _ClassVar[int]
+        FIRSTENTRYID_FIELD_NUMBER: _ClassVar[int]
+        LASTENTRYID_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        CTIME_FIELD_NUMBER: _ClassVar[int]
+        bookieId: str
+        firstEntryId: int
+        lastEntryId: int
+        reason: str
+        ctime: int
+        def __init__(self, bookieId: _Optional[str] = ..., firstEntryId: _Optional[int] = ..., lastEntryId: _Optional[int] = ..., reason: _Optional[str] = ..., ctime: _Optional[int] = ...) -> None: ...
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    range: _containers.RepeatedCompositeFieldContainer[BadCopiesFormat.Range]
+    def __init__(self, range: _Optional[_Iterable[_Union[BadCopiesFormat.Range, _Mapping]]] = ...) -> None: ...

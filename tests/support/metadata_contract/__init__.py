@@ -8,11 +8,12 @@ with delays, lag and lost connections), the ZooKeeper store against a real serve
     ledger_watches.py   what a watch of a ledger tells
     registrations.py    bookies: modes, epochs, session loss, rivals
     administration.py   cookies, layout, formatting and nuking a cluster
+    underreplication.py ledgers that lack copies, locks, switches, the auditor's election, bad copies
 
 Importing the package imports each module of facts, which declares them.
 """
 
-from tests.support.metadata_contract import administration, ledger_watches, ledgers, registrations
+from tests.support.metadata_contract import administration, ledger_watches, ledgers, registrations, underreplication
 from tests.support.metadata_contract.world import (
     Fact,
     Heard,
@@ -37,4 +38,5 @@ __all__ = [
     "raises",
     "registrations",
     "service_info",
+    "underreplication",
 ]

@@ -1,0 +1,430 @@
+"""The under-replication tree: marks, locks, switches, times, the auditor's election, bad copies."""
+
+from __future__ import annotations
+
+import random
+
+from bookkeeper.errors import LayoutMismatch, MetadataCorrupt, MetadataUnavailable, NotInitialised, VersionConflict
+from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata.outcome import pause
+from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.metadata.underreplication_format import CheckKind
+from bookkeeper.model import BookieId, EntryId, LedgerId
+from tests.support.metadata_contract.world import (
+    Heard,
+    World,
+    cluster,
+    fact,
+    raises,
+)
+
+A, B, C = (BookieId(f"10.0.0.{number}:3181") for number in (1, 2, 3))
+LEDGER = LedgerId(12345)
+MARK = "/underreplication/ledgers/0000/0000/0000/3039/urL0000012345"
+LOCK = "/underreplication/locks/urL0000012345"
+
+
+async def marked(store: MetadataStore) -> list[int]:
+    return [ledger_id async for batch in store.underreplication.ids() for ledger_id in batch]
+
+
+async def candidates(store: MetadataStore, seed: int) -> list[int]:
+    walk = store.underreplication.candidates(random.Random(seed))
+    return [ledger_id async for batch in walk for ledger_id in batch]
+
+
+async def bad(store: MetadataStore) -> list[int]:
+    return [ledger_id async for batch in store.underreplication.bad_copy_ids() for ledger_id in batch]
+
+
+async def votes(world: World, count: int) -> None:
+    """Return once so many candidates have voted."""
+    for _ in range(200):
+        found = [await world.get(f"/underreplication/auditorelection/V_{number:010d}") for number in range(20)]
+        if sum(vote is not None for vote in found) == count:
+            return
+        await pause(world.clock, 0.1)
+    raise AssertionError(f"there are not {count} votes: {found}")
+
+
+def nothing() -> None:
+    """A callback for what need not be heard."""
+
+
+# --- marks ---------------------------------------------------------------------------------------------------------
+
+
+@fact
+async def a_mark_has_apaches_path_and_text(world: World) -> None:
+    store = await cluster(world)
+    await store.underreplication.mark(LEDGER, [A], now_ms=1700000000000)
+    assert await world.get("/underreplication/LAYOUT") == b'type: "BASIC"\nversion: 1\n'
+    assert await world.get(MARK) == b'replica: "10.0.0.1:3181"\nctime: 1700000000000\n'
+    await store.underreplication.mark(LedgerId(4294967296), [A, B], now_ms=None)
+    far = "/underreplication/ledgers/0000/0001/0000/0000/urL4294967296"
+    assert await world.get(far) == b'replica: "10.0.0.1:3181"\nreplica: "10.0.0.2:3181"\n'
+    assert await world.get("/underreplication/locks") == b""
+
+
+@fact
+async def a_mark_gains_bookies_and_loses_none(world: World) -> None:
+    store, other = await cluster(world), await world.connect()
+    await store.underreplication.mark(LEDGER, [B], now_ms=10)
+    await other.underreplication.mark(LEDGER, [A, B], now_ms=20)
+    await other.underreplication.mark(LEDGER, [C], now_ms=None)
+    await store.sync()
+    found = await store.underreplication.read(LEDGER)
+    assert found is not None
+    assert (found.missing, found.marked_ms) == ((B, A, C), 20)
+
+
+@fact
+async def marking_again_what_is_noted_changes_nothing_while_nobody_repairs(world: World) -> None:
+    """Workers that failed would else start over with every audit."""
+    store = await cluster(world)
+    await store.underreplication.mark(LEDGER, [A, B], now_ms=10)
+    found = await store.underreplication.read(LEDGER)
+    await store.underreplication.mark(LEDGER, [A], now_ms=20)
+    assert await world.get(MARK) == b'replica: "10.0.0.1:3181"\nreplica: "10.0.0.2:3181"\nctime: 10\n'
+    assert await store.underreplication.read(LEDGER) == found
+
+
+@fact
+async def a_loss_reported_during_a_repair_outlives_the_repair(world: World) -> None:
+    """I-76: of another bookie, and of the same bookie once more."""
+    auditor, worker = await cluster(world), await world.connect()
+    for again in ([B], [A]):
+        await auditor.underreplication.mark(LEDGER, [A], now_ms=10)
+        lock = await worker.underreplication.lock(LEDGER, "worker", nothing)
+        assert lock is not None
+        seen = await worker.underreplication.read(LEDGER)
+        assert seen is not None
+        await auditor.underreplication.mark(LEDGER, again, now_ms=20)
+        await raises(VersionConflict, worker.underreplication.remove(seen, lock))
+        await worker.sync()
+        newer = await worker.underreplication.read(LEDGER)
+        assert newer is not None
+        assert set(newer.missing) == {A, *again}
+        await worker.underreplication.remove(newer, lock)
+        await worker.underreplication.remove(newer, lock)
+        await lock.release()
+        assert await marked(worker) == []
+
+
+@fact
+async def a_mark_made_anew_is_not_removed_for_the_old_one(world: World) -> None:
+    """I-76: both have version 0."""
+    store, other = await cluster(world), await world.connect()
+    await store.underreplication.mark(LEDGER, [A], now_ms=10)
+    seen = await store.underreplication.read(LEDGER)
+    assert seen is not None
+    await store.underreplication.remove(seen)
+    await other.underreplication.mark(LEDGER, [A], now_ms=10)
+    await store.sync()
+    await raises(VersionConflict, store.underreplication.remove(seen))
+    assert await marked(store) == [LEDGER]
+
+
+@fact
+async def empty_directories_go_with_the_last_mark(world: World) -> None:
+    store = await cluster(world)
+    for ledger_id in (LEDGER, LedgerId(12346), LedgerId(2**40)):
+        await store.underreplication.mark(ledger_id, [A], now_ms=None)
+    for ledger_id, left in ((LEDGER, b""), (LedgerId(2**40), b""), (LedgerId(12346), None)):
+        seen = await store.underreplication.read(ledger_id)
+        assert seen is not None
+        await store.underreplication.remove(seen)
+        assert await world.get("/underreplication/ledgers/0000") == left
+    assert await world.get("/underreplication/ledgers") == b""
+    await store.underreplication.mark(LEDGER, [A], now_ms=None)
+    assert await marked(store) == [LEDGER]
+
+
+@fact
+async def a_walk_finds_every_mark_in_order_and_in_any_order(world: World) -> None:
+    store = await cluster(world)
+    assert await marked(store) == []
+    ids = [0, 1, 2, 65_535, 65_536, 2**32, 10**10, 10**10 + 1, 2**63 - 1]
+    for ledger_id in reversed(ids):
+        await store.underreplication.mark(LedgerId(ledger_id), [A], now_ms=None)
+    assert await marked(store) == ids
+    orders = {tuple(await candidates(store, seed)) for seed in range(5)}
+    assert all(sorted(order) == ids for order in orders)
+    assert len(orders) > 1
+
+
+@fact
+async def a_stranger_among_the_marks_fails_an_audit_and_no_worker(world: World) -> None:
+    """I-18: a listing that may be short must not look complete."""
+    store = await cluster(world)
+    await store.underreplication.mark(LEDGER, [A], now_ms=None)
+    for stranger in ("/0000/0000/0000/3039/urL0000012346", "/0000/stranger", "/0000/0000/0000/3039/urL12345"):
+        await world.put(f"/underreplication/ledgers{stranger}", b"")
+        await store.sync()
+        error = await raises(MetadataCorrupt, marked(store))
+        assert "/underreplication/ledgers/" in str(error)
+        assert await candidates(store, 1) == [LEDGER]
+
+
+@fact
+async def an_unreadable_mark_is_neither_absent_nor_overwritten(world: World) -> None:
+    """I-18."""
+    store = await cluster(world)
+    await world.put(MARK, b"garbage")
+    await store.sync()
+    error = await raises(MetadataCorrupt, store.underreplication.read(LEDGER))
+    assert MARK in str(error)
+    await raises(MetadataCorrupt, store.underreplication.mark(LEDGER, [A], now_ms=None))
+    assert await world.get(MARK) == b"garbage"
+
+
+@fact
+async def an_unknown_tree_is_not_touched(world: World) -> None:
+    store = await cluster(world)
+    await world.put("/underreplication/LAYOUT", b'type: "OTHER"\nversion: 1\n')
+    await store.sync()
+    await raises(LayoutMismatch, store.underreplication.prepare())
+    await raises(LayoutMismatch, store.underreplication.mark(LEDGER, [A], now_ms=None))
+    await raises(LayoutMismatch, store.underreplication.read(LEDGER))
+    await raises(LayoutMismatch, marked(store))
+    assert await world.get("/underreplication/ledgers") is None
+
+
+@fact
+async def without_a_cluster_nothing_can_be_marked(world: World) -> None:
+    store = await world.connect()
+    error = await raises(NotInitialised, store.underreplication.mark(LEDGER, [A], now_ms=None))
+    assert world.root in str(error)
+
+
+@fact
+async def who_waits_for_work_hears_of_new_marks(world: World) -> None:
+    store, auditor = await cluster(world), await world.connect()
+    heard = Heard(world.clock)
+    watch = store.underreplication.watch_work(lambda: heard(None))
+    await heard.until(len, "that it listens")
+    for ledger_id in (LEDGER, LedgerId(12346), LedgerId(2**50)):
+        before = len(heard.calls)
+        await auditor.underreplication.mark(ledger_id, [A], now_ms=None)
+        await heard.until(lambda calls, before=before: len(calls) > before, f"of ledger {ledger_id}")
+    await world.expire(store)
+    before = len(heard.calls)
+    await auditor.underreplication.mark(LedgerId(12347), [A], now_ms=None)
+    await heard.until(lambda calls: len(calls) > before, "of one after the session")
+    watch.cancel()
+
+
+# --- locks ---------------------------------------------------------------------------------------------------------
+
+
+@fact
+async def a_lock_has_one_holder(world: World) -> None:
+    store, other = await cluster(world), await world.connect()
+    assert await other.underreplication.lock_holder(LEDGER) is None
+    lock = await store.underreplication.lock(LEDGER, "host-a", nothing)
+    assert lock is not None
+    assert lock.held
+    assert await world.get(LOCK) == b'bookieId: "host-a"\n'
+    assert await store.underreplication.lock(LEDGER, "host-a", nothing) is None
+    assert await other.underreplication.lock(LEDGER, "host-b", nothing) is None
+    assert await other.underreplication.lock_holder(LEDGER) == "host-a"
+    await lock.release()
+    await lock.release()
+    assert not lock.held
+    assert await world.get(LOCK) is None
+    theirs = await other.underreplication.lock(LEDGER, "host-b", nothing)
+    assert theirs is not None
+    await lock.release()
+    assert await world.get(LOCK) == b'bookieId: "host-b"\n'
+
+
+@fact
+async def a_lock_ends_with_its_session_and_its_holder_is_told(world: World) -> None:
+    """I-77: what was begun under it removes no mark any more."""
+    store, other = await cluster(world), await world.connect()
+    await store.underreplication.mark(LEDGER, [A], now_ms=None)
+    lost = Heard(world.clock)
+    lock = await store.underreplication.lock(LEDGER, "host-a", lambda: lost(None))
+    seen = await store.underreplication.read(LEDGER)
+    assert lock is not None
+    assert seen is not None
+    await world.expire(store)
+    await lost.until(len, "the end of the lock")
+    assert not lock.held
+    await raises(MetadataUnavailable, store.underreplication.remove(seen, lock))
+    await other.sync()
+    theirs = await other.underreplication.lock(LEDGER, "host-b", nothing)
+    assert theirs is not None
+    await lock.release()
+    assert await world.get(LOCK) == b'bookieId: "host-b"\n'
+    await other.sync()
+    assert await marked(other) == [LEDGER]
+
+
+# --- switches and times --------------------------------------------------------------------------------------------
+
+
+@fact
+async def auto_recovery_is_turned_off_and_on_for_all(world: World) -> None:
+    store, other = await cluster(world), await world.connect()
+    heard = Heard(world.clock)
+    watch = other.underreplication.watch_enabled(heard)
+    await heard.until(lambda calls: calls == [True], "that it is on")
+    assert await store.underreplication.is_enabled()
+    assert not await store.underreplication.enable()
+    assert await store.underreplication.disable()
+    assert not await store.underreplication.disable()
+    assert await world.get("/underreplication/disable") == b""
+    await heard.until(lambda calls: calls == [True, False], "that it is off")
+    assert not await other.underreplication.is_enabled()
+    await world.expire(other)
+    assert await store.underreplication.enable()
+    await heard.until(lambda calls: calls == [True, False, True], "that it is on again")
+    watch.cancel()
+    await store.underreplication.disable()
+    assert heard.calls == [True, False, True]
+
+
+@fact
+async def the_recovery_delay_is_the_clusters(world: World) -> None:
+    store, other = await cluster(world), await world.connect()
+    assert await store.underreplication.recovery_delay_s() is None
+    heard = Heard(world.clock)
+    watch = other.underreplication.watch_recovery_delay(heard)
+    await heard.until(lambda calls: calls == [None], "that there is none")
+    assert await store.underreplication.initialise_recovery_delay(30)
+    assert not await other.underreplication.initialise_recovery_delay(40)
+    assert await world.get("/underreplication/lostBookieRecoveryDelay") == b"30"
+    await heard.until(lambda calls: calls[-1] == 30, "the first")
+    await store.underreplication.set_recovery_delay(0)
+    await heard.until(lambda calls: calls[-1] == 0, "the second")
+    before = len(heard.calls)
+    await store.underreplication.set_recovery_delay(0)
+    await heard.until(lambda calls: len(calls) > before, "the same once more: it asks for an audit")
+    assert await other.underreplication.recovery_delay_s() == 0
+    await world.put("/underreplication/lostBookieRecoveryDelay", b"soon")
+    await raises(MetadataCorrupt, other.underreplication.recovery_delay_s())
+    watch.cancel()
+
+
+@fact
+async def the_times_of_the_checks_are_binary(world: World) -> None:
+    store, other = await cluster(world), await world.connect()
+    for kind in CheckKind:
+        assert await store.underreplication.check_time_ms(kind) is None
+        await store.underreplication.set_check_time(kind, 300)
+        await other.underreplication.set_check_time(kind, 200)
+        assert await world.get(f"/underreplication/{kind.value}") == b"\x08\xc8\x01"
+        assert await store.underreplication.check_time_ms(kind) == 200
+        await world.put(f"/underreplication/{kind.value}", b"\xff")
+        await raises(MetadataCorrupt, store.underreplication.check_time_ms(kind))
+
+
+# --- the auditor ---------------------------------------------------------------------------------------------------
+
+
+@fact
+async def the_auditor_is_the_lowest_vote_and_the_next_one_follows(world: World) -> None:
+    store, other = await cluster(world), await world.connect()
+    told = {name: Heard(world.clock) for name in "ab"}
+    assert await store.underreplication.current_auditor() is None
+    first, second = [
+        each.underreplication.candidate(
+            bookie_id,
+            on_elected=lambda name=name: told[name]("elected"),
+            on_lost=lambda name=name: told[name]("lost"),
+            on_failed=lambda error, name=name: told[name](error),
+        )
+        for each, bookie_id, name in ((store, A, "a"), (other, B, "b"))
+    ]
+    first.join()
+    await told["a"].until(len, "the election of a")
+    second.join()
+    await votes(world, 2)
+    assert await other.underreplication.current_auditor() == A
+    assert await world.get("/underreplication/auditorelection") == b'bookieId: "10.0.0.1:3181"\n'
+    await world.expire(store)
+    await told["a"].until(lambda calls: calls[-1] == "lost", "the end of a's turn")
+    await told["b"].until(len, "the election of b")
+    await votes(world, 2)
+    assert second.elected
+    assert await other.underreplication.current_auditor() == B
+    assert await world.get("/underreplication/auditorelection") == b'bookieId: "10.0.0.2:3181"\n'
+    await second.leave()
+    assert told["b"].calls == ["elected", "lost"]
+    await told["a"].until(lambda calls: calls == ["elected", "lost", "elected"], "a once more")
+    await first.leave()
+    assert await store.underreplication.current_auditor() is None
+
+
+@fact
+async def apaches_votes_count_in_the_election(world: World) -> None:
+    store = await cluster(world)
+    await world.put("/underreplication/auditorelection/V_0000000000", b'bookieId: "10.0.0.9:3181"\n')
+    await world.put("/underreplication/auditorelection/stranger", b"")
+    told = Heard(world.clock)
+    candidate = store.underreplication.candidate(
+        A, on_elected=lambda: told("elected"), on_lost=lambda: told("lost"), on_failed=told
+    )
+    candidate.join()
+    await store.sync()
+    assert await store.underreplication.current_auditor() == "10.0.0.9:3181"
+    assert not candidate.elected
+    await candidate.leave()
+    assert told.calls == []
+
+
+# --- bad copies ----------------------------------------------------------------------------------------------------
+
+
+def bad_range(bookie_id: BookieId, first: int, last: int, reason: str = "", at_ms: int | None = None) -> BadRange:
+    return BadRange(bookie_id, EntryId(first), EntryId(last), reason, at_ms)
+
+
+@fact
+async def bad_copies_are_noted_until_they_are_taken_out(world: World) -> None:
+    bookie, worker = await cluster(world), await world.connect()
+    assert await worker.underreplication.bad_copies(LEDGER) is None
+    assert await bad(worker) == []
+    await bookie.underreplication.report_bad_copies(LEDGER, [bad_range(A, 3, 9, "checksum", 10)])
+    assert await world.get("/underreplication/badcopies/urL0000012345") == (
+        b'range {\n  bookieId: "10.0.0.1:3181"\n  firstEntryId: 3\n  lastEntryId: 9\n'
+        b'  reason: "checksum"\n  ctime: 10\n}\n'
+    )
+    await bookie.underreplication.report_bad_copies(LEDGER, [bad_range(A, 10, 12, "disk", 20), bad_range(B, 0, 0)])
+    await worker.sync()
+    assert await bad(worker) == [LEDGER]
+    seen = await worker.underreplication.bad_copies(LEDGER)
+    assert seen is not None
+    assert seen.ranges == (bad_range(A, 3, 12, "disk", 20), bad_range(B, 0, 0))
+    await worker.underreplication.remove_bad_copies(seen, [bad_range(A, 4, 12)])
+    await raises(VersionConflict, worker.underreplication.remove_bad_copies(seen, [bad_range(A, 4, 12)]))
+    seen = await worker.underreplication.bad_copies(LEDGER)
+    assert seen is not None
+    assert seen.ranges == (bad_range(A, 3, 3, "disk", 20), bad_range(B, 0, 0))
+    await bookie.underreplication.report_bad_copies(LEDGER, [bad_range(B, 0, 0)])
+    await raises(VersionConflict, worker.underreplication.remove_bad_copies(seen, seen.ranges))
+    await worker.sync()
+    seen = await worker.underreplication.bad_copies(LEDGER)
+    assert seen is not None
+    await worker.underreplication.remove_bad_copies(seen, seen.ranges)
+    await worker.underreplication.remove_bad_copies(seen, seen.ranges)
+    await worker.sync()
+    assert await bad(worker) == []
+
+
+@fact
+async def formatting_removes_all_repair_work(world: World) -> None:
+    store = await cluster(world)
+    await store.underreplication.mark(LEDGER, [A], now_ms=None)
+    await store.underreplication.report_bad_copies(LEDGER, [bad_range(A, 3, 9)])
+    await store.admin.format()
+    for path in ("ledgers", "locks", "badcopies"):
+        assert await world.get(f"/underreplication/{path}") is None, path
+    assert await marked(store) == await bad(store) == []
+    await store.underreplication.mark(LEDGER, [A], now_ms=None)
+    assert await store.underreplication.lock(LEDGER, "host-a", nothing) is not None
+    await store.admin.nuke(await store.admin.instance_id())
+    await store.admin.initialise()
+    await store.underreplication.mark(LEDGER, [A], now_ms=None)
+    assert await world.get("/underreplication/LAYOUT") is not None
