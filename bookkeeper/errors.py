@@ -310,6 +310,20 @@ class RecoveryFailed(LedgerError):
     retriable = True
 
 
+class UnclosedFragment(LedgerError):
+    """The fragment may still be written: its members are not replaced before the ledger is closed (I-74)."""
+
+    code = -103
+    retriable = True
+
+
+class ReplicationFailed(LedgerError):
+    """Copies of a fragment could not be made, or could not be made known; the ledger stays under-replicated."""
+
+    code = -200
+    retriable = True
+
+
 class NotInProtocolVersion(LedgerError):
     """The protocol version that the client is set to does not have the operation (Apache: IllegalOp)."""
 

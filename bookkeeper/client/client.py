@@ -83,6 +83,11 @@ class LedgerClient:
         self._context = ClientContext(store, network, clock, rng, self.settings, rack_of=rack_of, now_ms=now_ms)
         self._recoveries: dict[LedgerId, list[Deferred[Versioned[LedgerMetadata]]]] = {}
 
+    @property
+    def context(self) -> ClientContext:
+        """What all its handles share; for what works below handles, on entries of any ledger: re-replication."""
+        return self._context
+
     # --- writing
 
     def create(

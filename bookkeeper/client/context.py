@@ -137,6 +137,10 @@ class ClientContext:
         """For recovering a ledger. v2 answers name no request: a writer's late ones must not pass for a recoverer's."""
         return self.channels.get(bookie_id, self.version, apart=ledger_id in self.written)
 
+    def copy_channel(self, bookie_id: BookieId) -> BookieChannel:
+        """For writing copies of entries: answers to adds name no request, so nobody else's adds are on this one."""
+        return self.channels.get(bookie_id, self.version, apart=True)
+
     @property
     def speculation(self) -> Speculation | None:
         """When a slow read is sent to the next replica too; None: never."""

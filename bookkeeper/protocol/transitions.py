@@ -9,15 +9,27 @@ I-39).
     IN_RECOVERY   no update        refused (fenced)   refused (fenced)              -> CLOSED with the private fragments
     CLOSED        no update        refused (closed)   same end: no update,          no update: adopt it
                                                       other end: refused (closed)
+
+`replace_members` keeps the state: it swaps members of a fragment whose entries were copied, in any state of the
+ledger, but never in the last fragment of one that is not CLOSED.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.errors import BookKeeperError, InvalidMetadata, LedgerClosed, LedgerFencedOff, RecoveryFailed
+from bookkeeper.errors import (
+    BookKeeperError,
+    InvalidMetadata,
+    LedgerClosed,
+    LedgerFencedOff,
+    RecoveryFailed,
+    ReplicationFailed,
+    UnclosedFragment,
+)
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 
 
@@ -149,6 +161,43 @@ def close_by_recovery(
             )
         )
     return changed.closed(last_entry_id, length)
+
+
+def replace_members(
+    current: LedgerMetadata,
+    *,
+    ledger_id: int,
+    first_entry_id: EntryId,
+    replacements: Mapping[int, Replacement],
+) -> Change:
+    """Re-replication's change: members of the fragment at `first_entry_id` become those that got copies (I-75).
+
+    Only indexes that still have the member that was to go are changed; with no update somebody else did all of it, or
+    an earlier attempt of ours went through. Refused where the fragment is gone or may still grow (I-74), and where a
+    chosen bookie became a member by another hand meanwhile (I-10): then copies must be made anew, elsewhere.
+    """
+    position = next((p for p, f in enumerate(current.fragments) if f.first_entry_id == first_entry_id), None)
+    where = f"ledger {ledger_id}, fragment at entry {first_entry_id}"
+    if position is None:
+        message = f"{where}: the ledger has no such fragment any more"
+        return Refused(ReplicationFailed(message, ledger_id=ledger_id, entry_id=first_entry_id))
+    if position == len(current.fragments) - 1 and not current.is_closed:
+        message = f"{where}: it may still be written; no member is replaced before the ledger is closed"
+        return Refused(UnclosedFragment(message, ledger_id=ledger_id, entry_id=first_entry_id))
+    fragment = current.fragments[position]
+    wanted = {index: one.chosen for index, one in replacements.items() if fragment.ensemble[index] == one.failed}
+    if not wanted:
+        return NO_UPDATE
+    taken = sorted(set(wanted.values()) & set(fragment.ensemble))
+    if taken:
+        message = f"{where}: {', '.join(taken)} became a member by another hand while it got copies to become one"
+        return Refused(ReplicationFailed(message, ledger_id=ledger_id, entry_id=first_entry_id))
+    ensemble = list(fragment.ensemble)
+    for index, chosen in wanted.items():
+        ensemble[index] = chosen
+    changed = Fragment(fragment.first_entry_id, tuple(ensemble))
+    fragments = (*current.fragments[:position], changed, *current.fragments[position + 1 :])
+    return dataclasses.replace(current, fragments=fragments)
 
 
 def _refuse_writer(current: LedgerMetadata, ledger_id: int, what: str) -> Refused | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bookkeeper.errors import LedgerClosed, LedgerFencedOff, RecoveryFailed
+from bookkeeper.errors import LedgerClosed, LedgerFencedOff, RecoveryFailed, ReplicationFailed, UnclosedFragment
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.protocol.transitions import (
     NO_UPDATE,
@@ -15,6 +15,7 @@ from bookkeeper.protocol.transitions import (
     change_ensemble,
     close_by_recovery,
     close_by_writer,
+    replace_members,
     start_recovery,
 )
 
@@ -148,3 +149,52 @@ def test_a_recovery_whose_ledger_changed_under_it_is_refused(current: LedgerMeta
     outcome = recovered(current, Fragment(EntryId(first), names("a", "f", "e")))
     assert isinstance(outcome, Refused)
     assert isinstance(outcome.error, RecoveryFailed)
+
+
+def moved(current: LedgerMetadata, first: int, **chosen: tuple[int, str]) -> Change:
+    """chosen: the member that lost its copies = (index, who got them)."""
+    replacements = {i: Replacement(BookieId(old), BookieId(new)) for old, (i, new) in chosen.items()}
+    return replace_members(current, ledger_id=7, first_entry_id=EntryId(first), replacements=replacements)
+
+
+@pytest.mark.parametrize("current", [OPEN, IN_RECOVERY, CLOSED])
+def test_re_replication_swaps_members_of_an_agreed_fragment_and_changes_nothing_else(current: LedgerMetadata) -> None:
+    """I-13, I-75."""
+    changed = moved(current, 0, b=(1, "x"), c=(2, "y"))
+    assert isinstance(changed, LedgerMetadata)
+    assert changed.fragments == (Fragment(EntryId(0), names("a", "x", "y")), current.fragments[1])
+    assert (changed.state, changed.last_entry_id, changed.length) == (
+        current.state,
+        current.last_entry_id,
+        current.length,
+    )
+
+
+def test_re_replication_changes_the_last_fragment_of_a_closed_ledger_only() -> None:
+    """I-74."""
+    assert isinstance(moved(CLOSED, 10, d=(2, "x")), LedgerMetadata)
+    for current in (OPEN, IN_RECOVERY):
+        refused = moved(current, 10, d=(2, "x"))
+        assert isinstance(refused, Refused)
+        assert isinstance(refused.error, UnclosedFragment)
+
+
+def test_re_replication_leaves_a_place_alone_that_has_another_member_by_now() -> None:
+    """I-75: decided on what was read; also how a change whose answer was lost knows itself (I-16)."""
+    changed = moved(CLOSED, 0, c=(2, "x"), q=(1, "y"))
+    assert isinstance(changed, LedgerMetadata)
+    assert changed.fragments[0].ensemble == names("a", "b", "x")
+    assert moved(changed, 0, c=(2, "x"), q=(1, "y")) is NO_UPDATE
+
+
+def test_re_replication_never_names_a_member_twice() -> None:
+    """I-10."""
+    refused = moved(CLOSED, 0, c=(2, "a"))
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, ReplicationFailed)
+
+
+def test_re_replication_of_a_fragment_that_is_gone_is_refused() -> None:
+    refused = moved(CLOSED, 5, c=(2, "x"))
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, ReplicationFailed)

@@ -1,0 +1,11 @@
+"""Auto-recovery: who lacks copies of which ledgers, and making them anew.
+
+    fragments.py, verdicts.py, gather.py   pure: what is stored where, what answers mean, whom to ask next
+    fragment_check.py                      looking for copies, bookie by bookie
+    copying.py, ledger_adds.py, flow.py    reading good copies, writing them to others, within bounds and rates
+    moving.py                              copies first, metadata second (I-75)
+    ledger_repair.py                       one ledger: look, restore, recover where it is open (I-74)
+
+A copy that the metadata names is durable before it does; an entry never has fewer listed holders than before. What
+cannot be repaired now stays marked, with a reason.
+"""

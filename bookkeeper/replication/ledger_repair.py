@@ -1,0 +1,212 @@
+"""Repairing one ledger: look at its copies, restore what agreed fragments lack, recover it where that is what it takes.
+
+    look --> every copy is there                                  REPAIRED
+      |----> agreed fragments lack copies     restore them        (moving.py)
+      `----> the last fragment of an open ledger lacks copies     OPEN: its writer may still mend that itself
+                 `-- still so after the grace period: recovery, which fences the writer and closes the ledger; then as
+                 above
+
+Where several fragments lack copies, one that cannot be restored now does not keep the others from it.
+
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
+
+from bookkeeper.client.list_entries import ask_list_of_entries
+from bookkeeper.errors import (
+    BookieUnavailable,
+    BookKeeperError,
+    EntryCorrupt,
+    EntryMissing,
+    LedgerError,
+    NoSuchLedger,
+    NoSuchLedgerOnBookie,
+    NotSupportedByBookie,
+)
+from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Versioned
+from bookkeeper.replication.access import LedgerAccess, access_of
+from bookkeeper.replication.fragment_check import LedgerChecker
+from bookkeeper.replication.moving import FragmentRestorer
+from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing, bad_ones
+
+if TYPE_CHECKING:
+    from bookkeeper.client.client import LedgerClient
+
+log = Logger()
+
+
+class RepairEnd(enum.Enum):
+    """How a repair ended."""
+
+    REPAIRED = "every copy looked for is there"
+    DELETED = "the ledger is gone"
+    OPEN = "the last fragment lacks copies, and may still be written"
+    FAILED = "copies are missing still"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """end, and why it is not another one. lost_for_good: an entry has no copy that is not denied or damaged (I-79)."""
+
+    end: RepairEnd
+    reason: str = ""
+    lost_for_good: bool = False
+    moved: int = field(default=0)
+
+
+class LedgerRepair:
+    """Repairs ledgers of one cluster, any number of them at a time. client: whose connections and settings are used."""
+
+    def __init__(self, client: LedgerClient, checker: LedgerChecker, restorer: FragmentRestorer) -> None:
+        self._client, self._context = client, client.context
+        self._checker, self._restorer = checker, restorer
+
+    async def repair(
+        self,
+        ledger_id: LedgerId,
+        suspects: Collection[BookieId],
+        *,
+        recover_open: bool,
+        silent_too: bool,
+        go_on: Callable[[], None],
+    ) -> RepairReport:
+        """Repair one ledger. suspects: bookies said to lack entries of it; of these everything is looked for.
+
+        recover_open: recover an open ledger whose last fragment lacks copies; the writer is fenced then. silent_too:
+        copies of registered bookies that give no verdict are made anew. go_on: raises when the work is to end.
+        Raises MetadataError, and what `go_on` raises; all other trouble is in the report.
+        """
+        try:
+            return await self._repair(ledger_id, suspects, recover_open, silent_too, go_on)
+        except NoSuchLedger:
+            # The store says so only after a sync: deletion is normal traffic (I-78).
+            return RepairReport(RepairEnd.DELETED)
+
+    async def _repair(
+        self,
+        ledger_id: LedgerId,
+        suspects: Collection[BookieId],
+        recover_open: bool,
+        silent_too: bool,
+        go_on: Callable[[], None],
+    ) -> RepairReport:
+        store = self._context.store
+        current = await store.ledgers.read(ledger_id)
+        access = access_of(self._client.settings, ledger_id, current.value)
+        try:
+            verdicts = await self._look(access, current, suspects)
+        except (BookieUnavailable, LedgerError) as error:
+            return RepairReport(RepairEnd.FAILED, str(error))
+        if recover_open and any(not v.fragment.agreed and v.lost(silent_too=silent_too) for v in verdicts):
+            go_on()
+            try:
+                await self._recover(ledger_id)
+            except (BookieUnavailable, LedgerError) as error:
+                return RepairReport(RepairEnd.FAILED, str(error))
+            go_on()
+            current = await store.ledgers.read(ledger_id)
+            verdicts = await self._look(access, current, suspects)
+        troubles: list[str] = []
+        hopeless = False
+        moved = 0
+        for verdict in bad_ones(verdicts):
+            if not verdict.fragment.agreed:
+                continue
+            lost = verdict.lost(silent_too=silent_too)
+            if len(lost) < sum(copy.standing is not Standing.PRESENT for copy in verdict.copies):
+                troubles.append(str(verdict))
+            if not lost:
+                continue
+            try:
+                current = await self._restorer.restore(access, current, verdict.fragment, lost, go_on)
+                moved += 1
+            except (EntryMissing, EntryCorrupt) as error:
+                hopeless = True
+                troubles.append(str(error))
+            except (BookieUnavailable, LedgerError) as error:
+                troubles.append(str(error))
+        if troubles:
+            return RepairReport(RepairEnd.FAILED, "; ".join(troubles), hopeless, moved)
+        undecided = [verdict for verdict in bad_ones(verdicts) if not verdict.fragment.agreed]
+        if undecided:
+            return RepairReport(RepairEnd.OPEN, "; ".join(map(str, undecided)), moved=moved)
+        gone = self._gone(current.value)
+        if gone:
+            return RepairReport(RepairEnd.FAILED, f"{', '.join(gone)} went meanwhile", moved=moved)
+        return RepairReport(RepairEnd.REPAIRED, moved=moved)
+
+    def _gone(self, metadata: LedgerMetadata) -> list[BookieId]:
+        """Members that are not registered now."""
+        members = {bookie for fragment in metadata.fragments for bookie in fragment.ensemble}
+        return sorted(bookie for bookie in members if not self._context.directory.is_registered(bookie))
+
+    async def _recover(self, ledger_id: LedgerId) -> None:
+        """Recover the ledger with the digest type and password that its metadata names."""
+        log.info("Recovering open ledger {ledger_id}: its last fragment lacks copies", ledger_id=ledger_id)
+        handle = await self._client.open_as_administrator(ledger_id, recover=True)
+        await handle.close()
+
+    # --- looking
+
+    async def _look(
+        self, access: LedgerAccess, current: Versioned[LedgerMetadata], suspects: Collection[BookieId]
+    ) -> list[FragmentVerdict]:
+        verdicts = await self._checker.check_ledger(access, current)
+        members = {bookie for fragment in current.value.fragments for bookie in fragment.ensemble}
+        for bookie_id in sorted(members & set(suspects)):
+            if self._context.directory.is_registered(bookie_id):
+                verdicts = await self._look_closer(access, verdicts, bookie_id)
+        return verdicts
+
+    async def _look_closer(
+        self, access: LedgerAccess, verdicts: list[FragmentVerdict], bookie_id: BookieId
+    ) -> list[FragmentVerdict]:
+        """A bookie that was said to lack entries, and is there: what it should have is compared with what it says.
+
+        Differs from Apache: whose worker samples once more, and takes the mark away if it meets other entries this
+        time.
+        """
+        try:
+            held = await ask_list_of_entries(self._context, access.ledger_id, bookie_id)
+        except NoSuchLedgerOnBookie:
+            held = []
+        except NotSupportedByBookie:
+            return verdicts
+        except (BookieUnavailable, BookKeeperError) as error:
+            log.debug("bookie {bookie_id} does not list entries: {error}", bookie_id=bookie_id, error=error)
+            return verdicts
+        return [_compared(verdict, bookie_id, held) for verdict in verdicts]
+
+
+def _compared(verdict: FragmentVerdict, bookie_id: BookieId, held: list[range]) -> FragmentVerdict:
+    """The verdict, with a place of `bookie_id` marked ABSENT where an entry is missing in what it says it holds."""
+    fragment = verdict.fragment
+    copies = list(verdict.copies)
+    for position, copy in enumerate(copies):
+        if copy.bookie_id != bookie_id or copy.standing is not Standing.PRESENT or not fragment.agreed:
+            continue
+        missing = _first_missing(fragment.stored_by(copy.index), held)
+        if missing is not None:
+            copies[position] = CopyVerdict(
+                copy.index, bookie_id, Standing.ABSENT, missing, "not in its list of entries"
+            )
+    return FragmentVerdict(fragment, tuple(copies))
+
+
+def _first_missing(entry_ids: Collection[int], held: list[range]) -> int | None:
+    """The first of the ascending `entry_ids` that is in none of the ascending ranges."""
+    position = 0
+    for entry_id in entry_ids:
+        while position < len(held) and held[position].stop <= entry_id:
+            position += 1
+        if position == len(held) or entry_id not in held[position]:
+            return entry_id
+    return None

@@ -1,0 +1,170 @@
+"""Restoring copies at some places of a fragment: copies first, metadata second (I-75).
+
+    choose a replacement per place --> copy --> durable there --> compare-and-set: the fragment names it
+         ^                              |                             |
+         `-- a target failed: another --'      the place has another member by now: nothing to do there any more
+
+A fragment without entries, or a place that stores none of them, only needs the metadata to name a bookie that is there.
+Where no other bookie is left, the copies that a registered, writable member lacks are written to that member itself.
+
+Differs from Apache: which then leaves the ledger under-replicated until another bookie joins.
+
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from bookkeeper.client.ensemble_change import choose_replacements
+from bookkeeper.client.metadata_update import update_metadata
+from bookkeeper.errors import NotEnoughBookies, ReplicationFailed
+from bookkeeper.model import BookieId, EntryId, LedgerMetadata, Versioned
+from bookkeeper.protocol.transitions import Change, Replacement, replace_members
+from bookkeeper.replication.copying import LedgerCopying, TargetFailed
+from bookkeeper.replication.fragments import CopyPlan, FragmentRange, fragments_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bookkeeper.client.context import ClientContext
+    from bookkeeper.replication.access import LedgerAccess
+    from bookkeeper.replication.flow import CopyFlow
+    from bookkeeper.replication.tally import CopyTally
+
+TARGETS_MAX = 5
+"""Bookies that may fail as targets of one fragment before its repair is put off."""
+
+
+class FragmentRestorer:
+    """Restores fragments of any ledger, within the bounds of one `CopyFlow`."""
+
+    def __init__(self, context: ClientContext, flow: CopyFlow, tally: CopyTally) -> None:
+        self._context, self._flow, self._tally = context, flow, tally
+
+    async def restore(
+        self,
+        access: LedgerAccess,
+        current: Versioned[LedgerMetadata],
+        fragment: FragmentRange,
+        lost: Mapping[int, BookieId],
+        go_on: Callable[[], None] = lambda: None,
+    ) -> Versioned[LedgerMetadata]:
+        """Give each lost place of an agreed fragment a member with all its copies; return the metadata as it is then.
+
+        lost: by ensemble index, whose copies are gone or of no use. go_on: called before each step; what it raises ends
+        the work. Raises NotEnoughBookies, ReplicationFailed, the errors of an entry that cannot be read (`copying`),
+        NoSuchLedger, MetadataError.
+        """
+        await self._context.directory.ready()
+        failed: dict[BookieId, object] = {}
+        left = dict(lost)
+        while left:
+            go_on()
+            targets = self._targets(access, fragment, left, failed)
+            plan = CopyPlan(fragment, targets)
+            copying = LedgerCopying(
+                self._context, self._flow, self._tally, access, current.value, avoid=frozenset(lost.values())
+            )
+            try:
+                await copying.copy(plan)
+            except TargetFailed as error:
+                failed[error.bookie_id] = error.error
+                self._context.directory.quarantine(error.bookie_id)
+                if len(failed) >= TARGETS_MAX:
+                    raise ReplicationFailed(
+                        f"ledger {access.ledger_id}, entry {fragment.first_entry_id}: no bookie took copies",
+                        ledger_id=access.ledger_id,
+                        entry_id=fragment.first_entry_id,
+                        answers={str(bookie): why for bookie, why in failed.items()},
+                    ) from error
+                continue
+            finally:
+                copying.close()
+            go_on()
+            moved = {index: new for index, new in targets.items() if new != left[index]}
+            if moved:
+                current = await self._commit(access, current, fragment, left, moved)
+                self._tally.fragments_moved += 1
+                fragment = _same_fragment(current.value, fragment)
+            self._tally.copies_rewritten += len(targets) - len(moved)
+            left = {
+                index: bookie
+                for index, bookie in left.items()
+                if index not in targets and fragment.ensemble[index] == bookie
+            }
+        return current
+
+    async def rewrite(
+        self,
+        access: LedgerAccess,
+        metadata: LedgerMetadata,
+        fragment: FragmentRange,
+        index: int,
+        ranges: tuple[tuple[int, int], ...] | None,
+    ) -> None:
+        """Write the copies of one place to its own member anew: all, or those in `ranges`. Raises TargetFailed too."""
+        bookie_id = fragment.ensemble[index]
+        copying = LedgerCopying(self._context, self._flow, self._tally, access, metadata, avoid=frozenset({bookie_id}))
+        try:
+            await copying.copy(CopyPlan(fragment, {index: bookie_id}, ranges))
+        finally:
+            copying.close()
+        self._tally.copies_rewritten += 1
+
+    def _targets(
+        self,
+        access: LedgerAccess,
+        fragment: FragmentRange,
+        lost: Mapping[int, BookieId],
+        failed: Mapping[BookieId, object],
+    ) -> dict[int, BookieId]:
+        """Who gets the copies of each lost place, as far as there is anybody."""
+        context = self._context
+        chosen = choose_replacements(
+            context, fragment.ensemble, fragment.write_quorum, lost, frozenset(failed) | frozenset(lost.values())
+        )
+        if chosen:
+            return chosen
+        writable = context.directory.writable
+        in_place = {index: bookie for index, bookie in lost.items() if bookie in writable and bookie not in failed}
+        if in_place:
+            return in_place
+        others = sorted(writable - set(fragment.ensemble))
+        raise NotEnoughBookies(
+            f"ledger {access.ledger_id}, fragment at entry {fragment.first_entry_id}: nobody is left to take the "
+            f"copies of {', '.join(sorted(lost.values()))}; members: {', '.join(fragment.ensemble)}; other writable "
+            f"bookies: {', '.join(others) or 'none'}: start more bookies",
+            ledger_id=access.ledger_id,
+            entry_id=fragment.first_entry_id,
+            answers={str(bookie): why for bookie, why in failed.items()},
+        )
+
+    async def _commit(
+        self,
+        access: LedgerAccess,
+        current: Versioned[LedgerMetadata],
+        fragment: FragmentRange,
+        lost: Mapping[int, BookieId],
+        moved: Mapping[int, BookieId],
+    ) -> Versioned[LedgerMetadata]:
+        def decide(metadata: LedgerMetadata) -> Change:
+            return replace_members(
+                metadata,
+                ledger_id=access.ledger_id,
+                first_entry_id=EntryId(fragment.first_entry_id),
+                replacements={index: Replacement(lost[index], new) for index, new in moved.items()},
+            )
+
+        context = self._context
+        return await update_metadata(context.store, context.clock, access.ledger_id, current, decide)
+
+
+def _same_fragment(metadata: LedgerMetadata, fragment: FragmentRange) -> FragmentRange:
+    """The fragment with the members it has now; its range is what it was."""
+    for found in fragments_of(metadata):
+        if found.first_entry_id == fragment.first_entry_id:
+            assert found.last_entry_id == fragment.last_entry_id, "the range of an agreed fragment never changes (I-13)"
+            return found
+    raise AssertionError("replace_members refuses where there is no such fragment")
