@@ -13,56 +13,19 @@ must be locked: a running bookie changes its files. Blocking; any thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 
 from bookkeeper.bookie.cookie_rules import VERSION_FILE, DirectoryState, differences, directories_of
 from bookkeeper.bookie.identity import inspect_directory
-from bookkeeper.bookie.journal.format import file_name
-from bookkeeper.bookie.journal.mark import NO_MARK, decode_mark, mark_name
-from bookkeeper.bookie.journal.replay import examine, list_journals, scan_file
+from bookkeeper.bookie.journal_content import JournalContent, Journals
 from bookkeeper.bookie.storage import offline
-from bookkeeper.bookie.storage.consistency import CheckCounters, Fault, StorageCheck, fault_of
+from bookkeeper.bookie.storage.consistency import CheckCounters, StorageCheck
 from bookkeeper.bookie.storage.disks import current
+from bookkeeper.bookie.storage.fault import Fault
 from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.errors import CorruptRecord, MetadataError, StorageError
-from bookkeeper.filesystem import FileSystem, read_whole
+from bookkeeper.errors import MetadataError, StorageError
+from bookkeeper.filesystem import FileSystem
 from bookkeeper.metadata.cookie import Cookie
-from bookkeeper.model import LogMark
-
-_MARK_SIZE_MAX = 1024
-
-
-@dataclass(slots=True)
-class JournalContent:
-    """A replay visitor that remembers. entries: ids by ledger, where wanted; keys: the first of each ledger (I-73)."""
-
-    entry_id_max: int = (1 << 63) - 1
-    keep_entries: bool = False
-    entries_by_ledger: dict[int, set[int]] = field(default_factory=dict)
-    keys: dict[int, bytes] = field(default_factory=dict)
-    fenced: set[int] = field(default_factory=set)
-    lacs: dict[int, bytes] = field(default_factory=dict)
-
-    def entries(self, ledger_id: int, entry_ids: list[int], bodies: list[bytes]) -> None:
-        """See ReplayVisitor."""
-        del bodies
-        if self.keep_entries:
-            self.entries_by_ledger.setdefault(ledger_id, set()).update(entry_ids)
-
-    def master_key(self, ledger_id: int, key: bytes) -> None:
-        """See ReplayVisitor."""
-        self.keys.setdefault(ledger_id, key)
-
-    def fence(self, ledger_id: int) -> None:
-        """See ReplayVisitor."""
-        self.fenced.add(ledger_id)
-
-    def explicit_lac(self, ledger_id: int, packet: bytes) -> None:
-        """See ReplayVisitor."""
-        known = self.lacs.get(ledger_id)
-        if known is None or known[8:16] <= packet[8:16]:
-            self.lacs[ledger_id] = packet
 
 
 class LocalCheck:
@@ -73,29 +36,20 @@ class LocalCheck:
         self._fs = fs
         self._expected = expected
         self._index_dirs = expected.index_dirs or expected.ledger_dirs
-        self._replayed = JournalContent(keep_entries=True)
-        self._settled = JournalContent()
+        self._journals = Journals(settled=JournalContent(wanted=()), replayed=JournalContent())
 
     def run(self, on_progress: Callable[[int, int], None]) -> Iterator[Fault]:
         """Every fault, as it is found. on_progress: bytes looked at, and of how many. Raises OSError."""
         yield from self._check_cookies()
-        journals = self._expected.journal_dirs
-        for index, directory in enumerate(journals):
-            mark, faults = self._read_marks(mark_name(index, len(journals)))
-            yield from faults
-            if mark is not None:
-                yield from self._check_journal(current(directory), mark)
-        try:
-            check = StorageCheck(
-                self._fs,
-                self._present(self._expected.ledger_dirs),
-                self._present(self._index_dirs),
-                journaled=self._replayed.entries_by_ledger,
-                on_progress=lambda done: on_progress(done, check.total_bytes),
-            )
-        except StorageError as error:
-            yield Fault(self._expected.ledger_dirs[0], None, str(error))
-            return
+        ledger_dirs = self._present(self._expected.ledger_dirs)
+        yield from self._journals.read(self._fs, self._expected.journal_dirs, ledger_dirs)
+        check = StorageCheck(
+            self._fs,
+            ledger_dirs,
+            self._present(self._index_dirs),
+            journaled=self._journals.replayed.entry_ids,
+            on_progress=lambda done: on_progress(done, check.total_bytes),
+        )
         self.storage_counters = check.counters
         yield from self._check_headers()
         yield from check.run()
@@ -136,39 +90,10 @@ class LocalCheck:
         for name, wanted, there in differences(first.cookie, state.cookie):
             yield f"the cookie says {name} {there!r}, that of {first.path} says {wanted!r}"
 
-    # --- marks and journals -------------------------------------------------------------------------------------------
-
-    def _read_marks(self, name: str) -> tuple[LogMark | None, list[Fault]]:
-        """The greatest mark; None when there is none that can be read but should be."""
-        marks, faults = [NO_MARK], []
-        for directory in self._present(self._expected.ledger_dirs):
-            path = os.path.join(current(directory), name)
-            try:
-                marks.append(decode_mark(read_whole(self._fs, path, size_max=_MARK_SIZE_MAX), path))
-            except FileNotFoundError:
-                continue
-            except CorruptRecord as error:
-                faults.append(fault_of(error, path, None))
-        return (None if faults and len(marks) == 1 else max(marks)), faults
-
-    def _check_journal(self, directory: str, mark: LogMark) -> Iterator[Fault]:
-        if not self._fs.is_dir(directory):
-            return
-        try:
-            examine(self._fs, directory, mark, self._replayed)
-        except StorageError as error:
-            yield fault_of(error, directory, None)
-        for journal_id in list_journals(self._fs, directory):
-            if journal_id >= mark.journal_id:
-                break
-            try:
-                scan_file(self._fs, directory, journal_id, 0, self._settled)
-            except StorageError as error:  # kept for inspection only; what it held is in the entry logs
-                yield fault_of(error, os.path.join(directory, file_name(journal_id)), None)
-
     def _check_headers(self) -> Iterator[Fault]:
         """Fences and keys that were journaled before the mark are in the index files by now."""
-        for ledger_id in sorted({*self._settled.fenced, *self._settled.keys}):
+        settled = self._journals.settled
+        for ledger_id in sorted({*settled.fenced, *settled.keys}):
             path = next(filter(self._fs.exists, (index_path(name, ledger_id) for name in self._index_dirs)), None)
             if path is None:
                 continue  # deleted since
@@ -176,23 +101,8 @@ class LocalCheck:
                 header = offline.read_index_header(self._fs, path)
             except StorageError:
                 continue  # reported with the file itself
-            if ledger_id in self._settled.fenced and not header.fenced:
+            if ledger_id in settled.fenced and not header.fenced:
                 yield Fault(path, 0, f"ledger {ledger_id} was fenced, says the journal, but not its index", ledger_id)
-            key = self._settled.keys.get(ledger_id)
+            key = settled.keys.get(ledger_id)
             if key is not None and header.master_key != key:
                 yield Fault(path, 0, f"ledger {ledger_id} has another master key in the journal", ledger_id)
-
-
-def keys_and_fences(fs: FileSystem, journal_dirs: Sequence[str]) -> tuple[JournalContent, Mapping[str, StorageError]]:
-    """What all journal files that are there say of ledgers, and which files cannot be read to their end, and why.
-
-    A journal that is gone because it was not needed any more said more: absence here proves nothing.
-    """
-    content, unread = JournalContent(), {}
-    for directory in map(current, journal_dirs):
-        for journal_id in list_journals(fs, directory):
-            try:
-                scan_file(fs, directory, journal_id, 0, content)
-            except StorageError as error:
-                unread[os.path.join(directory, file_name(journal_id))] = error
-    return content, unread

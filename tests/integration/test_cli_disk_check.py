@@ -139,3 +139,51 @@ def test_another_bookies_directory_is_named(files: Files) -> None:
     assert f"{cookie}: the cookie says bookie id '10.9.9.9:3181'" in outcome.out
     cookie.unlink()
     assert f"{cookie}: no cookie, and the directory holds files" in files("localconsistencycheck", code=1).out
+
+
+# --- regenerate-interleaved-storage-index-file
+
+REGENERATE = "regenerate-interleaved-storage-index-file"
+
+
+def test_lost_index_files_are_made_anew_and_the_bookie_serves_everything(files: Files) -> None:
+    """I-59: keys and fences come back from the journal; a fence that cannot be known is set (I-24)."""
+    files.bookie.stop()
+    files.index(files.closed).unlink()
+    files.index(files.fenced).unlink()
+    ids = f"{files.closed},{files.fenced}"
+    dry = files(REGENERATE, "-ledgerIds", ids, "-dryRun")
+    assert f"ledger {files.closed}: {files.index(files.closed)} would be made: {COUNT} entries, from 0 to" in dry.out
+    assert not files.index(files.closed).exists()
+    made = [json.loads(line) for line in files(REGENERATE, "-l", ids, "--json").lines]
+    assert [(each["entry_count"], each["fenced"], each["refused"]) for each in made] == [
+        (COUNT, True, None),
+        (1, True, None),
+    ]
+    assert files("localconsistencycheck").err.rstrip().endswith(": no fault")
+    files.bookie.start()
+    with connect(files.uri) as client:
+        with client.open(files.closed, password=PASSWORD) as ledger:
+            assert [entry.payload for entry in ledger.entries()] == [b"entry-%d" % number for number in range(COUNT)]
+        with client.open(files.fenced, password=PASSWORD) as ledger:
+            assert [entry.payload for entry in ledger.entries()] == [b"one"]
+
+
+def test_without_journals_the_password_is_needed_and_given_as_text_or_base64(files: Files) -> None:
+    files.bookie.stop()
+    files.index(files.closed).unlink()
+    for journal in (files.bookie.journal_directory / "current").glob("*.txn"):
+        journal.unlink()
+    (files.current / "lastMark").write_bytes(bytes(16))
+    refused = files(REGENERATE, "-l", files.closed, code=EXIT_FAILURE)
+    assert "give its password (-password, -b64password)" in refused.out
+    files(REGENERATE, "-l", files.closed, "-password", "secret", "-dryrun")
+    files(REGENERATE, "-l", files.closed, "-b64password", "c2VjcmV0")
+    files.bookie.start()
+    with connect(files.uri) as client, client.open(files.closed, password=PASSWORD) as ledger:
+        assert ledger.last_add_confirmed == COUNT - 1
+
+
+def test_a_running_bookies_index_is_not_made_anew(files: Files) -> None:
+    assert "Stop the bookie first" in files(REGENERATE, "-l", files.closed, code=EXIT_FAILURE).err
+    assert "is no list of ledger ids" in files(REGENERATE, "-l", "a", code=2).err

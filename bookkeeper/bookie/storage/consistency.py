@@ -9,13 +9,12 @@ Both directions, because each finds what the other cannot:
 and of each log: header, records, and a map that names the ledgers which are in it (I-60). Entries are compared by their
 ids, as a bookie compares them when it reads; the digest is the client's, which has the key.
 
-Reads only, on our directories and on Apache's (not those of its DbLedgerStorage). Blocking; any thread. Memory: the
+Reads only, on our directories and on Apache's (not on those of its DbLedgerStorage). Blocking; any thread. Memory: the
 heads of LOG_RECORDS_MAX records, and the ids of the ledgers.
 """
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage import offline
+from bookkeeper.bookie.storage.fault import Fault, fault_of
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 
@@ -31,23 +31,6 @@ LOG_RECORDS_MAX = 1_000_000
 
 _OPEN_LOGS_MAX = 64
 _HEADS_WINDOW = 16 * 1024
-_DB_LEDGER_STORAGE = "locations"
-"""Directory of Apache's DbLedgerStorage beside the entry logs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is wrong. offset: in the file, None for the file as a whole."""
-
-    path: str
-    offset: int | None
-    why: str
-    ledger_id: int | None = None
-    entry_id: int | None = None
-
-    def __str__(self) -> str:
-        place = self.path if self.offset is None else f"{self.path} at offset {self.offset}"
-        return f"{place}: {self.why}"
 
 
 @dataclass(slots=True)
@@ -77,13 +60,7 @@ class StorageCheck:
         journaled: Mapping[int, Collection[int]],
         on_progress: Callable[[int], None],
     ) -> None:
-        """Find the files. Raises StorageError for a DbLedgerStorage, OSError for a directory that cannot be listed."""
-        for directory in ledger_dirs:
-            if fs.is_dir(os.path.join(directory, "current", _DB_LEDGER_STORAGE)):
-                raise StorageError(
-                    f"{directory} belongs to a DbLedgerStorage, whose indexes are RocksDB databases: only Apache's "
-                    "bookie reads those"
-                )
+        """Find the files. Raises OSError for a directory that cannot be listed."""
         self.counters = CheckCounters()
         self._fs = fs
         self._journaled = journaled
@@ -336,10 +313,3 @@ def _size(fs: FileSystem, path: str) -> int:
         return file.size()
     finally:
         file.close()
-
-
-def fault_of(error: StorageError, path: str, ledger_id: int | None) -> Fault:
-    """The fault that an error tells; `path` where it names none."""
-    if isinstance(error, CorruptRecord):
-        return Fault(error.path, error.offset, error.why, ledger_id)
-    return Fault(path, None, str(error), ledger_id)

@@ -7,6 +7,7 @@
     checks.py    simpletest bookiesanity
     local.py     bookieformat
     diskcheck.py localconsistencycheck
+    regenerate.py regenerate-interleaved-storage-index-file
     offline.py   lastmark readjournal readlog readlogmetadata ledger listfilesondisc: files only, no server
 
 Each command is a `ShellCommand`: its summary, its arguments and what it does.

@@ -32,6 +32,10 @@ COMMANDS = {
     "bookiesanity": ("checks:BOOKIESANITY", "write and read back a ledger on one bookie"),
     "bookieformat": ("local:BOOKIEFORMAT", "empty the directories of a stopped bookie"),
     "localconsistencycheck": ("diskcheck:LOCALCONSISTENCYCHECK", "check every file of a stopped bookie"),
+    "regenerate-interleaved-storage-index-file": (
+        "regenerate:REGENERATE",
+        "make index files of a stopped bookie anew, from its entry logs and journals",
+    ),
     "lastmark": ("offline:LASTMARK", "print the journal position up to which everything is stored"),
     "readjournal": ("offline:READJOURNAL", "print the records of journal files"),
     "readlog": ("offline:READLOG", "print the entries of an entry log"),

@@ -61,10 +61,18 @@ def stopped_bookie(fs: FileSystem, cookie: Cookie) -> Iterator[None]:
         yield
 
 
+def refuse_databases(fs: FileSystem, cookie: Cookie) -> None:
+    """Raise CommandFailed for directories of Apache's DbLedgerStorage, whose indexes only Apache's bookie reads."""
+    for directory in cookie.ledger_dirs:
+        if fs.is_dir(os.path.join(current(directory), "locations")):
+            raise CommandFailed(f"{directory} belongs to a DbLedgerStorage: its indexes are RocksDB databases")
+
+
 def _check(args: argparse.Namespace) -> int:
     fs, expected = RealFileSystem(), cookie_of_settings(args)
     if not any(fs.is_dir(current(directory)) for directory in directories_of(expected)):
         raise CommandFailed(f"{', '.join(directories_of(expected))}: never used by a bookie; check --conf")
+    refuse_databases(fs, expected)
     faults = 0
     with stopped_bookie(fs, expected):
         cluster = cluster_of_cookies(fs, expected)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 
 import pytest
 
-from bookkeeper.bookie.storage.consistency import Fault, StorageCheck
+from bookkeeper.bookie.storage.consistency import StorageCheck
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE as LOG_HEADER_SIZE
+from bookkeeper.bookie.storage.fault import Fault
 from bookkeeper.bookie.storage.index_format import HEADER_SIZE, PAGE_SIZE, slot_offset
 from bookkeeper.filesystem import OpenMode
 from tests.support.stored_ledgers import StoredLedgers

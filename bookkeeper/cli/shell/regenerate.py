@@ -1,0 +1,126 @@
+"""Shell command that makes index files of a stopped bookie anew: regenerate-interleaved-storage-index-file."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import dataclasses
+from collections.abc import Mapping
+
+from bookkeeper.bookie.journal_content import JournalContent, Journals
+from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled, Rebuilt
+from bookkeeper.cli.output import (
+    EXIT_FAILURE,
+    EXIT_OK,
+    CommandFailed,
+    Progress,
+    entries,
+    note,
+    print_json_line,
+)
+from bookkeeper.cli.shell.base import ShellCommand
+from bookkeeper.cli.shell.diskcheck import cookie_of_settings, refuse_databases, stopped_bookie
+from bookkeeper.filesystem import FileSystem, RealFileSystem
+from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.wire.digest import master_key
+
+
+def _ledger_ids(text: str) -> list[int]:
+    try:
+        ledger_ids = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of ledger ids, as in 7,12") from None
+    if ledger_ids[0] < 0:
+        raise argparse.ArgumentTypeError(f"{ledger_ids[0]} is no ledger id")
+    return ledger_ids
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not base64") from None
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = """\
+Make the index files of these ledgers anew, from the bookie's entry logs, its journals and what is left of the old
+files. The bookie must not run. Key and fence come from the old file or the journals; a ledger whose fence cannot be
+known is made fenced, and one whose key cannot be known needs its password."""
+    parser.add_argument("-l", "-ledgerIds", "--ledgerIds", type=_ledger_ids, required=True, metavar="L1,...,LN",
+                        help="ledgers whose index files to make", dest="ledger_ids")  # fmt: skip
+    parser.add_argument("-dryRun", "-dryrun", "--dryRun", action="store_true", dest="dry_run", help="write nothing")
+    password = parser.add_mutually_exclusive_group()
+    password.add_argument("-password", "--password", type=str.encode, metavar="TEXT", help="the ledgers' password")
+    password.add_argument("-b64password", "--b64password", type=_base64, metavar="BASE64", dest="password",
+                          help="the same, for one that is no text")  # fmt: skip
+
+
+def _regenerate(args: argparse.Namespace) -> int:
+    fs, expected = RealFileSystem(), cookie_of_settings(args)
+    index_dirs = expected.index_dirs or expected.ledger_dirs
+    for directory in (*expected.ledger_dirs, *index_dirs):
+        if not fs.is_dir(f"{directory}/current"):
+            raise CommandFailed(f"{directory} is not there or was never used: with a part of the logs no index is made")
+    refuse_databases(fs, expected)
+    refused = 0
+    with stopped_bookie(fs, expected):
+        key = None if args.password is None else master_key(args.password)
+        journaled = _read_journals(fs, expected, args.ledger_ids)
+        rebuild = IndexRebuild(fs, expected.ledger_dirs, index_dirs, args.ledger_ids, journaled, lambda _: key)
+        progress = Progress("entry logs read", rebuild.log_count)
+        rebuild.scan(progress.update)
+        progress.close()
+        for ledger_id in args.ledger_ids:
+            done = rebuild.result(ledger_id) if args.dry_run else rebuild.write(ledger_id)
+            refused += done.refused is not None
+            if args.json:
+                print_json_line(dataclasses.asdict(done))
+            else:
+                print(_told(done, dry_run=args.dry_run))
+    return EXIT_FAILURE if refused else EXIT_OK
+
+
+def _read_journals(fs: FileSystem, expected: Cookie, ledger_ids: list[int]) -> Journaled:
+    journals = Journals(settled=JournalContent(wanted=ledger_ids), replayed=JournalContent(wanted=ledger_ids))
+    for fault in journals.read(fs, expected.journal_dirs, expected.ledger_dirs):
+        note(str(fault))
+    settled, replayed = journals.settled, journals.replayed
+    return Journaled(
+        keys={**replayed.keys, **settled.keys},
+        fenced=settled.fenced | replayed.fenced,
+        lacs=_highest(settled.lacs, replayed.lacs),
+        earlier=settled.entry_ids,
+        later=replayed.entry_ids,
+    )
+
+
+def _highest(one: Mapping[int, bytes], other: Mapping[int, bytes]) -> Mapping[int, bytes]:
+    both = {**one, **other}
+    return {ledger_id: max(one.get(ledger_id, b""), other.get(ledger_id, b""), key=_lac_of) for ledger_id in both}
+
+
+def _lac_of(packet: bytes) -> int:
+    return int.from_bytes(packet[8:16], "big", signed=True) if packet else -(1 << 63)
+
+
+def _told(done: Rebuilt, *, dry_run: bool) -> str:
+    held = entries(done.entry_count)
+    if done.first_entry_id is not None:
+        held += f", from {done.first_entry_id} to {done.last_entry_id}"
+    if done.refused is not None:
+        return f"ledger {done.ledger_id}: not made: {done.refused}"
+    fence = f"{'fenced' if done.fenced else 'not fenced'}: {done.fence}"
+    lost = (
+        f"; {entries(done.only_journaled)} in old journal files only: without an entry log they are not found any more"
+        if done.only_journaled
+        else ""
+    )
+    made = "would be made" if dry_run else "made"
+    return f"ledger {done.ledger_id}: {done.path} {made}: {held}; {fence}{lost}"
+
+
+REGENERATE = ShellCommand(
+    "--conf bk_server.conf regenerate-interleaved-storage-index-file -l 7,12", _arguments, _regenerate
+)
