@@ -49,12 +49,18 @@ Make the index files of these ledgers anew, from the bookie's entry logs, its jo
 files. The bookie must not run. Key and fence come from the old file or the journals; a ledger whose fence cannot be
 known is made fenced, and one whose key cannot be known needs its password."""
     parser.add_argument("-l", "-ledgerIds", "--ledgerIds", type=_ledger_ids, required=True, metavar="L1,...,LN",
-                        help="ledgers whose index files to make", dest="ledger_ids")  # fmt: skip
+                        help="ledgers whose index files to make (required)", dest="ledger_ids")  # fmt: skip
     parser.add_argument("-dryRun", "-dryrun", "--dryRun", action="store_true", dest="dry_run", help="write nothing")
     password = parser.add_mutually_exclusive_group()
-    password.add_argument("-password", "--password", type=str.encode, metavar="TEXT", help="the ledgers' password")
+    password.add_argument(
+        "-password",
+        "--password",
+        type=str.encode,
+        metavar="TEXT",
+        help="the ledgers' password (default: the key is known)",
+    )
     password.add_argument("-b64password", "--b64password", type=_base64, metavar="BASE64", dest="password",
-                          help="the same, for one that is no text")  # fmt: skip
+                          help="the same, for one that is no text (default: as above)")  # fmt: skip
 
 
 def _regenerate(args: argparse.Namespace) -> int:
