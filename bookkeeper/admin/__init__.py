@@ -1,4 +1,4 @@
-"""Watching a running bookie from outside.
+"""Watching and steering running servers from outside.
 
-http.py   GET /heartbeat and GET /metrics (Prometheus text), when httpServerEnabled=true
+http/     the HTTP server of a bookie, of auto-recovery and of a hub, when httpServerEnabled=true
 """

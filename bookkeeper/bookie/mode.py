@@ -27,12 +27,14 @@ class ModeSwitch:
     priority_writes_allowed: high-priority and recovery adds still pass while read-only, because the disks keep room for
     them (`minUsableSizeForHighPriorityWrites`). Fences always pass (I-22).
     on_change: called with the new mode, after the change, only when the mode really changed.
+    on_reasons: called after a reason came or went, whether or not the mode changed with it.
     """
 
     def __init__(self, on_change: Callable[[BookieMode], None] | None = None) -> None:
         self.read_only = False
         self.priority_writes_allowed = True
         self.on_change = on_change
+        self.on_reasons: Callable[[], None] | None = None
         self._reasons: set[ReadOnlyReason] = set()
 
     @property
@@ -47,18 +49,21 @@ class ModeSwitch:
 
     def forbid(self, reason: ReadOnlyReason) -> None:
         """Turn read-only for `reason`; saying it twice changes nothing."""
-        self._reasons.add(reason)
-        self._apply()
+        if reason not in self._reasons:
+            self._reasons.add(reason)
+            self._apply()
 
     def allow(self, reason: ReadOnlyReason) -> None:
         """Take `reason` back; writable again once no other is left."""
-        self._reasons.discard(reason)
-        self._apply()
+        if reason in self._reasons:
+            self._reasons.discard(reason)
+            self._apply()
 
     def _apply(self) -> None:
         read_only = bool(self._reasons)
-        if read_only == self.read_only:
-            return
+        changed = read_only != self.read_only
         self.read_only = read_only
-        if self.on_change is not None:
+        if changed and self.on_change is not None:
             self.on_change(self.mode)
+        if self.on_reasons is not None:
+            self.on_reasons()

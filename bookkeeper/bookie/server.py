@@ -15,9 +15,10 @@ import contextlib
 import os
 import random
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
@@ -44,6 +45,7 @@ from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.security import BookieSecurity
 from bookkeeper.bookie.service import BookieService
 from bookkeeper.bookie.sessions import SessionFile
+from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import DiskMonitor, DiskVerdict, LedgerDirectories, current, measure
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
@@ -61,6 +63,11 @@ from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint, 
 from bookkeeper.notify import notify
 from bookkeeper.ports import Listener, Worker
 from bookkeeper.runtime import ThreadWorker, TwistedNetwork
+
+if TYPE_CHECKING:
+    from bookkeeper.admin.http.whole import OperatorAccess
+    from bookkeeper.bookie.http_side import HttpSide
+    from bookkeeper.metadata.cookie import Cookie
 
 T = TypeVar("T")
 log = Logger()
@@ -84,10 +91,19 @@ class BookieServer:
 
     reactor: a Twisted reactor that the caller runs; `run` stops it at the end.
     journal_was_off: the configuration says that an Apache bookie ran here without a synced journal.
+    access: what the configuration says for those who come over HTTP; None: the bookie answers for itself alone.
     """
 
-    def __init__(self, settings: ServerSettings, reactor: Any, *, journal_was_off: bool = False) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        reactor: Any,
+        *,
+        journal_was_off: bool = False,
+        access: OperatorAccess | None = None,
+    ) -> None:
         self._settings = settings
+        self._access = access
         self._reactor = reactor
         self._journal_was_off = journal_was_off
         self._fs: FileSystem = RealFileSystem()
@@ -113,7 +129,8 @@ class BookieServer:
         self._service: BookieService | None = None
         self._security: BookieSecurity | None = None
         self._listener: Listener | None = None
-        self._http: Any = None
+        self._http: HttpSide | None = None
+        self._chronicle: BookieChronicle | None = None
         self._serving = False
         self.bookie_id = BookieId("")
 
@@ -137,6 +154,8 @@ class BookieServer:
             log.critical("The bookie did not start: {error}", error=error)
         else:
             log.failure("The bookie did not start", failure=failure)
+        if self._chronicle is not None:
+            self._chronicle.on_error("start", error, fatal=True)
         self._end(exit_code_of(error))
 
     def _end(self, code: ExitCode) -> None:
@@ -178,8 +197,9 @@ class BookieServer:
             )
         elif verdict is Verdict.EXPAND:
             log.info("Storage expanded to {directories}", directories=list(directories_of(expected)))
+        self._start_chronicle(instance_id)
         await self._start_storage()
-        await self._listen(listen_host)
+        await self._listen(listen_host, expected)
         await self._register(host)
         log.info(
             "Bookie {bookie_id} serves on port {port}, {mode}",
@@ -188,6 +208,7 @@ class BookieServer:
             mode=self._mode.mode.value,
         )
         self._serving = True
+        self._note_phase("serving")
         self._notify("READY=1")
 
     def _load_security(self) -> BookieSecurity | None:
@@ -231,20 +252,47 @@ class BookieServer:
         self._workers.append(worker)
         return worker
 
+    def _start_chronicle(self, instance_id: str) -> None:
+        """From now on the directories are ours, and say what becomes of this process."""
+        self._read_worker = self._worker("read")
+        self._chronicle = BookieChronicle(
+            self._fs,
+            self._journal_dirs[0],
+            self._read_worker,
+            self._reactor,
+            lambda: time.time_ns() // 1_000_000,
+            bookie_id=self.bookie_id,
+            metadata_service_uri=self._settings.metadata_service_uri,
+            instance_id=instance_id,
+            mode=self._mode,
+        )
+        self._mode.on_reasons = self._chronicle.on_reasons
+        self._chronicle.changed()
+
+    def _note_phase(self, phase: str) -> None:
+        if self._chronicle is not None:
+            self._chronicle.on_phase(phase)
+
+    def _note_error(self, subject: str, error: object) -> None:
+        if self._chronicle is not None:
+            self._chronicle.on_error(subject, error)
+
     async def _start_storage(self) -> None:
         settings, fs = self._settings, self._fs
-        storage_worker, read_worker = self._worker("storage"), self._worker("read")
-        self._read_worker = read_worker
+        storage_worker, read_worker = self._worker("storage"), self._read_worker
+        chronicle = self._chronicle
+        assert chronicle is not None
         storage = self._storage = LedgerStorage(fs, self._directories, tuning.storage_settings(settings))
         ledger_dirs = self._directories.ledger_dirs
         startup.check_unsynced_leftovers(fs, ledger_dirs, journal_was_off=self._journal_was_off)
         ends = await on_worker(storage_worker, partial(startup.recover, fs, storage, self._journal_dirs, ledger_dirs))
         await self._start_journals(ends)
         mark_dirs = [current(directory) for directory in ledger_dirs]
+        disk_settings = tuning.disk_settings(settings)
         self._disks = DiskMonitor(
             fs,
             self._directories,
-            tuning.disk_settings(settings),
+            disk_settings,
             self._reactor,
             read_worker,
             self._on_disks,
@@ -261,6 +309,8 @@ class BookieServer:
             on_disks_full=self._on_no_room,
             on_room=partial(self._mode.allow, ReadOnlyReason.NO_ROOM),
         )
+        chronicle.watch_disks(self._disks, disk_settings, tuning.directory_uses(settings))
+        chronicle.watch_storage(self._checkpointer, list(zip(self._journal_dirs, self._journals, strict=True)))
         if settings.force_read_only:
             self._mode.forbid(ReadOnlyReason.CONFIGURED)
         self._disks.start()
@@ -295,7 +345,7 @@ class BookieServer:
             self._journals.append(journal)
             await journal.start(end)
 
-    async def _listen(self, host: str) -> None:
+    async def _listen(self, host: str, cookie: Cookie) -> None:
         settings, port = self._settings, self._port
         assert self._bookie is not None
         assert port is not None
@@ -316,24 +366,29 @@ class BookieServer:
             raise ConfigurationError(cannot_listen(host, port.port, error)) from error
         port.release()
         if settings.http_server_enabled:
-            self._listen_http()
+            self._listen_http(cookie)
 
-    def _listen_http(self) -> None:
-        from twisted.internet.error import CannotListenError
+    def _listen_http(self, cookie: Cookie) -> None:
+        from bookkeeper.bookie.http_side import BookieView, HttpSide  # memory that most bookies need not spend
 
-        from bookkeeper.admin.http import listen_http  # twisted.web costs memory that most bookies need not spend
-
-        settings = self._settings
+        assert self._store is not None
         self._show_values()
-        try:
-            self._http = listen_http(
-                self._reactor, settings.http_server_host, settings.http_server_port, self._metrics.text
-            )
-        except CannotListenError as error:
-            raise ConfigurationError(
-                f"the HTTP server cannot listen on {settings.http_server_host or '*'}:{settings.http_server_port}: "
-                f"{error.socketError}. Set another httpServerPort, or httpServerEnabled=false"
-            ) from error
+        view = BookieView(
+            cookie,
+            self._settings,
+            self._fs,
+            self._store,
+            self._mode,
+            self._worker("http"),
+            phase=self._phase,
+            usage=self._usage,
+        )
+        self._http = HttpSide(self._reactor, self._settings, self._metrics.text, view, self._store, self._access)
+
+    def _phase(self) -> str:
+        if self._stopping is not None:
+            return "stopping"
+        return "serving" if self._serving else "starting"
 
     def _show_values(self) -> None:
         service, storage, mode, directories = self._service, self._storage, self._mode, self._directories
@@ -356,13 +411,14 @@ class BookieServer:
         extensions = ("tls",) if self._settings.tls_enabled else ()
         endpoints = [Endpoint("bookie", host, self._port.port, "bookie-rpc", extensions=extensions)]
         if self._http is not None:
-            endpoints.append(Endpoint("httpserver", host, self._http.getHost().port, "http"))
+            endpoints.append(Endpoint("httpserver", host, self._http.port, "http"))
         self._info = BookieServiceInfo(tuple(endpoints))
         registration = self._store.registration
         # The lock of this directory is held: whoever noted a session there is dead, and need not be waited for.
         registration.keep_sessions(SessionFile(self._fs, current(self._journal_dirs[0]), self._read_worker))
         registered = self._mode.mode
         await registration.register(self.bookie_id, self._info, registered)
+        self._note_registration("registered")
         registration.watch(self._on_registration)
         self._mode.on_change = self._on_mode
         if self._mode.mode is not registered:  # a disk filled up meanwhile
@@ -381,6 +437,7 @@ class BookieServer:
     def _on_no_room(self) -> None:
         """A flush found no space although the disks did not look full, or not yet."""
         assert self._disks is not None
+        self._note_error("flush", "no space in any ledger directory; it is tried again every second")
         if self._settings.read_only_mode_enabled:
             self._mode.forbid(ReadOnlyReason.NO_ROOM)
         self._disks.check_now()
@@ -393,6 +450,8 @@ class BookieServer:
             self._fail(error)
             return
         self._mode.priority_writes_allowed = free >= settings.high_priority_free_bytes_min
+        if self._chronicle is not None:
+            self._chronicle.changed()
         if not verdict.read_only:
             self._mode.allow(ReadOnlyReason.DISK_FULL)
         elif settings.read_only_mode_enabled:
@@ -405,9 +464,14 @@ class BookieServer:
         log.info("The bookie is {mode} now", mode=mode.value)
         assert self._store is not None
         changed = self._store.registration.register(self.bookie_id, self._info, mode)
-        changed.addErrback(self._registration_lagging)
+        changed.addCallbacks(lambda _: self._note_registration("registered"), self._registration_lagging)
+
+    def _note_registration(self, state: str, error: object = "") -> None:
+        if self._chronicle is not None:
+            self._chronicle.on_registration(state, error)
 
     def _registration_lagging(self, failure: Failure) -> None:
+        self._note_registration("lagging", failure.value)
         log.error(
             "The registration could not follow the change of mode: {error}. Adds are refused or taken all the same.",
             error=failure.value,
@@ -416,10 +480,13 @@ class BookieServer:
     def _on_registration(self, event: RegistrationEvent, error: MetadataError | None) -> None:
         if event is RegistrationEvent.LOST:
             self._sessions_lost.add()
+            self._note_registration("lost", "the session with the metadata store ended; a new one is being made")
             log.warn("The metadata session is lost, and the registration with it; the bookie goes on serving")
         elif event is RegistrationEvent.RENEWED:
+            self._note_registration("registered")
             log.info("Registered again")
         elif self._stopping is None:
+            self._note_registration("lost for good", error)
             log.critical("The registration is lost for good: {error}", error=error)
             self._end(ExitCode.REGISTRATION_FAILED)
 
@@ -431,8 +498,15 @@ class BookieServer:
             self._exit_failed(error)
 
     def _exit_failed(self, error: BaseException) -> None:
-        """End the process without another write to any file; only the metadata session gets a moment to end."""
+        """End the process without another write to what it stores; only the metadata session gets a moment to end.
+
+        The status file is written, if the thread that does so still runs: nobody's data depends on it.
+        """
         self._exit_code = ExitCode.BOOKIE_ERROR
+        if self._chronicle is not None:
+            self._chronicle.on_error("storage", error, fatal=True)
+            self._chronicle.on_phase("failed")
+            self._chronicle.write_last()
         if self._service is not None:
             self._service.abort()
         self._reactor.callLater(FAREWELL_TIMEOUT_S, _exit_now)
@@ -451,6 +525,9 @@ class BookieServer:
 
     async def _stop_starting(self) -> None:
         """Nothing was acknowledged yet, and a start may be cut short anywhere: only the session needs an end."""
+        if self._chronicle is not None:
+            self._chronicle.on_phase("stopped" if self._exit_code is None else "failed")
+            await self._chronicle.write_last()
         if self._store is not None:
             await self._store.close()
 
@@ -461,6 +538,7 @@ class BookieServer:
 
     async def _stop_orderly(self) -> None:
         log.info("Stopping")
+        self._note_phase("stopping")
         self._notify("STOPPING=1")
         deadline = self._reactor.callLater(STOP_TIMEOUT_S, self._stop_overdue)
         store, service, bookie, storage = self._store, self._service, self._bookie, self._storage
@@ -489,6 +567,12 @@ class BookieServer:
             log.warn("No checkpoint at the end, the next start replays the journal: {error}", error=error)
         for journal in self._journals:
             await journal.stop()
+        if self._chronicle is not None:
+            self._chronicle.on_registration("none")
+            self._chronicle.on_phase("stopped")
+            await self._chronicle.write_last()
+        if self._http is not None:
+            await self._http.close()
         for worker in self._workers:
             await worker.stop()
         storage.close()

@@ -96,6 +96,18 @@ def disk_settings(settings: ServerSettings) -> DiskSettings:
     )
 
 
+def directory_uses(settings: ServerSettings) -> dict[str, tuple[str, ...]]:
+    """Ledger and index directories -> the keys that name them."""
+    uses: dict[str, tuple[str, ...]] = {}
+    for name, paths in (
+        ("ledgerDirectories", settings.ledger_directories),
+        ("indexDirectories", settings.index_directories),
+    ):
+        for path in map(str, paths):
+            uses[path] = (*uses.get(path, ()), name)
+    return uses
+
+
 def bookie_bounds(settings: ServerSettings) -> BookieBounds:
     """What the bookie keeps waiting: reading stops at half of what the journals may queue."""
     return BookieBounds(

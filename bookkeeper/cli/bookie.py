@@ -31,7 +31,8 @@ from bookkeeper.cli.supervise import stop_reactor_on_signals
 from bookkeeper.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from bookkeeper.config import Loaded, ServerSettings
+    from bookkeeper.admin.http.whole import OperatorAccess
+    from bookkeeper.config import ClientSettings, Loaded, ServerSettings
 
 EXIT_BAD_CONFIGURATION = 1
 _UNSYNCED_KEYS = ("journalWriteData", "journalSyncData")
@@ -78,10 +79,12 @@ def run(args: argparse.Namespace) -> int:
     except (ConfigurationError, CommandFailed) as error:
         print(f"bookkeeper: {error}", file=sys.stderr)
         return EXIT_BAD_CONFIGURATION
-    return _serve(args, loaded, journal_was_off)
+    return _serve(args, loaded, overrides, journal_was_off)
 
 
-def _serve(args: argparse.Namespace, loaded: Loaded[ServerSettings], journal_was_off: bool) -> int:
+def _serve(
+    args: argparse.Namespace, loaded: Loaded[ServerSettings], overrides: Mapping[str, str], journal_was_off: bool
+) -> int:
     from bookkeeper.cli.reactor import reactor_without_pyopenssl
 
     reactor = reactor_without_pyopenssl()
@@ -96,11 +99,23 @@ def _serve(args: argparse.Namespace, loaded: Loaded[ServerSettings], journal_was
         names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
         log.info("Settings without effect here: {names}: {reason}", names=names, reason=reason)
     gc.set_threshold(COLLECT_AFTER)
-    server = BookieServer(loaded.settings, reactor, journal_was_off=journal_was_off)
+    access = _operator_access(args.conf, overrides, loaded) if loaded.settings.http_server_enabled else None
+    server = BookieServer(loaded.settings, reactor, journal_was_off=journal_was_off, access=access)
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)
     reactor.callWhenRunning(server.start)
     reactor.run()
     return server.exit_code
+
+
+def _operator_access(conf: Path | None, overrides: Mapping[str, str], loaded: Loaded[ServerSettings]) -> OperatorAccess:
+    """What the HTTP server tells of the settings, and a client of the same cluster out of the same file."""
+    from bookkeeper.admin.http.whole import OperatorAccess
+    from bookkeeper.config import load_client
+
+    def client_settings(changes: Mapping[str, str]) -> ClientSettings:
+        return load_client(conf, {**overrides, **changes}).settings
+
+    return OperatorAccess(lambda: {row.key.name: row.text for row in loaded.rows}, client_settings)
 
 
 def _journal_was_off(conf: Path | None, overrides: Mapping[str, str], environ: Mapping[str, str]) -> bool:

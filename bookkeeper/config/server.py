@@ -137,7 +137,11 @@ class ServerSettings(SecuritySettings):
 
     # --- HTTP
     http_server_enabled: bool = key(
-        "httpServerEnabled", boolean(), "false", HTTP, "Answer GET /heartbeat and GET /metrics over HTTP."
+        "httpServerEnabled",
+        boolean(),
+        "false",
+        HTTP,
+        "Answer operators over HTTP: /heartbeat, /metrics, and Apache's paths below /api/v1 (GET / lists them).",
     )
     http_server_host: str = key(
         "httpServerHost",
@@ -145,7 +149,7 @@ class ServerSettings(SecuritySettings):
         "127.0.0.1",
         HTTP,
         "Address the HTTP server listens on.",
-        differs="0.0.0.0 there; it needs no password, so who may reach it is for the operator to widen.",
+        differs="0.0.0.0 there; it asks for no password, and whoever reaches it may read and delete ledgers.",
     )
     http_server_port: int = key(
         "httpServerPort", integer("TCP port", 0, 65535), "8080", HTTP, "Port of the HTTP server; 0: any free one."

@@ -92,7 +92,7 @@ def _serve(args: argparse.Namespace, loaded: Loaded[HubConfig]) -> int:
     for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):
         names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
         log.warn("Settings without effect here: {names}: {reason}", names=names, reason=reason)
-    hub = HubProcess(loaded.settings, reactor)
+    hub = HubProcess(loaded.settings, reactor, lambda: {row.key.name: row.text for row in loaded.rows})
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)
     reactor.callWhenRunning(hub.start)
     reactor.run()

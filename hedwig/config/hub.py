@@ -431,7 +431,12 @@ class HubConfig(ClientSettings):
 
     # --- HTTP
     http_server_enabled: bool = key(
-        "httpServerEnabled", boolean(), "false", HTTP, "Answer GET /heartbeat and GET /metrics over HTTP.", ours=True
+        "httpServerEnabled",
+        boolean(),
+        "false",
+        HTTP,
+        "Answer operators over HTTP: /heartbeat, /metrics, /release, ledgers below /api/v1 (GET / lists the paths).",
+        ours=True,
     )
     http_server_host: str = key(
         "httpServerHost", text("address"), "127.0.0.1", HTTP, "Address the HTTP server listens on.", ours=True

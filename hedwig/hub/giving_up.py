@@ -14,12 +14,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
-from twisted.web.resource import Resource
-from twisted.web.server import NOT_DONE_YET, Request
 
+from bookkeeper.admin.http.routing import Answer, HttpRequest, Route, json_answer
 from hedwig.errors import MalformedRequest
 from hedwig.model import Topic
 from hedwig.names import topic_part
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 
 log = Logger()
 
-REQUEST_SIZE_MAX = 16 * 1024
 COUNT_MAX = 1_000
 """Topics of one request: a hub that was asked for more could not be stopped."""
 
@@ -68,38 +64,11 @@ class GivingUp:
                 return 200, {"released": released}
         return 400, {"error": f'want {{"topic": NAME}}, or {{"count": N}} with N from 1 to {COUNT_MAX}'}
 
-    def resource(self) -> Resource:
+    def route(self) -> Route:
         """For an HTTP server."""
-        return _Release(self)
 
+        async def answer(request: HttpRequest) -> Answer:
+            status, said = await self.answer(request.content_type, request.body)
+            return json_answer(said, status)
 
-class _Release(Resource):
-    """Thin: HTTP in, HTTP out."""
-
-    isLeaf = True
-
-    def __init__(self, giving_up: GivingUp) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # twisted.web has few types
-        self._giving_up = giving_up
-
-    def render_POST(self, request: Request) -> object:
-        gone: list[object] = []
-        request.notifyFinish().addErrback(gone.append)
-        content = request.content
-        body = b"" if content is None else content.read(REQUEST_SIZE_MAX)
-        content_type = request.getHeader(b"content-type") or b""
-
-        def say(result: tuple[int, Mapping[str, object]] | Failure) -> None:
-            if isinstance(result, Failure):
-                log.failure("A request to release topics broke", failure=result)
-                result = 500, {"error": "see the hub's log"}
-            if gone:
-                return
-            request.setResponseCode(result[0])
-            request.setHeader(b"content-type", b"application/json")  # type: ignore[no-untyped-call] # as above
-            request.write(json.dumps(result[1]).encode() + b"\n")  # type: ignore[no-untyped-call] # as above
-            request.finish()  # type: ignore[no-untyped-call] # as above
-
-        answering = self._giving_up.answer(content_type.decode("latin-1"), body)
-        Deferred.fromCoroutine(answering).addBoth(say)
-        return NOT_DONE_YET
+        return Route("POST", "/release", answer)

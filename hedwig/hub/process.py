@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
@@ -48,10 +49,13 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 class HubProcess:
-    """One hub process. Thread: reactor, which the caller runs; this one stops it at the end."""
+    """One hub process. Thread: reactor, which the caller runs; this one stops it at the end.
 
-    def __init__(self, config: HubConfig, reactor: Any) -> None:
-        self._config, self._reactor = config, reactor
+    texts: key -> effective value, secrets hidden; shown over HTTP.
+    """
+
+    def __init__(self, config: HubConfig, reactor: Any, texts: Callable[[], Mapping[str, str]] | None = None) -> None:
+        self._config, self._reactor, self._texts = config, reactor, texts
         self._hub: Hub | None = None
         self._exit_code = ExitCode.OK
         self._serving = False
@@ -69,7 +73,7 @@ class HubProcess:
 
     async def _start(self) -> None:
         settings = hub_settings(self._config)
-        hub = self._hub = Hub(self._reactor, settings)
+        hub = self._hub = Hub(self._reactor, settings, self._texts)
         await hub.start()
         if self._stopping is not None:
             return

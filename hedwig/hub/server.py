@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
@@ -133,11 +133,14 @@ class HubSettings:
 class Hub:
     """Start it, stop it.
 
+    config: key -> effective value, secrets hidden, for those who ask over HTTP; None: it does not tell.
     address: that of its registration, once it serves. overdue: it stopped, and did not give everything back.
     """
 
-    def __init__(self, reactor: Any, settings: HubSettings) -> None:
-        self._reactor, self.settings = reactor, settings
+    def __init__(
+        self, reactor: Any, settings: HubSettings, config: Callable[[], Mapping[str, str]] | None = None
+    ) -> None:
+        self._reactor, self.settings, self._config = reactor, settings, config
         self._client: LedgerClient | None = None
         self._listeners: list[Listener] = []
         self._reserved: list[PortReservation] = []
@@ -264,15 +267,22 @@ class Hub:
             return
         from twisted.internet.error import CannotListenError
 
-        from bookkeeper.admin.http import listen_http  # twisted.web costs memory that most hubs need not spend
+        from bookkeeper.admin.http.server import listen_http  # twisted.web costs memory that most hubs need not spend
+        from bookkeeper.admin.http.whole import Parts, router_of
         from hedwig.hub.giving_up import GivingUp
 
         self._show_values()
-        giving_up = GivingUp(lambda: self.ownership)
+        client = self._client
+        assert client is not None
+        parts = Parts(
+            self.meters.text,
+            config=self._config,
+            store=client.store,
+            client=lambda: succeed(client),
+            extra=[GivingUp(lambda: self.ownership).route()],
+        )
         try:
-            self._http = listen_http(
-                self._reactor, http.host, http.port, self.meters.text, {b"release": giving_up.resource()}
-            )
+            self._http = listen_http(self._reactor, http.host, http.port, router_of(parts))
         except CannotListenError as error:
             raise ConfigurationError(
                 f"the HTTP server cannot listen on {http.host or '*'}:{http.port}: {error.socketError}. Set another "

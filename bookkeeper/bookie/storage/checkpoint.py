@@ -86,7 +86,7 @@ class Checkpointer:
         self._on_failure = on_failure
         self._on_disks_full = on_disks_full
         self._on_room = on_room
-        self._short_of_room = False
+        self.short_of_room = False
         self._timer: Timer | None = None
         self._stopped = False
         self._failed = False
@@ -99,7 +99,8 @@ class Checkpointer:
         self._joining: list[Deferred[None]] = []
         self._marked_bytes = storage.added_bytes
         self._marked_rolls = storage.rolled_log_count
-        self._last_end_s = clock.seconds()
+        self.last_end_s = clock.seconds()
+        self.last_duration_s: float | None = None  # of the last one that ended well; None before it
         self._not_before_s = 0.0
         self._retry_at_s = 0.0
 
@@ -162,7 +163,7 @@ class Checkpointer:
         if now < self._not_before_s or not storage.is_dirty:
             return False
         rolled = storage.rolled_log_count > self._marked_rolls
-        return rolled or now - self._last_end_s >= settings.flush_interval_s
+        return rolled or now - self.last_end_s >= settings.flush_interval_s
 
     # --- flush --------------------------------------------------------------------------------------------------------
 
@@ -236,7 +237,8 @@ class Checkpointer:
 
     def _done(self, began_s: float, result: tuple[Sequence[LogMark], int, int]) -> None:
         marks, self._marked_bytes, self._marked_rolls = result
-        now = self._last_end_s = self._clock.seconds()
+        now = self.last_end_s = self._clock.seconds()
+        self.last_duration_s = now - began_s
         # A duty of 0.1: after a checkpoint of 3 s the next one begins 27 s later at the earliest.
         duty = self._settings.checkpoint_duty_max
         self._not_before_s = now + (now - began_s) * (1 / duty - 1)
@@ -271,14 +273,14 @@ class Checkpointer:
             return False
         log.error("{error}", error=error)
         self._retry_at_s = self._clock.seconds() + RETRY_INTERVAL_S
-        self._short_of_room = True
+        self.short_of_room = True
         if self._on_disks_full is not None:
             self._on_disks_full()
         return True
 
     def _found_room(self) -> None:
-        if self._short_of_room:
-            self._short_of_room = False
+        if self.short_of_room:
+            self.short_of_room = False
             if self._on_room is not None:
                 self._on_room()
 

@@ -164,6 +164,8 @@ class DiskMonitor:
         self._asking = False
         self._stopped = False
         self.verdict = DiskVerdict()
+        self.usages: dict[str, DiskUsage] = {}  # of the last look
+        self.checked_s: float | None = None  # when that was, on the clock
 
     def start(self) -> None:
         """Ask now and from then on."""
@@ -188,6 +190,7 @@ class DiskMonitor:
         self._asking = False
         if self._stopped:
             return
+        self.usages, self.checked_s = usages, self._clock.seconds()
         verdict = decide(self.verdict, usages, self._directories.ledger_dirs, self._settings)
         self._directories.set_full(verdict.full, verdict.roomy)
         self._timer = self._clock.callLater(self._settings.check_interval_s, self.check_now)

@@ -1,0 +1,141 @@
+"""bookie/gc*: garbage collection and compaction of the bookie in this process.
+
+    GET      /api/v1/bookie/gc                       {"is_in_force_gc" : "false"}
+    PUT      /api/v1/bookie/gc                       {"forceMajor": true, "forceMinor": true}, or no body
+    GET      /api/v1/bookie/gc_details               [{...}]
+    GET PUT  /api/v1/bookie/gc/suspend_compaction    {"suspendMajor": true, "suspendMinor": true}
+    PUT      /api/v1/bookie/gc/resume_compaction     {"resumeMajor": true, "resumeMinor": true}
+
+A collection that is asked for begins at once or after the one under way; the answer does not wait for it. Words of the
+GETs are text, as Apache's. Differs from Apache: thresholds and times are settings, so a body that has them is refused
+rather than ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from bookkeeper.admin.http.routing import (
+    Answer,
+    HttpRequest,
+    Route,
+    bad_request,
+    flag_of,
+    json_answer,
+    only_known,
+)
+from bookkeeper.model import BookieId
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionState:
+    """Times in milliseconds since 1970, 0: never since the start; counts since the start."""
+
+    force_running: bool
+    major_running: bool
+    minor_running: bool
+    last_major_ms: int
+    last_minor_ms: int
+    major_count: int
+    minor_count: int
+    major_suspended: bool
+    minor_suspended: bool
+
+
+class Collecting(Protocol):
+    """The garbage collector of this process, as HTTP needs it. Thread: reactor; nothing here waits."""
+
+    def state(self) -> CollectionState:
+        """Now."""
+
+    def force(self, *, major: bool, minor: bool) -> None:
+        """Collect soon, and compact with these thresholds."""
+
+    def suspend(self, *, major: bool = False, minor: bool = False) -> None:
+        """No compaction of this kind from now on; one under way ends after the log it is at."""
+
+    def resume(self, *, major: bool = False, minor: bool = False) -> None:
+        """The end of that."""
+
+
+class Garbage:
+    """gc of one bookie."""
+
+    def __init__(self, bookie_id: BookieId, collecting: Collecting) -> None:
+        self._bookie_id, self._collecting = bookie_id, collecting
+
+    def routes(self) -> list[Route]:
+        """bookie/gc*"""
+        top = "/api/v1/bookie"
+        return [
+            Route("GET", f"{top}/gc", self._is_forced),
+            Route("PUT", f"{top}/gc", self._force),
+            Route("GET", f"{top}/gc_details", self._details),
+            Route("GET", f"{top}/gc/suspend_compaction", self._suspended),
+            Route("PUT", f"{top}/gc/suspend_compaction", self._suspend),
+            Route("PUT", f"{top}/gc/resume_compaction", self._resume),
+        ]
+
+    async def _is_forced(self, _: HttpRequest) -> Answer:
+        return json_answer({"is_in_force_gc": _word(self._collecting.state().force_running)})
+
+    async def _force(self, request: HttpRequest) -> Answer:
+        state = self._collecting.state()
+        body = request.object() if request.body.strip() else {}
+        only_known(body, ("forceMajor", "forceMinor"), request.path)
+        self._collecting.force(
+            major=flag_of("forceMajor", body.get("forceMajor", not state.major_suspended)),
+            minor=flag_of("forceMinor", body.get("forceMinor", not state.minor_suspended)),
+        )
+        return json_answer(f"Triggered GC on BookieServer: {self._bookie_id}")
+
+    async def _details(self, _: HttpRequest) -> Answer:
+        state = self._collecting.state()
+        return json_answer(
+            [
+                {
+                    "forceCompacting": state.force_running,
+                    "majorCompacting": state.major_running,
+                    "minorCompacting": state.minor_running,
+                    "lastMajorCompactionTime": state.last_major_ms,
+                    "lastMinorCompactionTime": state.last_minor_ms,
+                    "majorCompactionCounter": state.major_count,
+                    "minorCompactionCounter": state.minor_count,
+                }
+            ]
+        )
+
+    async def _suspended(self, _: HttpRequest) -> Answer:
+        state = self._collecting.state()
+        return json_answer(
+            {"isMajorGcSuspended": _word(state.major_suspended), "isMinorGcSuspended": _word(state.minor_suspended)}
+        )
+
+    async def _suspend(self, request: HttpRequest) -> Answer:
+        major, minor = _kinds(request, "suspendMajor", "suspendMinor")
+        self._collecting.suspend(major=major, minor=minor)
+        return json_answer(self._said("Suspend", major=major, minor=minor))
+
+    async def _resume(self, request: HttpRequest) -> Answer:
+        major, minor = _kinds(request, "resumeMajor", "resumeMinor")
+        self._collecting.resume(major=major, minor=minor)
+        return json_answer(self._said("Resume", major=major, minor=minor))
+
+    def _said(self, what: str, *, major: bool, minor: bool) -> str:
+        kinds = [name for name, wanted in (("majorGC", major), ("minorGC", minor)) if wanted]
+        return ", ".join(f"{what} {kind} on BookieServer: {self._bookie_id}" for kind in kinds)
+
+
+def _kinds(request: HttpRequest, major_name: str, minor_name: str) -> tuple[bool, bool]:
+    body = request.object()
+    only_known(body, (major_name, minor_name), request.path)
+    major = flag_of(major_name, body.get(major_name, False))
+    minor = flag_of(minor_name, body.get(minor_name, False))
+    if not (major or minor):
+        raise bad_request(f'{request.path} needs {{"{major_name}": true}}, {{"{minor_name}": true}}, or both')
+    return major, minor
+
+
+def _word(flag: bool) -> str:
+    return "true" if flag else "false"

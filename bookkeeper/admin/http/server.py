@@ -1,0 +1,180 @@
+"""HTTP in, HTTP out: a `Router` behind twisted.web. Thread: reactor.
+
+Bounds: CONNECTIONS_MAX connections, REQUESTS_MAX requests being answered, a body of BODY_SIZE_MAX bytes, one minute
+without a byte. An answer in pieces is made no faster than the other side takes it.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from io import BytesIO
+from typing import Any
+from urllib.parse import unquote
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.protocols.policies import ThrottlingFactory
+from twisted.python.failure import Failure
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request, Site
+
+from bookkeeper.admin.http.routing import BODY_SIZE_MAX, Answer, HttpRequest, Refused, Router, bad_request, error_answer
+
+log = Logger()
+
+CONNECTIONS_MAX = 256
+REQUESTS_MAX = 64
+IDLE_TIMEOUT_S = 60
+
+
+class _BoundedRequest(Request):
+    """A request whose body stays in memory, and is dropped beyond its bound."""
+
+    body_too_large = False
+
+    def gotLength(self, length: int | None) -> None:
+        self.content = BytesIO()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        assert self.content is not None
+        if self.content.tell() + len(data) > BODY_SIZE_MAX:
+            self.body_too_large = True
+        else:
+            self.content.write(data)
+
+
+class _Flow:
+    """Pieces wait while the transport is full. gone: the other side is."""
+
+    def __init__(self) -> None:
+        self.gone = False
+        self._waiting: Deferred[None] | None = None
+        self._paused = False
+
+    def pauseProducing(self) -> None:
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        self._paused = False
+        self._go_on()
+
+    def stopProducing(self) -> None:
+        self.gone = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.callback(None)
+
+    async def room(self) -> None:
+        """Return once there is room, or nobody to write to."""
+        if self._paused and not self.gone:
+            self._waiting = Deferred()
+            await self._waiting
+
+
+class _Entrance(Resource):
+    """Every path: from twisted's request to ours, and back."""
+
+    isLeaf = True
+
+    def __init__(self, router: Router) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # twisted.web has few types
+        self._router = router
+        self._in_progress = 0
+
+    def render(self, request: Request) -> int:
+        flow = _Flow()
+        request.notifyFinish().addErrback(lambda _: flow.stopProducing())
+        self._in_progress += 1
+        answering = Deferred.fromCoroutine(self._answer(request, flow))
+        answering.addErrback(self._broke, request)
+        answering.addBoth(self._done)
+        return NOT_DONE_YET
+
+    def _done(self, _: object) -> None:
+        self._in_progress -= 1
+
+    def _broke(self, failure: Failure, request: Request) -> None:
+        """After the answer began: the other side must not take it for whole."""
+        log.failure("The answer to {method} {uri} broke off", failure=failure, method=request.method, uri=request.uri)
+        if not request.finished:
+            request.transport.abortConnection()  # type: ignore[union-attr] # TCP has it, and is up
+
+    async def _answer(self, request: Request, flow: _Flow) -> None:
+        try:
+            answer = await self._answer_to(request)
+        except Exception:  # noqa: BLE001 - the edge of a request: whatever it is ends this request alone
+            log.failure("{method} {uri} failed", method=request.method, uri=request.uri)
+            answer = error_answer(500, "this should not have happened; the server's log says more")
+        if flow.gone:
+            return
+        request.setResponseCode(answer.status)
+        request.setHeader(b"content-type", answer.content_type.encode())  # type: ignore[no-untyped-call] # as above
+        for name, value in answer.headers:
+            request.setHeader(name.encode(), value.encode())  # type: ignore[no-untyped-call] # as above
+        if isinstance(answer.body, bytes):
+            request.setHeader(b"content-length", b"%d" % len(answer.body))  # type: ignore[no-untyped-call] # as above
+            request.write(answer.body)  # type: ignore[no-untyped-call] # as above
+        else:
+            await self._in_pieces(request, flow, answer)
+        if not flow.gone:
+            request.finish()  # type: ignore[no-untyped-call] # as above
+
+    async def _in_pieces(self, request: Request, flow: _Flow, answer: Answer) -> None:
+        assert not isinstance(answer.body, bytes)
+        request.registerProducer(flow, True)  # type: ignore[no-untyped-call] # as above
+        async with aclosing(answer.body) as pieces:
+            async for piece in pieces:
+                await flow.room()
+                if flow.gone:
+                    return
+                request.write(piece)  # type: ignore[no-untyped-call] # as above
+        request.unregisterProducer()  # type: ignore[no-untyped-call] # as above
+
+    async def _answer_to(self, request: Request) -> Answer:
+        if self._in_progress > REQUESTS_MAX:
+            return error_answer(503, f"{REQUESTS_MAX} requests are being answered already; try again")
+        assert isinstance(request, _BoundedRequest)
+        if request.body_too_large:
+            return error_answer(413, f"the body of a request has {BODY_SIZE_MAX} bytes at most")
+        try:
+            wanted = _request_of(request)
+        except Refused as refused:
+            return error_answer(refused.status, str(refused))
+        return await self._router.answer(wanted)
+
+
+def _request_of(request: Request) -> HttpRequest:
+    try:
+        method = request.method.decode("ascii")
+        path = unquote(request.path.decode("ascii"), errors="strict")
+        query = {name.decode(): [each.decode() for each in values] for name, values in (request.args or {}).items()}
+    except UnicodeDecodeError as error:
+        raise bad_request(f"the request's path or query is not UTF-8: {error}") from None
+    for name, values in query.items():
+        if len(values) > 1:
+            raise bad_request(f"{name} is given {len(values)} times")
+    content_type = request.getHeader(b"content-type") or b""
+    body = b"" if request.content is None else request.content.read()
+    return HttpRequest(
+        "GET" if method == "HEAD" else method,  # twisted.web leaves the body out
+        path,
+        {name: values[0] for name, values in query.items()},
+        body,
+        content_type.decode("latin-1"),
+    )
+
+
+def listen_http(reactor: Any, host: str, port: int, router: Router) -> Any:
+    """Serve on host:port and return the listening port (`.stopListening()`). Raises OSError-like CannotListenError."""
+    site = Site(_Entrance(router), requestFactory=_BoundedRequest, timeout=IDLE_TIMEOUT_S)  # type: ignore[no-untyped-call] # as above
+    site.noisy = False
+    bounded = ThrottlingFactory(site, maxConnectionCount=CONNECTIONS_MAX)  # type: ignore[no-untyped-call] # as above
+    bounded.noisy = False
+    listening = reactor.listenTCP(port, bounded, interface=host)
+    address = listening.getHost()
+    # Where the port is 0, no setting says it.
+    log.info("HTTP server on {host}:{port}", host=address.host, port=address.port)
+    return listening

@@ -1,0 +1,98 @@
+"""What a server answers over HTTP, out of the parts that it has; what it lacks is said to be elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bookkeeper.admin.http.cluster import ClusterView
+from bookkeeper.admin.http.garbage import Collecting, Garbage
+from bookkeeper.admin.http.general import General, with_list
+from bookkeeper.admin.http.ledgers import Ledgers
+from bookkeeper.admin.http.one_bookie import OneBookie, ServedBookie
+from bookkeeper.admin.http.routing import Route, Router
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from twisted.internet.defer import Deferred
+
+    from bookkeeper.admin.http.ledger_access import MakeSettings
+    from bookkeeper.client.client import LedgerClient
+    from bookkeeper.metadata.store import MetadataStore
+
+BOOKIE = "/api/v1/bookie"
+OF_ONE_BOOKIE = (
+    *("info", "last_log_mark", "list_disk_file", "expand_storage", "state", "sanity", "is_ready"),
+    *("entry_location_compact", "gc", "gc_details"),
+)
+OF_CLUSTER = ("list_bookies", "list_bookie_info", "cluster_info")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAccess:
+    """What a process's configuration says for its operators.
+
+    config: key -> effective value, secrets hidden. client_settings: of a client of the same cluster.
+    """
+
+    config: Callable[[], Mapping[str, str]]
+    client_settings: MakeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What this process has. None: it has not.
+
+    client: a ledger client, connected at first need. connect: another one, with some keys changed. extra: routes of its
+    own.
+    """
+
+    metrics_text: Callable[[], bytes]
+    config: Callable[[], Mapping[str, str]] | None = None
+    store: MetadataStore | None = None
+    client: Callable[[], Deferred[LedgerClient]] | None = None
+    connect: Callable[[Mapping[str, str]], Awaitable[LedgerClient]] | None = None
+    bookie: ServedBookie | None = None
+    collecting: Collecting | None = None
+    extra: Iterable[Route] = ()
+
+
+def router_of(parts: Parts) -> Router:
+    """The router of one server."""
+    absent: dict[str, str] = {}
+    routes = [*General(parts.metrics_text, parts.config).routes(), *parts.extra]
+    if parts.client is not None:
+        routes += Ledgers(parts.client).routes()
+    else:
+        absent["/api/v1/ledger"] = "this process has no client of ledgers; ask a bookie"
+    if parts.store is not None:
+        routes += ClusterView(parts.store, parts.client).routes()
+    if parts.bookie is not None:
+        routes += OneBookie(parts.bookie, parts.connect).routes()
+        if parts.collecting is not None:
+            routes += Garbage(parts.bookie.bookie_id, parts.collecting).routes()
+    _fill(absent, routes, OF_ONE_BOOKIE, _why_no_bookie_part(parts))
+    _fill(absent, routes, OF_CLUSTER, "this process has no session with the metadata store for it; ask a bookie")
+    _fill_rest(absent, routes)
+    return with_list(routes, absent)
+
+
+def _why_no_bookie_part(parts: Parts) -> str:
+    if parts.bookie is None:
+        return "no bookie runs in this process; ask that of a bookie"
+    return "this bookie runs without that part"
+
+
+def _fill(absent: dict[str, str], routes: Iterable[Route], names: Iterable[str], why: str) -> None:
+    served = {route.path for route in routes}
+    absent.update({f"{BOOKIE}/{name}": why for name in names if f"{BOOKIE}/{name}" not in served})
+
+
+def _fill_rest(absent: dict[str, str], routes: Iterable[Route]) -> None:
+    served = {route.path for route in routes}
+    if not any(path.startswith("/api/v1/autorecovery/") for path in served):
+        absent["/api/v1/autorecovery"] = "this process does not look after re-replication"
+    if "/api/v1/config/server_config" not in served:
+        absent["/api/v1/config"] = "this process does not tell its settings; `bookkeeper config show` does"
