@@ -1,0 +1,371 @@
+"""The under-replication tree when answers are lost, servers lag, sessions end and locks do not exclude."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from bookkeeper.errors import MetadataUnavailable, VersionConflict
+from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata.mark_walk import WORK_PAUSE_S
+from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.store import Underreplication
+from bookkeeper.metadata.tree import NodeKind
+from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger, mark_path
+from bookkeeper.model import BookieId, EntryId, LedgerId
+from tests.support.metadata_contract.underreplication import marked
+from tests.support.simulated_clock import SimulatedClock
+from tests.unit.metadata.test_metadata_outcomes import FAULTS, Bench
+
+A, B = BookieId("a:3181"), BookieId("b:3181")
+LEDGER = LedgerId(12345)
+MARK = f"/ledgers/underreplication/ledgers{mark_path(LEDGER)}"
+LOCK = "/ledgers/underreplication/locks/urL0000012345"
+
+
+def seen_by(bench: Bench) -> UnderreplicatedLedger:
+    found = bench.run(bench.truth.underreplication.read(LEDGER))
+    assert isinstance(found, UnderreplicatedLedger)
+    return found
+
+
+def nothing() -> None:
+    """A callback for what need not be heard."""
+
+
+@FAULTS
+def test_a_mark_is_made_whatever_becomes_of_the_first_attempt(fault: Fault) -> None:
+    """I-16."""
+    for part in ("urL", "/ledgers/0000", "underreplication/LAYOUT", "underreplication"):
+        bench = Bench()
+        bench.faults.force(fault, "create", part)
+        bench.run(bench.store.underreplication.mark(LEDGER, [A], now_ms=7))
+        assert bench.shared.stored(MARK) == b'replica: "a:3181"\nctime: 7\n'
+        assert bench.faults.counts[fault.value] == 1
+
+
+@FAULTS
+def test_a_bookie_is_added_once_whatever_becomes_of_the_first_attempt(fault: Fault) -> None:
+    bench = Bench()
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    bench.faults.force(fault, "write", "urL")
+    bench.run(bench.store.underreplication.mark(LEDGER, [B], now_ms=8))
+    assert bench.shared.stored(MARK) == b'replica: "a:3181"\nreplica: "b:3181"\nctime: 8\n'
+
+
+def test_a_mark_whose_writing_was_overwritten_before_it_could_be_looked_up_holds_both() -> None:
+    bench = Bench()
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    bench.faults.force(Fault.REPLY_LOST, "write", "urL")
+    marking = bench.store.underreplication.mark(LEDGER, [B], now_ms=8)
+    bench.until(Fault.REPLY_LOST)
+    bench.run(bench.truth.underreplication.mark(LEDGER, [BookieId("c:3181")], now_ms=9))
+    bench.run(marking)
+    assert set(seen_by(bench).missing) == {A, B, "c:3181"}
+
+
+@FAULTS
+def test_a_mark_is_removed_once_and_a_newer_one_stays(fault: Fault) -> None:
+    bench = Bench()
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    seen = seen_by(bench)
+    bench.faults.force(fault, "delete", "urL")
+    bench.run(bench.store.underreplication.remove(seen))
+    assert not bench.shared.exists(MARK)
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    with pytest.raises(VersionConflict):
+        bench.run(bench.store.underreplication.remove(seen))
+    assert bench.shared.exists(MARK)
+
+
+def test_a_mark_made_anew_before_a_lost_removal_could_be_looked_up_stays() -> None:
+    """I-16 with I-76: version 0 again, but another node."""
+    bench = Bench()
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    seen = seen_by(bench)
+    bench.faults.force(Fault.REPLY_LOST, "delete", "urL")
+    removing = bench.store.underreplication.remove(seen)
+    bench.until(Fault.REPLY_LOST)
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    with pytest.raises(VersionConflict):
+        bench.run(removing)
+    assert bench.shared.exists(MARK)
+
+
+def test_a_new_loss_is_not_believed_marked_because_a_lagging_server_still_shows_the_old_mark() -> None:
+    """I-19: the repair is over and its mark gone, but the marker's server does not know."""
+    clock = SimulatedClock()
+    shared = MemoryMetadata(clock=clock)
+    stale = MemoryMetadataStore(shared, clock, random.Random(3), MemoryFaults(delay_max_s=0.001, lag_max_s=500.0))
+    truth = MemoryMetadataStore(shared, clock, random.Random(4))
+    bench = Bench()
+    bench.clock = clock
+    bench.run(truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    bench.run(stale.sync())
+    seen = bench.run(truth.underreplication.read(LEDGER))
+    assert isinstance(seen, UnderreplicatedLedger)
+    bench.run(truth.underreplication.remove(seen))
+    bench.run(stale.underreplication.mark(LEDGER, [A], now_ms=8))
+    assert shared.stored(MARK) == b'replica: "a:3181"\nctime: 8\n'
+
+
+def test_a_lagging_server_does_not_say_that_there_is_no_mark() -> None:
+    clock = SimulatedClock()
+    shared = MemoryMetadata(clock=clock)
+    stale = MemoryMetadataStore(shared, clock, random.Random(3), MemoryFaults(delay_max_s=0.001, lag_max_s=500.0))
+    truth = MemoryMetadataStore(shared, clock, random.Random(4))
+    bench = Bench()
+    bench.clock = clock
+    bench.run(truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    assert bench.run(stale.underreplication.read(LEDGER)) is not None
+    bench.run(truth.underreplication.disable())
+    assert not bench.run(stale.underreplication.is_enabled())
+
+
+def test_when_everybody_holds_the_lock_no_mark_is_lost() -> None:
+    """I-20: two workers on one ledger; the slower one removes nothing of what came after the faster one."""
+    bench = Bench()
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    slow = seen_by(bench)
+    fast = seen_by(bench)
+    bench.run(bench.store.underreplication.remove(fast))
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=8))
+    with pytest.raises(VersionConflict):
+        bench.run(bench.store.underreplication.remove(slow))
+
+
+SETTINGS: list[tuple[str, Callable[[Underreplication], Deferred[object]], str, bytes]] = [
+    ("delay", lambda seam: seam.set_recovery_delay(5), "lostBookieRecoveryDelay", b"5"),
+    ("first delay", lambda seam: seam.initialise_recovery_delay(5), "lostBookieRecoveryDelay", b"5"),
+    ("check", lambda seam: seam.set_check_time(CheckKind.REPLICAS, 5), "replicascheckctime", b"\x08\x05"),
+    ("disable", lambda seam: seam.disable(), "disable", b""),
+]
+
+
+@FAULTS
+@pytest.mark.parametrize(("change", "name", "stored"), [case[1:] for case in SETTINGS], ids=[c[0] for c in SETTINGS])
+def test_single_values_are_stored_whatever_becomes_of_the_first_attempt(
+    change: Callable[[Underreplication], Deferred[object]], name: str, stored: bytes, fault: Fault
+) -> None:
+    for operation in ("create", "write"):
+        bench = Bench()
+        bench.faults.force(fault, operation, name)
+        bench.run(change(bench.store.underreplication))
+        bench.run(change(bench.store.underreplication))
+        assert bench.shared.stored(f"/ledgers/underreplication/{name}") == stored
+
+
+@FAULTS
+def test_auto_recovery_is_turned_on_whatever_becomes_of_the_first_attempt(fault: Fault) -> None:
+    bench = Bench()
+    bench.run(bench.truth.underreplication.disable())
+    bench.faults.force(fault, "delete", "disable")
+    assert bench.run(bench.store.underreplication.enable())
+    assert bench.run(bench.truth.underreplication.is_enabled())
+
+
+# --- locks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [Fault.FAILED_BEFORE, Fault.REPLY_LOST], ids=lambda fault: fault.value)
+def test_a_lock_is_taken_and_given_up_once_whatever_becomes_of_the_first_attempt(fault: Fault) -> None:
+    bench = Bench()
+    bench.faults.force(fault, "create", "locks/urL")
+    lock = bench.run(bench.store.underreplication.lock(LEDGER, "h", nothing))
+    assert lock is not None
+    assert bench.shared.stored(LOCK) == b'bookieId: "h"\n'
+    bench.faults.force(fault, "delete", "locks/urL")
+    bench.run(lock.release())  # type: ignore[attr-defined]
+    assert not bench.shared.exists(LOCK)
+
+
+@pytest.mark.parametrize("operation", ["create", "delete"])
+def test_a_session_that_ends_around_a_lock_leaves_none(operation: str) -> None:
+    """I-77: a lock is of the session it was asked in, or is not."""
+    bench = Bench()
+    bench.run(bench.store.underreplication.prepare())
+    bench.faults.force(Fault.SESSION_LOST, operation, "locks/urL")
+    taking = bench.store.underreplication.lock(LEDGER, "h", nothing)
+    if operation == "create":
+        with pytest.raises(MetadataUnavailable):
+            bench.run(taking)
+    else:
+        bench.run(bench.run(taking).release())  # type: ignore[attr-defined]
+    assert not bench.shared.exists(LOCK)
+    assert bench.run(bench.store.underreplication.lock(LEDGER, "h", nothing)) is not None
+
+
+def test_a_lock_that_could_not_be_given_up_is_taken_again_by_the_same_store() -> None:
+    bench = Bench(outage_s=0.2)
+    lock = bench.run(bench.store.underreplication.lock(LEDGER, "h", nothing))
+    releasing = bench.store.underreplication.lock(LEDGER, "h", nothing)
+    assert bench.run(releasing) is None
+    node = bench.shared.znodes.leader.nodes[LOCK]
+    bench.shared.znodes.delete(LOCK, 0)
+    bench.run(lock.release())  # type: ignore[attr-defined]
+    bench.shared.znodes.create(LOCK, b"", NodeKind.EPHEMERAL, node.owner)  # as if the removal had not gone through
+    again = bench.run(bench.store.underreplication.lock(LEDGER, "h", nothing))
+    assert again is not None
+    bench.run(again.release())  # type: ignore[attr-defined]
+    assert not bench.shared.exists(LOCK)
+
+
+def test_two_workers_of_one_process_do_not_share_a_lock() -> None:
+    bench = Bench()
+    taking = [bench.store.underreplication.lock(LEDGER, "h", nothing) for _ in range(2)]
+    locks = [bench.run(each) for each in taking]
+    assert [lock is None for lock in locks] == [False, True]
+
+
+# --- the election --------------------------------------------------------------------------------------------------
+
+
+@FAULTS
+def test_a_candidate_has_one_vote_whatever_becomes_of_the_first_attempt(fault: Fault) -> None:
+    """I-16: a vote that it does not know of would stand before its own for as long as the session lives."""
+    bench = Bench()
+    told: list[object] = []
+    candidate = bench.store.underreplication.candidate(
+        A, on_elected=lambda: told.append("elected"), on_lost=lambda: told.append("lost"), on_failed=told.append
+    )
+    bench.faults.force(fault, "create", "V_")
+    candidate.join()
+    assert bench.clock.run_until(lambda: candidate.elected, seconds=60.0)
+    votes = bench.shared.znodes.leader.nodes["/ledgers/underreplication/auditorelection"].children
+    assert len(votes) == 1
+    assert told == ["elected"]
+    bench.faults.force(fault, "delete", "V_")
+    bench.run(candidate.leave())
+    assert not votes
+    assert told == ["elected", "lost"]
+    candidate.join()
+    assert bench.clock.run_until(lambda: candidate.elected, seconds=60.0)
+
+
+def test_an_auditor_whose_connection_is_cut_for_a_moment_stays_the_auditor() -> None:
+    """I-77: a passing disconnect is not a death."""
+    bench = Bench()
+    told: list[object] = []
+    candidate = bench.store.underreplication.candidate(
+        A, on_elected=lambda: told.append("elected"), on_lost=lambda: told.append("lost"), on_failed=told.append
+    )
+    candidate.join()
+    assert bench.clock.run_until(lambda: candidate.elected, seconds=60.0)
+    bench.store.cut_connection(3.0)
+    bench.clock.run_until(lambda: False, seconds=30.0)
+    assert told == ["elected"]
+    bench.store.cut_connection(30.0)
+    bench.clock.run_until(lambda: False, seconds=60.0)
+    assert told == ["elected", "lost", "elected"]
+
+
+def test_an_auditor_whose_vote_is_removed_stands_again() -> None:
+    bench = Bench()
+    told: list[object] = []
+    candidate = bench.store.underreplication.candidate(
+        A, on_elected=lambda: told.append("elected"), on_lost=lambda: told.append("lost"), on_failed=told.append
+    )
+    candidate.join()
+    assert bench.clock.run_until(lambda: candidate.elected, seconds=60.0)
+    directory = "/ledgers/underreplication/auditorelection"
+    (vote,) = bench.shared.znodes.leader.nodes[directory].children
+    bench.shared.znodes.delete(f"{directory}/{vote}", 0)
+    assert bench.clock.run_until(lambda: len(told) == 3, seconds=60.0)
+    assert told == ["elected", "lost", "elected"]
+
+
+def test_candidates_join_and_leave_in_any_order_and_one_is_elected_in_the_end(rng: random.Random) -> None:
+    """Sessions end, answers are lost, candidates come and go; then the faults stop, and exactly one audits (L-9)."""
+    for _ in range(15):
+        clock = SimulatedClock()
+        shared = MemoryMetadata(clock=clock)
+        faults = MemoryFaults(
+            lag_max_s=0.2, failed_before_probability=0.05, reply_lost_probability=0.05, session_lost_probability=0.02
+        )
+        stores = [MemoryMetadataStore(shared, clock, rng, faults) for _ in range(3)]
+        told: list[list[str]] = [[] for _ in stores]
+        failed: list[BaseException] = []
+        candidates = [
+            store.underreplication.candidate(
+                BookieId(f"bookie-{number}:3181"),
+                on_elected=partial(told[number].append, "elected"),
+                on_lost=partial(told[number].append, "lost"),
+                on_failed=failed.append,
+            )
+            for number, store in enumerate(stores)
+        ]
+        for _ in range(60):
+            candidate = rng.choice(candidates)
+            if rng.random() < 0.6:
+                candidate.join()
+            else:
+                candidate.leave().addErrback(lambda failure: failure.trap(MetadataUnavailable))
+            clock.run_until(lambda: False, seconds=rng.choice([0.0, 0.005, 0.1, 2.0]))
+        faults.failed_before_probability = faults.reply_lost_probability = faults.session_lost_probability = 0.0
+        for candidate in candidates:
+            candidate.join()
+        clock.run_until(lambda: False, seconds=120.0)
+        assert not failed
+        assert [candidate.elected for candidate in candidates].count(True) == 1
+        votes = shared.znodes.leader.nodes["/ledgers/underreplication/auditorelection"].children
+        assert len(votes) == 3
+        for calls in told:
+            assert all(call == ("elected", "lost")[place % 2] for place, call in enumerate(calls))
+
+
+# --- news of work --------------------------------------------------------------------------------------------------
+
+
+def test_an_auditor_that_publishes_much_does_not_make_every_worker_list_it_each_time() -> None:
+    bench = Bench()
+    heard: list[float] = []
+    watch = bench.store.underreplication.watch_work(lambda: heard.append(bench.clock.seconds()))
+    bench.clock.run_until(lambda: bool(heard), seconds=10.0)
+    start = bench.clock.seconds()
+    for ledger_id in range(200):
+        bench.run(bench.truth.underreplication.mark(LedgerId(ledger_id), [A], now_ms=None))
+        bench.clock.run_until(lambda: False, seconds=0.1)
+    elapsed_s = bench.clock.seconds() - start
+    bench.clock.run_until(lambda: False, seconds=2 * WORK_PAUSE_S)
+    assert 5 <= len(heard) - 1 <= elapsed_s / WORK_PAUSE_S + 3
+    watch.cancel()
+    told = len(heard)
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=None))
+    bench.clock.run_until(lambda: False, seconds=60.0)
+    assert len(heard) == told
+
+
+def test_news_of_work_survive_any_fault(rng: random.Random) -> None:
+    clock = SimulatedClock()
+    shared = MemoryMetadata(clock=clock)
+    faults = MemoryFaults(
+        lag_max_s=0.2, failed_before_probability=0.1, reply_lost_probability=0.1, session_lost_probability=0.05
+    )
+    store = MemoryMetadataStore(shared, clock, rng, faults)
+    truth = MemoryMetadataStore(shared, clock, rng)
+    heard: list[None] = []
+    store.underreplication.watch_work(lambda: heard.append(None))
+    bench = Bench()
+    bench.clock = clock
+    for ledger_id in (1, 2, 2**20, 2**40, 2**40 + 1):
+        clock.run_until(lambda: False, seconds=60.0)
+        before = len(heard)
+        bench.run(truth.underreplication.mark(LedgerId(ledger_id), [A], now_ms=None))
+        assert clock.run_until(lambda before=before: len(heard) > before, seconds=120.0)  # type: ignore[misc]
+
+
+# --- bad copies ----------------------------------------------------------------------------------------------------
+
+
+@FAULTS
+@pytest.mark.parametrize("operation", ["create", "write"])
+def test_bad_copies_are_noted_whatever_becomes_of_the_first_attempt(operation: str, fault: Fault) -> None:
+    bench = Bench()
+    bench.faults.force(fault, operation, "badcopies/urL")
+    for first in (0, 10):
+        bench.run(bench.store.underreplication.report_bad_copies(LEDGER, [BadRange(A, EntryId(first), EntryId(first))]))
+    found = bench.run(bench.truth.underreplication.bad_copies(LEDGER))
+    assert [bad.first_entry_id for bad in found.ranges] == [0, 10]  # type: ignore[attr-defined]
+    assert bench.run(marked(bench.truth)) == []
