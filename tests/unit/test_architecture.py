@@ -133,6 +133,7 @@ PURE = (
     "bookkeeper.bookie.journal.format",
     "bookkeeper.bookie.journal.group_commit",
     "bookkeeper.bookie.storage.entry_log_format",
+    "bookkeeper.bookie.storage.index_checksums",
     "bookkeeper.bookie.storage.index_format",
     "bookkeeper.bookie.storage.log_checksums",
     "bookkeeper.bookie.storage.memtable",

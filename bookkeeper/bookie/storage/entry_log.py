@@ -11,7 +11,7 @@ Thread: `append`, `sync` and `roll` belong to the storage worker; `path_of` may 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from twisted.logger import Logger
 
@@ -46,6 +46,8 @@ class EntryLogs:
         self._next_log_id = 0
         self._next_directory = 0
         self._active: LogWriter | None = None
+        self.before_new_log: Callable[[int], None] | None = None
+        """Called with the id of each log before it is made; what it raises is raised."""
         self.rolled_count = 0
         """Logs closed since the start; a checkpoint is due after each (as Apache)."""
 
@@ -91,6 +93,11 @@ class EntryLogs:
     def path_of(self, log_id: int) -> str | None:
         """Where a log is, None when there is no such log."""
         return self._paths.get(log_id)
+
+    @property
+    def highest_log_id(self) -> int:
+        """Of all logs that ever were here; 0 for none, as log 0 is never written."""
+        return self._next_log_id - 1
 
     @property
     def log_ids(self) -> list[int]:
@@ -165,6 +172,8 @@ class EntryLogs:
         log_id = self._next_log_id
         if log_id > fmt.LOG_ID_MAX:
             raise StorageError(f"entry log ids end at {fmt.LOG_ID_MAX:#x}")
+        if self.before_new_log is not None:
+            self.before_new_log(log_id)
         self._next_log_id = log_id + 1
         return log_id
 

@@ -4,21 +4,35 @@ What a crash leaves behind: a file is born whole under a temporary name, so a `.
 damage, never a crash's trace. A file may be shorter than its header says, or have zeros where locations were, in what
 was written after the last mark; the journal brings those entries back, and the first checkpoint after the replay writes
 them again. `strict` is False until then.
+
+Every page that is read is compared with its checksum (index_checksums.py). One that fails is damage: what it says of
+entries can be checked by their ids in the entry log, but its zeros are not "no entry" (I-31, I-59). So is a file that
+is gone although nobody deleted its ledger.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+
+from twisted.logger import Logger
 
 from bookkeeper.bookie.storage import index_format as fmt
+from bookkeeper.bookie.storage.damage import Damage, DamageRecord
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
+from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
+from bookkeeper.bookie.storage.index_checksums import DAMAGED, UNKNOWN, page_checksum
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 
+log = Logger()
+
 TEMPORARY_SUFFIX = ".new"
+_LOADS_MAX = 10
 _WALK_PAGES = 128
 _WALK_WINDOWS_MAX = 1024
 
@@ -39,6 +53,14 @@ class LoadedIndex:
     last_slots: array[int] | None
 
 
+class DamagedPage(CorruptRecord):
+    """A page fails its checksum. slots: what it says all the same, its zeros meaning nothing."""
+
+    def __init__(self, path: str, offset: int, why: str, slots: array[int]) -> None:
+        super().__init__(path, offset, why)
+        self.slots = slots
+
+
 def index_path(directory: str, ledger_id: int) -> str:
     """Path of a ledger's index file in a configured directory."""
     return os.path.join(current(directory), fmt.index_name(ledger_id))
@@ -47,10 +69,19 @@ def index_path(directory: str, ledger_id: int) -> str:
 class IndexFiles:
     """Index files by ledger id. Thread: any."""
 
-    def __init__(self, fs: FileSystem, directories: LedgerDirectories, files: OpenFiles) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: LedgerDirectories,
+        files: OpenFiles,
+        checksums: IndexChecksums,
+        damage: DamageRecord,
+    ) -> None:
         self._fs = fs
         self._directories = directories
         self._files = files
+        self._checksums = checksums
+        self._damage = damage
         self.strict = False
 
     def load(self, ledger_id: int) -> LoadedIndex | None:
@@ -58,6 +89,13 @@ class IndexFiles:
 
         Raises CorruptRecord, UnknownFormatVersion, StorageError (files in two directories), OSError.
         """
+        for _ in range(_LOADS_MAX):
+            found = self._load(ledger_id)
+            if found is not None or self._is_absent(ledger_id):
+                return found
+        raise StorageError(f"the index file of ledger {ledger_id} came and went {_LOADS_MAX} times")
+
+    def _load(self, ledger_id: int) -> LoadedIndex | None:
         found: LoadedIndex | None = None
         for directory in self._directories.index_dirs:
             path = index_path(directory, ledger_id)
@@ -66,7 +104,10 @@ class IndexFiles:
             except FileNotFoundError:
                 continue
             try:
-                loaded = self._load_file(file, path, directory)
+                loaded = self._load_file(file, path, directory, ledger_id)
+            except CorruptRecord as error:
+                self._note(Damage.of_ledger(ledger_id, path, error.offset, error.why))
+                raise
             finally:
                 self._files.release(file)
             if found is not None:
@@ -75,9 +116,43 @@ class IndexFiles:
                     "keep the one that belongs to this bookie"
                 )
             found = loaded
-        if found is None:
-            self._check_directories()
         return found
+
+    def _is_absent(self, ledger_id: int) -> bool:
+        """True for a ledger that certainly has no file, False when it may have got one meanwhile.
+
+        Raises StorageError where one is missing: a ledger whose pages have checksums has a file.
+        """
+        self._check_directories()
+        directory = self._checksums.directory_of(ledger_id)
+        if directory is None:
+            return True
+        path = index_path(directory, ledger_id)
+        if self._fs.exists(path):
+            return False
+        why = "the index file is gone, but nobody deleted the ledger"
+        self._note(Damage.of_ledger(ledger_id, path, 0, why))
+        raise CorruptRecord(path, 0, why)
+
+    def _note(self, damage: Damage) -> None:
+        if self._damage.add(damage):
+            log.error(
+                "{path} at {offset}, ledger {ledger_id}: {reason}",
+                path=damage.path, offset=damage.offset, ledger_id=damage.ledger_id, reason=damage.reason,
+            )  # fmt: skip
+
+    def _check_page(self, directory: str, path: str, ledger_id: int, page: int, data: bytes) -> None:
+        """Raises DamagedPage. data: the bytes of the page, as many as the file has."""
+        value = self._checksums.value(directory, ledger_id, page)
+        if value == UNKNOWN or value == page_checksum(data):
+            return
+        why = f"index page {page} of {fmt.PAGE_SIZE} bytes fails its checksum"
+        if value == DAMAGED:
+            why = f"index page {page} failed its checksum before something was added to it"
+        first = page * fmt.PAGE_SLOTS
+        offset = fmt.slot_offset(first)
+        self._note(Damage(ledger_id, first, first + fmt.PAGE_SLOTS - 1, path, offset, why))
+        raise DamagedPage(path, offset, why, fmt.decode_slots(data[: len(data) // fmt.SLOT_SIZE * fmt.SLOT_SIZE]))
 
     def _check_directories(self) -> None:
         """A disk that is no longer mounted has no index file either; only a directory that is there can deny (I-31)."""
@@ -87,19 +162,22 @@ class IndexFiles:
                     f"index directory {current(directory)} is gone: mount its disk and restart the bookie"
                 )
 
-    def _load_file(self, file: File, path: str, directory: str) -> LoadedIndex:
+    def _load_file(self, file: File, path: str, directory: str, ledger_id: int) -> LoadedIndex:
         header = fmt.decode_header(file.pread(fmt.HEADER_SIZE, 0), path)
         size = file.size()
         in_file = max(0, size - fmt.HEADER_SIZE) // fmt.SLOT_SIZE
         if in_file < header.slot_count and self.strict:
             raise CorruptRecord(path, size, f"the file ends here, but it had {header.slot_count} locations once")
-        last_entry_id, last_page, last_slots = _find_last(file, path, in_file)
+        last_entry_id, last_page, last_slots = _find_last(
+            file, path, in_file, partial(self._check_page, directory, path, ledger_id)
+        )
         return LoadedIndex(directory, header, max(in_file, header.slot_count), last_entry_id, last_page, last_slots)
 
     def read_page(self, directory: str, ledger_id: int, page: int, slot_count: int, *, wait: bool) -> array[int] | None:
         """Locations of a page of a file with `slot_count` locations, without zeros at the end.
 
-        wait False: None when it is not in the page cache. Raises CorruptRecord when the file is too short, OSError.
+        wait False: None when it is not in the page cache.
+        Raises DamagedPage, CorruptRecord when the file is too short, OSError.
         """
         path = index_path(directory, ledger_id)
         slots = min(fmt.PAGE_SLOTS, slot_count - page * fmt.PAGE_SLOTS)
@@ -117,13 +195,17 @@ class IndexFiles:
                     path, offset + len(data), f"the file ends here, but it had {slot_count} locations once"
                 )
             data = data.ljust(size, b"\0")
+        self._check_page(directory, path, ledger_id, page, data)
         return fmt.decode_slots(data)
 
 
-def _find_last(file: File, path: str, slot_count: int) -> tuple[int, int | None, array[int] | None]:
+def _find_last(
+    file: File, path: str, slot_count: int, check: Callable[[int, bytes], None]
+) -> tuple[int, int | None, array[int] | None]:
     """Highest entry id with a location, with its page and that page's locations; -1 for none.
 
     Looks from the end backwards; normally the last page has it. Gives up (StorageError) after 1 GiB of zeros.
+    check: called with the number and bytes of each page that was looked into.
     """
     end = slot_count
     pages = 1
@@ -136,6 +218,8 @@ def _find_last(file: File, path: str, slot_count: int) -> tuple[int, int | None,
         if len(data) < (end - start) * fmt.SLOT_SIZE:
             raise CorruptRecord(path, fmt.slot_offset(start) + len(data), "short read of an index page")
         used = -(-len(data.rstrip(b"\0")) // fmt.SLOT_SIZE)
+        for at in range(used * fmt.SLOT_SIZE // fmt.PAGE_SIZE * fmt.PAGE_SIZE, len(data), fmt.PAGE_SIZE):
+            check(first_page + at // fmt.PAGE_SIZE, data[at : at + fmt.PAGE_SIZE])
         if used:
             last_entry_id = start + used - 1
             page = last_entry_id // fmt.PAGE_SLOTS

@@ -1,12 +1,13 @@
 """Write what changed in memory to the index files and make it durable: the second half of a checkpoint.
 
 For some hundred ledgers at a time:
+    0. the checksums of the pages, as being written, synced (index_checksum_files.py)
     1. changed parts of pages, and for changed headers the second copy; new files whole, under a temporary name
     2. sync all of them in one call
     3. the first copy of changed headers, sync; rename new files
-and at the end sync every directory that got a new name, once. A power cut anywhere leaves each header intact in one
-copy and no `.idx` file that was not synced; what it loses is above the mark and comes back from the journal (I-53,
-I-54).
+and at the end sync every directory that got a new name, once, and note that the pages are settled. A power cut
+anywhere leaves each header intact in one copy and no `.idx` file that was not synced; what it loses is above the mark
+and comes back from the journal (I-53, I-54).
 
 Thread: storage worker. The entry logs must have been synced before (I-58).
 """
@@ -15,12 +16,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, index_path
+from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
+from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, Rows, page_checksum
+from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, DamagedPage, index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState
 from bookkeeper.bookie.storage.open_files import OpenFiles
@@ -43,6 +46,8 @@ class _Change:
     header_version: int
     pieces: list[tuple[int, bytes]]
     slot_count: int
+    checksums: list[tuple[int, int]]
+    """Page and its checksum, of all pages that change."""
     file: File | None = None
 
 
@@ -58,6 +63,7 @@ class IndexFlusher:
         directories: LedgerDirectories,
         files: OpenFiles,
         cache: LedgerCache,
+        checksums: IndexChecksums,
         *,
         open_files_max: int,
     ) -> None:
@@ -65,6 +71,7 @@ class IndexFlusher:
         self._directories = directories
         self._files = files
         self._cache = cache
+        self._checksums = checksums
         self._batch = max(1, min(BATCH_MAX, open_files_max // 2))
         self._unsynced_dirs: set[str] = set()  # they got new names, and nothing made those durable yet
 
@@ -86,6 +93,7 @@ class IndexFlusher:
         # Also names that a flush ended by a full disk left behind: their ledgers are clean and will not come again.
         self._fs.sync_dirs(sorted(self._unsynced_dirs))
         self._unsynced_dirs.clear()
+        self._checksums.settle()
         return len(states)
 
     def _flush_batch(self, states: list[LedgerState]) -> None:
@@ -94,6 +102,8 @@ class IndexFlusher:
         changes = [self._collect(state) for state in states]
         with self._full_disk_told(changes[0]):
             self._fs.make_dirs_many(sorted({os.path.dirname(change.path) for change in changes if change.is_new}))
+        rows = _checksum_rows(changes)
+        self._checksums.begin(rows)
         try:
             for change in changes:
                 self._write(change)
@@ -109,6 +119,8 @@ class IndexFlusher:
             if change.is_new:
                 self._fs.rename(change.path + TEMPORARY_SUFFIX, change.path)
                 self._unsynced_dirs.add(os.path.dirname(change.path))
+        self._checksums.written(rows)  # first: from `written` on a page may be evicted, and read again
+        for change in changes:
             self._cache.written(
                 change.state,
                 directory=change.directory,
@@ -121,17 +133,22 @@ class IndexFlusher:
         with self._cache.lock:
             partial = [number for number, page in state.pages.items() if page.dirty and not page.complete]
         for number in partial:
-            self._cache.load_page(state, number, wait=True)
+            # Of a damaged page what it says is in memory now; it stays incomplete, and noted as damaged.
+            with suppress(DamagedPage):
+                self._cache.load_page(state, number, wait=True)
 
     def _collect(self, state: LedgerState) -> _Change:
         with self._cache.lock:
             pieces: list[tuple[int, bytes]] = []
+            checksums: list[tuple[int, int]] = []
             highest = 0
             for number, page in sorted(state.pages.items()):
                 if page.dirty:
                     first = number * fmt.PAGE_SLOTS
-                    data = fmt.encode_slots(page.slots[page.dirty_low : page.dirty_high])
-                    pieces.append((fmt.slot_offset(first + page.dirty_low), data))
+                    data = fmt.encode_slots(page.slots)
+                    checksums.append((number, page_checksum(data) if page.complete else DAMAGED))
+                    piece = data[page.dirty_low * fmt.SLOT_SIZE : page.dirty_high * fmt.SLOT_SIZE]
+                    pieces.append((fmt.slot_offset(first + page.dirty_low), piece))
                     highest = first + page.dirty_high
             directory = state.directory or self._choose_directory(state.ledger_id)
             pages = -(-highest // fmt.PAGE_SLOTS)
@@ -140,8 +157,10 @@ class IndexFlusher:
             is_new = state.directory is None
             if is_new or state.header_version != state.header_written or slot_count > state.slot_count:
                 header = fmt.IndexHeader(state.master_key or b"", state.fenced, state.explicit_lac, slot_count)
+            if is_new and not checksums:
+                checksums.append((HEADER_ROW, 0))
             path = index_path(directory, state.ledger_id)
-            return _Change(state, directory, path, is_new, header, state.header_version, pieces, slot_count)
+            return _Change(state, directory, path, is_new, header, state.header_version, pieces, slot_count, checksums)
 
     def _path(self, state: LedgerState) -> str:
         assert state.directory is not None
@@ -212,6 +231,17 @@ def _directories_above(path: str) -> Iterator[str]:
     for _ in range(3):
         path = os.path.dirname(path)
         yield path
+
+
+def _checksum_rows(changes: Iterable[_Change]) -> dict[str, Rows]:
+    """The checksums of all changed pages, by directory."""
+    rows: dict[str, Rows] = {}
+    for change in changes:
+        if change.checksums:
+            some = rows.setdefault(change.directory, Rows())
+            for page, value in change.checksums:
+                some.add(change.state.ledger_id, page, value)
+    return rows
 
 
 def _opened(change: _Change) -> File:

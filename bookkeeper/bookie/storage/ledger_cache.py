@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from threading import Lock
 
-from bookkeeper.bookie.storage.index_files import IndexFiles
+from bookkeeper.bookie.storage.index_files import DamagedPage, IndexFiles
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
 from bookkeeper.bookie.storage.ledger_state import IndexPage, LedgerState
 from bookkeeper.errors import StorageError
@@ -178,7 +178,8 @@ class LedgerCache:
     def load_page(self, state: LedgerState, number: int, *, wait: bool) -> bool:
         """Complete a page from the file. False when that needs a blocking read and `wait` is False.
 
-        Raises CorruptRecord, StorageError.
+        Raises DamagedPage (what the page says is in memory, its zeros are not known to be any), CorruptRecord,
+        StorageError.
         """
         for _ in range(_RELOADS_MAX):
             with self.lock:
@@ -186,8 +187,11 @@ class LedgerCache:
                 directory, slot_count, generation = state.directory, state.slot_count, state.generation
                 if directory is None or number * PAGE_SLOTS >= slot_count or (page is not None and page.complete):
                     return True
+            damaged: DamagedPage | None = None
             try:
                 slots = self._index_files.read_page(directory, state.ledger_id, number, slot_count, wait=wait)
+            except DamagedPage as error:
+                slots, damaged = error.slots, error
             except OSError as error:
                 raise StorageError(f"cannot read the index file of ledger {state.ledger_id}: {error}") from error
             if slots is None:
@@ -199,14 +203,16 @@ class LedgerCache:
                     return True
                 page = state.pages.get(number)
                 if page is None:
-                    self._add_page(state, number, IndexPage(slots, complete=True))
+                    self._add_page(state, number, IndexPage(slots, complete=damaged is None))
                 else:
                     before = page.size
-                    page.merge_file(slots)
+                    page.merge_file(slots, complete=damaged is None)
                     self.page_bytes += page.size - before
                 self.page_loads += 1
                 self._evict_pages(keep=state, keep_number=number)
-                return True
+            if damaged is not None:
+                raise damaged
+            return True
         raise StorageError(f"page {number} of ledger {state.ledger_id} changed {_RELOADS_MAX} times while it was read")
 
     def publish(self, runs: Sequence[tuple[int, Sequence[int], Sequence[int]]]) -> None:

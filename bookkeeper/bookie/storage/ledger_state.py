@@ -47,8 +47,11 @@ class IndexPage:
         else:
             self.dirty_low, self.dirty_high = low, high
 
-    def merge_file(self, slots: array[int]) -> None:
-        """Fill the gaps with what the file has; what is here already is newer. The page is complete then."""
+    def merge_file(self, slots: array[int], *, complete: bool = True) -> None:
+        """Fill the gaps with what the file has; what is here already is newer.
+
+        The page is complete then, unless what the file says is not to be trusted.
+        """
         merged = slots
         mine = self.slots
         if len(merged) < len(mine):
@@ -57,7 +60,7 @@ class IndexPage:
             if location:
                 merged[index] = location
         self.slots = merged
-        self.complete = True
+        self.complete = complete
 
 
 class LedgerState:

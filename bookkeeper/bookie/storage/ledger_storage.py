@@ -22,6 +22,7 @@ from bookkeeper.bookie.storage.damage import DamageRecord
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.held import held_runs
+from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_files import IndexFiles
 from bookkeeper.bookie.storage.index_flush import IndexFlusher
 from bookkeeper.bookie.storage.index_format import (
@@ -81,14 +82,21 @@ class LedgerStorage:
         self._settings = settings
         self._files = OpenFiles(fs, settings.open_files_max)
         self._logs = EntryLogs(fs, directories, self._files, entry_log_bytes_max=settings.entry_log_bytes_max)
-        self._index_files = IndexFiles(fs, directories, self._files)
+        self._index_checksums = IndexChecksums(fs, directories.index_dirs)
+        self._logs.before_new_log = self._index_checksums.note_log
+        self._index_files = IndexFiles(fs, directories, self._files, self._index_checksums, self.damage)
         self._cache = LedgerCache(
             self._index_files, bytes_max=settings.index_cache_bytes_max, ledgers_max=settings.ledger_states_max
         )
         self._flush = MemtableFlush(self._logs, self._cache, block_bytes=settings.block_bytes)
         self._blocks: Iterator[None] | None = None  # what is left of the oldest snapshot, where some is written
         self._index_flusher = IndexFlusher(
-            fs, directories, self._files, self._cache, open_files_max=settings.open_files_max
+            fs,
+            directories,
+            self._files,
+            self._cache,
+            self._index_checksums,
+            open_files_max=settings.open_files_max,
         )
         self._warm_reader = LogReader(self._logs, self._files, self.damage, wait=False)
         self._cold_reader = LogReader(self._logs, self._files, self.damage, wait=True)
@@ -106,6 +114,7 @@ class LedgerStorage:
         for directory in self._directories.all_dirs:
             self._fs.make_dirs(current(directory))
         self._logs.open()
+        self._index_checksums.open(self._logs.highest_log_id)
 
     def replay_finished(self) -> None:
         """The journal was replayed and a checkpoint followed: a file shorter than it once was is damage from now on."""
@@ -113,6 +122,7 @@ class LedgerStorage:
 
     def close(self) -> None:
         """Close all files; flushes nothing. No worker may be in a call."""
+        self._index_checksums.close()
         self._files.close()
 
     # --- adding -------------------------------------------------------------------------------------------------------
@@ -321,7 +331,6 @@ class LedgerStorage:
             except StorageError as error:
                 log.error("Cannot look up entries of ledger {id}: {error}", id=state.ledger_id, error=error)
                 failed.add(number)
-                continue
             # Looked up page by page: with a small cache the next page may evict this one.
             places = [place for place, entry_id in enumerate(wanted_ids) if entry_id // PAGE_SLOTS == number]
             found = self._cache.locations(state, [wanted_ids[place] for place in places])
@@ -331,7 +340,7 @@ class LedgerStorage:
         for index, entry_id, location in zip(missing, wanted_ids, locations, strict=True):
             if location:
                 located.append((location, entry_id, index))
-            elif entry_id // PAGE_SLOTS in failed:
+            elif entry_id // PAGE_SLOTS in failed:  # of a damaged page what it does say is used
                 results[index] = Status.IO_ERROR
             elif location == 0:
                 results[index] = Status.NO_ENTRY if self.failure is None else Status.IO_ERROR

@@ -332,7 +332,7 @@ def test_start_opens_no_index_file() -> None:
     before = stored.fs.counts[Op.OPEN], stored.fs.counts[Op.LIST]
     stored.start()
     opened, listed = stored.fs.counts[Op.OPEN] - before[0], stored.fs.counts[Op.LIST] - before[1]
-    assert opened <= 1
+    assert opened <= 2  # lastId, and the checksums of index pages
     assert listed == 1
 
 

@@ -1,0 +1,291 @@
+"""Checksums of index pages: a page that lost its locations never says "no entry" (I-31, I-59)."""
+
+import random
+
+import pytest
+
+from bookkeeper.bookie.storage import index_checksums as fmt
+from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
+from bookkeeper.bookie.storage.index_checksums import UNKNOWN, ChecksumTable, Kind, Rows
+from bookkeeper.bookie.storage.settings import StorageSettings
+from bookkeeper.errors import CorruptRecord, StorageError
+from bookkeeper.filesystem import OpenMode
+from bookkeeper.model import Status
+from tests.support.faulty_filesystem import FaultyFileSystem
+from tests.support.stored_ledgers import StoredLedgers
+
+STORE = "/a/current/indexChecksums"
+NEGATIVE = {Status.NO_ENTRY, Status.NO_LEDGER}
+
+
+def rows_of(*rows: tuple[int, int, int]) -> Rows:
+    rows_ = Rows()
+    for row in rows:
+        rows_.add(*row)
+    return rows_
+
+
+# --- records and table ------------------------------------------------------------------------------------------------
+
+
+def test_a_record_is_read_as_it_was_written_and_only_at_its_place() -> None:
+    for kind in Kind:
+        rows = rows_of((1, 0, 7), (1 << 62, fmt.HEADER_ROW, fmt.DAMAGED), (5, 9, UNKNOWN))
+        data = fmt.encode_record(kind, rows, 1024)
+        assert len(data) % 512 == 0
+        record = fmt.decode_record(data, 1024)
+        assert record is not None
+        assert record.kind is kind
+        assert list(record.rows.ledgers) == [1, 1 << 62, 5]
+        if kind in (Kind.HOLD, Kind.WRITING):
+            assert list(record.rows) == list(rows)
+        assert fmt.decode_record(data, 512) is None
+
+
+def test_no_damaged_byte_of_a_record_passes() -> None:
+    data = fmt.encode_record(Kind.HOLD, rows_of((1, 0, 7), (2, 1, 8)), 0)
+    for at in range(len(data)):
+        assert fmt.decode_record(data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :], 0) is None
+
+
+def test_the_table_answers_as_a_dictionary_would() -> None:
+    rng = random.Random(5)
+    for _ in range(40):
+        table, twin = ChecksumTable(), dict[tuple[int, int], int]()
+        for _ in range(200):
+            ledger_id, page = rng.randrange(12), rng.choice((0, 1, 2, 900, fmt.HEADER_ROW))
+            match rng.randrange(8):
+                case 0:
+                    table.drop([ledger_id])
+                    twin = {key: value for key, value in twin.items() if key[0] != ledger_id}
+                case 1:
+                    table.replace(table.merged())
+                case _:
+                    value = rng.choice((UNKNOWN, fmt.DAMAGED, rng.randrange(1 << 32)))
+                    table.put(rows_of((ledger_id, page, value)))
+                    twin[ledger_id, page] = value
+        known = {key: value for key, value in twin.items() if value != UNKNOWN}
+        for ledger_id in range(13):
+            pages = {page: value for (owner, page), value in known.items() if owner == ledger_id}
+            assert table.pages_of(ledger_id) == pages
+            for page in (0, 1, 2, 3, 900, fmt.HEADER_ROW):
+                assert table.get(ledger_id, page) == pages.get(page, UNKNOWN)
+        assert [row[:2] for row in table.merged()] == sorted(known)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def opened(fs: FaultyFileSystem, highest_log_id: int = 0) -> IndexChecksums:
+    fs.make_dirs("/a/current")
+    checksums = IndexChecksums(fs, ["/a"])
+    checksums.open(highest_log_id)
+    return checksums
+
+
+def test_what_was_written_and_settled_is_there_after_a_restart() -> None:
+    fs = FaultyFileSystem()
+    checksums = opened(fs)
+    rows = {"/a": rows_of((3, 0, 77), (3, 1, 78))}
+    checksums.begin(rows)
+    assert checksums.value("/a", 3, 0) == UNKNOWN
+    checksums.written(rows)
+    assert checksums.value("/a", 3, 0) == 77
+    checksums.settle()
+    assert opened(fs).pages_of("/a", 3) == {0: 77, 1: 78}
+
+
+def test_pages_that_were_being_written_are_unknown_after_a_crash_for_good() -> None:
+    fs = FaultyFileSystem()
+    checksums = opened(fs)
+    first = {"/a": rows_of((3, 0, 1))}
+    checksums.begin(first)
+    checksums.written(first)
+    checksums.settle()
+    checksums.begin({"/a": rows_of((3, 0, 2))})
+    fs.crash()
+    checksums = opened(fs)
+    assert checksums.value("/a", 3, 0) == UNKNOWN
+    assert checksums.unsettled == {3}
+    other = {"/a": rows_of((4, 0, 9))}
+    checksums.begin(other)
+    checksums.written(other)
+    checksums.settle()
+    again = opened(fs)
+    assert again.value("/a", 3, 0) == UNKNOWN
+    assert again.value("/a", 4, 0) == 9
+
+
+def test_a_torn_end_is_left_out_and_damage_before_it_drops_the_file() -> None:
+    fs = FaultyFileSystem()
+    checksums = opened(fs)
+    for page in range(4):
+        rows = {"/a": rows_of((3, page, page))}
+        checksums.begin(rows)
+        checksums.written(rows)
+        checksums.settle()
+    whole = fs.contents(STORE)
+    for at in range(0, len(whole), 100):
+        fs.poke(STORE, at, bytes([whole[at] ^ 1]))
+        twin = IndexChecksums(fs.clone(), ["/a"])
+        twin.open(0)
+        found = twin.pages_of("/a", 3)
+        # The last record is that of settle: without it the last page is unknown.
+        assert found == ({0: 0, 1: 1, 2: 2} if at >= len(whole) - 512 else {})
+        fs.poke(STORE, at, whole[at : at + 1])
+
+
+def test_a_file_older_than_the_entry_logs_is_dropped() -> None:
+    """Another bookie has written entries, and their index, meanwhile."""
+    fs = FaultyFileSystem()
+    checksums = opened(fs, 4)
+    checksums.note_log(5)
+    assert checksums.adopt("/a", rows_of((1, 0, 9)), checksums.changes)
+    checksums.completed("/a")
+    assert opened(fs, 5).value("/a", 1, 0) == 9
+    assert opened(fs, 5).is_complete("/a")
+    later = opened(fs, 6)
+    assert later.value("/a", 1, 0) == UNKNOWN
+    assert not later.is_complete("/a")
+
+
+def test_what_was_read_before_something_was_written_is_not_adopted() -> None:
+    checksums = opened(FaultyFileSystem())
+    before = checksums.changes
+    checksums.begin({"/a": rows_of((1, 0, 9))})
+    assert not checksums.adopt("/a", rows_of((1, 0, 8)), before)
+    assert not checksums.adopt("/a", rows_of((1, 0, 8)), checksums.changes)
+
+
+def test_the_file_is_written_anew_before_it_grows_for_ever() -> None:
+    fs = FaultyFileSystem()
+    checksums = opened(fs)
+    checksums.note_log(3)
+    for value in range(3000):
+        rows = {"/a": rows_of((1, 0, value), (2, 0, value))}
+        checksums.begin(rows)
+        checksums.written(rows)
+        checksums.settle()
+        assert len(fs.contents(STORE)) <= (1 << 20) + 2048
+    fs.crash()
+    assert opened(fs, 3).pages_of("/a", 1) in ({0: 2999}, {})
+
+
+def test_forgotten_ledgers_stay_forgotten() -> None:
+    fs = FaultyFileSystem()
+    checksums = opened(fs)
+    rows = {"/a": rows_of((1, 0, 5), (2, 0, 6))}
+    checksums.begin(rows)
+    checksums.written(rows)
+    checksums.settle()
+    checksums.forget([1, 9])
+    fs.crash()
+    checksums = opened(fs)
+    assert checksums.directory_of(1) is None
+    assert checksums.directory_of(9) is None
+
+
+# --- in the storage ---------------------------------------------------------------------------------------------------
+
+
+def two_pages() -> StoredLedgers:
+    stored = StoredLedgers(settings=StorageSettings())
+    stored.add(2, 0, 1030)
+    stored.add(3, 0, 5)
+    stored.fence(4)
+    stored.checkpoint()
+    return stored
+
+
+INDEX = "/a/current/0/2/2.idx"
+
+
+def test_a_zeroed_page_is_never_taken_for_an_empty_one() -> None:
+    stored = two_pages()
+    for offset in (1024, 1024 + 512, 1024 + 8 * 7):
+        whole = stored.fs.contents(INDEX)
+        size = 8192 if offset == 1024 else 512 if offset == 1536 else 8
+        stored.fs.poke(INDEX, offset, bytes(size))
+        stored.start()
+        results = stored.read(2, range(1030))
+        bad = [entry_id for entry_id, result in enumerate(results) if result is Status.IO_ERROR]
+        first = (offset - 1024) // 8
+        assert bad == list(range(first, first + size // 8))
+        assert not NEGATIVE & {result for result in results if isinstance(result, Status)}
+        (damage,) = stored.storage.damage.all()
+        assert (damage.ledger_id, damage.first_entry_id, damage.last_entry_id) == (2, 0, 1023)
+        assert (damage.path, damage.offset) == (INDEX, 1024)
+        with pytest.raises(StorageError):
+            stored.storage.held_cold(2, 0, 1024)
+        assert stored.read(3, [0]) == [stored.entries[3, 0]]
+        stored.fs.poke(INDEX, 0, whole)
+
+
+def test_a_zeroed_last_page_makes_the_ledger_unknown() -> None:
+    """Its highest entry is not known, so nothing above it may be denied, and nothing taken as new."""
+    stored = two_pages()
+    stored.fs.poke(INDEX, 1024 + 8192, bytes(8192))
+    stored.start()
+    assert stored.read(2, [0, 1029, 1030, 5000]) == [Status.IO_ERROR] * 4
+    with pytest.raises(CorruptRecord):
+        stored.storage.all_new(2, [1030])
+
+
+@pytest.mark.parametrize("ledger_id", [2, 4])
+def test_a_missing_index_file_is_damage_and_not_an_unknown_ledger(ledger_id: int) -> None:
+    """Also that of a ledger which has nothing but a fence (I-22)."""
+    stored = two_pages()
+    stored.fs.unlink(f"/a/current/0/{ledger_id}/{ledger_id}.idx")
+    stored.start()
+    assert stored.read(ledger_id, [0]) == [Status.IO_ERROR]
+    with pytest.raises(CorruptRecord):
+        stored.storage.is_fenced(ledger_id)
+    assert len(stored.storage.damage) == 1
+
+
+def test_a_damaged_page_stops_no_checkpoint_and_keeps_what_is_added_to_it() -> None:
+    """Its zeros stay unknown, also after another page of the same ledger and this one were written."""
+    stored = two_pages()
+    stored.fs.poke(INDEX, 1024 + 8 * 100, bytes(80))
+    stored.start()
+    stored.storage.replay_finished()
+    stored.add(2, 100, 2)  # as a repair does
+    stored.add(2, 1030, 5)
+    stored.checkpoint()
+    for _ in range(2):
+        results = stored.read(2, range(1035))
+        bad = [entry_id for entry_id, result in enumerate(results) if result is Status.IO_ERROR]
+        assert bad == list(range(102, 110))
+        assert not NEGATIVE & {result for result in results if isinstance(result, Status)}
+        stored.start()
+
+
+def test_pages_are_unknown_after_another_bookie_wrote_and_nothing_is_denied() -> None:
+    stored = two_pages()
+    log = stored.fs.open("/a/current/9.log", OpenMode.CREATE_EXCLUSIVE)
+    log.pwrite(stored.fs.contents("/a/current/1.log")[:1024], 0)
+    log.sync()
+    page = bytearray(stored.fs.contents(INDEX)[1024:9216])
+    page[800:808] = page[808:816]  # legal bytes, of somebody else
+    stored.fs.poke(INDEX, 1024, bytes(page))
+    stored.start()
+    results = stored.read(2, range(1030))
+    assert results[100] is Status.IO_ERROR  # by the ids in the log
+    assert results.count(Status.IO_ERROR) == 1
+
+
+@pytest.mark.parametrize("damage", ["missing", "zeroed", "cut"])
+def test_without_the_checksums_everything_is_read_as_before(damage: str) -> None:
+    stored = two_pages()
+    if damage == "missing":
+        stored.fs.unlink(STORE)
+    elif damage == "zeroed":
+        stored.fs.poke(STORE, 0, bytes(len(stored.fs.contents(STORE))))
+    else:
+        stored.fs.poke(STORE, 512, bytes(len(stored.fs.contents(STORE)) - 512))
+    stored.start()
+    stored.check()
+    stored.add(2, 1030, 5)
+    stored.checkpoint()
+    stored.start()
+    stored.check()
