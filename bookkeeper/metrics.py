@@ -115,6 +115,17 @@ _TABLE = (
     _gauge("bookie_SKIP_LIST_BYTES", "Bytes in the write buffers, Python's overhead included (not in Apache)."),
     _gauge("bookie_WRITE_FILE_INFO_CACHE_SIZE", "Index files open now."),
     _counter("bookie_COLD_READS", "Entries read by the read worker rather than at once (not in Apache)."),
+    # --- garbage collection
+    _gauge("bookie_gc_ACTIVE_LEDGER_TOTAL", "Ledgers here at the last round."),
+    _counter("bookie_gc_DELETED_LEDGER_TOTAL", "Ledgers deleted here, also those that belong to other bookies by now."),
+    _gauge("bookie_gc_ACTIVE_ENTRY_LOG_SPACE_BYTES", "Bytes of records in closed entry logs at the last round."),
+    _gauge("bookie_gc_LIVE_ENTRY_LOG_BYTES", "Of those, bytes of ledgers that are here (not in Apache)."),
+    _counter("bookie_gc_RECLAIMED_DELETION_SPACE_BYTES", "Bytes given back by removing entry logs without a ledger."),
+    _counter("bookie_gc_RECLAIMED_COMPACTION_SPACE_BYTES", "Bytes given back by rewriting entry logs."),
+    _counter("bookie_gc_COMPACTED_ENTRY_LOGS", "Entry logs rewritten (not in Apache)."),
+    _counter("bookie_gc_COMPACTED_BYTES", "Bytes of live entries copied by that (not in Apache)."),
+    _gauge("bookie_gc_QUARANTINED_ENTRY_LOGS", "Entry logs left alone: damaged, or in doubt (not in Apache)."),
+    _counter("bookie_gc_ALARMS", "Rounds in which most ledgers were missing from the store (not in Apache)."),
     # --- metadata service (not in Apache)
     _counter("bookie_METADATA_SESSIONS_LOST", "ZooKeeper sessions lost; each means a new registration."),
     *PROCESS_METRICS,

@@ -157,6 +157,8 @@ class EntryAdds:
             self._storage.add(ledger_id, entry_ids, bodies)  # first: what it refuses creates no ledger
         if self._storage.master_key(ledger_id) is None:
             self._storage.set_master_key(ledger_id, batch.master_key)
+        if self._storage.tombstone(ledger_id) is not None:
+            self._storage.set_fenced(ledger_id)  # the copy that was here was of a closed ledger (I-24, I-66)
         self._intake.lacs.raise_to(ledger_id, batch.last_confirmed)
         # Entries that were held already are journaled again: their first record may be unsynced, or was never queued.
         records, size = _framed(batch.bodies)
@@ -174,8 +176,11 @@ class EntryAdds:
         mode = self._mode
         if mode.read_only and not ((batch.high_priority or batch.recovery) and mode.priority_writes_allowed):
             return Status.READ_ONLY
-        if self._intake.access.check_key(batch.ledger_id, batch.master_key) is KeyCheck.WRONG:
+        key = self._intake.access.check_key(batch.ledger_id, batch.master_key)
+        if key is KeyCheck.WRONG:
             return Status.UNAUTHORIZED
+        if key is KeyCheck.GONE or (key is KeyCheck.MOVED and not batch.recovery):
+            return Status.FENCED
         if not batch.recovery and self._intake.access.fence_state(batch.ledger_id) is not FenceState.ABSENT:
             return Status.FENCED
         return Status.TOO_MANY_REQUESTS if self._storage.is_full else Status.OK

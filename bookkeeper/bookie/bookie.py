@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from bookkeeper.bookie.adds import EntryAdds
 from bookkeeper.bookie.intake import BookieBounds, Intake
 from bookkeeper.bookie.lac_requests import LacRequests
+from bookkeeper.bookie.ledger_removal import LedgerRemoval
 from bookkeeper.bookie.ledger_requests import LedgerRequests, OnListed
 from bookkeeper.bookie.long_poll import LacWatches, LongPolls, PollReply, PollSeat, WatchEnd
 from bookkeeper.bookie.mode import ModeSwitch
@@ -142,6 +143,10 @@ class Bookie:
         self._intake.accepting = False
         self._watches.end_all(WatchEnd.STOPPED)
         self._intake.stop()
+
+    def removal(self, storage_worker: Worker) -> LedgerRemoval:
+        """Who deletes ledgers under this bookie. storage_worker: the one that flushes and checkpoints."""
+        return LedgerRemoval(self._intake, storage_worker)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ Invariants, all decided in the reactor's turn over the storage's in-memory state
     a fence, once set, is never cleared (I-24), and no answer to a fencing request leaves before the sync that contains
     the fence record (I-23).
 
-Tombstones of ledgers that were fenced and then deleted (I-04) belong here too: `check_key` is where they will refuse.
+Of ledgers that were deleted here a tombstone is left (storage.tombstones has the table): their old writers are refused
+although key and fence are gone (I-04).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import hmac
 from collections.abc import Callable
 
 from bookkeeper.bookie.seams import EntryStorage
+from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.model import MASTER_KEY_SIZE
 
 
@@ -25,6 +27,8 @@ class KeyCheck(enum.Enum):
     SAME = "the ledger's key"
     FIRST = "the ledger has no key yet"
     WRONG = "another key"
+    GONE = "deleted here, and in the metadata store"
+    MOVED = "deleted here, being one copy too many; a repair may bring it back"
 
 
 class FenceState(enum.Enum):
@@ -45,12 +49,18 @@ class LedgerAccess:
     def check_key(self, ledger_id: int, key: bytes) -> KeyCheck:
         """Compare in constant time. The ledger's state must be loaded. Raises StorageError when it cannot be read.
 
-        A ledger without a key takes only keys of MASTER_KEY_SIZE bytes; other sizes are WRONG.
+        A ledger without a key takes only keys of MASTER_KEY_SIZE bytes; other sizes are WRONG. GONE comes before
+        everything else; MOVED only as long as nothing of the ledger is here.
         Differs from Apache: the key in the index file counts, so that after a restart the first comer cannot set
         another.
         """
+        tombstone = self._storage.tombstone(ledger_id)
+        if tombstone is TombstoneKind.DELETED:
+            return KeyCheck.GONE
         known = self._storage.master_key(ledger_id)
         if known is None:
+            if tombstone is not None and len(key) == MASTER_KEY_SIZE:
+                return KeyCheck.MOVED
             return KeyCheck.FIRST if len(key) == MASTER_KEY_SIZE else KeyCheck.WRONG
         return KeyCheck.SAME if hmac.compare_digest(known, key) else KeyCheck.WRONG
 
@@ -58,7 +68,9 @@ class LedgerAccess:
         """How far the fence is. The ledger's state must be loaded."""
         if ledger_id in self._waiting_fences:
             return FenceState.PENDING
-        return FenceState.DURABLE if self._storage.is_fenced(ledger_id) else FenceState.ABSENT
+        if self._storage.is_fenced(ledger_id) or self._storage.tombstone(ledger_id) is not None:
+            return FenceState.DURABLE
+        return FenceState.ABSENT
 
     def fence_appended(self, ledger_id: int) -> None:
         """Set the fence; its record was queued in the journal in this very turn."""

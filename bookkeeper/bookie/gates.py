@@ -94,6 +94,19 @@ class LedgerGates:
 
         self._submit(ledger_id, gate, work, fetched)
 
+    def close(self, ledger_id: int) -> bool:
+        """Have the ledger's requests queue until `open_again`; False, and nothing happens, where they do already."""
+        if ledger_id in self._gates:
+            return False
+        self._gates[ledger_id] = _Gate(shut=True)
+        return True
+
+    def open_again(self, ledger_id: int) -> None:
+        """End what `close` began; what queued is decided now."""
+        gate = self._gates[ledger_id]
+        gate.shut = False
+        self._drain(ledger_id, gate)
+
     def _submit(self, ledger_id: int, gate: _Gate, work: Callable[[], T], fetched: Callable[[T], None]) -> None:
         gate.shut = True
 

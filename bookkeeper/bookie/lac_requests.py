@@ -15,6 +15,12 @@ from bookkeeper.bookie.storage.index_format import EXPLICIT_LAC_SIZE_MAX, EXPLIC
 from bookkeeper.model import LAST_ENTRY, Status
 from bookkeeper.wire.messages import ReadLac, WriteLac
 
+_REFUSALS = {
+    KeyCheck.WRONG: Status.UNAUTHORIZED,
+    KeyCheck.GONE: Status.NO_LEDGER,
+    KeyCheck.MOVED: Status.UNKNOWN_LEDGER_STATE,
+}
+
 
 class LacRequests:
     """Thread: reactor."""
@@ -45,8 +51,9 @@ class LacRequests:
         if not EXPLICIT_LAC_SIZE_MIN <= len(packet) <= EXPLICIT_LAC_SIZE_MAX or lac_of_packet(packet) < -1:
             self._intake.answer(reply, Status.BAD_REQUEST)
             return
-        if self._intake.access.check_key(ledger_id, request.master_key) is KeyCheck.WRONG:
-            self._intake.answer(reply, Status.UNAUTHORIZED)
+        refusal = _REFUSALS.get(self._intake.access.check_key(ledger_id, request.master_key))
+        if refusal is not None:
+            self._intake.answer(reply, refusal)
             return
         stored = self._storage.explicit_lac(ledger_id)
         if stored is not None and lac_of_packet(stored) >= lac_of_packet(packet):

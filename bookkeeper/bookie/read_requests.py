@@ -134,8 +134,13 @@ class ReadRequests:
     def _fence(self, ledger_id: int, key: bytes | None) -> Status:
         """Set the fence unless it is set; OK once it is set in memory and its record queued."""
         access = self._intake.access
-        if key is None or access.check_key(ledger_id, key) is KeyCheck.WRONG:
+        check = KeyCheck.WRONG if key is None else access.check_key(ledger_id, key)
+        if key is None or check is KeyCheck.WRONG:
             return Status.UNAUTHORIZED
+        if check is KeyCheck.GONE:
+            return Status.NO_LEDGER
+        if check is KeyCheck.MOVED:  # what was here must not be denied (I-31)
+            return Status.UNKNOWN_LEDGER_STATE
         if access.fence_state(ledger_id) is FenceState.ABSENT:
             if self._intake.may_not_create(ledger_id):
                 return Status.TOO_MANY_REQUESTS

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Protocol
 
+from bookkeeper.bookie.storage.deletion import Deletion
+from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch
 
@@ -81,6 +83,21 @@ class EntryStorage(Protocol):
 
     def set_fenced(self, ledger_id: int) -> bool:
         """Set the fence; True when it was not set before."""
+
+    def tombstone(self, ledger_id: int) -> TombstoneKind | None:
+        """Why the ledger was deleted here, while its old writers may still come (I-04); None for all others."""
+
+    def doom(self, ledger_ids: Iterable[int]) -> list[int]:
+        """Have these be absent from now on, their keyed requests waiting; return those for which that may be.
+
+        Not those with something that only the journal and memory have.
+        """
+
+    def delete(self, deletion: Deletion) -> None:
+        """Delete doomed ledgers, durably on return. Thread: storage worker. Raises NoWritableDisk (nothing is)."""
+
+    def revive(self, ledger_ids: Iterable[int]) -> None:
+        """End of what `doom` began, whether they were deleted or not."""
 
     def explicit_lac(self, ledger_id: int) -> bytes | None:
         """The explicit LAC packet with the highest LAC so far."""

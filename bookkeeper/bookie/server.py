@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
@@ -28,7 +28,9 @@ from twisted.python.failure import Failure
 from bookkeeper.addresses import PortReservation, cannot_listen, interface_address
 from bookkeeper.bookie import startup, tuning
 from bookkeeper.bookie.bookie import Bookie
+from bookkeeper.bookie.compactor import Compactor
 from bookkeeper.bookie.exits import ExitCode, exit_code_of
+from bookkeeper.bookie.garbage_collector import GarbageCollector
 from bookkeeper.bookie.identity import (
     Verdict,
     advertised_host,
@@ -49,6 +51,8 @@ from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import DiskMonitor, DiskVerdict, LedgerDirectories, current, measure
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
+from bookkeeper.bookie.storage.log_ledgers import LogLedgers
+from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import (
     BookKeeperError,
@@ -69,7 +73,6 @@ if TYPE_CHECKING:
     from bookkeeper.bookie.http_side import HttpSide
     from bookkeeper.metadata.cookie import Cookie
 
-T = TypeVar("T")
 log = Logger()
 
 STOP_TIMEOUT_S = 20.0
@@ -77,13 +80,6 @@ STOP_TIMEOUT_S = 20.0
 
 FAREWELL_TIMEOUT_S = 1.0
 """How long a failed bookie may take to end its session, so that clients need not wait for it to expire."""
-
-
-def on_worker(worker: Worker, work: Callable[[], T]) -> Deferred[T]:
-    """Run `work` on the worker's thread; fires on the reactor."""
-    done: Deferred[T] = Deferred()
-    worker.submit(work, done.callback, done.errback)
-    return done
 
 
 class BookieServer:
@@ -125,6 +121,7 @@ class BookieServer:
         self._journals: list[Journal] = []
         self._checkpointer: Checkpointer | None = None
         self._disks: DiskMonitor | None = None
+        self._garbage: GarbageCollector | None = None
         self._bookie: Bookie | None = None
         self._service: BookieService | None = None
         self._security: BookieSecurity | None = None
@@ -198,7 +195,7 @@ class BookieServer:
         elif verdict is Verdict.EXPAND:
             log.info("Storage expanded to {directories}", directories=list(directories_of(expected)))
         self._start_chronicle(instance_id)
-        await self._start_storage()
+        await self._start_storage(instance_id)
         await self._listen(listen_host, expected)
         await self._register(host)
         log.info(
@@ -277,7 +274,7 @@ class BookieServer:
         if self._chronicle is not None:
             self._chronicle.on_error(subject, error)
 
-    async def _start_storage(self) -> None:
+    async def _start_storage(self, instance_id: str) -> None:
         settings, fs = self._settings, self._fs
         storage_worker, read_worker = self._worker("storage"), self._read_worker
         chronicle = self._chronicle
@@ -327,6 +324,46 @@ class BookieServer:
             metrics=self._metrics,
         )
         self._checkpointer.start()
+        self._start_collector(storage, storage_worker, instance_id)
+
+    def _start_collector(self, storage: LedgerStorage, storage_worker: Worker, instance_id: str) -> None:
+        settings, store, bookie, checkpointer = self._settings, self._store, self._bookie, self._checkpointer
+        assert store is not None
+        assert bookie is not None
+        assert checkpointer is not None
+        worker = self._worker("garbage")
+
+        def compactor(may_go_on: Callable[[], bool]) -> Compactor:
+            return Compactor(
+                self._fs,
+                self._directories,
+                storage,
+                checkpointer,
+                self._reactor,
+                worker=worker,
+                storage_worker=storage_worker,
+                rate=tuning.compaction_rate(settings),
+                may_go_on=may_go_on,
+            )
+
+        self._garbage = GarbageCollector(
+            storage,
+            bookie.removal(storage_worker),
+            compactor,
+            store,
+            LogLedgers(self._fs),
+            checkpointer,
+            self._reactor,
+            worker=worker,
+            storage_worker=storage_worker,
+            settings=tuning.garbage_settings(settings),
+            instance_id=instance_id,
+            bookie_id=self.bookie_id,
+            wall_s=time.time,
+            on_failure=self._fail,
+            metrics=self._metrics,
+        )
+        self._garbage.start()
 
     async def _start_journals(self, ends: Sequence[LogMark]) -> None:
         journal_settings = tuning.journal_settings(self._settings)
@@ -554,6 +591,8 @@ class BookieServer:
         except MetadataError as error:
             log.warn("Could not unregister, the registration ends with the session: {error}", error=error)
         await self._listener.stop()
+        if self._garbage is not None:
+            await self._garbage.stop()
         service.stop()
         idle: Deferred[None] = Deferred()
         bookie.on_idle = partial(idle.callback, None)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import resource
 
 from bookkeeper.bookie.bookie import BookieBounds
+from bookkeeper.bookie.compactor import CompactionRate
+from bookkeeper.bookie.garbage_collector import GarbageSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.service import ConnectionBounds
 from bookkeeper.bookie.storage.disks import DiskSettings
+from bookkeeper.bookie.storage.garbage import CompactionSettings
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.config import ServerSettings
 from bookkeeper.metadata.store import MetadataSettings
@@ -106,6 +109,32 @@ def directory_uses(settings: ServerSettings) -> dict[str, tuple[str, ...]]:
         for path in map(str, paths):
             uses[path] = (*uses.get(path, ()), name)
     return uses
+
+
+def garbage_settings(settings: ServerSettings) -> GarbageSettings:
+    """When ledgers and logs are collected."""
+    return GarbageSettings(
+        wait_s=settings.gc_wait_s,
+        overreplicated_wait_s=settings.overreplicated_wait_s,
+        metadata_reads_per_s=settings.metadata_reads_per_s,
+        compaction=CompactionSettings(
+            minor_threshold=settings.minor_compaction_threshold,
+            minor_interval_s=settings.minor_compaction_interval_s,
+            minor_time_max_s=settings.minor_compaction_time_max_s,
+            major_threshold=settings.major_compaction_threshold,
+            major_interval_s=settings.major_compaction_interval_s,
+            major_time_max_s=settings.major_compaction_time_max_s,
+        ),
+    )
+
+
+def compaction_rate(settings: ServerSettings) -> CompactionRate:
+    """How fast entries are copied."""
+    return CompactionRate(
+        by_bytes=settings.compaction_throttled_by_bytes,
+        entries_per_s=settings.compaction_entries_per_s,
+        bytes_per_s=settings.compaction_bytes_per_s,
+    )
 
 
 def bookie_bounds(settings: ServerSettings) -> BookieBounds:

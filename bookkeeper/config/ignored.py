@@ -22,8 +22,9 @@ GROUPING = (
 )
 ALWAYS_DURABLE = "Differs from Apache: an answer leaves only after its fdatasync, always"
 GARBAGE = (
-    "garbage collection and compaction are not in this release: the space of deleted ledgers is not given back, and a "
-    "bookie whose disks are full becomes read-only"
+    "Differs from Apache: a ledger is deleted only after the metadata store said so of it, compaction is always "
+    "transactional and only waits for room, and maps of entry logs are kept compactly in memory; the rate is "
+    "compactionRateByEntries or compactionRateByBytes"
 )
 REPAIR = "the auditor and re-replication are not in this release: copies that a lost bookie had are not made anew"
 HTTP = "a detail of the HTTP server's Java implementation"
@@ -66,12 +67,9 @@ _IGNORED_BY_REASON: dict[str, str] = {
         """,
     ALWAYS_DURABLE: "journalSyncData journalWriteData journalPageCacheFlushIntervalMSec",
     GARBAGE: """
-        gcWaitTime gcOverreplicatedLedgerWaitTime gcOverreplicatedLedgerMaxConcurrentRequests gcMetadataOpRateLimit
-        isForceGCAllowWhenNoSpace verifyMetadataOnGC gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath
-        useTargetEntryLogSizeForGc forceAllowCompaction compactionRate compactionRateByEntries compactionRateByBytes
-        isThrottleByBytes compactionMaxOutstandingRequests minorCompactionThreshold minorCompactionInterval
-        minorCompactionMaxTimeMillis majorCompactionThreshold majorCompactionInterval majorCompactionMaxTimeMillis
-        useTransactionalCompaction localScrubRateLimit
+        gcOverreplicatedLedgerMaxConcurrentRequests isForceGCAllowWhenNoSpace verifyMetadataOnGC
+        gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath useTargetEntryLogSizeForGc forceAllowCompaction
+        compactionRate compactionMaxOutstandingRequests useTransactionalCompaction localScrubRateLimit
         """,
     REPAIR: """
         auditorPeriodicBookieCheckInterval auditorPeriodicCheckInterval

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bookkeeper.config.collection import CollectionSettings
 from bookkeeper.config.keys import (
     DAY_S,
     GIB,
@@ -22,7 +23,7 @@ from bookkeeper.config.keys import (
     text,
     text_or_none,
 )
-from bookkeeper.config.security import AUTHENTICATION, TLS, SecuritySettings, check_provider, store_fault, text_or_null
+from bookkeeper.config.security import AUTHENTICATION, TLS, check_provider, store_fault, text_or_null
 from bookkeeper.config.shared import CONNECTIONS, Fault
 
 ADDRESS = "Address and identity"
@@ -48,7 +49,7 @@ def _check_bookie_id(value: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings(SecuritySettings):
+class ServerSettings(CollectionSettings):
     """A bookie's settings. Sizes in bytes, durations in seconds; `load_server` reads and checks them.
 
     Built directly (tests, simulation) they are not checked: call `faults`. Resolved at construction:
@@ -348,7 +349,7 @@ class ServerSettings(SecuritySettings):
 
     def __post_init__(self) -> None:
         """Fill in what follows from other keys."""
-        SecuritySettings.__post_init__(self)
+        CollectionSettings.__post_init__(self)
         if not self.index_directories:
             object.__setattr__(self, "index_directories", self.ledger_directories)
         if not self.reads_in_progress_max:
@@ -378,6 +379,7 @@ class ServerSettings(SecuritySettings):
         yield from self._directory_faults()
         yield from self._size_faults()
         yield from self._threshold_faults()
+        yield from self.collection_faults()
 
     def _security_faults(self) -> Iterator[Fault]:
         if self.tls_enabled:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -16,7 +16,9 @@ from twisted.internet.task import Clock
 from bookkeeper.bookie.bookie import Bookie, BookieBounds
 from bookkeeper.bookie.known_lac import lac_of_packet
 from bookkeeper.bookie.mode import ModeSwitch
+from bookkeeper.bookie.storage.deletion import Deletion
 from bookkeeper.bookie.storage.held import runs_of
+from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.errors import JournalFull
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import Status
@@ -64,6 +66,36 @@ class FakeStorage:
         """Raised by the next `add`."""
         self.cold_error: Exception | None = None
         """Raised by cold calls."""
+        self.tombstones: dict[int, TombstoneKind] = {}
+        self.doomed: set[int] = set()
+        self.written: set[int] = set()
+        """Ledgers with something unwritten: they cannot be doomed."""
+        self.delete_error: Exception | None = None
+
+    def tombstone(self, ledger_id: int) -> TombstoneKind | None:
+        return self.tombstones.get(ledger_id)
+
+    def doom(self, ledger_ids: Iterable[int]) -> list[int]:
+        doomed = [ledger_id for ledger_id in ledger_ids if ledger_id not in self.written]
+        self.doomed.update(doomed)
+        return doomed
+
+    def delete(self, deletion: Deletion) -> None:
+        assert self.doomed.issuperset(deletion.ledger_ids)
+        if self.delete_error is not None:
+            raise self.delete_error
+        for ledger_id in deletion.ledger_ids:
+            if deletion.moved:
+                self.tombstones[ledger_id] = TombstoneKind.MOVED
+            elif ledger_id in self.fenced:
+                self.tombstones[ledger_id] = TombstoneKind.DELETED
+            for table in (self.entries, self.keys, self.lacs):
+                table.pop(ledger_id, None)
+            self.fenced.discard(ledger_id)
+            self.journaled_keys.discard(ledger_id)
+
+    def revive(self, ledger_ids: Iterable[int]) -> None:
+        self.doomed.difference_update(ledger_ids)
 
     def is_loaded(self, ledger_id: int) -> bool:
         return ledger_id not in self.cold_ledgers

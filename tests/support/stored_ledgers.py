@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 
 import crc32c
 
+from bookkeeper.bookie.storage.compaction import LogCompaction, switch
+from bookkeeper.bookie.storage.deletion import Deletion
 from bookkeeper.bookie.storage.disks import LedgerDirectories
+from bookkeeper.bookie.storage.garbage import LedgerBytes
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.model import Status
@@ -119,6 +122,47 @@ class StoredLedgers:
         self.storage.rotate()
         self.storage.checkpoint()
         self.mark = mark
+
+    def delete(self, *ledger_ids: int, moved: bool = False) -> list[int]:
+        """As the collector, after its proofs; the ledgers that were deleted."""
+        doomed = self.storage.doom(ledger_ids)
+        for ledger_id in doomed:  # from here on nobody may expect them, and a replay may bring them back
+            self.forget(ledger_id)
+        self.storage.delete(Deletion(tuple(doomed), moved=moved))
+        self.storage.revive(doomed)
+        return doomed
+
+    def forget(self, ledger_id: int) -> None:
+        """Expect nothing of this ledger any more."""
+        self.entries = {key: body for key, body in self.entries.items() if key[0] != ledger_id}
+        self.keys.pop(ledger_id, None)
+        self.lacs.pop(ledger_id, None)
+        self.fenced.discard(ledger_id)
+
+    def compact(self, old_id: int, *, expected: LedgerBytes | None = None) -> int:
+        """As the compactor, step by step; the entries copied."""
+        logs = self.storage.entry_logs
+        path = logs.path_of(old_id)
+        assert path is not None
+        compaction = LogCompaction(
+            self.fs, logs, self.storage.ledger_cache, old_id=old_id, old_path=path, expected=expected
+        )
+        compaction.begin(self.directories.ledger_dirs[0])
+        for _ in compaction.copy():
+            pass
+        compaction.settle()
+        self.finish(compaction.new_id, old_id)
+        return compaction.entries
+
+    def finish(self, new_id: int, old_id: int) -> None:
+        """Steps 5 and 6 of a compaction."""
+        logs = self.storage.entry_logs
+        path = logs.path_of(new_id)
+        assert path is not None
+        for _ in switch(self.fs, self.storage.ledger_cache, new_id=new_id, new_path=path, old_id=old_id):
+            pass
+        self.checkpoint()
+        logs.end_compaction(new_id, old_id)
 
     def read(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status]:
         """As a bookie reads: on the reactor, then what is left cold."""

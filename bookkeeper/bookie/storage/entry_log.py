@@ -48,6 +48,8 @@ class EntryLogs:
         self._active: LogWriter | None = None
         self.before_new_log: Callable[[int], None] | None = None
         """Called with the id of each log before it is made; what it raises is raised."""
+        self.unfinished: list[tuple[int, int]] = []
+        """Compactions that a crash cut short: new and old log id. The new log is whole; the index may name either."""
         self.rolled_count = 0
         """Logs closed since the start; a checkpoint is due after each (as Apache)."""
 
@@ -57,7 +59,7 @@ class EntryLogs:
         names: dict[str, list[str]] = {}
         for directory in self._directories.ledger_dirs:
             base = current(directory)
-            names[base] = self._fs.listdir(base)
+            names[base] = self._settle_compactions(base)
             for name in names[base]:
                 log_id = fmt.parse_log_name(name)
                 if log_id is None:
@@ -74,6 +76,25 @@ class EntryLogs:
         self.checksums.open(self._paths, names)
         # Log 0 is never written: with an id of at least 1 no single damaged byte turns a location into 0, "no entry".
         self._next_log_id = max(highest + 1, 1)
+
+    def _settle_compactions(self, base: str) -> list[str]:
+        """Bring what a crash left of compactions into a state that readers know; the names there are then."""
+        names = self._fs.listdir(base)
+        changed = False
+        for name in list(names):
+            if fmt.is_compacting_name(name):
+                self._fs.unlink(os.path.join(base, name))
+                changed = True
+            elif (ids := fmt.parse_compacted_name(name)) is not None:
+                self.unfinished.append(ids)
+                log_name = fmt.log_name(ids[0])
+                if log_name not in names:
+                    self._fs.link(os.path.join(base, name), os.path.join(base, log_name))
+                    names.append(log_name)
+                    changed = True
+        if changed:
+            self._fs.sync_dir(base)
+        return names
 
     def _read_last_id(self, path: str) -> int:
         if not self._fs.exists(path):
@@ -108,6 +129,58 @@ class EntryLogs:
     def active_log_id(self) -> int | None:
         """The log that is written to, None before the first write."""
         return self._active.log_id if self._active is not None else None
+
+    def closed(self) -> list[tuple[int, str]]:
+        """Ids and paths of the logs that will not change any more, ascending. Thread: storage worker."""
+        active_id = self.active_log_id
+        return [(log_id, path) for log_id, path in sorted(self._paths.items()) if log_id != active_id]
+
+    def create_compacting(self, directory: str) -> LogWriter:
+        """A log that no reader knows yet, with an id of its own. Thread: storage worker. Raises OSError."""
+        log_id = self.reserve()
+        path = os.path.join(current(directory), fmt.compacting_name(log_id))
+        file = self._create_file(path, log_id)
+        return LogWriter(log_id, directory, path, file, self.checksums.writer(log_id, path))
+
+    def size_of(self, log_id: int) -> int:
+        """Bytes of a log's file; 0 when it is gone. Raises OSError."""
+        path = self._paths.get(log_id)
+        if path is None:
+            return 0
+        file = self._files.acquire(path, OpenMode.READ)
+        try:
+            return file.size()
+        finally:
+            self._files.release(file)
+
+    def publish(self, log_id: int, path: str) -> None:
+        """A log that compaction wrote: readers find it from now on. Thread: any."""
+        self._paths[log_id] = path
+
+    def remove(self, log_ids: Iterable[int]) -> None:
+        """Delete closed logs that no index points into; durable on return. Raises OSError (fatal: I-48)."""
+        changed: set[str] = set()
+        for log_id in log_ids:
+            path = self._paths.pop(log_id, None)
+            if path is None:
+                continue
+            self._files.drop(path)
+            self._fs.unlink(path)
+            self.checksums.remove(log_id)
+            changed.add(os.path.dirname(path))
+            log.info("Removed entry log {path}", path=path)
+        self._fs.sync_dirs(sorted(changed))
+
+    def end_compaction(self, log_id: int, old_log_id: int) -> None:
+        """No index points into the old log any more, durably: delete it, then the new one's second name."""
+        self.remove([old_log_id])
+        path = self._paths[log_id]
+        second = os.path.join(os.path.dirname(path), fmt.compacted_name(log_id, old_log_id))
+        if self._fs.exists(second):
+            self._fs.unlink(second)
+            self._fs.sync_dir(os.path.dirname(path))
+        if (log_id, old_log_id) in self.unfinished:
+            self.unfinished.remove((log_id, old_log_id))
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -162,8 +235,8 @@ class EntryLogs:
                 self._directories.mark_full(directory)
                 continue
             self._files.adopt(path, file)
-            self._paths[log_id] = path
             self._active = LogWriter(log_id, directory, path, file, self.checksums.writer(log_id, path))
+            self._paths[log_id] = path
             log.info("Created entry log {path}", path=path)
             return self._active
 

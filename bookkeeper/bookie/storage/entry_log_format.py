@@ -98,6 +98,31 @@ def parse_log_name(name: str) -> int | None:
     return log_id if log_id <= LOG_ID_MAX else None
 
 
+_COMPACTING_NAME = re.compile(r"[0-9a-f]{1,8}\.log\.compacting")
+_COMPACTED_NAME = re.compile(r"([0-9a-f]{1,8})\.log\.([0-9a-f]{1,8})\.compacted")
+
+
+def compacting_name(log_id: int) -> str:
+    """Of a log that compaction is still writing."""
+    return f"{log_id:x}.log.compacting"
+
+
+def is_compacting_name(name: str) -> bool:
+    """True for what a compaction that was cut short leaves; nothing points into it."""
+    return _COMPACTING_NAME.fullmatch(name) is not None
+
+
+def compacted_name(log_id: int, old_log_id: int) -> str:
+    """Second name of a whole log with the live entries of another one, until the index says so."""
+    return f"{log_id:x}.log.{old_log_id:x}.compacted"
+
+
+def parse_compacted_name(name: str) -> tuple[int, int] | None:
+    """Log id and old log id."""
+    match = _COMPACTED_NAME.fullmatch(name)
+    return None if match is None else (int(match[1], 16), int(match[2], 16))
+
+
 def encode_header(header: LogHeader) -> bytes:
     """All 1024 bytes."""
     block = HEADER.pack(MAGIC, header.version, header.map_offset, header.ledger_count)

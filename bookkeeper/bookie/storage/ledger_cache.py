@@ -1,6 +1,7 @@
 """Ledgers in memory: keys, fences, LACs and locations, all of them bounded unless a checkpoint still has to write them.
 
     absent     ledgers that certainly have no index file (a few are remembered)
+    doomed     being deleted: looked up they are absent, whatever files are still there (I-63)
     loaded     state in memory; evicted once clean, not in the write buffer and not used for a while
     pages      evicted when clean, those of ledgers not used for a while first
 
@@ -11,14 +12,14 @@ Unknown is never taken for "no": a ledger is absent only after every index direc
 a file while somebody changed the same thing in memory is read again.
 
 Thread: any; one lock, taken per batch, and not at all to look up what is in memory. Only the reactor evicts ledgers
-(`trim`): a state it looked up stays valid.
+(`trim`, `doom`): a state it looked up stays valid.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from threading import Lock
 
@@ -48,6 +49,7 @@ class LedgerCache:
         self._ledgers_max = ledgers_max
         self._states: OrderedDict[int, LedgerState] = OrderedDict()
         self._absent: set[int] = set()
+        self._doomed: set[int] = set()
         self._dirty: dict[int, LedgerState] = {}
         self._epoch = 0  # changes when a ledger is created or evicted
         self._no_room_below = 0  # an eviction that found nothing is not repeated before as many bytes are there
@@ -70,7 +72,7 @@ class LedgerCache:
 
     def is_known(self, ledger_id: int) -> bool:
         """True when `load` needs no disk."""
-        return ledger_id in self._states or ledger_id in self._absent
+        return ledger_id in self._states or ledger_id in self._absent or ledger_id in self._doomed
 
     def load(self, ledger_id: int) -> LedgerState | None:
         """The state, from the index file if need be (blocking); None when the ledger certainly is not there.
@@ -82,7 +84,7 @@ class LedgerCache:
             if state is not None:
                 state.used = True
                 return state
-            if ledger_id in self._absent:
+            if ledger_id in self._absent or ledger_id in self._doomed:
                 return None
             epoch = self._epoch
             try:
@@ -120,6 +122,8 @@ class LedgerCache:
         with self.lock:
             state = self._states.get(ledger_id)
             if state is None:
+                if ledger_id in self._doomed:
+                    raise StorageError(f"ledger {ledger_id} is being deleted here; its requests should have waited")
                 state = self._states[ledger_id] = LedgerState(ledger_id)
                 self._absent.discard(ledger_id)
                 self._epoch += 1
@@ -151,12 +155,40 @@ class LedgerCache:
                     state.used = False
                     self._states.move_to_end(ledger_id)
                     continue
-                for number in list(state.pages):
-                    self._drop_page(state, number)
-                del self._states[ledger_id]
-                self._epoch += 1
+                self._forget(ledger_id)
                 if len(self._states) <= self._ledgers_max:
                     return
+
+    def doom(self, ledger_ids: Iterable[int], in_use: Callable[[int], bool]) -> list[int]:
+        """Forget these ledgers, whose files are to be deleted; return those for which that may be. Thread: reactor.
+
+        Not those with something that no file has yet, nor those `in_use` (in a write buffer). Until `revive` they are
+        absent, and must not be created: their keyed requests wait.
+        """
+        with self.lock:
+            doomed = [
+                ledger_id
+                for ledger_id in ledger_ids
+                if ledger_id not in self._dirty and ledger_id not in self._doomed and not in_use(ledger_id)
+            ]
+            for ledger_id in doomed:
+                self._doomed.add(ledger_id)
+                self._forget(ledger_id)
+        return doomed
+
+    def revive(self, ledger_ids: Iterable[int]) -> None:
+        """Look these up in their files again: those are gone, or their deletion was given up."""
+        with self.lock:
+            self._doomed.difference_update(ledger_ids)
+            self._epoch += 1
+
+    def _forget(self, ledger_id: int) -> None:
+        self._epoch += 1
+        state = self._states.get(ledger_id)
+        if state is not None:
+            for number in list(state.pages):
+                self._drop_page(state, number)
+            del self._states[ledger_id]
 
     def ledger_ids(self) -> list[int]:
         """Ledgers in memory."""
@@ -232,6 +264,57 @@ class LedgerCache:
                     self._dirty_bytes += dirtied
         with self.lock:
             self._evict_pages()
+
+    def relocate(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int], *, old_log_id: int) -> int:
+        """Give those of the entries (ids ascending) that lie in the old log their new locations; return their number.
+
+        A ledger that was deleted has none. Thread: storage worker, as all that changes locations. Raises StorageError.
+        """
+        for _ in range(_RELOADS_MAX):
+            state = self.load(ledger_id)
+            if state is None:
+                return 0
+            with self.lock:
+                if self._states.get(ledger_id) is not state:
+                    continue  # evicted meanwhile
+                now = list(map(state.location, entry_ids))
+                if None not in now:
+                    return self._relocate(state, entry_ids, locations, now, old_log_id)
+            for number in {entry_id // PAGE_SLOTS for entry_id, old in zip(entry_ids, now, strict=True) if old is None}:
+                self.load_page(state, number, wait=True)
+        raise StorageError(f"ledger {ledger_id} was evicted {_RELOADS_MAX} times while its locations were changed")
+
+    def _relocate(
+        self,
+        state: LedgerState,
+        entry_ids: Sequence[int],
+        locations: Sequence[int],
+        now: Sequence[int | None],
+        old_log_id: int,
+    ) -> int:
+        places = [place for place, location in enumerate(now) if location and location >> 32 == old_log_id]
+        if places:
+            grown, dirtied = state.put([entry_ids[place] for place in places], [locations[place] for place in places])
+            self.page_bytes += grown
+            self._dirty[state.ledger_id] = state
+            self._dirty_bytes += dirtied
+        return len(places)
+
+    def located(self, ledger_id: int, entry_ids: Sequence[int]) -> list[int]:
+        """Where the entries are; 0: not here, as all of a ledger that is not. Blocking. Raises StorageError."""
+        for _ in range(_RELOADS_MAX):
+            state = self.load(ledger_id)
+            if state is None:
+                return [0] * len(entry_ids)
+            found = self.locations(state, entry_ids)
+            known = [location for location in found if location is not None]
+            if len(known) == len(found):
+                return known
+            for number in {
+                entry_id // PAGE_SLOTS for entry_id, place in zip(entry_ids, found, strict=True) if place is None
+            }:
+                self.load_page(state, number, wait=True)
+        raise StorageError(f"ledger {ledger_id} was evicted {_RELOADS_MAX} times while it was looked up")
 
     def _add_page(self, state: LedgerState, number: int, page: IndexPage) -> None:
         state.pages[number] = page

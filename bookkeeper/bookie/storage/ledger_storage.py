@@ -10,7 +10,8 @@ A flush publishes locations before it drops the snapshot, so an entry is always 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
 from operator import lt
@@ -19,6 +20,7 @@ from threading import Lock
 from twisted.logger import Logger
 
 from bookkeeper.bookie.storage.damage import DamageRecord
+from bookkeeper.bookie.storage.deletion import Deletion, LedgerDeletion
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.held import held_runs
@@ -39,6 +41,8 @@ from bookkeeper.bookie.storage.memtable_flush import MemtableFlush
 from bookkeeper.bookie.storage.offline import list_ledger_ids
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, LEDGER_ID_MAX, StorageSettings
+from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
+from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.errors import InvalidArgument, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.model import LAST_ENTRY, Status
@@ -65,12 +69,25 @@ class StorageCounters:
     checkpoints: int = 0
     index_files_written: int = 0
     cold_reads: int = 0
+    ledgers_deleted: int = 0
+
+
+def wall_clock_ms() -> int:
+    """Since 1970; what tombstones are dated with."""
+    return time.time_ns() // 1_000_000
 
 
 class LedgerStorage:
     """Entries, keys, fences and explicit LACs of all ledgers of a bookie."""
 
-    def __init__(self, fs: FileSystem, directories: LedgerDirectories, settings: StorageSettings) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: LedgerDirectories,
+        settings: StorageSettings,
+        *,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
         self.counters = StorageCounters()
         self.added_bytes = 0
         """Bytes of all entries added since the start; what the journal grew by, about."""
@@ -100,6 +117,8 @@ class LedgerStorage:
         )
         self._warm_reader = LogReader(self._logs, self._files, self.damage, wait=False)
         self._cold_reader = LogReader(self._logs, self._files, self.damage, wait=True)
+        self.tombstones = TombstoneFile(fs, directories, now_ms)
+        self._deletion = LedgerDeletion(fs, directories, self._files, self.tombstones, self._index_checksums)
         self._active = Memtable()
         self._snapshots: tuple[Memtable, ...] = ()
         self._tables_lock = Lock()
@@ -115,6 +134,7 @@ class LedgerStorage:
             self._fs.make_dirs(current(directory))
         self._logs.open()
         self._index_checksums.open(self._logs.highest_log_id)
+        self.tombstones.open()
 
     def replay_finished(self) -> None:
         """The journal was replayed and a checkpoint followed: a file shorter than it once was is damage from now on."""
@@ -441,6 +461,40 @@ class LedgerStorage:
             state.explicit_lac = packet
 
         self._cache.change_header(state, change)
+
+    # --- deletion -----------------------------------------------------------------------------------------------------
+
+    def tombstone(self, ledger_id: int) -> TombstoneKind | None:
+        """Why the ledger was deleted here, while its old writers may still come (I-04)."""
+        return self.tombstones.get(ledger_id)
+
+    def doom(self, ledger_ids: Iterable[int]) -> list[int]:
+        """See `LedgerCache.doom`: not those in a write buffer or with something unwritten. Thread: reactor."""
+        return self._cache.doom(ledger_ids, self._in_tables)
+
+    def delete(self, deletion: Deletion) -> None:
+        """Delete doomed ledgers, durably on return. Thread: storage worker.
+
+        Raises NoWritableDisk (no room for their tombstones: nothing is deleted); any other error is fatal (I-48).
+        """
+        self._check_usable()
+        with _Fatal(self):
+            self._deletion.delete(deletion)
+        self.counters.ledgers_deleted += len(deletion.ledger_ids)
+
+    def revive(self, ledger_ids: Iterable[int]) -> None:
+        """See `LedgerCache.revive`. Thread: reactor."""
+        self._cache.revive(ledger_ids)
+
+    @property
+    def entry_logs(self) -> EntryLogs:
+        """The entry logs, for whoever reclaims their space."""
+        return self._logs
+
+    @property
+    def ledger_cache(self) -> LedgerCache:
+        """The index, for whoever moves entries."""
+        return self._cache
 
     def _state(self, ledger_id: int) -> LedgerState | None:
         return self._cache.load(ledger_id)

@@ -459,10 +459,8 @@ def test_a_switch_that_is_off_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("text", "consequence"),
     [
-        ("gcWaitTime=900000", "the space of deleted ledgers is not given back"),
-        ("majorCompactionThreshold=0.5", "the space of deleted ledgers is not given back"),
-        ("minorCompactionInterval=60", "the space of deleted ledgers is not given back"),
-        ("isForceGCAllowWhenNoSpace=true", "becomes read-only"),
+        ("isForceGCAllowWhenNoSpace=true", "only waits for room"),
+        ("useTransactionalCompaction=false", "always transactional"),
         ("auditorPeriodicCheckInterval=10", "are not made anew"),
         ("lostBookieRecoveryDelay=5", "are not made anew"),
     ],
@@ -489,3 +487,21 @@ def test_a_key_set_twice_is_refused_unless_both_say_the_same() -> None:
 def test_a_fault_between_keys_is_not_reported_on_top_of_one_of_its_keys() -> None:
     (line,) = faults("diskUsageThreshold=high\ndiskUsageWarnThreshold=0.97\n")
     assert "diskUsageThreshold=high" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("minorCompactionInterval=60", "shorter than gcWaitTime"),
+        ("majorCompactionThreshold=0.1", "not below majorCompactionThreshold"),
+        ("minorCompactionInterval=90000", "longer than"),
+    ],
+)
+def test_compaction_settings_that_contradict_each_other_are_refused(text: str, fault: str) -> None:
+    (line,) = faults(text)
+    assert fault in line
+
+
+def test_a_compaction_that_is_off_is_not_compared_with_anything() -> None:
+    settings = server("minorCompactionInterval=-1\nmajorCompactionThreshold=0\ngcWaitTime=7200000\n").settings
+    assert (settings.minor_compaction_interval_s, settings.major_compaction_threshold) == (0.0, 0.0)

@@ -1,0 +1,68 @@
+"""What the garbage collector did, does and will do next: for operators. Pure."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+QUARANTINED_MAX = 1000
+"""Logs that are named; beyond it they are only counted."""
+
+
+class GarbageStage(enum.Enum):
+    """What is under way."""
+
+    IDLE = "waits for the next round"
+    CHECKING = "asks the metadata store which ledgers are gone"
+    DELETING = "deletes ledgers that are proven to be gone"
+    SWEEPING = "looks which entry logs hold nothing any more"
+    COMPACTING = "rewrites entry logs"
+    OVERREPLICATED = "looks for copies that belong to other bookies"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class GarbageStatus:
+    """Counts since the start; times in seconds since 1970, 0 for "never".
+
+    ledgers_local: at the last round. suspects: missing from the last listing, not yet proven to be deleted.
+    bytes_removed, bytes_compacted: given back to the disk, by removing and by rewriting logs.
+    live_bytes, total_bytes: of closed entry logs, at the last round.
+    quarantined: logs that are left alone, by path, and why. last_error: of the last round; "" when it went well.
+    """
+
+    stage: GarbageStage = GarbageStage.IDLE
+    rounds: int = 0
+    last_round_s: float = 0.0
+    last_round_took_s: float = 0.0
+    next_round_s: float = 0.0
+    last_error: str = ""
+    last_error_s: float = 0.0
+    alarms: int = 0
+    ledgers_local: int = 0
+    suspects: int = 0
+    ledgers_deleted: int = 0
+    ledgers_moved: int = 0
+    logs_removed: int = 0
+    logs_compacted: int = 0
+    entries_copied: int = 0
+    bytes_copied: int = 0
+    bytes_removed: int = 0
+    bytes_compacted: int = 0
+    live_bytes: int = 0
+    total_bytes: int = 0
+    last_minor_s: float = 0.0
+    last_major_s: float = 0.0
+    last_overreplicated_s: float = 0.0
+    compacting: str = ""
+    minor_suspended: bool = False
+    major_suspended: bool = False
+    forced: bool = False
+    quarantined: dict[str, str] = field(default_factory=dict)
+
+    def quarantine(self, path: str, reason: str) -> bool:
+        """Note a log that is left alone; False when that was known."""
+        known = self.quarantined.get(path) == reason
+        if path in self.quarantined or len(self.quarantined) < QUARANTINED_MAX:
+            self.quarantined[path] = reason
+        return not known

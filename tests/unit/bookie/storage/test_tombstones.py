@@ -1,0 +1,158 @@
+"""What is remembered of ledgers that were deleted (I-04), and what a disk may do to it."""
+
+import contextlib
+import random
+
+import pytest
+
+from bookkeeper.bookie.storage import tombstones as fmt
+from bookkeeper.bookie.storage.disks import LedgerDirectories
+from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
+from bookkeeper.bookie.storage.tombstones import Tombstone, TombstoneBook, TombstoneKind
+from bookkeeper.errors import NoWritableDisk
+from bookkeeper.filesystem import OpenMode
+from tests.support.faulty_filesystem import FaultyFileSystem, PowerCut
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+PATH = "/a/current/tombstones"
+DELETED, MOVED = TombstoneKind.DELETED, TombstoneKind.MOVED
+
+
+class Disk:
+    """A file over a disk that may be cut off, and a clock."""
+
+    def __init__(self, *directories: str) -> None:
+        self.fs = FaultyFileSystem()
+        self.dirs = LedgerDirectories(directories or ("/a",))
+        for directory in self.dirs.ledger_dirs:
+            self.fs.make_dirs(f"{directory}/current")
+        self.now_ms = 1_700_000_000_000
+
+    def open(self) -> TombstoneFile:
+        file = TombstoneFile(self.fs, self.dirs, lambda: self.now_ms)
+        file.open()
+        return file
+
+    def size(self) -> int:
+        file = self.fs.open(PATH, OpenMode.READ)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+
+def test_a_record_has_32_bytes_and_is_never_in_two_sectors() -> None:
+    data = fmt.encode(Tombstone(0x1122334455667788, MOVED, 0x18BCFE56800))
+    assert data.hex() == "707954530200000011223344556677880000018bcfe5680000000000" + data[-4:].hex()
+    assert len(data) == 32
+    assert 512 % len(data) == 0
+    assert fmt.decode_all(data) == ([Tombstone(0x1122334455667788, MOVED, 0x18BCFE56800)], [])
+
+
+def test_every_flipped_byte_of_a_record_is_found() -> None:
+    data = fmt.encode(Tombstone(7, DELETED, 5))
+    for place in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << bit
+            assert fmt.decode_all(data + bytes(flipped) + data)[1] == [32]
+
+
+def test_the_book_is_a_dictionary_with_an_end() -> None:
+    """Against a dictionary, over random puts, merges and expiries."""
+    rng = random.Random(3)
+    book, twin = TombstoneBook(), dict[int, tuple[TombstoneKind, int]]()
+    now_ms = 100 * DAY_MS
+    for _ in range(60):
+        now_ms += rng.randrange(HOUR_MS, 12 * HOUR_MS)
+        gone = [Tombstone(rng.randrange(3000), rng.choice([DELETED, MOVED]), now_ms) for _ in range(rng.randrange(400))]
+        book.put(gone)
+        twin.update((one.ledger_id, (one.kind, one.deleted_ms)) for one in gone)
+        if rng.random() < 0.3:
+            before = len(twin)
+            twin = {
+                ledger_id: known
+                for ledger_id, known in twin.items()
+                if known[1] // HOUR_MS >= (now_ms - fmt.KEPT_S * 1000) // HOUR_MS
+            }
+            assert book.expire(now_ms) == before - len(twin)
+        assert len(book) == len(twin)
+        for ledger_id in range(0, 3000, 7):
+            assert book.get(ledger_id) == (twin[ledger_id][0] if ledger_id in twin else None)
+
+
+def test_beyond_the_bound_the_oldest_go() -> None:
+    book = TombstoneBook(count_max=10)
+    assert book.put(Tombstone(ledger_id, DELETED, ledger_id * HOUR_MS) for ledger_id in range(10)) == 0
+    assert book.put([Tombstone(99, DELETED, 50 * HOUR_MS)]) == 1
+    assert book.get(0) is None
+    assert book.get(1) is DELETED
+    assert book.get(99) is DELETED
+
+
+def test_tombstones_outlive_a_power_cut_from_the_moment_they_were_reported() -> None:
+    disk = Disk()
+    file = disk.open()
+    file.add([(1, DELETED), (2, MOVED)])
+    file.add([(3, DELETED)])
+    disk.fs.crash()
+    again = disk.open()
+    assert [again.get(ledger_id) for ledger_id in (1, 2, 3, 4)] == [DELETED, MOVED, DELETED, None]
+
+
+def test_a_cut_anywhere_in_an_append_leaves_all_earlier_tombstones() -> None:
+    for number in range(1, 12):
+        for seed in range(6):
+            disk = Disk()
+            file = disk.open()
+            file.add([(1, DELETED)])
+            disk.fs.cut_power_at(number)
+            reported = [1]
+            with contextlib.suppress(PowerCut):
+                file.add([(ledger_id, DELETED) for ledger_id in range(100, 140)])
+                reported += range(100, 140)
+            disk.fs.crash(random.Random(seed))
+            again = disk.open()
+            assert all(again.get(ledger_id) is DELETED for ledger_id in reported)
+            again.add([(7, MOVED)])
+            disk.fs.crash()
+            once_more = disk.open()
+            assert once_more.get(7) is MOVED
+            assert all(once_more.get(ledger_id) is DELETED for ledger_id in reported)
+
+
+def test_damaged_records_are_dropped_and_the_others_kept() -> None:
+    disk = Disk()
+    disk.open().add([(ledger_id, DELETED) for ledger_id in range(5)])
+    file = disk.fs.open(PATH, OpenMode.UPDATE)
+    file.pwrite(b"\xff", 2 * 32 + 9)
+    file.sync()
+    file.close()
+    again = disk.open()
+    assert [again.get(ledger_id) for ledger_id in range(5)] == [DELETED, DELETED, None, DELETED, DELETED]
+    assert disk.size() == 4 * 32
+
+
+def test_old_tombstones_leave_memory_and_file() -> None:
+    disk = Disk()
+    file = disk.open()
+    file.add([(ledger_id, DELETED) for ledger_id in range(100)])
+    disk.now_ms += 8 * DAY_MS
+    file.add([(500, DELETED)])
+    file.tidy()
+    assert (file.get(5), file.get(500), len(file)) == (None, DELETED, 1)
+    assert disk.size() == 32
+    assert disk.open().get(500) is DELETED
+
+
+def test_a_full_directory_is_passed_by_and_when_all_are_full_nothing_is_deleted() -> None:
+    disk = Disk("/a", "/b")
+    file = disk.open()
+    disk.fs.quota_bytes = disk.fs.used_bytes
+    with pytest.raises(NoWritableDisk, match="tombstones"):
+        file.add([(1, DELETED)])
+    assert file.get(1) is None
+    disk.fs.quota_bytes = None
+    file.add([(1, DELETED)])
+    assert disk.open().get(1) is DELETED
