@@ -193,6 +193,26 @@ def test_bookies_of_the_cluster_and_their_space(cluster: LocalCluster, bookie: L
     assert spaces[bookie.bookie_id].startswith(": {Free: ")
 
 
+def test_any_bookie_tells_of_auto_recovery_in_its_cluster(cluster: LocalCluster, bookie: LocalBookie) -> None:
+    info = get(bookie, f"{API}/bookie/cluster_info").json
+    assert info == {
+        "auditorElected": False,
+        "auditorId": "",
+        "clusterUnderReplicated": False,
+        "ledgerReplicationEnabled": True,
+        "totalBookiesCount": 2,
+        "writableBookiesCount": 2,
+        "readonlyBookiesCount": 0,
+        "unavailableBookiesCount": 0,
+    }
+    assert ask(bookie, "PUT", f"{API}/autorecovery/status?enabled=false").json == {"enabled": False}
+    assert get(bookie, f"{API}/bookie/cluster_info").json["ledgerReplicationEnabled"] is False
+    assert ask(bookie, "PUT", f"{API}/autorecovery/status?enabled=true").json == {"enabled": True}
+    assert get(bookie, f"{API}/autorecovery/list_under_replicated_ledger").status == 404
+    refused = ask(bookie, "PUT", f"{API}/autorecovery/bookie", {"bookie_src": ["a:1"]})
+    assert (refused.status, "this process recovers nobody" in refused.error) == (404, True)
+
+
 def test_an_operators_order_makes_the_bookie_read_only_and_its_end_writable(
     cluster: LocalCluster, bookie: LocalBookie
 ) -> None:

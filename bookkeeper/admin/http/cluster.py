@@ -37,7 +37,10 @@ class ClusterView:
     def routes(self) -> list[Route]:
         """The three."""
         top = "/api/v1/bookie"
-        routes = [Route("GET", f"{top}/list_bookies", self._list)]
+        routes = [
+            Route("GET", f"{top}/list_bookies", self._list),
+            Route("GET", f"{top}/cluster_info", self._info),
+        ]
         if self._client is not None:
             routes.append(Route("GET", f"{top}/list_bookie_info", self._space))
         return routes
@@ -74,6 +77,30 @@ class ClusterView:
                 output[bookie_id] = f": {{{_free_and_total(answer.free_bytes, answer.total_bytes)}}},"
         output["ClusterInfo: "] = f"{{{_free_and_total(free, total)}}}"
         return json_answer(output)
+
+    async def _info(self, _: HttpRequest) -> Answer:
+        """Differs from Apache: where the auditor cannot be read the answer is an error, not "no auditor"."""
+        tree = self._store.underreplication
+        auditor = await tree.current_auditor()
+        under_replicated = False
+        async for _ids in tree.ids():
+            under_replicated = True
+            break
+        available = await self._store.bookies.current()
+        known = await self._store.cookies.all()
+        registered = {*available.writable, *available.read_only}
+        return json_answer(
+            {
+                "auditorElected": auditor is not None,
+                "auditorId": auditor or "",
+                "clusterUnderReplicated": under_replicated,
+                "ledgerReplicationEnabled": await tree.is_enabled(),
+                "totalBookiesCount": len({*known, *registered}),
+                "writableBookiesCount": len(available.writable),
+                "readonlyBookiesCount": len(set(available.read_only) - set(available.writable)),
+                "unavailableBookiesCount": len(set(known) - registered),
+            }
+        )
 
 
 async def _ask(client: LedgerClient, bookie_id: BookieId) -> BookieInfo | BookKeeperError:

@@ -8,7 +8,7 @@ A refusal names what was asked, the value and the remedy. What nobody expected i
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -195,6 +195,18 @@ async def json_object_in_pieces(items: AsyncIterator[list[tuple[str, object]]]) 
         yield bytes(text)
         text.clear()
     yield bytes(text) + b"\n}\n"
+
+
+async def json_array_in_pieces(items: AsyncIterator[Sequence[object]]) -> AsyncGenerator[bytes]:
+    """One JSON array of any size, likewise."""
+    text, separator = bytearray(b"["), b" "
+    async for batch in items:
+        for value in batch:
+            text += separator + json.dumps(value, ensure_ascii=False).encode()
+            separator = b", "
+        yield bytes(text)
+        text.clear()
+    yield bytes(text) + b" ]\n"
 
 
 async def _begun(pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bookkeeper.admin.http.autorecovery import TOP, AutoRecovery, Recovering, Troubled
 from bookkeeper.admin.http.cluster import ClusterView
 from bookkeeper.admin.http.garbage import Collecting, Garbage
 from bookkeeper.admin.http.general import General, with_list
@@ -56,6 +58,9 @@ class Parts:
     connect: Callable[[Mapping[str, str]], Awaitable[LedgerClient]] | None = None
     bookie: ServedBookie | None = None
     collecting: Collecting | None = None
+    recovering: Recovering | None = None
+    troubled: Troubled | None = None
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     extra: Iterable[Route] = ()
 
 
@@ -69,6 +74,8 @@ def router_of(parts: Parts) -> Router:
         absent["/api/v1/ledger"] = "this process has no client of ledgers; ask a bookie"
     if parts.store is not None:
         routes += ClusterView(parts.store, parts.client).routes()
+        tree = parts.store.underreplication
+        routes += AutoRecovery(tree, parts.now_ms, parts.recovering, parts.troubled).routes()
     if parts.bookie is not None:
         routes += OneBookie(parts.bookie, parts.connect).routes()
         if parts.collecting is not None:
@@ -92,7 +99,10 @@ def _fill(absent: dict[str, str], routes: Iterable[Route], names: Iterable[str],
 
 def _fill_rest(absent: dict[str, str], routes: Iterable[Route]) -> None:
     served = {route.path for route in routes}
-    if not any(path.startswith("/api/v1/autorecovery/") for path in served):
-        absent["/api/v1/autorecovery"] = "this process does not look after re-replication"
+    absent[TOP] = (
+        "this process recovers nobody; one that runs auto-recovery does, and so does `bookkeeper shell recover`"
+        if f"{TOP}/status" in served
+        else "this process has no session with the metadata store for it; ask a bookie"
+    )
     if "/api/v1/config/server_config" not in served:
         absent["/api/v1/config"] = "this process does not tell its settings; `bookkeeper config show` does"
