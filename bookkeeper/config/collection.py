@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bookkeeper.config.auditor import AuditorSettings
 from bookkeeper.config.keys import DAY_S, INT32_MAX, boolean, integer, key, ratio, seconds
-from bookkeeper.config.security import SecuritySettings
 from bookkeeper.config.shared import Fault
 
 COLLECTION = "Garbage collection and compaction"
@@ -15,7 +15,7 @@ _OFF = ("0", "-1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectionSettings(SecuritySettings):
+class CollectionSettings(AuditorSettings):
     """When the space of deleted ledgers is given back, and how fast. Durations in seconds; 0.0 is off."""
 
     gc_wait_s: float = key(

@@ -26,7 +26,7 @@ GARBAGE = (
     "transactional and only waits for room, and maps of entry logs are kept compactly in memory; the rate is "
     "compactionRateByEntries or compactionRateByBytes"
 )
-REPAIR = "the auditor and re-replication are not in this release: copies that a lost bookie had are not made anew"
+REPAIR = "re-replication is not in this release: copies that a lost bookie had are not made anew"
 HTTP = "a detail of the HTTP server's Java implementation"
 STATISTICS = "metrics are always kept, in Prometheus' text format"
 PLUGGABLE = "names a Java class; the part it replaces is not pluggable here"
@@ -39,6 +39,7 @@ WINDOW = "Differs from Apache: back-pressure comes from windowEntriesMax and win
 INDEX_ON_FULL_DISK = (
     "an index file is created as long as a byte is free, since a fence must be storable on a full disk too"
 )
+NO_TURN = "the auditor begins with a ledger when another is done; nothing waits for a turn with a timeout"
 LATER = "its subject is not in this release"
 TLS_ENGINE = "chooses between Java's TLS engines; the OpenSSL of Python is used"
 
@@ -72,13 +73,8 @@ _IGNORED_BY_REASON: dict[str, str] = {
         compactionRate compactionMaxOutstandingRequests useTransactionalCompaction localScrubRateLimit
         """,
     REPAIR: """
-        auditorPeriodicBookieCheckInterval auditorPeriodicCheckInterval
-        auditorPeriodicPlacementPolicyCheckInterval auditorReplicasCheckInterval auditorLedgerVerificationPercentage
-        auditorMaxNumberOfConcurrentOpenLedgerOperations auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec
-        lostBookieRecoveryDelay storeSystemTimeAsLedgerUnderreplicatedMarkTime rereplicationEntryBatchSize
-        openLedgerRereplicationGracePeriod lockReleaseOfFailedLedgerGracePeriod rwRereplicateBackoffMs
-        underreplicatedLedgerRecoveryGracePeriod zkReplicationTaskRateLimit replicationRateByBytes
-        inFlightReadEntryNumInLedgerChecker
+        rereplicationEntryBatchSize openLedgerRereplicationGracePeriod lockReleaseOfFailedLedgerGracePeriod
+        rwRereplicateBackoffMs zkReplicationTaskRateLimit replicationRateByBytes inFlightReadEntryNumInLedgerChecker
         """,
     HTTP: """
         httpServerClass httpServerKeyStorePath httpServerKeyStorePassword httpServerTrustStorePath
@@ -105,6 +101,7 @@ _IGNORED_BY_REASON: dict[str, str] = {
         flushEntrylogBytes readBufferSizeBytes writeBufferSizeBytes sortedLedgerStorageEnabled
         journalRemoveFromPageCache
         """,
+    NO_TURN: "auditorAcquireConcurrentOpenLedgerOperationsTimeOutMSec",
     INDEX_ON_FULL_DISK: "minUsableSizeForIndexFileCreation",
     WINDOW: "throttle waitTimeoutOnBackpressureMs",
     LATER: """

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from bookkeeper.config.auditor import AUTO_RECOVERY
 from bookkeeper.config.client import ClientSettings
 from bookkeeper.config.keys import Key, keys_of
 from bookkeeper.config.security import LAST_GROUPS
@@ -90,7 +91,7 @@ def render() -> str:
     server = keys_of(ServerSettings)
     client = [key for name, key in keys_of(ClientSettings).items() if name not in server]
     sections = [Section("Bookie", list(server.values())), Section("Client", client)]
-    return render_sections(HEADER, sections, active=ACTIVE, last=LAST_GROUPS)
+    return render_sections(HEADER, sections, active=ACTIVE, last=(*LAST_GROUPS, AUTO_RECOVERY))
 
 
 if __name__ == "__main__":

@@ -461,8 +461,7 @@ def test_a_switch_that_is_off_is_accepted() -> None:
     [
         ("isForceGCAllowWhenNoSpace=true", "only waits for room"),
         ("useTransactionalCompaction=false", "always transactional"),
-        ("auditorPeriodicCheckInterval=10", "are not made anew"),
-        ("lostBookieRecoveryDelay=5", "are not made anew"),
+        ("rereplicationEntryBatchSize=5", "are not made anew"),
     ],
 )
 def test_a_key_that_tunes_an_absent_function_is_noted_with_the_consequence(text: str, consequence: str) -> None:
