@@ -126,6 +126,35 @@ _TABLE = (
     _counter("bookie_gc_COMPACTED_BYTES", "Bytes of live entries copied by that (not in Apache)."),
     _gauge("bookie_gc_QUARANTINED_ENTRY_LOGS", "Entry logs left alone: damaged, or in doubt (not in Apache)."),
     _counter("bookie_gc_ALARMS", "Rounds in which most ledgers were missing from the store (not in Apache)."),
+    # --- re-replication: the worker of an auto-recovery process, or of a bookie that has one
+    _summary("replication_replication_worker_rereplicate", "Milliseconds of repairing one ledger."),
+    _counter("replication_replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", "Ledgers that got copies."),
+    _counter("replication_replication_worker_NUM_ENTRIES_READ", "Entries read to be copied."),
+    _counter("replication_replication_worker_NUM_ENTRIES_WRITTEN", "Copies of entries made durable."),
+    _summary("replication_replication_worker_NUM_BYTES_READ", "Bytes of one entry read to be copied."),
+    _summary("replication_replication_worker_NUM_BYTES_WRITTEN", "Bytes of one copy written."),
+    _summary("replication_replication_worker_READ_DATA_LATENCY", "Milliseconds of reading one batch of good copies."),
+    _summary("replication_replication_worker_WRITE_DATA_LATENCY", "Milliseconds of writing one batch of copies."),
+    _counter(
+        "replication_replication_worker_NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION",
+        "Batches with an entry of which no good copy could be read.",
+    ),
+    _counter(
+        "replication_replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER",
+        "Ledgers kept locked for a while because their repair failed.",
+    ),
+    _counter("replication_replication_worker_exceptions", "Repairs and looks for work that ended with an error."),
+    _counter("replication_replication_worker_FRAGMENTS_MOVED", "Fragments that got new members (not in Apache)."),
+    _counter(
+        "replication_replication_worker_COPIES_REWRITTEN",
+        "Places of fragments whose copies were written anew on their own bookie (not in Apache).",
+    ),
+    _gauge("replication_replication_worker_LEDGERS_IN_HAND", "Ledgers being repaired now (not in Apache)."),
+    _gauge("replication_replication_worker_LEDGERS_IN_TROUBLE", "Ledgers whose repair failed (not in Apache)."),
+    _gauge(
+        "replication_replication_worker_LEDGERS_UNREPAIRABLE",
+        "Of these, ledgers with an entry that has no readable copy (not in Apache).",
+    ),
     # --- metadata service (not in Apache)
     _counter("bookie_METADATA_SESSIONS_LOST", "ZooKeeper sessions lost; each means a new registration."),
     *PROCESS_METRICS,

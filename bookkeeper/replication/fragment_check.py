@@ -32,6 +32,10 @@ CHECK_BYTES_MAX = 2**62
 """Answers to checks are dropped as soon as they are verified: their number is what is bounded."""
 
 
+LOOK_MAX = 1000
+"""Entries asked of one bookie at once."""
+
+
 class LedgerChecker:
     """Checks fragments of any ledger. entries_max: asked for and not answered, of all checks together."""
 
@@ -70,6 +74,17 @@ class LedgerChecker:
             raise
         return FragmentVerdict(fragment, tuple(verdicts))
 
+    async def look_for(
+        self, access: LedgerAccess, fragment: FragmentRange, index: int, entry_ids: Sequence[int]
+    ) -> CopyVerdict:
+        """Look for these entries at one place, LOOK_MAX at a time."""
+        verdict = CopyVerdict(index, fragment.ensemble[index], Standing.PRESENT)
+        for start in range(0, len(entry_ids), LOOK_MAX):
+            verdict = await self._ask(access, index, fragment.ensemble[index], entry_ids[start : start + LOOK_MAX])
+            if verdict.standing is not Standing.PRESENT:
+                break
+        return verdict
+
     def _look(self, access: LedgerAccess, fragment: FragmentRange, index: int) -> CopyVerdict | Deferred[CopyVerdict]:
         bookie_id = fragment.ensemble[index]
         if not self._context.directory.is_registered(bookie_id):
@@ -77,7 +92,7 @@ class LedgerChecker:
         entry_ids = entries_to_verify(fragment, index, self._percentage, self._context.rng)
         if not entry_ids:
             return CopyVerdict(index, bookie_id, Standing.PRESENT)
-        return Deferred.fromCoroutine(self._ask(access, index, bookie_id, entry_ids))
+        return Deferred.fromCoroutine(self.look_for(access, fragment, index, entry_ids))
 
     async def _ask(
         self, access: LedgerAccess, index: int, bookie_id: BookieId, entry_ids: Sequence[int]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
@@ -26,6 +26,7 @@ from bookkeeper.errors import (
     BookKeeperError,
     EntryCorrupt,
     EntryMissing,
+    EntryUnreadable,
     LedgerError,
     NoSuchLedger,
     NoSuchLedgerOnBookie,
@@ -54,12 +55,17 @@ class RepairEnd(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """end, and why it is not another one. lost_for_good: an entry has no copy that is not denied or damaged (I-79)."""
+    """How it ended, and why not otherwise.
+
+    unreadable: an entry has no copy that can be read now. denied: and every member said that it has none, or sent a
+    damaged one: another try will hardly help (I-79). moved: fragments that got new members.
+    """
 
     end: RepairEnd
     reason: str = ""
-    lost_for_good: bool = False
-    moved: int = field(default=0)
+    unreadable: bool = False
+    denied: bool = False
+    moved: int = 0
 
 
 class LedgerRepair:
@@ -115,7 +121,7 @@ class LedgerRepair:
             current = await store.ledgers.read(ledger_id)
             verdicts = await self._look(access, current, suspects)
         troubles: list[str] = []
-        hopeless = False
+        unreadable = denied = False
         moved = 0
         for verdict in bad_ones(verdicts):
             if not verdict.fragment.agreed:
@@ -128,13 +134,15 @@ class LedgerRepair:
             try:
                 current = await self._restorer.restore(access, current, verdict.fragment, lost, go_on)
                 moved += 1
-            except (EntryMissing, EntryCorrupt) as error:
-                hopeless = True
+            except (EntryMissing, EntryCorrupt, EntryUnreadable) as error:
+                unreadable = True
+                denied = denied or not isinstance(error, EntryUnreadable)
                 troubles.append(str(error))
             except (BookieUnavailable, LedgerError) as error:
                 troubles.append(str(error))
         if troubles:
-            return RepairReport(RepairEnd.FAILED, "; ".join(troubles), hopeless, moved)
+            reason = "; ".join(troubles)
+            return RepairReport(RepairEnd.FAILED, reason, unreadable=unreadable, denied=denied, moved=moved)
         undecided = [verdict for verdict in bad_ones(verdicts) if not verdict.fragment.agreed]
         if undecided:
             return RepairReport(RepairEnd.OPEN, "; ".join(map(str, undecided)), moved=moved)
@@ -162,7 +170,12 @@ class LedgerRepair:
         verdicts = await self._checker.check_ledger(access, current)
         members = {bookie for fragment in current.value.fragments for bookie in fragment.ensemble}
         for bookie_id in sorted(members & set(suspects)):
-            if self._context.directory.is_registered(bookie_id):
+            silent = any(
+                copy.bookie_id == bookie_id and copy.standing is Standing.SILENT
+                for verdict in verdicts
+                for copy in verdict.copies
+            )
+            if self._context.directory.is_registered(bookie_id) and not silent:
                 verdicts = await self._look_closer(access, verdicts, bookie_id)
         return verdicts
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bookkeeper.metrics import Metrics
 
-PREFIX = "replication_replication_worker_"
-
 
 class CopyTally:
     """Sums since it was made. metrics: where they are shown as well, if anywhere."""
@@ -21,15 +19,18 @@ class CopyTally:
         self.entries_unreadable = self.fragments_moved = self.copies_rewritten = 0
         self._reads = self._writes = None
         if metrics is not None:
-            metrics.counter(PREFIX + "NUM_ENTRIES_READ", lambda: self.entries_read)
-            metrics.counter(PREFIX + "NUM_ENTRIES_WRITTEN", lambda: self.entries_written)
-            metrics.counter(PREFIX + "NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION", lambda: self.entries_unreadable)
-            metrics.counter(PREFIX + "FRAGMENTS_MOVED", lambda: self.fragments_moved)
-            metrics.counter(PREFIX + "COPIES_REWRITTEN", lambda: self.copies_rewritten)
-            self._read_sizes = metrics.summary(PREFIX + "NUM_BYTES_READ")
-            self._write_sizes = metrics.summary(PREFIX + "NUM_BYTES_WRITTEN")
-            self._reads = metrics.summary(PREFIX + "READ_DATA_LATENCY")
-            self._writes = metrics.summary(PREFIX + "WRITE_DATA_LATENCY")
+            metrics.counter("replication_replication_worker_NUM_ENTRIES_READ", lambda: self.entries_read)
+            metrics.counter("replication_replication_worker_NUM_ENTRIES_WRITTEN", lambda: self.entries_written)
+            metrics.counter(
+                "replication_replication_worker_NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION",
+                lambda: self.entries_unreadable,
+            )
+            metrics.counter("replication_replication_worker_FRAGMENTS_MOVED", lambda: self.fragments_moved)
+            metrics.counter("replication_replication_worker_COPIES_REWRITTEN", lambda: self.copies_rewritten)
+            self._read_sizes = metrics.summary("replication_replication_worker_NUM_BYTES_READ")
+            self._write_sizes = metrics.summary("replication_replication_worker_NUM_BYTES_WRITTEN")
+            self._reads = metrics.summary("replication_replication_worker_READ_DATA_LATENCY")
+            self._writes = metrics.summary("replication_replication_worker_WRITE_DATA_LATENCY")
 
     def on_read(self, entries: int, size: int, took_s: float) -> None:
         """Good copies of so many entries were read, of so many bytes of payload together."""

@@ -277,5 +277,7 @@ class FakeCluster:
         return result
 
     def run(self, seconds: float) -> None:
-        """Let simulated time pass."""
-        self.clock.run_until(lambda: False, seconds=seconds)
+        """Let exactly so much simulated time pass."""
+        over: list[None] = []
+        self.clock.callLater(seconds, over.append, None)
+        self.clock.run_until(lambda: bool(over), seconds=seconds)

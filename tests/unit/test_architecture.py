@@ -144,6 +144,7 @@ PURE = (
     "bookkeeper.replication.audit",
     "bookkeeper.replication.fragments",
     "bookkeeper.replication.gather",
+    "bookkeeper.replication.troubles",
     "bookkeeper.replication.verdicts",
     "journalmgr.model",
     "journalmgr.errors",

@@ -1,0 +1,583 @@
+"""The worker over fake bookies and the metadata store in memory: marks, locks, open ledgers, trouble, sessions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import LedgerClosed, LedgerFencedOff
+from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadataStore
+from bookkeeper.metrics import Metrics
+from bookkeeper.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Status
+from bookkeeper.replication.fragments import fragments_of
+from bookkeeper.replication.troubles import TroubleState
+from bookkeeper.replication.worker import ReplicationWorker, WorkerSettings
+from bookkeeper.wire import messages
+from bookkeeper.wire.digest import digest_of
+from tests.support.damaged_ledgers import holders_missing, payloads, write_ledger
+from tests.support.fake_bookie import HOLD, SILENCE, FakeBookie, FakeCluster
+from tests.support.simulated_clock import SimulatedProcess
+
+GRACE_S = 30.0
+CLIENT = ClientSettings(add_timeout_s=2.0, read_timeout_s=2.0, explicit_lac_interval_s=0.0)
+
+
+class Scene:
+    """A cluster, a writer, a store of the test's own, and workers."""
+
+    def __init__(self, bookie_count: int) -> None:
+        self.cluster = FakeCluster(bookie_count)
+        self.writer = self.cluster.client()
+        process = SimulatedProcess("test", self.cluster.clock)
+        self.store = MemoryMetadataStore(self.cluster.metadata, process.clock, random.Random("test"))
+        self.tree = self.store.underreplication
+        self.metrics = Metrics()
+
+    def worker(self, *, faults: MemoryFaults | None = None, **settings: Any) -> ReplicationWorker:
+        client = self.cluster.client(CLIENT, faults=faults)
+        worker = ReplicationWorker(client, WorkerSettings(**settings), "test-host", self.metrics)
+        worker.start()
+        return worker
+
+    async def mark(self, ledger_ids: Iterable[int], *missing: FakeBookie) -> None:
+        for ledger_id in ledger_ids:
+            await self.tree.mark(LedgerId(ledger_id), [bookie.bookie_id for bookie in missing], now_ms=1)
+
+    async def marks(self) -> list[LedgerId]:
+        return [ledger_id async for batch in self.tree.ids() for ledger_id in batch]
+
+    def marked(self) -> list[LedgerId]:
+        marks: list[LedgerId] = self.cluster.wait(self.marks())
+        return marks
+
+    def metadata(self, ledger_id: int) -> LedgerMetadata:
+        metadata: LedgerMetadata = self.cluster.wait(self.writer.metadata(ledger_id))
+        return metadata
+
+    def await_no_marks(self, seconds: float = 120.0) -> None:
+        for _ in range(int(seconds)):
+            if not self.marked():
+                return
+            self.cluster.run(1.0)
+        raise AssertionError(f"still marked: {self.marked()}")
+
+    def locked(self, ledger_id: int) -> bool:
+        return self.cluster.wait(self.tree.lock_holder(LedgerId(ledger_id))) is not None
+
+
+def is_add(request: Any) -> bool:
+    return isinstance(request, messages.AddBatch)
+
+
+def test_marked_ledgers_are_repaired_and_their_marks_and_locks_go() -> None:
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+
+    async def damage() -> list[int]:
+        ids = [(await write_ledger(scene.writer, members, 20, write_quorum=2)).id for _ in range(30)]
+        members[1].leave()
+        await scene.mark(ids, members[1])
+        return ids
+
+    ids = scene.cluster.wait(damage())
+    worker = scene.worker()
+    scene.await_no_marks(20)
+    for ledger_id in ids:
+        metadata = scene.metadata(ledger_id)
+        assert metadata.last_fragment.ensemble[1] == spare.bookie_id
+        assert holders_missing(scene.cluster, ledger_id, metadata) == []
+        assert not scene.locked(ledger_id)
+    assert worker.ledgers_repaired == 30
+    assert scene.metrics.value("replication_replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED") == 30
+    assert scene.metrics.value("replication_replication_worker_NUM_ENTRIES_WRITTEN") == worker.tally.entries_written
+
+
+def test_a_mark_that_comes_later_is_seen() -> None:
+    scene = Scene(4)
+    *members, _spare = scene.cluster.bookies
+    scene.worker()
+    scene.cluster.run(5.0)
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 20)
+        members[1].leave()
+        await scene.mark([ledger.id], members[1])
+        return int(ledger.id)
+
+    scene.cluster.wait(damage())
+    scene.await_no_marks(10)
+
+
+def test_a_mark_without_a_loss_is_taken_away_and_nothing_is_copied() -> None:
+    scene = Scene(4)
+    *members, _spare = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 20)
+        await scene.mark([ledger.id], members[1])
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    before = scene.metadata(ledger_id)
+    worker = scene.worker()
+    scene.await_no_marks(10)
+    assert scene.metadata(ledger_id) == before
+    assert worker.tally.entries_written == 0
+
+
+def test_of_a_bookie_that_is_said_to_lack_entries_all_are_looked_for() -> None:
+    """Neither its first entry nor its last is missing. Mutant: trust the sample."""
+    scene = Scene(4)
+    *members, _spare = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 40)
+        del members[1].entries[ledger.id][17]
+        await scene.mark([ledger.id], members[1])
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    scene.worker()
+    scene.await_no_marks(10)
+    assert holders_missing(scene.cluster, ledger_id, scene.metadata(ledger_id)) == []
+
+
+def test_a_mark_that_changed_during_the_repair_stays_and_the_second_loss_is_repaired_too() -> None:
+    """I-76: report a second loss during the repair. Mutant: remove without the version."""
+    scene = Scene(6)
+    one, two, three, *spares = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, [one, two, three], 30)
+        one.leave()
+        await scene.mark([ledger.id], one)
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    for spare in spares:
+        spare.rule = lambda request: HOLD if is_add(request) else None
+    scene.worker()
+    assert scene.cluster.clock.run_until(lambda: any(spare.held for spare in spares), seconds=30)
+
+    async def second() -> None:
+        del two.entries[ledger_id][3]
+        await scene.mark([ledger_id], two)
+
+    scene.cluster.wait(second())
+    for spare in spares:
+        spare.rule = lambda request: None
+        spare.release()
+    scene.await_no_marks(30)
+    metadata = scene.metadata(ledger_id)
+    assert one.bookie_id not in metadata.last_fragment.ensemble
+    assert holders_missing(scene.cluster, ledger_id, metadata) == []
+
+
+def test_a_locked_ledger_is_left_to_who_locked_it() -> None:
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+
+    async def damage() -> Any:
+        ledger = await write_ledger(scene.writer, members, 20)
+        members[1].leave()
+        lock = await scene.tree.lock(ledger.id, "somebody", lambda: None)
+        await scene.mark([ledger.id], members[1])
+        return lock
+
+    lock = scene.cluster.wait(damage())
+    scene.worker()
+    scene.cluster.run(30.0)
+    assert not spare.entries
+    scene.cluster.wait(lock.release())
+    scene.await_no_marks(90)
+
+
+def test_an_open_ledger_is_not_fenced_before_its_grace_period_is_over() -> None:
+    """I-74: its bookie was lost for less than that; the writer goes on."""
+    scene = Scene(4)
+    *members, _spare = scene.cluster.bookies
+
+    async def damage() -> Any:
+        ledger = await write_ledger(scene.writer, members, 20, close=False)
+        members[1].leave()
+        await scene.mark([ledger.id], members[1])
+        return ledger
+
+    ledger = scene.cluster.wait(damage())
+    scene.worker(open_ledger_grace_s=GRACE_S)
+    scene.cluster.run(GRACE_S - 5)
+    assert scene.locked(ledger.id)
+    members[1].start()
+    scene.await_no_marks(30)
+    assert not any(bookie.fenced for bookie in scene.cluster.bookies)
+    assert scene.cluster.wait(ledger.append(b"goes on")) == 20
+
+
+def test_an_open_ledger_is_recovered_and_copied_once_its_grace_period_is_over() -> None:
+    """I-74: the writer is fenced, what was acknowledged is all there."""
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+
+    async def damage() -> Any:
+        ledger = await write_ledger(scene.writer, members, 20, close=False)
+        members[1].leave()
+        await scene.mark([ledger.id], members[1])
+        return ledger
+
+    ledger = scene.cluster.wait(damage())
+    scene.worker(open_ledger_grace_s=GRACE_S)
+    scene.cluster.run(GRACE_S - 5)
+    assert not any(bookie.fenced for bookie in scene.cluster.bookies)
+    scene.await_no_marks(30)
+    metadata = scene.metadata(ledger.id)
+    assert (metadata.is_closed, metadata.last_entry_id) == (True, 19)
+    assert metadata.last_fragment.ensemble[1] == spare.bookie_id
+    assert holders_missing(scene.cluster, ledger.id, metadata) == []
+    with pytest.raises((LedgerFencedOff, LedgerClosed)):
+        scene.cluster.wait(ledger.append(b"too late"))
+
+
+def test_closed_fragments_of_an_open_ledger_are_copied_at_once_and_the_rest_needs_no_recovery() -> None:
+    scene = Scene(5)
+    *members, _one, _two = scene.cluster.bookies
+
+    async def damage() -> Any:
+        ledger = await write_ledger(scene.writer, members, 20, close=False)
+        members[1].leave()
+        await ledger.append_many(payloads(10))
+        await scene.mark([ledger.id], members[1])
+        return ledger
+
+    ledger = scene.cluster.wait(damage())
+    scene.worker(open_ledger_grace_s=GRACE_S)
+    scene.await_no_marks(10)
+    metadata = scene.metadata(ledger.id)
+    assert not metadata.is_closed
+    assert all(members[1].bookie_id not in fragment.ensemble for fragment in metadata.fragments)
+    assert scene.cluster.wait(ledger.append(b"goes on")) == 30
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_a_ledger_deleted_at_any_step_ends_quietly(at: int) -> None:
+    """I-78: after the n-th request of the repair. The mark goes, nothing is in trouble."""
+    scene = Scene(4)
+    *members, _spare = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 20)
+        members[1].leave()
+        await scene.mark([ledger.id], members[1])
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    seen = 0
+
+    def rule(request: Any) -> object:
+        nonlocal seen
+        if seen == at:
+            scene.writer.delete(ledger_id).addErrback(lambda _: None)
+        seen += 1
+        return None
+
+    for bookie in scene.cluster.bookies:
+        bookie.rule = rule
+    worker = scene.worker()
+    scene.await_no_marks(30)
+    assert list(worker.troubles) == []
+    assert not scene.locked(ledger_id)
+
+
+def test_a_ledger_without_a_readable_copy_is_unrepairable_kept_and_retried_ever_more_slowly() -> None:
+    """I-79: all holders lost. Requests stay bounded, the reason is there to be seen, and it is told once."""
+    scene = Scene(5)
+    *members, spare, _other = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 20)
+        for bookie in members:
+            bookie.entries[ledger.id].pop(7)
+        members[0].leave()
+        await scene.mark([ledger.id], members[0])
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    before = scene.metadata(ledger_id)
+    worker = scene.worker(failed_ledger_grace_s=32.0)
+    scene.cluster.run(200.0)
+    (trouble,) = worker.troubles
+    assert trouble.state is TroubleState.UNREPAIRABLE
+    assert "entry 7" in trouble.reason
+    assert worker.troubles.unrepairable == 1
+    assert scene.metrics.value("replication_replication_worker_LEDGERS_UNREPAIRABLE") == 1
+    assert scene.marked() == [ledger_id]
+    assert scene.metadata(ledger_id) == before
+    requests = len(members[1].requests)
+    scene.cluster.run(320.0)
+    assert len(members[1].requests) - requests <= 10 * 8
+    # A holder comes back with the entry: repaired after all.
+    members[0].start()
+    body = members[1].entries[ledger_id][8]
+    digest = digest_of(DigestType.CRC32C, b"secret")
+    members[0].entries[ledger_id][7] = digest.package_entry(ledger_id, 7, 6, len(body), payloads(20)[7])
+    scene.await_no_marks(100)
+    assert len(worker.troubles) == 0
+    assert worker.troubles.unrepairable == 0
+    assert spare is not None
+
+
+def test_without_room_for_the_copies_the_lock_is_kept_for_the_back_off() -> None:
+    scene = Scene(3)
+    lost = scene.cluster.bookies[1]
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, list(scene.cluster.bookies), 20)
+        lost.leave()
+        await scene.mark([ledger.id], lost)
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    worker = scene.worker(failed_ledger_grace_s=320.0)
+    scene.cluster.run(5.0)
+    (trouble,) = worker.troubles
+    assert trouble.state is TroubleState.WAITING
+    assert "start more bookies" in trouble.reason
+    assert scene.locked(ledger_id)
+    scene.cluster.bookies.append(FakeBookie(scene.cluster, "b9"))
+    scene.await_no_marks(120)
+    assert not scene.locked(ledger_id)
+
+
+def test_a_bookie_that_gives_no_answer_is_waited_for_and_then_replaced() -> None:
+    """I-77: a passing trouble is not a loss; one that stays is."""
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 20)
+        await scene.mark([ledger.id], members[1])
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    members[1].rule = lambda request: SILENCE
+    worker = scene.worker(failed_ledger_grace_s=64.0)
+    scene.cluster.run(3.0)
+    assert [trouble.failures for trouble in worker.troubles] == [1]
+    assert not spare.entries
+    scene.await_no_marks(200)
+    assert spare.bookie_id in scene.metadata(ledger_id).last_fragment.ensemble
+
+
+def test_nothing_is_begun_while_auto_recovery_is_disabled_and_it_goes_on_when_enabled() -> None:
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 20)
+        members[1].leave()
+        await scene.tree.disable()
+        await scene.mark([ledger.id], members[1])
+        return int(ledger.id)
+
+    scene.cluster.wait(damage())
+    worker = scene.worker()
+    scene.cluster.run(100.0)
+    assert not worker.enabled
+    assert not spare.entries
+    scene.cluster.wait(scene.tree.enable())
+    scene.await_no_marks(10)
+
+
+def test_work_in_hand_ends_at_its_next_step_when_auto_recovery_is_disabled() -> None:
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 20)
+        members[1].leave()
+        await scene.mark([ledger.id], members[1])
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    before = scene.metadata(ledger_id)
+    spare.rule = lambda request: HOLD if is_add(request) else None
+    worker = scene.worker()
+    assert scene.cluster.clock.run_until(lambda: bool(spare.held), seconds=30)
+    scene.cluster.wait(scene.tree.disable())
+    scene.cluster.run(0.5)
+    spare.release()
+    scene.cluster.run(5.0)
+    assert scene.metadata(ledger_id) == before
+    assert not scene.locked(ledger_id)
+    assert list(worker.troubles) == []
+    spare.rule = lambda request: None
+    scene.cluster.wait(scene.tree.enable())
+    scene.await_no_marks(10)
+
+
+def test_a_worker_that_stops_unlocks_what_it_holds() -> None:
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+
+    async def damage() -> list[int]:
+        closed = await write_ledger(scene.writer, members, 20)
+        still_open = await write_ledger(scene.writer, members, 20, close=False)
+        members[1].leave()
+        await scene.mark([closed.id, still_open.id], members[1])
+        return [closed.id, still_open.id]
+
+    ids = scene.cluster.wait(damage())
+    spare.rule = lambda request: SILENCE if is_add(request) else None
+    worker = scene.worker()
+    scene.cluster.run(1.0)
+    assert all(scene.locked(ledger_id) for ledger_id in ids)
+    scene.cluster.wait(worker.stop())
+    scene.cluster.run(1.0)
+    assert not any(scene.locked(ledger_id) for ledger_id in ids)
+    assert scene.marked() == ids
+
+
+def test_two_workers_share_the_work() -> None:
+    scene = Scene(4)
+    *members, _spare = scene.cluster.bookies
+
+    async def damage() -> list[int]:
+        ids = [(await write_ledger(scene.writer, members, 20)).id for _ in range(40)]
+        members[1].leave()
+        await scene.mark(ids, members[1])
+        return ids
+
+    ids = scene.cluster.wait(damage())
+    one, two = scene.worker(ledgers_at_once=2), scene.worker(ledgers_at_once=2)
+    scene.await_no_marks(60)
+    assert one.ledgers_repaired + two.ledgers_repaired == 40
+    assert min(one.ledgers_repaired, two.ledgers_repaired) > 5
+    assert all(holders_missing(scene.cluster, each, scene.metadata(each)) == [] for each in ids)
+
+
+def damaged(body: bytes) -> bytes:
+    return body[:-1] + bytes([body[-1] ^ 1])
+
+
+def bad(bookie: FakeBookie, first: int, last: int) -> BadRange:
+    return BadRange(bookie.bookie_id, EntryId(first), EntryId(last), "checksum")
+
+
+def test_bad_copies_that_a_bookie_reported_are_written_anew_in_place() -> None:
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+    broken = members[2]
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 50)
+        for entry_id in (3, 4, 40):
+            broken.entries[ledger.id][entry_id] = damaged(broken.entries[ledger.id][entry_id])
+        await scene.tree.report_bad_copies(ledger.id, [bad(broken, 3, 4), bad(broken, 40, 40)])
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    before = scene.metadata(ledger_id)
+    worker = scene.worker()
+    scene.cluster.run(20.0)
+    assert scene.cluster.wait(scene.tree.bad_copies(LedgerId(ledger_id))) is None
+    assert scene.metadata(ledger_id) == before
+    assert not spare.entries
+    digest = digest_of(DigestType.CRC32C, b"secret")
+    held = broken.entries[ledger_id]
+    assert None not in digest.verify(ledger_id, list(held), list(held.values()))
+    assert worker.tally.entries_written == 3
+
+
+def test_bad_copies_that_cannot_be_written_anew_in_place_go_to_another_bookie() -> None:
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+    broken = members[2]
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 50)
+        broken.rule = lambda request: Status.IO_ERROR if is_add(request) else None
+        await scene.tree.report_bad_copies(ledger.id, [bad(broken, 3, 4)])
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    scene.worker()
+    scene.cluster.run(20.0)
+    assert scene.cluster.wait(scene.tree.bad_copies(LedgerId(ledger_id))) is None
+    metadata = scene.metadata(ledger_id)
+    assert metadata.last_fragment.ensemble[2] == spare.bookie_id
+    assert holders_missing(scene.cluster, ledger_id, metadata) == []
+
+
+def test_bad_copies_of_a_ledger_that_is_gone_or_that_moved_are_forgotten() -> None:
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+
+    async def damage() -> list[LedgerId]:
+        gone = await write_ledger(scene.writer, members, 5)
+        await scene.tree.report_bad_copies(gone.id, [bad(members[0], 0, 4)])
+        await scene.writer.delete(gone.id)
+        moved = await write_ledger(scene.writer, members, 5)
+        await scene.tree.report_bad_copies(moved.id, [bad(spare, 0, 4)])
+        return [gone.id, moved.id]
+
+    ids = scene.cluster.wait(damage())
+    scene.worker()
+    scene.cluster.run(20.0)
+    assert [scene.cluster.wait(scene.tree.bad_copies(each)) for each in ids] == [None, None]
+
+
+def test_bad_copies_at_the_open_end_wait_until_it_is_agreed() -> None:
+    """I-74."""
+    scene = Scene(3)
+    broken = scene.cluster.bookies[0]
+
+    async def damage() -> Any:
+        ledger = await write_ledger(scene.writer, list(scene.cluster.bookies), 20, close=False)
+        broken.entries[ledger.id][3] = damaged(broken.entries[ledger.id][3])
+        await scene.tree.report_bad_copies(ledger.id, [bad(broken, 3, 3)])
+        return ledger
+
+    ledger = scene.cluster.wait(damage())
+    worker = scene.worker(failed_ledger_grace_s=32.0)
+    scene.cluster.run(10.0)
+    assert worker.tally.entries_written == 0
+    scene.cluster.wait(ledger.close())
+    scene.cluster.run(150.0)
+    assert scene.cluster.wait(scene.tree.bad_copies(ledger.id)) is None
+    assert digest_of(DigestType.CRC32C, b"secret").verify(ledger.id, [3], [broken.entries[ledger.id][3]]) != [None]
+
+
+def test_members_of_all_fragments_are_there_at_the_end_whatever_was_lost() -> None:
+    """Random losses of one bookie at a time over striped ledgers of several fragments."""
+    rng = random.Random(11)
+    scene = Scene(7)
+
+    async def write() -> list[int]:
+        ids = []
+        for _ in range(12):
+            members = rng.sample(scene.cluster.bookies, 4)
+            ids.append((await write_ledger(scene.writer, members, rng.randrange(60), write_quorum=3)).id)
+        return ids
+
+    ids = scene.cluster.wait(write())
+    scene.worker()
+    for lost in rng.sample(scene.cluster.bookies, 2):
+        lost.leave()
+        lost.entries.clear()
+
+        async def mark(lost: BookieId = lost.bookie_id) -> None:
+            for ledger_id in ids:
+                metadata = await scene.writer.metadata(ledger_id)
+                if any(lost in fragment.ensemble for fragment in fragments_of(metadata)):
+                    await scene.tree.mark(LedgerId(ledger_id), [lost], now_ms=None)
+
+        scene.cluster.wait(mark())
+        scene.await_no_marks(60)
+        for ledger_id in ids:
+            metadata = scene.metadata(ledger_id)
+            assert lost.bookie_id not in metadata.last_fragment.ensemble
+            assert holders_missing(scene.cluster, ledger_id, metadata) == []
