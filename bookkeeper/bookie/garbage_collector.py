@@ -198,6 +198,11 @@ class GarbageCollector:
             self._begin()
         return done
 
+    @property
+    def compacting_kind(self) -> CompactionKind | None:
+        """Which compaction is under way."""
+        return self._kind
+
     def suspend(self, *, minor: bool = False, major: bool = False) -> None:
         """No compaction of these kinds until `resume`; one under way gives up its log, which loses nothing."""
         self.status.minor_suspended |= minor
@@ -531,7 +536,9 @@ class GarbageCollector:
             self.status.compacting = ""
         self._schedule.done(kind, self._clock.seconds())
         self.status.last_minor_s = self._wall_s()
+        self.status.minor_compactions += kind is CompactionKind.MINOR
         if kind is CompactionKind.MAJOR:
+            self.status.major_compactions += 1
             self.status.last_major_s = self._wall_s()
 
     async def _compact_one(self, usage: LogUsage, path: str) -> None:

@@ -51,6 +51,8 @@ class GarbageStatus:
     bytes_compacted: int = 0
     live_bytes: int = 0
     total_bytes: int = 0
+    minor_compactions: int = 0
+    major_compactions: int = 0
     last_minor_s: float = 0.0
     last_major_s: float = 0.0
     last_overreplicated_s: float = 0.0

@@ -28,6 +28,7 @@ from twisted.python.failure import Failure
 from bookkeeper.addresses import PortReservation, cannot_listen, interface_address
 from bookkeeper.bookie import startup, tuning
 from bookkeeper.bookie.bookie import Bookie
+from bookkeeper.bookie.collection_view import CollectorView, collection_status
 from bookkeeper.bookie.compactor import Compactor
 from bookkeeper.bookie.exits import ExitCode, exit_code_of
 from bookkeeper.bookie.garbage_collector import GarbageCollector
@@ -328,6 +329,8 @@ class BookieServer:
 
     def _start_collector(self, storage: LedgerStorage, storage_worker: Worker, instance_id: str) -> None:
         settings, store, bookie, checkpointer = self._settings, self._store, self._bookie, self._checkpointer
+        chronicle = self._chronicle
+        assert chronicle is not None
         assert store is not None
         assert bookie is not None
         assert checkpointer is not None
@@ -361,8 +364,11 @@ class BookieServer:
             bookie_id=self.bookie_id,
             wall_s=time.time,
             on_failure=self._fail,
+            on_round=chronicle.changed,
             metrics=self._metrics,
         )
+        status = self._garbage.status
+        chronicle.collection = lambda: collection_status(status)
         self._garbage.start()
 
     async def _start_journals(self, ends: Sequence[LogMark]) -> None:
@@ -409,6 +415,8 @@ class BookieServer:
         from bookkeeper.bookie.http_side import BookieView, HttpSide  # memory that most bookies need not spend
 
         assert self._store is not None
+        assert self._garbage is not None
+        assert self._chronicle is not None
         self._show_values()
         view = BookieView(
             cookie,
@@ -420,7 +428,10 @@ class BookieServer:
             phase=self._phase,
             usage=self._usage,
         )
-        self._http = HttpSide(self._reactor, self._settings, self._metrics.text, view, self._store, self._access)
+        collecting = CollectorView(self._garbage, self._chronicle.changed)
+        self._http = HttpSide(
+            self._reactor, self._settings, self._metrics.text, view, self._store, self._access, collecting=collecting
+        )
 
     def _phase(self) -> str:
         if self._stopping is not None:

@@ -113,10 +113,11 @@ class BadLog:
 
 @dataclass(frozen=True, slots=True)
 class CollectionStatus:
-    """Garbage collection and compaction, since the start.
+    """Garbage collection and compaction; sums since the start.
 
-    doing: what is under way, "" nothing. waiting_ledgers: gone from the listing, without proof yet. deleted_ledgers,
-    removed_logs, reclaimed_bytes: sums. compacted_logs: rewritten ones.
+    doing: what is under way, in words. waiting_ledgers: not in the last listing, without proof yet. live_bytes,
+    total_bytes: of closed entry logs at the last round. compacting: the log in hand, "" none. alarms: rounds in which
+    most ledgers were missing from the store. last_error: of the last round, None when it went well.
     """
 
     doing: str
@@ -124,13 +125,20 @@ class CollectionStatus:
     last_round_ms: int | None
     last_round_s: float | None
     next_round_ms: int | None
+    ledgers_here: int
     waiting_ledgers: int
     deleted_ledgers: int
     removed_logs: int
-    reclaimed_bytes: int
     compacted_logs: int
+    reclaimed_bytes: int
+    live_bytes: int
+    total_bytes: int
+    compacting: str
+    last_minor_ms: int | None
+    last_major_ms: int | None
     minor_suspended: bool
     major_suspended: bool
+    alarms: int
     quarantined_count: int
     quarantined: tuple[BadLog, ...] = ()
     last_error: ErrorStatus | None = None

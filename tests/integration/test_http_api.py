@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.cli.perf.counters import read_metrics
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.blocking import connect as connect_client
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
@@ -115,7 +116,7 @@ def test_the_effective_configuration_is_shown_and_cannot_be_changed(bookie: Loca
     [
         ("GET", "/nothing", None, 404, "there is no /nothing here"),
         ("GET", f"{API}/bookie/stat", None, 404, "did you mean /api/v1/bookie/state?"),
-        ("POST", f"{API}/bookie/gc", None, 404, "is not served here"),
+        ("POST", f"{API}/bookie/gc", None, 405, "it takes GET, PUT"),
         ("DELETE", "/heartbeat", None, 405, "/heartbeat does not take DELETE; it takes GET"),
         ("GET", f"{API}/ledger/metadata", None, 400, "ledger_id=NUMBER"),
         ("GET", f"{API}/ledger/metadata?ledger_id=x", None, 400, "ledger_id='x' is not a whole number"),
@@ -243,6 +244,31 @@ def test_what_is_read_only_for_another_reason_stays_so_and_says_why(cluster: Loc
     assert refused.status == 409
     assert "stays read-only: forced by the configuration" in refused.error
     assert bookie.stop() == 0
+
+
+def test_collection_is_shown_forced_suspended_and_resumed(bookie: LocalBookie, client: BlockingBookKeeper) -> None:
+    top = f"{API}/bookie"
+    (details,) = get(bookie, f"{top}/gc_details").json
+    assert details["majorCompacting"] is details["minorCompacting"] is False
+    both = {"isMajorGcSuspended": "true", "isMinorGcSuspended": "true"}
+    assert ask(bookie, "PUT", f"{top}/gc/suspend_compaction", {"suspendMajor": True, "suspendMinor": "true"}).json == (
+        f"Suspend majorGC on BookieServer: {bookie.bookie_id}, Suspend minorGC on BookieServer: {bookie.bookie_id}"
+    )
+    assert get(bookie, f"{top}/gc/suspend_compaction").json == both
+    assert ask(bookie, "PUT", f"{top}/gc/resume_compaction", {"resumeMajor": True}).status == 200
+    assert get(bookie, f"{top}/gc/suspend_compaction").json == {**both, "isMajorGcSuspended": "false"}
+    assert ask(bookie, "PUT", f"{top}/gc/resume_compaction", {"resumeMinor": True}).status == 200
+    for body in ({}, {"suspendMajor": False}, {"suspend": True}):
+        assert ask(bookie, "PUT", f"{top}/gc/suspend_compaction", body).status == 400
+    assert ask(bookie, "PUT", f"{top}/gc", {"majorCompactionThreshold": 0.5}).status == 400
+    client.delete(written(client, [b"x" * 1000]))
+    assert ask(bookie, "PUT", f"{top}/gc").json == f"Triggered GC on BookieServer: {bookie.bookie_id}"
+    while get(bookie, f"{top}/gc").json != {"is_in_force_gc": "false"}:
+        pass
+    assert bookie.metrics_url is not None
+    assert read_metrics(bookie.metrics_url)["bookie_gc_DELETED_LEDGER_TOTAL"] >= 1
+    (details,) = get(bookie, f"{top}/gc_details").json
+    assert details["majorCompactionCounter"] == 1
 
 
 def test_sanity_writes_to_this_bookie_and_reads_back(bookie: LocalBookie) -> None:

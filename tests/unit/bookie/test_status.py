@@ -52,7 +52,11 @@ WHOLE = BookieStatus(
     disks=DiskStatus(9, 0.95, 0.9, 0.95, True, 1, (DirectoryStatus("/l", ("x",), 100, 3, True, True, 4),)),
     checkpoint=CheckpointStatus(8, 0.25, False),
     journals=(JournalStatus("/j", 0),),
-    collection=CollectionStatus("", 1, 2, 0.5, None, 3, 4, 5, 6, 7, False, True, 1, (BadLog("a.log", "cut"),), ERROR),
+    collection=CollectionStatus(
+        *("", 1, 2, 0.5, None, 3, 4, 5, 6, 7, 8, 9, 10, "", None, 11, False, True, 0, 1),
+        (BadLog("a.log", "cut"),),
+        ERROR,
+    ),
     scrub=ScrubStatus("", None, 5, 6, 0),
     last_error=ERROR,
     errors_count=2,
