@@ -221,27 +221,68 @@ def confirm(question: str, *, force: bool) -> None:
 
 
 class Progress:
-    """`what: done/total, rate` on one line of the terminal, at most twice a second.
+    """`what: done/total, rate, time left; waits for ...` on one line of the terminal, at most twice a second.
 
-    Silent when standard error is no terminal or NO_PROGRESS is set. `clock`: seconds, for tests.
+    Elsewhere, and with NO_PROGRESS set, silent; unless lines_every_s is given: then one line so often where standard
+    error is no terminal, for commands that take hours and end in a log file. `clock`: seconds, for tests.
     """
 
-    def __init__(self, what: str, total: int | None = None, *, clock: Any = time.monotonic, out: TextIO | None = None):
+    def __init__(
+        self,
+        what: str,
+        total: int | None = None,
+        *,
+        lines_every_s: float | None = None,
+        clock: Any = time.monotonic,
+        out: TextIO | None = None,
+    ):
         self._what, self._total, self._clock = what, total, clock
         self._out = out or sys.stderr
-        self._shown = self._out.isatty() and "NO_PROGRESS" not in os.environ
+        wanted = "NO_PROGRESS" not in os.environ
+        self._rewrites = self._out.isatty()
+        self._shown = wanted and (self._rewrites or lines_every_s is not None)
+        self._interval_s = PROGRESS_INTERVAL_S if self._rewrites else lines_every_s or 0
         self._started = self._last = clock()
 
-    def update(self, done: int) -> None:
-        """Show the state unless it was shown just now."""
+    def update(self, done: int, waits_for: str = "") -> None:
+        """Show the state unless it was shown just now. waits_for: what goes on only when that does."""
         now = self._clock()
-        if self._shown and now - self._last >= PROGRESS_INTERVAL_S:
+        if self._shown and now - self._last >= self._interval_s:
             self._last = now
-            rate = done / max(now - self._started, 1e-9)
-            total = f"/{self._total:,}" if self._total is not None else ""
-            print(f"\r{self._what}: {done:,}{total}, {rate:,.0f}/s\x1b[K", end="", file=self._out, flush=True)
+            text = self._text(done, now) + (f"; waits for {waits_for}" if waits_for else "")
+            line = f"\r{text}\x1b[K" if self._rewrites else f"{text}\n"
+            print(line, end="", file=self._out, flush=True)
+
+    def _text(self, done: int, now: float) -> str:
+        rate = done / max(now - self._started, 1e-9)
+        if self._total is None:
+            return f"{self._what}: {done:,}, {_rate(rate)}"
+        left_s = (self._total - done) / rate if rate else 0
+        left = f", {_duration(left_s)} left" if left_s >= 1 else ""
+        return f"{self._what}: {done:,}/{self._total:,}, {_rate(rate)}{left}"
 
     def close(self) -> None:
         """Clear the line."""
-        if self._shown and self._last > self._started:
+        if self._shown and self._rewrites and self._last > self._started:
             print("\r\x1b[K", end="", file=self._out, flush=True)
+
+    def finish(self, done: int) -> None:
+        """Clear the line, and say what was done in what time."""
+        self.close()
+        took_s = self._clock() - self._started
+        rate = done / max(took_s, 1e-9)
+        print(f"{self._what}: {done:,} in {took_s:,.1f} s, {_rate(rate)}", file=self._out, flush=True)
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}/s" if rate >= 10 or rate == 0 else f"{rate:.2g}/s"
+
+
+def _duration(seconds: float) -> str:
+    """`59 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60} min"

@@ -15,12 +15,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from bookkeeper.config import ClientSettings
     from bookkeeper.metadata.store import MetadataStore
+    from bookkeeper.ports import Clock
 
 T = TypeVar("T")
 
 
 def with_store(settings: ClientSettings, use: Callable[[MetadataStore], Awaitable[T]]) -> T:
     """Connect to the metadata store, run `use(store)`, close the store; the cluster need not exist yet."""
+    return with_store_and_clock(settings, lambda store, _: use(store))
+
+
+def with_store_and_clock(settings: ClientSettings, use: Callable[[MetadataStore, Clock], Awaitable[T]]) -> T:
+    """The same for what takes its time."""
     from twisted.internet.defer import Deferred
 
     from bookkeeper.client.connecting import metadata_settings
@@ -38,7 +44,7 @@ def with_store(settings: ClientSettings, use: Callable[[MetadataStore], Awaitabl
             settings=metadata_settings(settings),
         )
         try:
-            return await use(store)
+            return await use(store, crossing.reactor)
         finally:
             await store.close()
 

@@ -219,3 +219,23 @@ def _refuse_writer(current: LedgerMetadata, ledger_id: int, what: str) -> Refuse
             ledger_id=ledger_id,
         )
     )
+
+
+def rename_member(current: LedgerMetadata, *, ledger_id: int, old: BookieId, new: BookieId) -> Change:
+    """One bookie under another id: `old` becomes `new` in every fragment, whatever the state; no copy is made.
+
+    Refused where a fragment names both: they are two bookies then, and one of their copies would be lost (I-10).
+    """
+    fragments = []
+    for fragment in current.fragments:
+        if old in fragment.ensemble and new in fragment.ensemble:
+            message = (
+                f"ledger {ledger_id}, fragment at entry {fragment.first_entry_id}: it names {old} and {new}, which are "
+                "two bookies then; neither is renamed"
+            )
+            return Refused(ReplicationFailed(message, ledger_id=ledger_id, entry_id=fragment.first_entry_id))
+        ensemble = tuple(new if member == old else member for member in fragment.ensemble)
+        fragments.append(Fragment(fragment.first_entry_id, ensemble))
+    if tuple(fragments) == current.fragments:
+        return NO_UPDATE
+    return dataclasses.replace(current, fragments=tuple(fragments))

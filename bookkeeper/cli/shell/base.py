@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bookkeeper.cli.connection import client_settings, parse_settings, store_settings
 from bookkeeper.cli.reactor import with_store as with_store_of
+from bookkeeper.cli.reactor import with_store_and_clock as with_store_and_clock_of
 from bookkeeper.config import ClientSettings, Loaded, ServerSettings, Use, keys_of, load_server
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper
     from bookkeeper.metadata.store import MetadataStore
+    from bookkeeper.ports import Clock
 
 T = TypeVar("T")
 
@@ -78,6 +80,16 @@ def with_store(args: argparse.Namespace, use: Callable[[MetadataStore], Awaitabl
         return await use(store)
 
     return with_store_of(store_settings(args), on_cluster)
+
+
+def with_store_and_clock(args: argparse.Namespace, use: Callable[[MetadataStore, Clock], Awaitable[T]]) -> T:
+    """The same for what takes its time."""
+
+    async def on_cluster(store: MetadataStore, clock: Clock) -> T:
+        await store.ledgers.prepare()
+        return await use(store, clock)
+
+    return with_store_and_clock_of(store_settings(args), on_cluster)
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

@@ -156,6 +156,45 @@ def _space_row(space: _Space) -> tuple[object, ...]:
     return space.bookie_id, free, readable_size(free), total, readable_size(total), space.error
 
 
+def _clusterinfo(args: argparse.Namespace) -> int:
+    uri = store_settings(args).metadata_service_uri
+
+    async def use(store: MetadataStore) -> dict[str, object]:
+        auditor = await store.underreplication.current_auditor()
+        marked = False
+        async for _ in store.underreplication.ids():
+            marked = True
+            break
+        available = await store.bookies.current()
+        known = await store.cookies.all()
+        writable, read_only = len(available.writable), len(available.read_only)
+        layout = await store.admin.layout()
+        return {
+            "metadataServiceUri": uri,
+            "instanceId": await store.admin.instance_id(),
+            "ledgerLayout": "none yet" if layout is None else layout.kind.word,
+            "auditorElected": auditor is not None,
+            "auditorId": auditor or "",
+            "clusterUnderReplicated": marked,
+            "ledgerReplicationEnabled": await store.underreplication.is_enabled(),
+            "totalBookiesCount": len(known),
+            "writableBookiesCount": writable,
+            "readonlyBookiesCount": read_only,
+            "unavailableBookiesCount": len(known) - writable - read_only,
+        }
+
+    info = with_store(args, use)
+    if args.json:
+        print_json(info)
+    else:
+        print_table(("fact", "value"), [(name, _yes_or_no(value)) for name, value in info.items()])
+    return EXIT_OK
+
+
+def _yes_or_no(value: object) -> object:
+    return {True: "yes", False: "no", "": "-"}.get(value, value) if isinstance(value, bool | str) else value
+
+
 METAFORMAT = ShellCommand("metaformat -force", add_force, _metaformat)
 INITNEWCLUSTER = ShellCommand(
     "--uri zk+hierarchical://127.0.0.1:2181/ledgers initnewcluster", _initnewcluster_arguments, _initnewcluster
@@ -163,3 +202,4 @@ INITNEWCLUSTER = ShellCommand(
 WHATISINSTANCEID = ShellCommand("whatisinstanceid", no_arguments, _whatisinstanceid)
 LISTBOOKIES = ShellCommand("listbookies -rw", _listbookies_arguments, _listbookies)
 BOOKIEINFO = ShellCommand("--json bookieinfo", no_arguments, _bookieinfo)
+CLUSTERINFO = ShellCommand("clusterinfo", no_arguments, _clusterinfo)

@@ -161,6 +161,37 @@ def test_progress_is_silent_in_a_pipe_and_where_it_is_not_wanted(monkeypatch: py
     assert out.getvalue() == ""
 
 
+def test_progress_says_what_is_left_and_what_it_waits_for() -> None:
+    out, clock = Terminal(), Clock()
+    clock.now = 0
+    progress = Progress("ledgers", 1000, clock=clock, out=out)
+    for now, done, waits_for, shown in (
+        (10, 100, "", "ledgers: 100/1,000, 10/s, 1 min 30 s left"),
+        (20, 200, "the auditor", "ledgers: 200/1,000, 10/s, 1 min 20 s left; waits for the auditor"),
+        (10_000, 400, "", "ledgers: 400/1,000, 0.04/s, 4 h 10 min left"),
+        (10_001, 999, "", "ledgers: 999/1,000, 0.1/s, 10 s left"),
+        (10_002, 1000, "", "ledgers: 1,000/1,000, 0.1/s"),
+        (10_003, 0, "", "ledgers: 0/1,000, 0/s"),
+    ):
+        clock.now = now
+        progress.update(done, waits_for)
+        assert out.getvalue().rpartition("\r")[2] == f"{shown}\x1b[K"
+    clock.now = 20_000
+    progress.finish(1000)
+    assert out.getvalue().endswith("\r\x1b[Kledgers: 1,000 in 20,000.0 s, 0.05/s\n")
+
+
+def test_progress_has_lines_in_a_pipe_where_a_command_takes_hours() -> None:
+    out, clock = io.StringIO(), Clock()
+    clock.now = 0
+    progress = Progress("ledgers", lines_every_s=10, clock=clock, out=out)
+    for second in range(25):
+        clock.now = second
+        progress.update(second)
+    progress.close()
+    assert out.getvalue() == "ledgers: 10, 1/s\nledgers: 20, 1/s\n"
+
+
 def test_settings_are_key_and_value() -> None:
     assert parse_settings(["a=1", " b = x=y ", "c="]) == {"a": "1", "b": "x=y", "c": ""}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff, RecoveryFailed, ReplicationFailed, UnclosedFragment
@@ -15,6 +17,7 @@ from bookkeeper.protocol.transitions import (
     change_ensemble,
     close_by_recovery,
     close_by_writer,
+    rename_member,
     replace_members,
     start_recovery,
 )
@@ -198,3 +201,18 @@ def test_re_replication_of_a_fragment_that_is_gone_is_refused() -> None:
     refused = moved(CLOSED, 5, c=(2, "x"))
     assert isinstance(refused, Refused)
     assert isinstance(refused.error, ReplicationFailed)
+
+
+@pytest.mark.parametrize("current", [OPEN, IN_RECOVERY, CLOSED])
+def test_a_bookie_that_moved_is_renamed_in_every_fragment_and_nothing_else_changes(current: LedgerMetadata) -> None:
+    renamed = rename_member(current, ledger_id=7, old=BookieId("b"), new=BookieId("x"))
+    assert isinstance(renamed, LedgerMetadata)
+    assert [fragment.ensemble for fragment in renamed.fragments] == [names("a", "x", "c"), names("a", "x", "d")]
+    assert replace(renamed, fragments=current.fragments) == current
+    assert rename_member(renamed, ledger_id=7, old=BookieId("b"), new=BookieId("x")) is NO_UPDATE
+
+
+def test_two_members_of_a_fragment_never_get_one_name() -> None:
+    refused = rename_member(OPEN, ledger_id=7, old=BookieId("c"), new=BookieId("a"))
+    assert isinstance(refused, Refused)
+    assert "names c and a, which are two bookies" in str(refused.error)

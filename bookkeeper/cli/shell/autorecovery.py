@@ -1,0 +1,218 @@
+"""Shell commands on auto-recovery: who does it, whether it is on, and what waits for it."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+
+from bookkeeper.cli.lazy import at_least
+from bookkeeper.cli.output import (
+    EXIT_FAILURE,
+    EXIT_OK,
+    Progress,
+    counted,
+    note,
+    print_json,
+    print_json_line,
+)
+from bookkeeper.cli.shell.base import ShellCommand, no_arguments, with_store
+from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.metadata.underreplication_format import DELAY_S_MAX, UnderreplicatedLedger
+from bookkeeper.model import BookieId
+
+# --- listunderreplicated ----------------------------------------------------------------------------------------------
+
+
+def _list_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-mr", "-missingreplica", "--missingreplica", type=BookieId, metavar="ID", dest="missing",
+                        help="only ledgers that lack this bookie's copies (default: all)")  # fmt: skip
+    parser.add_argument("-emr", "-excludingmissingreplica", "--excludingmissingreplica", type=BookieId, metavar="ID",
+                        dest="excluded", help="no ledgers that lack this bookie's copies (default: all)")  # fmt: skip
+    parser.add_argument("-pmr", "-printmissingreplica", "--printmissingreplica", action="store_true",
+                        dest="print_missing", help="with the bookies whose copies are missing")  # fmt: skip
+    parser.add_argument("-prw", "-printreplicationworkerid", "--printreplicationworkerid", action="store_true",
+                        dest="print_worker", help="with the host that is at work on the ledger")  # fmt: skip
+    parser.add_argument("-c", "-onlydisplayledgercount", "--onlydisplayledgercount", action="store_true",
+                        dest="count_only", help="their number only")  # fmt: skip
+
+
+def _list(args: argparse.Namespace) -> int:
+    reads_marks = bool(args.missing or args.excluded or args.print_missing or args.json)
+
+    async def use(store: MetadataStore) -> int:
+        marks, progress, count = store.underreplication, Progress("marked ledgers read"), 0
+        seen = 0
+        async for batch in marks.ids():
+            for ledger_id in batch:
+                seen += 1
+                progress.update(seen)
+                mark = await marks.read(ledger_id) if reads_marks else None
+                if reads_marks and (mark is None or not _is_wanted(args, mark)):
+                    continue  # None: it was repaired meanwhile
+                count += 1
+                if args.count_only:
+                    continue
+                worker = await marks.lock_holder(ledger_id) if args.print_worker else None
+                progress.close()
+                _print_marked(args, ledger_id, mark, worker)
+        progress.close()
+        return count
+
+    count = with_store(args, use)
+    if args.count_only and args.json:
+        print_json({"count": count})
+    elif args.count_only:
+        print(count)
+    else:
+        note(counted(count, "under-replicated ledger"))
+    return EXIT_OK
+
+
+def _is_wanted(args: argparse.Namespace, mark: UnderreplicatedLedger) -> bool:
+    lacks = set(mark.missing)
+    return (args.missing is None or args.missing in lacks) and (args.excluded is None or args.excluded not in lacks)
+
+
+def _print_marked(
+    args: argparse.Namespace, ledger_id: int, mark: UnderreplicatedLedger | None, worker: str | None
+) -> None:
+    if args.json:
+        assert mark is not None
+        shown = {"ledger_id": ledger_id, "missing": mark.missing, "marked_ms": mark.marked_ms}
+        print_json_line({**shown, "worker": worker} if args.print_worker else shown)
+        return
+    parts = [str(ledger_id)]
+    if args.print_missing and mark is not None:
+        parts.append(f"lacks copies of {', '.join(mark.missing)}")
+        if mark.marked_ms is not None:
+            parts.append(f"since {_time(mark.marked_ms)}")
+    if args.print_worker:
+        parts.append("nobody is at work on it" if worker is None else f"{worker or 'somebody'} is at work on it")
+    print("  ".join(parts))
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+# --- auditor ----------------------------------------------------------------------------------------------------------
+
+
+def _whoisauditor(args: argparse.Namespace) -> int:
+    async def use(store: MetadataStore) -> BookieId | None:
+        return await store.underreplication.current_auditor()
+
+    auditor = with_store(args, use)
+    if args.json:
+        print_json({"auditor": auditor})
+    elif auditor is not None:
+        print(auditor)
+    if auditor is None:
+        note("nobody: neither `bookkeeper autorecovery` nor a bookie with autoRecoveryDaemonEnabled=true runs")
+        return EXIT_FAILURE
+    return EXIT_OK
+
+
+def _triggeraudit(args: argparse.Namespace) -> int:
+    async def use(store: MetadataStore) -> tuple[BookieId | None, bool]:
+        marks = store.underreplication
+        await marks.initialise_recovery_delay(0)
+        # Setting what it was already is what asks for an audit.
+        await marks.set_recovery_delay(await marks.recovery_delay_s() or 0)
+        return await marks.current_auditor(), await marks.is_enabled()
+
+    auditor, enabled = with_store(args, use)
+    if not enabled:
+        note("auto-recovery is off: the audit waits until `autorecovery -enable`")
+    if auditor is None:
+        note("there is no auditor now: the next one audits when it starts")
+    else:
+        note(f"asked {auditor} for an audit; `listunderreplicated` shows what it finds")
+    return EXIT_OK
+
+
+# --- switches ---------------------------------------------------------------------------------------------------------
+
+
+def _autorecovery_arguments(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("-e", "-enable", "--enable", action="store_true", dest="enable", help="turn it on")
+    which.add_argument("-d", "-disable", "--disable", action="store_true", dest="disable", help="turn it off")
+
+
+def _autorecovery(args: argparse.Namespace) -> int:
+    async def use(store: MetadataStore) -> bool:
+        marks = store.underreplication
+        return await (marks.enable() if args.enable else marks.disable())
+
+    changed = with_store(args, use)
+    now = "on" if args.enable else "off: lost copies are noted by nobody and made anew by nobody"
+    note(f"auto-recovery {'is' if changed else 'was already'} {now}")
+    return EXIT_OK
+
+
+def _delay_arguments(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("-g", "-get", "--get", action="store_true", dest="get", help="print it")
+    which.add_argument("-s", "-set", "--set", type=at_least(0), metavar="SECONDS", dest="seconds",
+                       help="how long the auditor waits for a lost bookie (default: it stays)")  # fmt: skip
+
+
+def _delay(args: argparse.Namespace) -> int:
+    async def read(store: MetadataStore) -> int | None:
+        return await store.underreplication.recovery_delay_s()
+
+    async def write(store: MetadataStore) -> None:
+        await store.underreplication.set_recovery_delay(min(args.seconds, DELAY_S_MAX))
+
+    if args.seconds is not None:
+        with_store(args, write)
+        note(f"the auditor waits {args.seconds} s for a lost bookie; setting it asks for an audit, too")
+        return EXIT_OK
+    delay_s = with_store(args, read)
+    if args.json:
+        print_json({"lostBookieRecoveryDelay": delay_s})
+    elif delay_s is None:
+        print("0")
+        note("none is stored: the first auditor stores the lostBookieRecoveryDelay of its settings")
+    else:
+        print(delay_s)
+    return EXIT_OK
+
+
+def _status(args: argparse.Namespace) -> int:
+    async def use(store: MetadataStore) -> dict[str, object]:
+        marks, working, count = store.underreplication, [], 0
+        async for batch in marks.ids():
+            for ledger_id in batch:
+                count += 1
+                holder = await marks.lock_holder(ledger_id)
+                if holder is not None:
+                    working.append({"ledger_id": ledger_id, "worker": holder})
+        return {
+            "enabled": await marks.is_enabled(),
+            "auditor": await marks.current_auditor(),
+            "lostBookieRecoveryDelay": await marks.recovery_delay_s(),
+            "underreplicated": count,
+            "working": working,
+        }
+
+    status = with_store(args, use)
+    if args.json:
+        print_json(status)
+        return EXIT_OK
+    working = status["working"]
+    assert isinstance(working, list)
+    print(f"auto-recovery: {'on' if status['enabled'] else 'off'}, auditor: {status['auditor'] or 'nobody'}")
+    print(f"under-replicated: {status['underreplicated']}, at work on: {len(working)}")
+    for each in working:
+        print(f"ledger {each['ledger_id']}: {each['worker'] or 'somebody'} is at work on it")
+    return EXIT_OK
+
+
+LISTUNDERREPLICATED = ShellCommand("listunderreplicated -pmr -prw", _list_arguments, _list)
+WHOISAUDITOR = ShellCommand("whoisauditor", no_arguments, _whoisauditor)
+TRIGGERAUDIT = ShellCommand("triggeraudit", no_arguments, _triggeraudit)
+AUTORECOVERY = ShellCommand("autorecovery -disable", _autorecovery_arguments, _autorecovery)
+LOSTBOOKIERECOVERYDELAY = ShellCommand("lostbookierecoverydelay -set 60", _delay_arguments, _delay)
+QUERYAUTORECOVERYSTATUS = ShellCommand("queryautorecoverystatus", no_arguments, _status)
