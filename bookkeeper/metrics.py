@@ -115,6 +115,14 @@ _TABLE = (
     _gauge("bookie_SKIP_LIST_BYTES", "Bytes in the write buffers, Python's overhead included (not in Apache)."),
     _gauge("bookie_WRITE_FILE_INFO_CACHE_SIZE", "Index files open now."),
     _counter("bookie_COLD_READS", "Entries read by the read worker rather than at once (not in Apache)."),
+    # --- damage and the scrub
+    _summary("scrubber_runTime", "Milliseconds of a round that read through everything stored."),
+    _counter("scrubber_detectedScrubErrors", "Damages found, by the scrub or by reads."),
+    _counter("bookie_SCRUBBED_BYTES", "Bytes that the scrub has read (not in Apache)."),
+    _gauge("bookie_DAMAGED_RANGES", "Ranges of entries, or pages, known to be damaged now (not in Apache)."),
+    _counter(
+        "bookie_DAMAGE_REPAIRED", "Damaged entries that were replaced, and pages that were mended (not in Apache)."
+    ),
     # --- garbage collection
     _gauge("bookie_gc_ACTIVE_LEDGER_TOTAL", "Ledgers here at the last round."),
     _counter("bookie_gc_DELETED_LEDGER_TOTAL", "Ledgers deleted here, also those that belong to other bookies by now."),

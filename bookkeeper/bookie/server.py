@@ -45,6 +45,7 @@ from bookkeeper.bookie.identity import (
 )
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
+from bookkeeper.bookie.scrubber import Scrubber
 from bookkeeper.bookie.security import BookieSecurity
 from bookkeeper.bookie.service import BookieService
 from bookkeeper.bookie.sessions import SessionFile
@@ -123,6 +124,7 @@ class BookieServer:
         self._checkpointer: Checkpointer | None = None
         self._disks: DiskMonitor | None = None
         self._garbage: GarbageCollector | None = None
+        self._scrubber: Scrubber | None = None
         self._bookie: Bookie | None = None
         self._service: BookieService | None = None
         self._security: BookieSecurity | None = None
@@ -326,6 +328,21 @@ class BookieServer:
         )
         self._checkpointer.start()
         self._start_collector(storage, storage_worker, instance_id)
+        self._start_scrub(storage)
+
+    def _start_scrub(self, storage: LedgerStorage) -> None:
+        assert self._chronicle is not None
+        self._scrubber = Scrubber(
+            storage.scrub(),
+            storage.damage,
+            self._reactor,
+            self._worker("scrub"),
+            tuning.scrub_settings(self._settings),
+            lambda: time.time_ns() // 1_000_000,
+            metrics=self._metrics,
+        )
+        self._chronicle.scrub = self._scrubber.status
+        self._scrubber.start()
 
     def _start_collector(self, storage: LedgerStorage, storage_worker: Worker, instance_id: str) -> None:
         settings, store, bookie, checkpointer = self._settings, self._store, self._bookie, self._checkpointer
@@ -604,6 +621,8 @@ class BookieServer:
         await self._listener.stop()
         if self._garbage is not None:
             await self._garbage.stop()
+        if self._scrubber is not None:
+            await self._scrubber.stop()
         service.stop()
         idle: Deferred[None] = Deferred()
         bookie.on_idle = partial(idle.callback, None)

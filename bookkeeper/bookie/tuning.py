@@ -8,6 +8,7 @@ from bookkeeper.bookie.bookie import BookieBounds
 from bookkeeper.bookie.compactor import CompactionRate
 from bookkeeper.bookie.garbage_collector import GarbageSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
+from bookkeeper.bookie.scrubber import ScrubSettings
 from bookkeeper.bookie.service import ConnectionBounds
 from bookkeeper.bookie.storage.disks import DiskSettings
 from bookkeeper.bookie.storage.garbage import CompactionSettings
@@ -126,6 +127,11 @@ def garbage_settings(settings: ServerSettings) -> GarbageSettings:
             major_time_max_s=settings.major_compaction_time_max_s,
         ),
     )
+
+
+def scrub_settings(settings: ServerSettings) -> ScrubSettings:
+    """How often and how fast everything is read through."""
+    return ScrubSettings(interval_s=settings.scrub_interval_s, bytes_per_s=settings.scrub_bytes_per_s)
 
 
 def compaction_rate(settings: ServerSettings) -> CompactionRate:

@@ -26,6 +26,7 @@ GARBAGE = (
     "transactional and only waits for room, and maps of entry logs are kept compactly in memory; the rate is "
     "compactionRateByEntries or compactionRateByBytes"
 )
+SCRUB = "the scrub reads whole pages, not entries; its rate is localScrubRateByBytes"
 REPAIR = "re-replication is not in this release: copies that a lost bookie had are not made anew"
 HTTP = "a detail of the HTTP server's Java implementation"
 STATISTICS = "metrics are always kept, in Prometheus' text format"
@@ -70,8 +71,9 @@ _IGNORED_BY_REASON: dict[str, str] = {
     GARBAGE: """
         gcOverreplicatedLedgerMaxConcurrentRequests isForceGCAllowWhenNoSpace verifyMetadataOnGC
         gcEntryLogMetadataCacheEnabled gcEntryLogMetadataCachePath useTargetEntryLogSizeForGc forceAllowCompaction
-        compactionRate compactionMaxOutstandingRequests useTransactionalCompaction localScrubRateLimit
+        compactionRate compactionMaxOutstandingRequests useTransactionalCompaction
         """,
+    SCRUB: "localScrubRateLimit",
     REPAIR: """
         rereplicationEntryBatchSize openLedgerRereplicationGracePeriod lockReleaseOfFailedLedgerGracePeriod
         rwRereplicateBackoffMs zkReplicationTaskRateLimit replicationRateByBytes inFlightReadEntryNumInLedgerChecker
@@ -179,7 +181,7 @@ REFUSED: dict[str, Refusal] = {
 """Key name -> which values are harmless and why the others are refused, in every configuration."""
 
 _NO_REPAIR = "re-replication is not in this release; copies that a lost bookie had would not be made anew"
-_NO_CHECK = "the bookie does not look through what it stores; damage is found when an entry is read"
+_NO_CHECK = "nothing is looked through before the bookie serves; the scrub does it while it runs (localScrubInterval)"
 
 SWITCHES: dict[str, Refusal] = {
     "autoRecoveryDaemonEnabled": _refusal(_NO_REPAIR, *_OFF),
@@ -187,7 +189,6 @@ SWITCHES: dict[str, Refusal] = {
     "dataIntegrityChecking": _refusal("a bookie does not fetch what it lacks from the others", *_OFF),
     "dataIntegrityStampMissingCookies": _refusal("a directory that lost its cookie is never stamped again", *_OFF),
     "localConsistencyCheckOnStartup": _refusal(_NO_CHECK, *_OFF),
-    "localScrubInterval": _refusal(_NO_CHECK, "0"),
     "persistBookieStatusEnabled": _refusal("a bookie that was read-only decides anew when it starts", *_OFF),
     "extraServerComponents": _refusal("names Java classes, which would not run"),
 }

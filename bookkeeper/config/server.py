@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.config.collection import CollectionSettings
 from bookkeeper.config.keys import (
     DAY_S,
     GIB,
@@ -23,6 +22,7 @@ from bookkeeper.config.keys import (
     text,
     text_or_none,
 )
+from bookkeeper.config.scrubbing import ScrubbingSettings
 from bookkeeper.config.security import AUTHENTICATION, TLS, check_provider, store_fault, text_or_null
 from bookkeeper.config.shared import CONNECTIONS, Fault
 
@@ -49,7 +49,7 @@ def _check_bookie_id(value: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings(CollectionSettings):
+class ServerSettings(ScrubbingSettings):
     """A bookie's settings. Sizes in bytes, durations in seconds; `load_server` reads and checks them.
 
     Built directly (tests, simulation) they are not checked: call `faults`. Resolved at construction:
@@ -349,7 +349,7 @@ class ServerSettings(CollectionSettings):
 
     def __post_init__(self) -> None:
         """Fill in what follows from other keys."""
-        CollectionSettings.__post_init__(self)
+        ScrubbingSettings.__post_init__(self)
         if not self.index_directories:
             object.__setattr__(self, "index_directories", self.ledger_directories)
         if not self.reads_in_progress_max:

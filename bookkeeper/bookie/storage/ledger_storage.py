@@ -40,6 +40,7 @@ from bookkeeper.bookie.storage.memtable import Memtable
 from bookkeeper.bookie.storage.memtable_flush import MemtableFlush
 from bookkeeper.bookie.storage.offline import list_ledger_ids
 from bookkeeper.bookie.storage.open_files import OpenFiles
+from bookkeeper.bookie.storage.scrub import StorageScrub
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, LEDGER_ID_MAX, StorageSettings
 from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
 from bookkeeper.bookie.storage.tombstones import TombstoneKind
@@ -485,6 +486,18 @@ class LedgerStorage:
     def revive(self, ledger_ids: Iterable[int]) -> None:
         """See `LedgerCache.revive`. Thread: reactor."""
         self._cache.revive(ledger_ids)
+
+    def scrub(self) -> StorageScrub:
+        """What reads through the files in the background."""
+        return StorageScrub(
+            self._fs,
+            self._directories,
+            self._logs,
+            self._cache,
+            self._index_checksums,
+            self.damage,
+            LogReader(self._logs, self._files, self.damage, wait=True),
+        )
 
     @property
     def entry_logs(self) -> EntryLogs:

@@ -23,6 +23,7 @@ import crc32c
 from twisted.logger import Logger
 
 from bookkeeper.bookie.storage import log_checksums as fmt
+from bookkeeper.bookie.storage.entry_log_format import LOG_BYTES_MAX
 from bookkeeper.bookie.storage.log_checksums import Block, PageChecksums
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.filesystem import File, FileSystem, OpenMode, replace_durable
@@ -31,6 +32,8 @@ log = Logger()
 
 BLOCKS_KEPT_MAX = 512
 """Blocks that one reader keeps in memory: 2 MiB, the checksums of 2 GiB of logs."""
+
+_SIDE_FILE_SIZE_MAX = (LOG_BYTES_MAX // fmt.PAGE_SIZE // fmt.BLOCK_PAGES + 2) * fmt.BLOCK_SIZE
 
 
 def checksums_path(log_path: str, log_id: int) -> str:
@@ -73,22 +76,23 @@ class LogChecksums:
         """The checksums of a log that is being written."""
         return self._writing.get(log_id)
 
-    def is_closed(self, log_id: int) -> bool:
-        """True when the side file covers the log to its end. Reads one block; raises OSError."""
+    def blocks(self, log_id: int) -> list[Block | None]:
+        """All blocks of a log's side file, None for each that is damaged. Raises OSError."""
         path = self._paths.get(log_id)
         if path is None or log_id in self._writing:
-            return False
-        file = self.fs.open(path, OpenMode.READ)
+            return []
         try:
-            number = file.size() // fmt.BLOCK_SIZE - 1
-            block = (
-                fmt.decode_block(file.pread(fmt.BLOCK_SIZE, number * fmt.BLOCK_SIZE), log_id=log_id, number=number)
-                if number >= 0
-                else None
-            )
+            file = self.fs.open(path, OpenMode.READ)
+        except FileNotFoundError:
+            return []
+        try:
+            data = file.pread(_SIDE_FILE_SIZE_MAX, 0)
         finally:
             file.close()
-        return block is not None and block.log_ends
+        return [
+            fmt.decode_block(data[at : at + fmt.BLOCK_SIZE], log_id=log_id, number=at // fmt.BLOCK_SIZE)
+            for at in range(0, len(data), fmt.BLOCK_SIZE)
+        ]
 
     def writer(self, log_id: int, log_path: str) -> LogChecksumWriter:
         """For a log that was just created."""
@@ -104,11 +108,14 @@ class LogChecksums:
         self._writing.pop(log_id, None)
         self.version += 1
 
-    def adopt(self, log_id: int, log_path: str, crcs: array[int], *, size: int) -> None:
-        """Give a closed log a new side file. crcs: of all its pages, the last one up to `size`. Raises OSError."""
+    def adopt(self, log_id: int, log_path: str, crcs: array[int], *, size: int, sealed: bool) -> None:
+        """Give a closed log a new side file. crcs: of all its pages, the last one up to `size`. Raises OSError.
+
+        sealed: its header has a seal.
+        """
         path = checksums_path(log_path, log_id)
         self.files.drop(path)
-        blocks = fmt.blocks_of(log_id, crcs, size=size, first_page=0, closed=True)
+        blocks = fmt.blocks_of(log_id, crcs, size=size, first_page=0, closed=True, sealed=sealed)
         replace_durable(self.fs, path, b"".join([block for _, block in blocks]))
         self.files.drop(path)
         self._paths[log_id] = path
@@ -145,14 +152,14 @@ class LogChecksumWriter:
             self._write(self._pages.crcs, size=fmt.page_end(count - 1), closed=False)
             self._pages_written = count
 
-    def close(self) -> None:
-        """The log is complete and durable: so is the side file on return."""
+    def close(self, *, sealed: bool) -> None:
+        """The log is complete and durable: so is the side file on return. sealed: its header has a seal."""
         pages = self._pages
         crcs = pages.crcs[:]
         if pages.tail is not None:
             crcs.append(pages.tail)
         if not self._given_up:
-            self._write(crcs, size=pages.size, closed=True)
+            self._write(crcs, size=pages.size, closed=True, sealed=sealed)
         self._end(None if self._given_up else self._path)
 
     def abandon(self) -> None:
@@ -166,7 +173,7 @@ class LogChecksumWriter:
             file.close()
         self._owner.written(self._log_id, path)
 
-    def _write(self, crcs: array[int], *, size: int, closed: bool) -> None:
+    def _write(self, crcs: array[int], *, size: int, closed: bool, sealed: bool = False) -> None:
         fs = self._owner.fs
         try:
             if self._file is None:
@@ -174,7 +181,7 @@ class LogChecksumWriter:
                     fs.unlink(self._path)
                 self._file = fs.open(self._path, OpenMode.CREATE_EXCLUSIVE)
             for offset, block in fmt.blocks_of(
-                self._log_id, crcs, size=size, first_page=self._pages_written, closed=closed
+                self._log_id, crcs, size=size, first_page=self._pages_written, closed=closed, sealed=sealed
             ):
                 self._file.pwrite(block, offset)
             if closed:

@@ -5,8 +5,8 @@ ignores such names (I-67). A log is cut into pages of 4096 bytes at multiples of
 is left out, as it is rewritten when the log is closed and has a seal of its own then. The side file is a row of blocks
 of 4096 bytes, block b for the pages from 1016 b on, so that any page's checksum is found by one small read:
 
-    0     "pyLC" | version u32 | log id i32 | block number u32 | pages here u32 | flags u32 (1 = the log ends here)
-          | end i64: where the bytes of the log end that this block's pages cover
+    0     "pyLC" | version u32 | log id i32 | block number u32 | pages here u32 | flags u32 (1 = the log ends here,
+          2 = and its header is sealed) | end i64: where the bytes of the log end that this block's pages cover
     32    CRC32C of each page u32
     4092  CRC32C of the 4092 bytes before u32
 
@@ -40,6 +40,7 @@ _HEAD = struct.Struct(">4sIiIIIq")
 _CRC_OFFSET = BLOCK_SIZE - 4
 BLOCK_PAGES = (_CRC_OFFSET - _HEAD.size) // 4
 _LOG_ENDS = 1
+_LOG_SEALED = 2
 
 _NAME = re.compile(r"([0-9a-f]{1,8})\.crc")
 
@@ -75,17 +76,23 @@ def page_end(page: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one block says. first_page: of the log. end: of the bytes covered. log_ends: the log was closed there."""
+    """What one block says. first_page: of the log. end: of the bytes covered. log_ends: the log was closed there.
+
+    log_sealed: and its header has a seal.
+    """
 
     crcs: array[int]
     first_page: int
     end: int
     log_ends: bool
+    log_sealed: bool = False
 
 
-def encode_block(log_id: int, number: int, crcs: array[int], *, end: int, log_ends: bool) -> bytes:
+def encode_block(
+    log_id: int, number: int, crcs: array[int], *, end: int, log_ends: bool, log_sealed: bool = False
+) -> bytes:
     """The 4096 bytes of a block. crcs: of its pages, at most BLOCK_PAGES."""
-    flags = _LOG_ENDS if log_ends else 0
+    flags = (_LOG_ENDS if log_ends else 0) | (_LOG_SEALED if log_sealed else 0)
     head = _HEAD.pack(MAGIC, VERSION, log_id, number, len(crcs), flags, end)
     body = (head + _big_endian(crcs)).ljust(_CRC_OFFSET, b"\0")
     return body + crc32c.crc32c(body).to_bytes(4, "big")
@@ -101,7 +108,7 @@ def decode_block(data: bytes, *, log_id: int, number: int) -> Block | None:
     crcs = array("I", data[_HEAD.size : _HEAD.size + 4 * count])
     if sys.byteorder == "little":
         crcs.byteswap()
-    return Block(crcs, number * BLOCK_PAGES, end, bool(flags & _LOG_ENDS))
+    return Block(crcs, number * BLOCK_PAGES, end, bool(flags & _LOG_ENDS), bool(flags & _LOG_SEALED))
 
 
 def _big_endian(values: array[int]) -> bytes:
@@ -149,7 +156,7 @@ class PageChecksums:
 
 
 def blocks_of(
-    log_id: int, crcs: array[int], *, size: int, first_page: int, closed: bool
+    log_id: int, crcs: array[int], *, size: int, first_page: int, closed: bool, sealed: bool = False
 ) -> Iterator[tuple[int, bytes]]:
     """(offset in the side file, bytes) of the blocks for the pages from `first_page` on.
 
@@ -164,4 +171,6 @@ def blocks_of(
         if not some and not closed:
             return
         end = size if number == last else page_end(low + len(some) - 1)
-        yield number * BLOCK_SIZE, encode_block(log_id, number, some, end=end, log_ends=closed and number == last)
+        ends = closed and number == last
+        block = encode_block(log_id, number, some, end=end, log_ends=ends, log_sealed=ends and sealed)
+        yield number * BLOCK_SIZE, block

@@ -76,11 +76,12 @@ class LogWriter:
             header = fmt.LogHeader(
                 map_offset=self.size, ledger_count=len(self.ledger_bytes), seal=fmt.Seal.of(ledgers_map)
             )
-            if not _write_if_room(file, fmt.encode_header(header)[: fmt.SEALED_SIZE], 0):
+            mapped = _write_if_room(file, fmt.encode_header(header)[: fmt.SEALED_SIZE], 0)
+            if not mapped:
                 file.pwrite(fmt.encode_header(fmt.LogHeader())[: fmt.SEALED_SIZE], 0)
             file.sync()
         self.synced = True
-        self.checksums.close()
+        self.checksums.close(sealed=mapped)
 
 
 def _write_if_room(file: File, data: bytes, offset: int) -> bool:

@@ -430,7 +430,6 @@ SWITCHED_ON = [
     "dataIntegrityStampMissingCookies=yes",
     "repairedPlacementPolicyNotAdheringBookieEnabled=true",
     "localConsistencyCheckOnStartup=on",
-    "localScrubInterval=3600",
     "persistBookieStatusEnabled=true",
     "extraServerComponents=org.apache.bookkeeper.stream.server.StreamStorageLifecycleComponent",
 ]
@@ -451,7 +450,7 @@ def test_such_a_switch_is_only_noted_by_who_reads_another_bookies_configuration(
 
 def test_a_switch_that_is_off_is_accepted() -> None:
     assert {text.partition("=")[0] for text in SWITCHED_ON} == SWITCHES.keys()
-    off = "".join(f"{name}={'0' if name == 'localScrubInterval' else ''}\n" for name in SWITCHES)
+    off = "".join(f"{name}=\n" for name in SWITCHES)
     assert server(off).settings == ServerSettings()
     assert server("autoRecoveryDaemonEnabled=false\ndataIntegrityChecking=off\n").settings == ServerSettings()
 

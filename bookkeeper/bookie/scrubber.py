@@ -1,0 +1,219 @@
+"""Drives the scrub: when a round begins, how fast it reads, who may hold it up (I-67).
+
+    start ----> catch-up ----> idle ----(interval, or asked for)----> round ----> idle
+                   |                                                    |
+                   +-------- paused: no step begins until resumed ------+
+
+The catch-up makes checksums of what has none and ends at once where there is nothing; rounds may be off. A step is read
+on the scrub's own thread, and the next one begins when the rate allows it. What is found is in the damage record; an
+error of the scrub itself ends the round, is told and never ends the bookie.
+
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+
+from bookkeeper.bookie.status_format import ErrorStatus, ScrubStatus, shortened
+from bookkeeper.bookie.storage.damage import DamageRecord
+from bookkeeper.bookie.storage.scrub import StorageScrub
+from bookkeeper.metrics import Metrics
+from bookkeeper.ports import Clock, Timer, Worker
+
+log = Logger()
+
+FIRST_ROUND_WITHIN_S = 3600.0
+"""The first round of a process begins so long after its start at the latest: one that is often restarted has some."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubSettings:
+    """interval_s: from the end of one round to the next; 0: no rounds. bytes_per_s: read at most; 0: no bound."""
+
+    interval_s: float = 7 * 86400.0
+    bytes_per_s: float = 16 * 1024 * 1024
+
+
+class Phase(enum.Enum):
+    """What the scrub is doing."""
+
+    IDLE = "idle"
+    CATCH_UP = "checksums for what has none"
+    ROUND = "reading through everything"
+    STOPPED = "stopped"
+
+
+class Scrubber:
+    """The background scrub of one storage.
+
+    now_ms: wall clock, for the status. wait: True while others need the disk more (asked before each step).
+    """
+
+    def __init__(
+        self,
+        scrub: StorageScrub,
+        damage: DamageRecord,
+        clock: Clock,
+        worker: Worker,
+        settings: ScrubSettings,
+        now_ms: Callable[[], int],
+        *,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self._scrub = scrub
+        self._damage = damage
+        self._clock = clock
+        self._worker = worker
+        self._settings = settings
+        self._now_ms = now_ms
+        self._phase = Phase.IDLE
+        self._steps: Iterator[int] | None = None
+        self._stepping = False
+        self._timer: Timer | None = None
+        self._paused: set[str] = set()
+        self._began_s = 0.0
+        self._last_round_ms: int | None = None
+        self._next_round_ms: int | None = None
+        self._last_error: ErrorStatus | None = None
+        self._asked: list[Deferred[None]] = []
+        self._joined: list[Deferred[None]] = []
+        self._stopping: Deferred[None] | None = None
+        metrics = Metrics() if metrics is None else metrics
+        self._round_time = metrics.summary("scrubber_runTime")
+        metrics.counter("scrubber_detectedScrubErrors", lambda: damage.found_count)
+        metrics.counter("bookie_SCRUBBED_BYTES", lambda: scrub.counters.bytes)
+        metrics.counter("bookie_DAMAGE_REPAIRED", lambda: damage.repaired_count)
+        metrics.gauge("bookie_DAMAGED_RANGES", lambda: len(damage))
+
+    def start(self) -> None:
+        """Begin with the catch-up."""
+        self._begin(Phase.CATCH_UP)
+
+    def stop(self) -> Deferred[None]:
+        """Begin no more steps; fires when the one under way has ended."""
+        self._phase = Phase.STOPPED
+        self._cancel_timer()
+        for done in (*self._asked, *self._joined):
+            done.cancel()
+        if not self._stepping:
+            return succeed(None)
+        self._stopping = Deferred()
+        return self._stopping
+
+    def pause(self, reason: str) -> None:
+        """Begin no more steps until `resume` was called for every reason given."""
+        self._paused.add(reason)
+        if self._steps is not None:
+            self._cancel_timer()
+
+    def resume(self, reason: str) -> None:
+        """This reason to pause is over. One that was not given is no error."""
+        self._paused.discard(reason)
+        if not self._paused and self._steps is not None and not self._stepping and self._timer is None:
+            self._step()
+
+    def run_now(self) -> Deferred[None]:
+        """Fires at the end of a whole round that begins now, or behind the one under way."""
+        done: Deferred[None] = Deferred()
+        self._asked.append(done)
+        if self._phase is Phase.IDLE:
+            self._begin(Phase.ROUND)
+        return done
+
+    def status(self) -> ScrubStatus:
+        """Where it is."""
+        doing = self._phase.value
+        if self._paused and self._steps is not None:
+            doing = f"paused: {', '.join(sorted(self._paused))}"
+        return ScrubStatus(
+            doing=doing,
+            last_round_ms=self._last_round_ms,
+            next_round_ms=self._next_round_ms,
+            checked_bytes=self._scrub.counters.bytes,
+            damaged_ranges=len(self._damage),
+            last_error=self._last_error,
+        )
+
+    def _begin(self, phase: Phase) -> None:
+        self._cancel_timer()
+        self._phase = phase
+        self._began_s = self._clock.seconds()
+        self._next_round_ms = None
+        if phase is Phase.ROUND:
+            self._joined, self._asked = self._asked, []
+        self._steps = self._scrub.steps(everything=phase is Phase.ROUND)
+        self._step()
+
+    def _step(self) -> None:
+        self._timer = None
+        if self._paused or self._stepping or self._phase is Phase.STOPPED:
+            return
+        assert self._steps is not None
+        self._stepping = True
+        self._worker.submit(
+            partial(next, self._steps, None), partial(self._stepped, self._clock.seconds()), self._failed
+        )
+
+    def _stepped(self, began_s: float, size: int | None) -> None:
+        self._stepping = False
+        if self._phase is Phase.STOPPED:
+            self._stopped()
+        elif size is None:
+            self._ended()
+        else:
+            rate = self._settings.bytes_per_s
+            took_s = self._clock.seconds() - began_s
+            wait_s = max(0.0, size / rate - took_s) if rate > 0 else 0.0
+            if not self._paused:
+                self._timer = self._clock.callLater(wait_s, self._step)
+
+    def _failed(self, error: BaseException) -> None:
+        self._stepping = False
+        if self._phase is Phase.STOPPED:
+            self._stopped()
+            return
+        log.error("The scrub ended early: {error}", error=error)
+        self._last_error = ErrorStatus(self._now_ms(), "scrub", shortened(str(error)))
+        self._ended()
+
+    def _stopped(self) -> None:
+        stopping, self._stopping = self._stopping, None
+        if stopping is not None:
+            stopping.callback(None)
+
+    def _ended(self) -> None:
+        took_s = self._clock.seconds() - self._began_s
+        first = self._phase is Phase.CATCH_UP
+        if not first:
+            self._round_time.observe(took_s * 1000)
+            self._last_round_ms = self._now_ms()
+        counters = self._scrub.counters
+        log.info(
+            "Scrub, {phase}: {bytes} bytes, {logs} entry logs, {files} index files since the start; "
+            "{logs_adopted} logs and {pages_adopted} index pages got checksums; {damaged} damaged ranges are known",
+            phase=self._phase.value, bytes=counters.bytes, logs=counters.logs, files=counters.index_files,
+            logs_adopted=counters.logs_adopted, pages_adopted=counters.pages_adopted, damaged=len(self._damage),
+        )  # fmt: skip
+        self._phase, self._steps = Phase.IDLE, None
+        joined, self._joined = self._joined, []
+        for done in joined:
+            done.callback(None)
+        interval_s = self._settings.interval_s
+        if self._asked:
+            self._begin(Phase.ROUND)
+        elif interval_s > 0:
+            wait_s = min(interval_s, FIRST_ROUND_WITHIN_S) if first else interval_s
+            self._next_round_ms = self._now_ms() + int(wait_s * 1000)
+            self._timer = self._clock.callLater(wait_s, self._begin, Phase.ROUND)
+
+    def _cancel_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()

@@ -1,0 +1,410 @@
+"""Reading through what is stored, in small steps: entry logs, their maps, index files (I-67).
+
+    catch-up    side files for logs without one (a crash, another bookie's), checksums of index pages nobody knows
+    round       all closed logs and all index files compared with their checksums, and the catch-up on the way
+
+    entry log   every page; header and map against the header's seal. Which entries a bad page takes along the index
+                tells: those are noted as damaged, a page that no entry needs is noted without any
+    index       both copies of the header (one that is torn is written again), every page; files that are gone although
+                nobody deleted their ledgers; pages that name a log which is not there
+
+A log that is being written is left out: what it lacks is in the journal. What the scrub makes checksums of is believed
+as it is; checksums that are known are never replaced by what a damaged page has now. One damaged or unreadable file
+never stops the others.
+
+Thread: the scrub's worker, one step at a time. Who drives it, and how fast: `bookie.scrubber`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from twisted.logger import Logger
+
+from bookkeeper.bookie.storage import entry_log_format as log_fmt
+from bookkeeper.bookie.storage import index_format as fmt
+from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
+from bookkeeper.bookie.storage.disks import LedgerDirectories
+from bookkeeper.bookie.storage.entry_log import EntryLogs
+from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
+from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, UNKNOWN, Rows, page_checksum
+from bookkeeper.bookie.storage.index_files import index_path
+from bookkeeper.bookie.storage.ledger_cache import LedgerCache
+from bookkeeper.bookie.storage.log_checksums import Block, PageChecksums, page_end, page_of, page_start
+from bookkeeper.bookie.storage.log_reads import LogReader, Results
+from bookkeeper.bookie.storage.offline import iter_index, list_index_files
+from bookkeeper.errors import CorruptRecord, StorageError
+from bookkeeper.filesystem import File, FileSystem, OpenMode
+
+log = Logger()
+
+STEP_BYTES = 512 * 1024
+"""Read between two pauses. A multiple of both kinds of pages."""
+
+LEDGERS_STEP = 500
+"""Index files looked at by name, or through the index, between two pauses."""
+
+ADOPTED_PAGES_MAX = 131_072
+"""Pages of one index file that are looked for without a checksum: a gigabyte, 134 million entries. What a bookie of
+ours writes has checksums from the start; beyond this an index of another's is read unchecked."""
+
+_TRIES_MAX = 5
+
+
+@dataclass(slots=True)
+class ScrubCounters:
+    """Sums since the start."""
+
+    bytes: int = 0
+    logs: int = 0
+    index_files: int = 0
+    logs_adopted: int = 0
+    pages_adopted: int = 0
+    headers_mended: int = 0
+    unreadable: int = 0
+
+
+class StorageScrub:
+    """The scrub of one storage."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directories: LedgerDirectories,
+        logs: EntryLogs,
+        cache: LedgerCache,
+        checksums: IndexChecksums,
+        damage: DamageRecord,
+        reader: LogReader,
+    ) -> None:
+        self._fs = fs
+        self._directories = directories
+        self._logs = logs
+        self._cache = cache
+        self._checksums = checksums
+        self._damage = damage
+        self._reader = reader
+        self.counters = ScrubCounters()
+        self._unsure: set[int] = set()  # ledgers that changed too often, or could not be read, in this round
+
+    @property
+    def catch_up_due(self) -> bool:
+        """True when some directory's index pages were not all read yet. Logs are looked at by the catch-up itself."""
+        return bool(self._checksums.unsettled) or not all(
+            self._checksums.is_complete(directory) for directory in self._directories.index_dirs
+        )
+
+    def steps(self, *, everything: bool) -> Iterator[int]:
+        """A round, or the catch-up alone; yields the bytes that each step has read."""
+        for log_id in self._logs.log_ids:
+            for size in self._guarded(self._log(log_id, everything=everything), self._logs.path_of(log_id)):
+                self.counters.bytes += size
+                yield size
+        unsettled = set(self._checksums.unsettled)
+        self._unsure = set()
+        for directory in self._directories.index_dirs:
+            for size in self._guarded(self._index_directory(directory, unsettled, everything=everything), directory):
+                self.counters.bytes += size
+                yield size
+        self._checksums.unsettled -= unsettled - self._unsure
+
+    def _guarded(self, steps: Iterator[int], what: str | None) -> Iterator[int]:
+        """Those steps; an error ends them and is told, and whatever comes next goes on."""
+        try:
+            yield from steps
+        except (StorageError, OSError) as error:
+            self.counters.unreadable += 1
+            log.error("The scrub cannot look through {what}: {error}", what=what, error=error)
+
+    # --- entry logs ---------------------------------------------------------------------------------------------------
+
+    def _log(self, log_id: int, *, everything: bool) -> Iterator[int]:
+        path = self._logs.path_of(log_id)
+        if path is None or self._logs.checksums.writing(log_id) is not None:
+            return
+        blocks = self._logs.checksums.blocks(log_id)
+        last = blocks[-1] if blocks else None
+        whole = last is not None and last.log_ends and None not in blocks
+        if whole and not everything:
+            return
+        try:
+            file = self._fs.open(path, OpenMode.READ)
+        except FileNotFoundError:
+            return  # collected meanwhile
+        try:
+            yield from self._pages_of_log(log_id, path, file, blocks, whole=whole)
+        finally:
+            file.close()
+        self.counters.logs += 1
+
+    def _pages_of_log(
+        self, log_id: int, path: str, file: File, blocks: list[Block | None], *, whole: bool
+    ) -> Iterator[int]:
+        last = blocks[-1] if blocks else None
+        end = last.end if last is not None and last.log_ends else None
+        size = file.size() if end is None else min(file.size(), end)
+        pages, offset = PageChecksums(), log_fmt.HEADER_SIZE
+        while offset < size:
+            stop = min(offset - offset % STEP_BYTES + STEP_BYTES, size)
+            data = file.pread(stop - offset, offset)
+            pages.append(data)
+            yield len(data)
+            if len(data) < stop - offset:
+                break
+            offset = stop
+        crcs = pages.crcs
+        if pages.tail is not None:
+            crcs.append(pages.tail)
+        bad = _failing(crcs, blocks)
+        if end is not None and size < end:
+            bad += range(len(crcs), page_of(end - 1) + 1)
+        header_problem, ledger_ids = self._check_header(path, file, sealed=last is not None and last.log_sealed)
+        if header_problem is not None:
+            self._found(header_problem)
+        if bad:
+            yield from self._report_pages(log_id, path, bad, ledger_ids if header_problem is None else None)
+        if not whole and self._logs.path_of(log_id) == path:
+            sealed = header_problem is None and ledger_ids is not None
+            self._logs.checksums.adopt(log_id, path, crcs, size=size, sealed=sealed)
+            self.counters.logs_adopted += 1
+
+    def _check_header(self, path: str, file: File, *, sealed: bool) -> tuple[Damage | None, list[int] | None]:
+        """What is wrong with header or map; the ledgers of the log, where its map can be believed."""
+        try:
+            header = log_fmt.decode_header(file.pread(log_fmt.HEADER_SIZE, 0), path)
+        except StorageError as error:
+            return Damage(NO_LEDGER, 0, 0, path, 0, str(error)), None
+        seal = header.seal
+        if seal is None:
+            if sealed:
+                return Damage(NO_LEDGER, 0, 0, path, 0, "the header fails its checksum, or is not the sealed one"), None
+            return None, None
+        data = file.pread(seal.map_size, header.map_offset)
+        if not seal.fits(data):
+            return Damage(NO_LEDGER, 0, 0, path, header.map_offset, "the ledgers map fails its checksum"), None
+        found = log_fmt.decode_ledgers_map(data, ledger_count=header.ledger_count, offset=header.map_offset, path=path)
+        return None, list(found)
+
+    def _report_pages(self, log_id: int, path: str, bad: list[int], ledger_ids: list[int] | None) -> Iterator[int]:
+        """Note the entries of bad pages. ledger_ids: who may have some in the log, None for anybody."""
+        runs = _runs(bad)
+        files: Iterable[tuple[int, str]]
+        if ledger_ids is None:
+            files = list_index_files(self._fs, self._directories.index_dirs)
+        else:
+            files = (
+                (ledger_id, path)
+                for ledger_id in ledger_ids
+                for path in [index_path(directory, ledger_id) for directory in self._directories.index_dirs]
+                if self._fs.exists(path)
+            )
+        known = len(self._damage)
+        found_before = self._damage.found_count
+        for count, (ledger_id, index_file) in enumerate(files):
+            if count % LEDGERS_STEP == LEDGERS_STEP - 1:
+                yield 0
+            try:
+                self._read_again(ledger_id, self._entries_near(index_file, log_id, runs))
+            except (StorageError, OSError) as error:
+                log.warn("Cannot tell which entries of ledger {id} are damaged: {error}", id=ledger_id, error=error)
+        if len(self._damage) == known and self._damage.found_count == found_before:
+            for first, last in runs:
+                if not any(
+                    damage.path == path and page_start(first) <= damage.offset < page_end(last)
+                    for damage in self._damage.all()
+                ):
+                    reason = f"pages {first} to {last} fail their checksum; no entry that is still needed is there"
+                    self._found(Damage(NO_LEDGER, 0, 0, path, page_start(first), reason))
+
+    def _entries_near(self, index_file: str, log_id: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """(location, entry id) of the entries that lie in, or just before, the bad pages."""
+        placed = sorted(
+            (location, entry_id) for entry_id, location in iter_index(self._fs, index_file) if location >> 32 == log_id
+        )
+        near: set[tuple[int, int]] = set()
+        for first, last in runs:
+            low = bisect_left(placed, (log_fmt.location(log_id, page_start(first)), -1))
+            high = bisect_left(placed, (log_fmt.location(log_id, page_end(last)) + log_fmt.SIZE.size, -1))
+            near.update(placed[max(0, low - 1) : high])
+        return sorted(near)
+
+    def _read_again(self, ledger_id: int, placed: list[tuple[int, int]]) -> None:
+        """Read these entries as a client's read does, which notes the damaged ones."""
+        for start in range(0, len(placed), LEDGERS_STEP):
+            some = placed[start : start + LEDGERS_STEP]
+            now = self._cache.located(ledger_id, [entry_id for _, entry_id in some])
+            wanted = [(location, entry_id, at) for at, (location, entry_id) in enumerate(some) if now[at] == location]
+            results: Results = [None] * len(some)
+            self._reader.read(ledger_id, wanted, results)
+
+    # --- index files --------------------------------------------------------------------------------------------------
+
+    def _index_directory(self, directory: str, unsettled: set[int], *, everything: bool) -> Iterator[int]:
+        complete = self._checksums.is_complete(directory)
+        wanted = None if everything or not complete else unsettled
+        if wanted is not None and not wanted:
+            return
+        for ledger_id, path in list_index_files(self._fs, [directory]):
+            if wanted is not None and ledger_id not in wanted:
+                continue
+            try:
+                for size, sure in self._index_file(directory, ledger_id, path):
+                    if not sure:
+                        self._unsure.add(ledger_id)
+                    yield size
+            except (StorageError, OSError) as error:
+                self._unsure.add(ledger_id)
+                self.counters.unreadable += 1
+                log.error("The scrub cannot look through {path}: {error}", path=path, error=error)
+        if everything:
+            yield from self._missing_files(directory)
+        if not self._unsure and not complete:
+            self._checksums.completed(directory)
+
+    def _index_file(self, directory: str, ledger_id: int, path: str) -> Iterator[tuple[int, bool]]:
+        """Bytes read, and whether everything could be told, for each window of a file."""
+        with contextlib.suppress(FileNotFoundError):
+            file = self._fs.open(path, OpenMode.READ)
+            try:
+                yield fmt.HEADER_SIZE, self._header(ledger_id, path, file)
+                first, step = 0, STEP_BYTES // fmt.PAGE_SIZE
+                known = [page for page in self._checksums.pages_of(directory, ledger_id) if page != HEADER_ROW]
+                last_known = max(known, default=-1)  # a file that was cut has fewer pages than are known
+                while first == 0 or first <= last_known or first * fmt.PAGE_SIZE < file.size() - fmt.HEADER_SIZE:
+                    size, sure = self._window(directory, ledger_id, path, file, first, first + step)
+                    yield size, sure
+                    first += step
+                self.counters.index_files += 1
+            finally:
+                file.close()
+
+    def _header(self, ledger_id: int, path: str, file: File) -> bool:
+        """Check both copies of the header; have one that is torn written again."""
+        for _ in range(_TRIES_MAX):
+            changes = self._checksums.changes
+            try:
+                header = fmt.decode_header(file.pread(fmt.HEADER_SIZE, 0), path)
+            except CorruptRecord as error:
+                if changes != self._checksums.changes:
+                    continue
+                self._found(Damage.of_ledger(ledger_id, path, error.offset, error.why))
+                return True
+            if header.whole:
+                return True
+            if changes == self._checksums.changes:
+                state = self._cache.load(ledger_id)
+                if state is not None:
+                    self._cache.change_header(state, lambda _: None)
+                    self.counters.headers_mended += 1
+                    log.warn("{path} has a damaged copy of its header; it is written again", path=path)
+                return True
+        return False
+
+    def _window(self, directory: str, ledger_id: int, path: str, file: File, first: int, stop: int) -> tuple[int, bool]:
+        """Compare the pages from `first` to `stop` - 1, and note the checksums of those without one."""
+        data = b""
+        for _ in range(_TRIES_MAX):
+            changes = self._checksums.changes
+            known = self._checksums.pages_of(directory, ledger_id)
+            data = file.pread((stop - first) * fmt.PAGE_SIZE, fmt.slot_offset(first * fmt.PAGE_SLOTS))
+            rows, damages = Rows(), list[Damage]()
+            for page in range(first, stop):
+                at = (page - first) * fmt.PAGE_SIZE
+                some = data[at : at + fmt.PAGE_SIZE]
+                value = known.get(page, UNKNOWN)
+                if value == UNKNOWN and any(some) and page < ADOPTED_PAGES_MAX:
+                    rows.add(ledger_id, page, page_checksum(some))
+                elif value not in (UNKNOWN, page_checksum(some)):
+                    damages.append(_damaged_page(ledger_id, path, page, value))
+                damages += self._missing_logs(ledger_id, path, page, some)
+            if first == 0 and not known and not rows:
+                rows.add(ledger_id, HEADER_ROW, 0)
+            if changes != self._checksums.changes or not self._fs.exists(path):
+                continue
+            if rows:
+                if not self._checksums.adopt(directory, rows, changes):
+                    continue
+                self.counters.pages_adopted += len(rows)
+            for damage in damages:
+                self._found(damage)
+            return len(data), True
+        return len(data), False
+
+    def _missing_logs(self, ledger_id: int, path: str, page: int, data: bytes) -> list[Damage]:
+        """What points to entry logs that are not there."""
+        slots = fmt.decode_slots(data[: len(data) // fmt.SLOT_SIZE * fmt.SLOT_SIZE])
+        log_ids = {location >> 32 for location in slots if location}
+        found: list[Damage] = []
+        for log_id in log_ids:
+            if self._logs.path_of(log_id) is None:
+                places = [slot for slot, location in enumerate(slots) if location and location >> 32 == log_id]
+                first = page * fmt.PAGE_SLOTS
+                found.append(
+                    Damage(
+                        ledger_id,
+                        first + places[0],
+                        first + places[-1],
+                        path,
+                        fmt.slot_offset(first + places[0]),
+                        f"the index names entry log {log_id:x}, which is missing",
+                    )
+                )
+        return found
+
+    def _missing_files(self, directory: str) -> Iterator[int]:
+        for count, ledger_id in enumerate(self._checksums.known_ledgers(directory)):
+            if count % LEDGERS_STEP == LEDGERS_STEP - 1:
+                yield 0
+            changes = self._checksums.changes
+            path = index_path(directory, ledger_id)
+            if self._fs.exists(path) or not self._checksums.pages_of(directory, ledger_id):
+                continue
+            if changes == self._checksums.changes:
+                why = "the index file is gone, but nobody deleted the ledger"
+                self._found(Damage.of_ledger(ledger_id, path, 0, why))
+
+    def _found(self, damage: Damage) -> None:
+        if self._damage.add(damage):
+            log.error(
+                "{path} at {offset}, ledger {ledger_id}, entries {first} to {last}: {reason}",
+                path=damage.path, offset=damage.offset, ledger_id=damage.ledger_id,
+                first=damage.first_entry_id, last=damage.last_entry_id, reason=damage.reason,
+            )  # fmt: skip
+
+
+def _damaged_page(ledger_id: int, path: str, page: int, value: int) -> Damage:
+    first = page * fmt.PAGE_SLOTS
+    why = f"index page {page} of {fmt.PAGE_SIZE} bytes fails its checksum"
+    if value == DAMAGED:
+        why = f"index page {page} failed its checksum before something was added to it"
+    last = first + fmt.PAGE_SLOTS - 1
+    return Damage(ledger_id, first, last, path, fmt.slot_offset(first), why)
+
+
+def _failing(crcs: array[int], blocks: list[Block | None]) -> list[int]:
+    """The pages whose checksum is not the known one; they keep the known one in `crcs`."""
+    bad: list[int] = []
+    for block in blocks:
+        if block is None:
+            continue
+        for page in range(block.first_page, min(len(crcs), block.first_page + len(block.crcs))):
+            known = block.crcs[page - block.first_page]
+            if crcs[page] != known:
+                bad.append(page)
+                crcs[page] = known
+    return bad
+
+
+def _runs(pages: list[int]) -> list[tuple[int, int]]:
+    """Neighbouring pages together: (first, last), ascending."""
+    runs: list[tuple[int, int]] = []
+    for page in sorted(pages):
+        if runs and runs[-1][1] == page - 1:
+            runs[-1] = (runs[-1][0], page)
+        else:
+            runs.append((page, page))
+    return runs

@@ -1,0 +1,193 @@
+"""The scrub finds what is damaged, says whose it is, and makes checksums of what has none (I-67)."""
+
+import pytest
+
+from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage
+from bookkeeper.bookie.storage.entry_log_format import decode_header
+from bookkeeper.bookie.storage.settings import StorageSettings
+from bookkeeper.filesystem import OpenMode
+from bookkeeper.model import Status
+from tests.support.stored_ledgers import StoredLedgers
+
+LARGE_LOGS = StorageSettings(
+    memtable_bytes_max=1 << 20, open_files_max=16, entry_log_bytes_max=50 << 10, block_bytes=16 << 10
+)
+LOG = "/a/current/1.log"
+
+
+def stored_ledgers() -> StoredLedgers:
+    """Two ledgers that share log 1, which is closed; the rest is in log 2 or later."""
+    stored = StoredLedgers(settings=LARGE_LOGS)
+    for round_ in range(3):
+        for ledger_id in (2, 3):
+            stored.add(ledger_id, round_ * 40, 40, payload=b"x" * 300)
+        stored.flush()
+    stored.fence(4)
+    stored.checkpoint()
+    return stored
+
+
+def scrub(stored: StoredLedgers, *, everything: bool = True) -> list[Damage]:
+    scrubbing = stored.storage.scrub()
+    assert all(size <= 1 << 20 for size in scrubbing.steps(everything=everything))
+    assert scrubbing.counters.unreadable == 0
+    return stored.storage.damage.all()
+
+
+def restarted(stored: StoredLedgers) -> StoredLedgers:
+    stored.start()
+    stored.storage.replay_finished()
+    return stored
+
+
+def test_nothing_is_found_where_nothing_is_damaged_and_reading_goes_on_meanwhile() -> None:
+    stored = stored_ledgers()
+    for _ in range(2):
+        for step, _ in enumerate(stored.storage.scrub().steps(everything=True)):
+            stored.add(5, step, 1)
+            if step % 3 == 0:
+                stored.checkpoint()
+        stored.check()
+        restarted(stored)
+
+
+def test_a_damaged_page_of_a_log_is_reported_with_the_entries_it_takes_along() -> None:
+    stored = stored_ledgers()
+    stored.fs.poke(LOG, 20_000, b"?")
+    damages = scrub(restarted(stored))
+    assert damages
+    assert {(damage.path, damage.offset) for damage in damages} == {(LOG, 16384)}
+    for ledger_id in (2, 3):
+        results = stored.read(ledger_id, range(120))
+        bad = {entry_id for entry_id, result in enumerate(results) if result is Status.IO_ERROR}
+        reported = {
+            entry_id
+            for damage in damages
+            if damage.ledger_id == ledger_id
+            for entry_id in range(damage.first_entry_id, damage.last_entry_id + 1)
+        }
+        assert bad == reported
+
+
+def test_a_damaged_page_that_no_entry_needs_is_reported_without_one() -> None:
+    stored = stored_ledgers()
+    map_offset = decode_header(stored.fs.contents(LOG), LOG).map_offset
+    stored.fs.poke(LOG, map_offset + 2, b"?")
+    damages = scrub(restarted(stored))
+    assert {damage.ledger_id for damage in damages} >= {NO_LEDGER}
+    assert {damage.path for damage in damages} == {LOG}
+
+
+@pytest.mark.parametrize("offset", [0, 5, 9, 17, 492, 500, 511])
+def test_a_damaged_header_of_a_log_is_found(offset: int) -> None:
+    stored = stored_ledgers()
+    held = stored.fs.contents(LOG)
+    stored.fs.poke(LOG, offset, bytes([held[offset] ^ 1]))
+    (damage,) = scrub(restarted(stored))
+    assert (damage.ledger_id, damage.path, damage.offset) == (NO_LEDGER, LOG, 0)
+    stored.fs.poke(LOG, 0, held)
+    restarted(stored).check()
+
+
+@pytest.mark.parametrize("kept", [1024, 5000, 16384, 40_000])
+def test_a_log_that_was_cut_is_found(kept: int) -> None:
+    stored = stored_ledgers()
+    file = stored.fs.open(LOG, OpenMode.UPDATE)
+    file.truncate(kept)
+    file.sync()
+    damages = scrub(restarted(stored))
+    lost = {(damage.ledger_id, damage.path) for damage in damages}
+    assert lost <= {(2, LOG), (3, LOG), (NO_LEDGER, LOG)}
+    assert damages
+    for ledger_id in (2, 3):
+        for entry_id, result in enumerate(stored.read(ledger_id, range(120))):
+            covered = stored.storage.damage.covers(ledger_id, [entry_id])
+            assert (result is Status.IO_ERROR) == covered, entry_id
+
+
+def test_a_log_without_checksums_gets_them_and_damage_is_found_from_then_on() -> None:
+    stored = stored_ledgers()
+    stored.fs.unlink("/a/current/1.crc")
+    restarted(stored)
+    assert scrub(stored, everything=False) == []
+    assert stored.fs.exists("/a/current/1.crc")
+    stored.fs.poke(LOG, 20_000, b"?")
+    assert scrub(restarted(stored))
+
+
+def test_a_log_that_a_killed_bookie_left_gets_checksums_but_no_known_damage_is_forgotten() -> None:
+    stored = StoredLedgers(settings=StorageSettings())
+    stored.add(2, 0, 100, payload=b"y" * 100)
+    stored.checkpoint()
+    stored.fs.poke(LOG, 5000, b"?")
+    restarted(stored)
+    for _ in range(2):
+        damages = scrub(stored, everything=False)
+        assert {(damage.path, damage.offset) for damage in damages} == {(LOG, 4096)}
+        assert Status.IO_ERROR in stored.read(2, range(100))
+        restarted(stored)
+        assert Status.IO_ERROR in stored.read(2, range(100))
+    assert scrub(stored, everything=True)
+
+
+def test_a_damaged_index_page_is_found_and_a_torn_header_is_mended() -> None:
+    stored = stored_ledgers()
+    path = "/a/current/0/2/2.idx"
+    whole = stored.fs.contents(path)
+    stored.fs.poke(path, 600, b"torn")
+    restarted(stored)
+    assert scrub(stored) == []
+    stored.checkpoint()
+    assert stored.fs.durable_contents(path)[:1024] == whole[:1024]
+    stored.fs.poke(path, 1024 + 80, bytes(8))
+    (damage,) = scrub(restarted(stored))
+    assert (damage.ledger_id, damage.path, damage.offset) == (2, path, 1024)
+    stored.fs.poke(path, 0, bytes(1024))
+    assert {damage.first_entry_id for damage in scrub(restarted(stored))} == {0}
+
+
+@pytest.mark.parametrize("ledger_id", [2, 4])
+def test_a_missing_index_file_is_found(ledger_id: int) -> None:
+    stored = stored_ledgers()
+    path = f"/a/current/0/{ledger_id}/{ledger_id}.idx"
+    stored.fs.unlink(path)
+    (damage,) = scrub(restarted(stored))
+    assert (damage.ledger_id, damage.path) == (ledger_id, path)
+
+
+def test_a_missing_log_is_found_through_the_index() -> None:
+    stored = stored_ledgers()
+    stored.fs.unlink(LOG)
+    damages = scrub(restarted(stored))
+    assert {damage.ledger_id for damage in damages} == {2, 3}
+
+
+def test_an_index_without_checksums_gets_them() -> None:
+    stored = stored_ledgers()
+    stored.fs.unlink("/a/current/indexChecksums")
+    restarted(stored)
+    assert stored.storage.scrub().catch_up_due
+    assert scrub(stored, everything=False) == []
+    restarted(stored)
+    assert not stored.storage.scrub().catch_up_due
+    stored.fs.poke("/a/current/0/2/2.idx", 1024, bytes(16))
+    assert len(scrub(restarted(stored))) == 1
+
+
+def test_pages_that_a_crash_left_unknown_get_checksums_again() -> None:
+    """The settling record of the last checkpoint is not synced."""
+    stored = stored_ledgers()
+    stored.crash()
+    stored.replay()
+    assert stored.storage.scrub().catch_up_due
+    assert scrub(stored, everything=False) == []
+    restarted(stored)
+    stored.fs.poke("/a/current/0/3/3.idx", 1024, bytes(16))
+    assert len(scrub(restarted(stored))) == 1
+
+
+def test_an_unreadable_file_stops_no_other() -> None:
+    stored = stored_ledgers()
+    stored.fs.poke("/a/current/0/2/2.idx", 0, b"JUNK" * 256)
+    stored.fs.poke("/a/current/0/3/3.idx", 1024, bytes(16))
+    assert {damage.ledger_id for damage in scrub(restarted(stored))} == {2, 3}

@@ -1,0 +1,155 @@
+"""The scrub's driver: when it begins, how fast it is, who may hold it up."""
+
+from collections.abc import Iterator
+
+from twisted.internet.task import Clock
+
+from bookkeeper.bookie.scrubber import Scrubber, ScrubSettings
+from bookkeeper.bookie.storage.damage import Damage, DamageRecord
+from bookkeeper.bookie.storage.scrub import ScrubCounters
+from bookkeeper.metrics import Metrics
+from tests.support.manual_worker import ManualWorker
+
+
+class ScriptedScrub:
+    """Rounds of three steps of 1000 bytes; the second one may fail."""
+
+    def __init__(self) -> None:
+        self.counters = ScrubCounters()
+        self.rounds: list[bool] = []
+        self.fails = False
+
+    def steps(self, *, everything: bool) -> Iterator[int]:
+        self.rounds.append(everything)
+        for step in range(3):
+            if self.fails and step == 1:
+                raise OSError("no such disk")
+            self.counters.bytes += 1000
+            yield 1000
+
+
+class Driven:
+    """A scrubber with a clock and a worker that the test moves."""
+
+    def __init__(self, *, interval_s: float = 100.0, bytes_per_s: float = 100.0) -> None:
+        self.scrub = ScriptedScrub()
+        self.damage = DamageRecord()
+        self.clock = Clock()
+        self.worker = ManualWorker()
+        self.metrics = Metrics()
+        self.scrubber = Scrubber(
+            self.scrub,  # type: ignore[arg-type] # the steps are all that it is asked for
+            self.damage,
+            self.clock,
+            self.worker,
+            ScrubSettings(interval_s, bytes_per_s),
+            lambda: int(self.clock.seconds() * 1000),
+            metrics=self.metrics,
+        )
+        self.scrubber.start()
+
+    def run(self, seconds: float) -> None:
+        end = self.clock.seconds() + seconds
+        while self.clock.seconds() < end:
+            self.worker.run_all()
+            self.clock.advance(1.0)
+        self.worker.run_all()
+
+
+def test_catch_up_comes_first_and_rounds_follow_at_their_interval() -> None:
+    driven = Driven()
+    driven.run(35)
+    assert driven.scrub.rounds == [False]
+    assert driven.scrubber.status().doing == "idle"
+    assert driven.scrubber.status().last_round_ms is None
+    driven.run(100)
+    assert driven.scrub.rounds == [False, True]
+    driven.run(130)
+    assert driven.scrub.rounds == [False, True, True]
+    assert driven.metrics.value("scrubber_runTime") >= 1
+
+
+def test_the_rate_bounds_what_is_read() -> None:
+    driven = Driven()
+    driven.run(9)
+    assert driven.scrub.counters.bytes == 1000
+    driven.run(10)
+    assert driven.scrub.counters.bytes == 2000
+
+
+def test_without_an_interval_only_the_catch_up_runs_until_a_round_is_asked_for() -> None:
+    driven = Driven(interval_s=0)
+    driven.run(1000)
+    assert driven.scrub.rounds == [False]
+    ended: list[None] = []
+    driven.scrubber.run_now().addCallback(ended.append)
+    driven.run(15)
+    assert not ended
+    driven.run(30)
+    assert ended == [None]
+    assert driven.scrub.rounds == [False, True]
+
+
+def test_a_round_asked_for_during_another_one_comes_after_it() -> None:
+    driven = Driven(interval_s=0)
+    ended: list[None] = []
+    driven.scrubber.run_now().addCallback(ended.append)
+    driven.run(25)
+    assert driven.scrub.rounds == [False]
+    driven.run(60)
+    assert driven.scrub.rounds == [False, True]
+    assert ended == [None]
+
+
+def test_it_stands_still_while_it_is_paused() -> None:
+    driven = Driven()
+    driven.run(5)
+    driven.scrubber.pause("disk nearly full")
+    driven.scrubber.pause("an operator")
+    driven.run(500)
+    assert driven.scrub.counters.bytes == 1000
+    assert driven.scrubber.status().doing == "paused: an operator, disk nearly full"
+    driven.scrubber.resume("an operator")
+    driven.run(50)
+    assert driven.scrub.counters.bytes == 1000
+    driven.scrubber.resume("disk nearly full")
+    driven.run(25)
+    assert driven.scrub.counters.bytes == 3000
+
+
+def test_an_error_ends_the_round_is_shown_and_the_next_round_comes() -> None:
+    driven = Driven()
+    driven.scrub.fails = True
+    driven.run(20)
+    status = driven.scrubber.status()
+    assert status.last_error is not None
+    assert status.last_error.text == "no such disk"
+    driven.scrub.fails = False
+    driven.run(150)
+    assert driven.scrub.rounds == [False, True]
+
+
+def test_stop_waits_for_the_step_under_way_and_begins_no_other() -> None:
+    driven = Driven()
+    stopped: list[None] = []
+    driven.scrubber.stop().addCallback(stopped.append)
+    assert not stopped
+    driven.run(500)
+    assert stopped == [None]
+    assert driven.scrub.counters.bytes == 1000
+    assert driven.scrub.rounds == [False]
+
+
+def test_damage_is_counted() -> None:
+    driven = Driven()
+    driven.damage.add(Damage(1, 4, 4, "/a/1.log", 4096, "damaged"))
+    driven.damage.add(Damage(1, 5, 5, "/a/1.log", 4096, "damaged"))
+    driven.damage.add(Damage(1, 5, 5, "/a/1.log", 4096, "damaged"))
+    assert driven.metrics.value("scrubber_detectedScrubErrors") == 1
+    assert driven.metrics.value("bookie_DAMAGED_RANGES") == 1
+    assert driven.scrubber.status().damaged_ranges == 1
+    driven.damage.replaced(1, [4])
+    assert driven.damage.all() == [Damage(1, 5, 5, "/a/1.log", 4096, "damaged")]
+    driven.damage.replaced(1, [5])
+    assert driven.scrubber.status().damaged_ranges == 0
+    assert driven.metrics.value("bookie_DAMAGE_REPAIRED") == 2
