@@ -277,7 +277,12 @@ class ServerSettings(ScrubbingSettings):
 
     # --- disk space and read-only mode
     disk_usage_threshold: float = key(
-        "diskUsageThreshold", ratio(0.01, 0.99), "0.95", DISKS, "A directory on a disk used beyond this is full."
+        "diskUsageThreshold",
+        ratio(0.01, 0.99),
+        "0.95",
+        DISKS,
+        "A directory on a disk used beyond this is full, until usage is 0.01 below it.",
+        differs="0 instead of 0.01 there: a bookie near the threshold turns read-only and back all the time.",
     )
     disk_usage_warn_threshold: float = key(
         "diskUsageWarnThreshold", ratio(0.01, 0.99), "0.90", DISKS, "Beyond this a warning is logged."

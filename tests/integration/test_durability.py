@@ -11,7 +11,6 @@ and, with disks that forget, by the simulation.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import random
 import signal
@@ -32,6 +31,7 @@ from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from bookkeeper.errors import NotEnoughBookies
 from tests.support.cluster import local_cluster
 from tests.support.ledger_load import Load, check_entries, check_ledger
+from tests.support.small_disk import fill, mounted
 
 T = TypeVar("T")
 
@@ -265,32 +265,8 @@ DISK_SIZE = 160 << 20
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own that a test can fill."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_SIZE}", "none", str(path)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("a disk to fill needs the program `mount`")
-    if done.returncode:
-        pytest.skip(f"a disk to fill needs the right to mount a tmpfs (root): {done.stderr.strip()}")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-def fill(path: Path, leave: int) -> Path:
-    """Take all of a file system but `leave` bytes with one file; deleting it frees them."""
-    ballast = path / "ballast"
-    with ballast.open("wb") as file:
-        while True:
-            space = os.statvfs(path)
-            try:
-                os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize - leave)
-            except OSError as error:
-                if error.errno != errno.ENOSPC:  # else the bookie took some of it meanwhile
-                    raise
-            else:
-                return ballast
+    with mounted(tmp_path / "disk", DISK_SIZE) as path:
+        yield path
 
 
 @pytest.mark.parametrize(

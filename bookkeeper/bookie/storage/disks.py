@@ -2,9 +2,21 @@
 
 `decide` is pure; `DiskMonitor` asks the disks on a worker every so often and applies the verdict on the reactor.
 
-    usage > threshold, or less free than the reserve  ->  full: no new entry log, no new index file there
+    usage > threshold, or less free than the reserve     ->  full: no new entry log, no new index file there
     all ledger directories full (or any, as configured)  ->  read-only; fences, marks and the journal keep the reserve
-    all were full: writable again when the usage over all directories is below the low-water mark
+    usage <= threshold - RELEASE_GAP, and a quarter more free than the reserve  ->  no longer full
+    all were full: writable again when, besides, the usage over all directories is below the low-water mark
+
+Differs from Apache: there a directory is full or not by the threshold alone (and the low-water mark is the threshold
+unless set), so a bookie that compacts near it turns read-only and back every few seconds; each turn makes every writer
+change its ensembles. The gap is the least distance; diskUsageLwmThreshold widens it.
+
+A disk that fails, one of several as well as the only one: a failed write or sync, or a disk that cannot be asked for
+its space, ends the bookie (I-48), and a directory that is not there any more keeps it from starting (I-71): nobody
+knows which acknowledged entries, fences and index pages it had, so no answer about any ledger would be certain. What
+cannot be read meanwhile is answered as unknown, never as absent (I-31); the other directories' entries are still
+served. The remedy is not a bookie without that disk but a new one: its ledgers are copied from the other bookies
+(auto-recovery, `recover`, `decommissionbookie`), then it starts empty.
 """
 
 from __future__ import annotations
@@ -20,6 +32,10 @@ from bookkeeper.filesystem import DiskUsage, FileSystem
 from bookkeeper.ports import Clock, Timer, Worker
 
 log = Logger()
+
+
+RELEASE_GAP = 0.01
+"""Part of a disk by which its usage must fall below the threshold before it takes files again."""
 
 
 class LedgerDirectories:
@@ -118,10 +134,14 @@ def decide(
     full = frozenset(
         directory
         for directory, usage in usages.items()
-        if _used(usage) > settings.usage_threshold or usage.free < settings.reserve_bytes
+        if _is_full(usage, settings, was_full=directory in previous.full)
     )
     roomy = frozenset(path for path in full if usages[path].free >= settings.entry_log_free_bytes_min)
-    warn = frozenset(directory for directory, usage in usages.items() if _used(usage) > settings.warn_threshold)
+    warn = frozenset(
+        directory
+        for directory, usage in usages.items()
+        if _used(usage) > settings.warn_threshold - (RELEASE_GAP if directory in previous.warn else 0)
+    )
     ledgers_full = [directory in full for directory in ledger_dirs]
     all_full = all(ledgers_full)
     if not all_full and previous.was_all_full:
@@ -130,6 +150,13 @@ def decide(
         all_full = _used(DiskUsage(total=total, free=free)) >= settings.low_water_mark
     read_only = all_full or (settings.read_only_on_any_full and any(ledgers_full))
     return DiskVerdict(full, roomy, warn, read_only, all_full)
+
+
+def _is_full(usage: DiskUsage, settings: DiskSettings, *, was_full: bool) -> bool:
+    if was_full:
+        reserve_bytes = settings.reserve_bytes * 5 // 4
+        return _used(usage) > settings.usage_threshold - RELEASE_GAP or usage.free < reserve_bytes
+    return _used(usage) > settings.usage_threshold or usage.free < settings.reserve_bytes
 
 
 def _used(usage: DiskUsage) -> float:

@@ -35,10 +35,47 @@ def test_less_than_the_reserve_is_full_whatever_the_percentage() -> None:
 def test_after_all_were_full_the_low_water_mark_must_be_reached() -> None:
     full = decide(DiskVerdict(), used(a=0.96, b=0.97), DISKS, ALL_FULL_ONLY)
     assert full.read_only
-    still = decide(full, used(a=0.93, b=0.94), DISKS, ALL_FULL_ONLY)
+    still = decide(full, used(a=0.92, b=0.93), DISKS, ALL_FULL_ONLY)
     assert still.read_only
     assert not still.full
     assert not decide(still, used(a=0.80, b=0.90), DISKS, ALL_FULL_ONLY).read_only
+
+
+def test_around_a_threshold_the_bookie_does_not_flap() -> None:
+    """Each turn to read-only makes every writer change its ensembles."""
+    verdict, changes = DiskVerdict(), 0
+    for part in [0.949, 0.951] * 50 + [0.941, 0.951] * 50:
+        decided = decide(verdict, used(a=part, b=0.5), DISKS, DiskSettings())
+        changes += decided != verdict
+        verdict = decided
+    assert verdict.read_only
+    assert changes == 2  # the warning, then full, and that is all
+    assert not decide(verdict, used(a=0.939, b=0.5), DISKS, DiskSettings()).read_only
+
+
+def test_around_the_warning_mark_nothing_is_told_twice() -> None:
+    verdict = decide(DiskVerdict(), used(a=0.91, b=0.5), DISKS, DiskSettings())
+    assert decide(verdict, used(a=0.895, b=0.5), DISKS, DiskSettings()) == verdict
+    assert decide(verdict, used(a=0.885, b=0.5), DISKS, DiskSettings()).warn == frozenset()
+
+
+def test_a_reserve_that_was_touched_must_be_restored_with_a_quarter_more() -> None:
+    def free(number: int) -> dict[str, DiskUsage]:
+        return {path: DiskUsage(total=10**13, free=number) for path in DISKS}
+
+    settings = DiskSettings(reserve_bytes=8 * 10**11)
+    verdict = decide(DiskVerdict(), free(7 * 10**11), DISKS, settings)
+    assert verdict.read_only
+    assert decide(verdict, free(9 * 10**11), DISKS, settings).read_only
+    assert not decide(verdict, free(10 * 10**11), DISKS, settings).read_only
+
+
+def test_a_lower_low_water_mark_widens_the_gap_when_all_were_full() -> None:
+    settings = DiskSettings(low_water_mark=0.8)
+    verdict = decide(DiskVerdict(), used(a=0.96, b=0.96), DISKS, settings)
+    for part, read_only in ((0.93, True), (0.81, True), (0.79, False)):
+        verdict = decide(verdict, used(a=part, b=part), DISKS, settings)
+        assert verdict.read_only == read_only
 
 
 def test_a_full_index_directory_stops_new_index_files_only() -> None:
