@@ -139,6 +139,11 @@ class BookieServer:
         """What the process should exit with, once the reactor has stopped."""
         return int(ExitCode.OK if self._exit_code is None else self._exit_code)
 
+    @property
+    def metrics(self) -> Metrics:
+        """Of this process; what runs beside the bookie counts there too."""
+        return self._metrics
+
     def start(self) -> None:
         """Begin; to be called when the reactor runs. Whoever stops the reactor (a signal, say) stops the bookie."""
         self._reactor.addSystemEventTrigger("before", "shutdown", self._stop)

@@ -22,8 +22,9 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bookkeeper.cli.auto_recovery import client_settings_of
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose
 from bookkeeper.cli.output import CommandFailed
@@ -32,6 +33,7 @@ from bookkeeper.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from bookkeeper.admin.http.whole import OperatorAccess
+    from bookkeeper.bookie.server import BookieServer
     from bookkeeper.config import ClientSettings, Loaded, ServerSettings
 
 EXIT_BAD_CONFIGURATION = 1
@@ -88,23 +90,49 @@ def _serve(
     from bookkeeper.cli.reactor import reactor_without_pyopenssl
 
     reactor = reactor_without_pyopenssl()
-    from twisted.logger import Logger, LogLevel
+    from twisted.logger import LogLevel
 
     from bookkeeper.bookie.server import BookieServer
     from bookkeeper.logs import LogFormat, start_logging
 
     start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)
-    log = Logger()
-    for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):
-        names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
-        log.info("Settings without effect here: {names}: {reason}", names=names, reason=reason)
+    note_ignored(loaded)
     gc.set_threshold(COLLECT_AFTER)
     access = _operator_access(args.conf, overrides, loaded) if loaded.settings.http_server_enabled else None
     server = BookieServer(loaded.settings, reactor, journal_was_off=journal_was_off, access=access)
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)
     reactor.callWhenRunning(server.start)
+    if loaded.settings.auto_recovery_daemon_enabled:
+        try:
+            _run_auto_recovery_too(loaded.settings, client_settings_of(args.conf, overrides), reactor, server)
+        except ConfigurationError as error:
+            print(f"bookkeeper: {error}", file=sys.stderr)
+            return EXIT_BAD_CONFIGURATION
     reactor.run()
     return server.exit_code
+
+
+def _run_auto_recovery_too(
+    settings: ServerSettings, client_settings: ClientSettings, reactor: Any, server: BookieServer
+) -> None:
+    """Beside the bookie, with a session of its own: what goes wrong there is not the bookie's trouble."""
+    from twisted.internet.defer import Deferred
+
+    from bookkeeper.cli.auto_recovery import make_auto_recovery
+
+    daemon = make_auto_recovery(settings, client_settings, reactor, server.metrics)
+    reactor.callWhenRunning(daemon.keep_starting)
+    reactor.addSystemEventTrigger("before", "shutdown", lambda: Deferred.fromCoroutine(daemon.stop()))
+
+
+def note_ignored(loaded: Loaded[ServerSettings]) -> None:
+    """Log which settings have no effect here, and why."""
+    from twisted.logger import Logger
+
+    log = Logger()
+    for reason in dict.fromkeys(ignored.reason for ignored in loaded.ignored):
+        names = ", ".join(ignored.name for ignored in loaded.ignored if ignored.reason == reason)
+        log.info("Settings without effect here: {names}: {reason}", names=names, reason=reason)
 
 
 def _operator_access(conf: Path | None, overrides: Mapping[str, str], loaded: Loaded[ServerSettings]) -> OperatorAccess:

@@ -12,6 +12,7 @@ from bookkeeper.cli.program import Program
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "bookie": ("bookkeeper.cli.bookie", "run one bookie"),
+    "autorecovery": ("bookkeeper.cli.autorecovery", "run auto-recovery: an auditor candidate and a replication worker"),
     "zookeeper": ("bookkeeper.cli.zookeeper", "run the embedded ZooKeeper"),
     "localbookie": ("bookkeeper.cli.localbookie", "run a ZooKeeper and N bookies on this machine"),
     "standalone": ("bookkeeper.cli.standalone", "run a ZooKeeper and one bookie that keep their data"),

@@ -3,6 +3,7 @@
     keys.py        what a key is: its name, how its text is read, default, unit, meaning
     shared.py      settings that bookie and client have in common (metadata service, frame limit)
     security.py    and what they have in common about TLS and authentication
+    replication.py the part of a bookie's settings that re-replication has
     auditor.py     the part of a bookie's settings that the auditor has
     server.py      ServerSettings: one field per key, the table itself
     client.py      ClientSettings, likewise

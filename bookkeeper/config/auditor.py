@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bookkeeper.config.keys import DAY_S, INT32_MAX, boolean, integer, key, ratio, seconds
-from bookkeeper.config.security import SecuritySettings
-
-AUTO_RECOVERY = "Auto-recovery"
+from bookkeeper.config.replication import AUTO_RECOVERY, ReplicationSettings
 
 INTERVAL_S_MAX = 3650 * DAY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditorSettings(SecuritySettings):
+class AuditorSettings(ReplicationSettings):
     """What the auditor looks at, how often, and how much at once. Durations in seconds; an interval of 0 is never."""
 
     auditor_bookie_check_interval_s: float = key(

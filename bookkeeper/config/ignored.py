@@ -4,9 +4,9 @@ Ignoring is right where the key tunes something that does not exist here, or ask
 its reason names the consequence. It is wrong where the key is a promise:
 
     REFUSED    authorisation, encryption of HTTP, another storage format: going on would expose data or miss entries
-    SWITCHES   turns a function on that this release lacks, such as auto-recovery: a bookie that runs without it would
-               leave its operator trusting in it. Refused only where a bookie is to run: who reads another bookie's
-               configuration, to look into its files or to be its client, does not need the function.
+    SWITCHES   turns a function on that this release lacks, such as data integrity checks: a bookie that runs without it
+               would leave its operator trusting in it. Refused only where a bookie is to run: who reads another
+               bookie's configuration, to look into its files or to be its client, does not need the function.
 
 Names and defaults are those of release 4.18.
 """
@@ -27,7 +27,7 @@ GARBAGE = (
     "compactionRateByEntries or compactionRateByBytes"
 )
 SCRUB = "the scrub reads whole pages, not entries; its rate is localScrubRateByBytes"
-REPAIR = "re-replication is not in this release: copies that a lost bookie had are not made anew"
+REPAIR = "how fast marks are taken follows from replicationLedgersMax; each costs the metadata service a few operations"
 HTTP = "a detail of the HTTP server's Java implementation"
 STATISTICS = "metrics are always kept, in Prometheus' text format"
 PLUGGABLE = "names a Java class; the part it replaces is not pluggable here"
@@ -74,10 +74,7 @@ _IGNORED_BY_REASON: dict[str, str] = {
         compactionRate compactionMaxOutstandingRequests useTransactionalCompaction
         """,
     SCRUB: "localScrubRateLimit",
-    REPAIR: """
-        rereplicationEntryBatchSize openLedgerRereplicationGracePeriod lockReleaseOfFailedLedgerGracePeriod
-        rwRereplicateBackoffMs zkReplicationTaskRateLimit replicationRateByBytes inFlightReadEntryNumInLedgerChecker
-        """,
+    REPAIR: "zkReplicationTaskRateLimit",
     HTTP: """
         httpServerClass httpServerKeyStorePath httpServerKeyStorePassword httpServerTrustStorePath
         httpServerTrustStorePassword
@@ -180,12 +177,11 @@ REFUSED: dict[str, Refusal] = {
 }
 """Key name -> which values are harmless and why the others are refused, in every configuration."""
 
-_NO_REPAIR = "re-replication is not in this release; copies that a lost bookie had would not be made anew"
+_NO_MOVING = "ledgers whose bookies stand in too few racks are counted by the auditor, and not moved"
 _NO_CHECK = "nothing is looked through before the bookie serves; the scrub does it while it runs (localScrubInterval)"
 
 SWITCHES: dict[str, Refusal] = {
-    "autoRecoveryDaemonEnabled": _refusal(_NO_REPAIR, *_OFF),
-    "repairedPlacementPolicyNotAdheringBookieEnabled": _refusal(_NO_REPAIR, *_OFF),
+    "repairedPlacementPolicyNotAdheringBookieEnabled": _refusal(_NO_MOVING, *_OFF),
     "dataIntegrityChecking": _refusal("a bookie does not fetch what it lacks from the others", *_OFF),
     "dataIntegrityStampMissingCookies": _refusal("a directory that lost its cookie is never stamped again", *_OFF),
     "localConsistencyCheckOnStartup": _refusal(_NO_CHECK, *_OFF),

@@ -12,9 +12,9 @@ import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.config.auditor import AUTO_RECOVERY
 from bookkeeper.config.client import ClientSettings
 from bookkeeper.config.keys import Key, keys_of
+from bookkeeper.config.replication import AUTO_RECOVERY
 from bookkeeper.config.security import LAST_GROUPS
 from bookkeeper.config.server import ServerSettings
 

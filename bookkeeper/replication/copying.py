@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 log = Logger()
 
 BATCH_ENTRIES_MAX = 500
-"""Entries of one batch."""
+"""Entries of one batch, unless told otherwise."""
 
 BATCH_BYTES = 1024 * 1024
 """What a batch should have at most, by the mean size of the ledger's entries; at least one entry goes in each."""
@@ -102,7 +102,9 @@ class LedgerCopying:
         access: LedgerAccess,
         metadata: LedgerMetadata,
         avoid: frozenset[BookieId] = frozenset(),
+        batch_entries_max: int = BATCH_ENTRIES_MAX,
     ) -> None:
+        self._batch_entries_max = batch_entries_max
         self._context, self._flow, self._tally, self._access = context, flow, tally, access
         self._metadata, self._avoid = metadata, avoid
         self._adds = LedgerAdds(context, access.ledger_id)
@@ -121,14 +123,13 @@ class LedgerCopying:
         """
         assert plan.fragment.agreed, "a fragment that may still be written is never copied (I-74)"
         size = mean_entry_size(self._metadata)
-        batches = list(_few(plan, max(1, min(BATCH_ENTRIES_MAX, BATCH_BYTES // size))))
+        entries_max = max(1, min(self._batch_entries_max, BATCH_BYTES // size))
+        batches = _few(plan, entries_max)
         if len(batches) == 1:
             await self._copy_batch(plan.fragment, batches[0], size)
         elif batches:
-            batch_iterator = plan.batches(max(1, min(BATCH_ENTRIES_MAX, BATCH_BYTES // size)))
-            await in_parallel(
-                (self._copy_batch(plan.fragment, batch, size) for batch in batch_iterator), BATCHES_AT_ONCE
-            )
+            works = (self._copy_batch(plan.fragment, batch, size) for batch in plan.batches(entries_max))
+            await in_parallel(works, BATCHES_AT_ONCE)
 
     async def _copy_batch(self, fragment: FragmentRange, batch: CopyBatch, entry_size: int) -> None:
         flow, tally, clock = self._flow, self._tally, self._context.clock

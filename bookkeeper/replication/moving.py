@@ -22,7 +22,7 @@ from bookkeeper.client.metadata_update import update_metadata
 from bookkeeper.errors import NotEnoughBookies, ReplicationFailed
 from bookkeeper.model import BookieId, EntryId, LedgerMetadata, Versioned
 from bookkeeper.protocol.transitions import Change, Replacement, replace_members
-from bookkeeper.replication.copying import LedgerCopying, TargetFailed
+from bookkeeper.replication.copying import BATCH_ENTRIES_MAX, LedgerCopying, TargetFailed
 from bookkeeper.replication.fragments import CopyPlan, FragmentRange, fragments_of
 
 if TYPE_CHECKING:
@@ -40,8 +40,15 @@ TARGETS_MAX = 5
 class FragmentRestorer:
     """Restores fragments of any ledger, within the bounds of one `CopyFlow`."""
 
-    def __init__(self, context: ClientContext, flow: CopyFlow, tally: CopyTally) -> None:
+    def __init__(
+        self,
+        context: ClientContext,
+        flow: CopyFlow,
+        tally: CopyTally,
+        batch_entries_max: int = BATCH_ENTRIES_MAX,
+    ) -> None:
         self._context, self._flow, self._tally = context, flow, tally
+        self._batch_entries_max = batch_entries_max
 
     async def restore(
         self,
@@ -64,9 +71,7 @@ class FragmentRestorer:
             go_on()
             targets = self._targets(access, fragment, left, failed)
             plan = CopyPlan(fragment, targets)
-            copying = LedgerCopying(
-                self._context, self._flow, self._tally, access, current.value, avoid=frozenset(lost.values())
-            )
+            copying = self._copying(access, current.value, frozenset(lost.values()))
             try:
                 await copying.copy(plan)
             except TargetFailed as error:
@@ -106,12 +111,15 @@ class FragmentRestorer:
     ) -> None:
         """Write the copies of one place to its own member anew: all, or those in `ranges`. Raises TargetFailed too."""
         bookie_id = fragment.ensemble[index]
-        copying = LedgerCopying(self._context, self._flow, self._tally, access, metadata, avoid=frozenset({bookie_id}))
+        copying = self._copying(access, metadata, frozenset({bookie_id}))
         try:
             await copying.copy(CopyPlan(fragment, {index: bookie_id}, ranges))
         finally:
             copying.close()
         self._tally.copies_rewritten += 1
+
+    def _copying(self, access: LedgerAccess, metadata: LedgerMetadata, avoid: frozenset[BookieId]) -> LedgerCopying:
+        return LedgerCopying(self._context, self._flow, self._tally, access, metadata, avoid, self._batch_entries_max)
 
     def _targets(
         self,

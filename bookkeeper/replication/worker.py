@@ -70,10 +70,12 @@ SILENT_TRIES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """Bounds, rates and times of a worker. Rates: 0 for no limit."""
+    """Bounds, rates and times of a worker. Rates: 0 or less for no limit."""
 
     ledgers_at_once: int = 64
+    batch_entries_max: int = 500
     entries_in_flight_max: int = 20_000
+    checks_in_flight_max: int = 20_000
     bytes_in_flight_max: int = 64 * 1024 * 1024
     bytes_per_s: float = 0
     entries_per_s: float = 0
@@ -115,9 +117,9 @@ class ReplicationWorker:
             bytes_per_s=settings.bytes_per_s,
         )
         checker = LedgerChecker(
-            context, entries_max=settings.entries_in_flight_max, percentage=settings.verified_percentage
+            context, entries_max=settings.checks_in_flight_max, percentage=settings.verified_percentage
         )
-        restorer = FragmentRestorer(context, flow, self.tally)
+        restorer = FragmentRestorer(context, flow, self.tally, settings.batch_entries_max)
         self._repair = LedgerRepair(client, checker, restorer)
         self._bad_copies = BadCopyRepair(client, checker, restorer)
         self.troubles = Troubles(settings.failed_ledger_grace_s)

@@ -425,7 +425,6 @@ def test_a_promise_this_release_cannot_keep_is_refused_rather_than_ignored(text:
 
 
 SWITCHED_ON = [
-    "autoRecoveryDaemonEnabled=true",
     "dataIntegrityChecking=TRUE",
     "dataIntegrityStampMissingCookies=yes",
     "repairedPlacementPolicyNotAdheringBookieEnabled=true",
@@ -452,7 +451,7 @@ def test_a_switch_that_is_off_is_accepted() -> None:
     assert {text.partition("=")[0] for text in SWITCHED_ON} == SWITCHES.keys()
     off = "".join(f"{name}=\n" for name in SWITCHES)
     assert server(off).settings == ServerSettings()
-    assert server("autoRecoveryDaemonEnabled=false\ndataIntegrityChecking=off\n").settings == ServerSettings()
+    assert server("dataIntegrityChecking=off\n").settings == ServerSettings()
 
 
 @pytest.mark.parametrize(
@@ -460,7 +459,7 @@ def test_a_switch_that_is_off_is_accepted() -> None:
     [
         ("isForceGCAllowWhenNoSpace=true", "only waits for room"),
         ("useTransactionalCompaction=false", "always transactional"),
-        ("rereplicationEntryBatchSize=5", "are not made anew"),
+        ("zkReplicationTaskRateLimit=5", "follows from replicationLedgersMax"),
     ],
 )
 def test_a_key_that_tunes_an_absent_function_is_noted_with_the_consequence(text: str, consequence: str) -> None:

@@ -1,0 +1,138 @@
+"""Auto-recovery as a process runs it: one client, a replication worker on it, and whatever else is given to it.
+
+    connect (and again, until it works) --> parts start --> run --> parts stop --> client closes
+
+It runs alone (`bookkeeper autorecovery`) or beside a bookie in its process (autoRecoveryDaemonEnabled=true): then its
+troubles are never the bookie's. The client's session outlives losses by itself; what the parts do about it is theirs.
+
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.client.metadata_update import pause
+from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NotInitialised
+from bookkeeper.replication.worker import ReplicationWorker, WorkerSettings
+
+if TYPE_CHECKING:
+    from bookkeeper.client.client import LedgerClient
+    from bookkeeper.config import ServerSettings
+    from bookkeeper.metrics import Metrics
+    from bookkeeper.ports import Clock
+
+log = Logger()
+
+RETRY_S = 5.0
+"""Between two tries to connect, where the daemon is beside a bookie."""
+
+Connect = Callable[[], Awaitable["LedgerClient"]]
+
+
+class Part(Protocol):
+    """Something that runs on the daemon's client."""
+
+    def start(self) -> object:
+        """Begin."""
+
+    def stop(self) -> Awaitable[None]:
+        """End; never fails."""
+
+
+MakeParts = Callable[["LedgerClient"], "list[Part]"]
+
+
+class AutoRecovery:
+    """The daemon. connect: makes its client. parts: what is to run on it, in the order of starting."""
+
+    def __init__(self, connect: Connect, parts: MakeParts, clock: Clock) -> None:
+        self._connect, self._make_parts, self._clock = connect, parts, clock
+        self.client: LedgerClient | None = None
+        self.parts: list[Part] = []
+        self._starting: Deferred[None] | None = None
+        self._stopped = False
+
+    async def start(self) -> None:
+        """Connect and start, or fail with what kept it from that: ConfigurationError, MetadataError."""
+        client = await self._connect()
+        try:
+            await client.store.underreplication.prepare()
+            self.client = client
+            for part in self._make_parts(client):
+                self.parts.append(part)
+                part.start()
+        except BaseException:
+            await self.stop()
+            await client.close()
+            raise
+        log.info("Auto-recovery runs on {store}", store=client.store.description)
+
+    def keep_starting(self) -> None:
+        """Start in the background; what may pass by itself is tried again for ever, the rest is told once."""
+        self._starting = Deferred.fromCoroutine(self._keep_starting())
+        self._starting.addErrback(_tell)
+
+    async def _keep_starting(self) -> None:
+        while not self._stopped:
+            try:
+                await self.start()
+                return
+            except (MetadataUnavailable, NotInitialised) as error:
+                log.warn(
+                    "Auto-recovery does not run yet: {error}; tried again in {delay:g} s", error=error, delay=RETRY_S
+                )
+                await pause(self._clock, RETRY_S)
+
+    async def stop(self) -> None:
+        """Stop all parts, last started first, and close the client. Never fails."""
+        self._stopped = True
+        if self._starting is not None:
+            self._starting.cancel()
+        parts, self.parts = self.parts, []
+        for part in reversed(parts):
+            try:
+                await part.stop()
+            except BookKeeperError as error:
+                log.info("Auto-recovery stops: {error}", error=error)
+        client, self.client = self.client, None
+        if client is not None:
+            await client.close()
+
+
+def _tell(failure: Failure) -> None:
+    if isinstance(failure.value, CancelledError):
+        return
+    if isinstance(failure.value, BookKeeperError):
+        log.critical("Auto-recovery does not run: {error}", error=failure.value)
+    else:
+        log.failure("Auto-recovery does not run", failure=failure)
+
+
+def worker_settings(settings: ServerSettings) -> WorkerSettings:
+    """The worker's part of a configuration."""
+    checks = settings.replication_checks_in_flight_max
+    return WorkerSettings(
+        ledgers_at_once=settings.replication_ledgers_max,
+        batch_entries_max=settings.replication_batch_entries_max,
+        entries_in_flight_max=settings.replication_entries_in_flight_max,
+        checks_in_flight_max=checks if checks > 0 else settings.replication_entries_in_flight_max,
+        bytes_in_flight_max=settings.replication_bytes_in_flight_max,
+        bytes_per_s=settings.replication_bytes_per_s,
+        entries_per_s=settings.replication_entries_per_s,
+        verified_percentage=settings.auditor_verification_percentage,
+        open_ledger_grace_s=settings.open_ledger_grace_s,
+        failed_ledger_grace_s=settings.failed_ledger_grace_s,
+        error_backoff_s=settings.replication_error_backoff_s,
+    )
+
+
+def make_worker(client: LedgerClient, settings: ServerSettings, metrics: Metrics) -> ReplicationWorker:
+    """A worker as the configuration wants it; its locks name this host."""
+    return ReplicationWorker(client, worker_settings(settings), socket.gethostname(), metrics)
