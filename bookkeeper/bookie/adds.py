@@ -148,11 +148,14 @@ class EntryAdds:
                     return
                 stored = found  # type: ignore[assignment] # no None is left
             assert stored is not None
-            verdict = sort_out(entry_ids, bodies, stored)
+            replaceable = self._storage.damaged(ledger_id, entry_ids) if batch.recovery else ()
+            verdict = sort_out(entry_ids, bodies, stored, replaceable)
             if verdict.differing or verdict.unknown:
                 self._refuse_conflict(batch, verdict.differing, refuse)
                 return
             entry_ids, bodies = verdict.new_ids, verdict.new_bodies
+            if replaceable:
+                log.info("Repairing entries of ledger {ledger_id} whose copies are damaged", ledger_id=ledger_id)
         if entry_ids:
             self._storage.add(ledger_id, entry_ids, bodies)  # first: what it refuses creates no ledger
         if self._storage.master_key(ledger_id) is None:

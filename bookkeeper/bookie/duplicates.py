@@ -3,6 +3,8 @@
 Resends carry the same bytes. Recovery and re-replication package the payload anew: another LAC, another digest, the
 same ids, length field and payload. Anything else is a second body for one id: split brain, to be refused and reported.
 
+Where the copy held is certainly damaged there is nothing to compare with: a recovery add may take its place (I-67).
+
 A bookie does not know the ledger's digest type, so the place of the payload has to be found:
 
     body = ledger id i64 | entry id i64 | LAC i64 | length i64 | digest (4, 8, 20 or 0 bytes) | payload
@@ -11,7 +13,7 @@ A bookie does not know the ledger's digest type, so the place of the payload has
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import crc32c
@@ -26,7 +28,7 @@ _LAC = slice(16, 24)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A batch sorted out. new_ids and new_bodies: not held, to be added. differing: held with another body, refuse.
+    """A batch sorted out. new_ids and new_bodies: not held, or damaged, to be added. differing: held with another body.
     unknown: whether they are held could not be told, answer I/O error. Entries that are held already are in none."""
 
     new_ids: list[int]
@@ -35,15 +37,21 @@ class Verdict:
     unknown: list[int]
 
 
-def sort_out(entry_ids: Sequence[int], bodies: Sequence[bytes], stored: Sequence[bytes | Status | None]) -> Verdict:
+def sort_out(
+    entry_ids: Sequence[int],
+    bodies: Sequence[bytes],
+    stored: Sequence[bytes | Status | None],
+    replaceable: Container[int] = (),
+) -> Verdict:
     """Compare a batch with what the storage answered for its ids (None: still to be read, counts as unknown).
 
-    An id that occurs twice in the batch is new once; its second body is compared with the first.
+    replaceable: ids whose copies are certainly damaged, and may be replaced; they count only where nothing could be
+    read. An id that occurs twice in the batch is new once; its second body is compared with the first.
     """
     verdict = Verdict([], [], [], [])
     fresh: dict[int, bytes] = {}
     for entry_id, body, held in zip(entry_ids, bodies, stored, strict=True):
-        if held is Status.NO_ENTRY or held is Status.NO_LEDGER:
+        if held is Status.NO_ENTRY or held is Status.NO_LEDGER or (held is Status.IO_ERROR and entry_id in replaceable):
             held = fresh.setdefault(entry_id, body)
             if held is body:
                 verdict.new_ids.append(entry_id)

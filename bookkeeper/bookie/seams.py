@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Protocol
 
 from bookkeeper.bookie.storage.deletion import Deletion
@@ -44,6 +44,9 @@ class EntryStorage(Protocol):
         and journaled by this process, the ids ascend from above the last one held, and the batch is neither a recovery
         nor deferred.
         """
+
+    def damaged(self, ledger_id: int, entry_ids: Sequence[int]) -> Collection[int]:
+        """Those of the ids whose copies here are certainly damaged: only what cannot be read should be asked for."""
 
     def all_new(self, ledger_id: int, entry_ids: Sequence[int]) -> bool:
         """True when certainly none of the ids is held; False says nothing."""

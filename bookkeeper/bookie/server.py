@@ -376,7 +376,7 @@ class BookieServer:
             bookie.removal(storage_worker),
             compactor,
             store,
-            LogLedgers(self._fs),
+            LogLedgers(self._fs, storage.entry_logs.checksums),
             checkpointer,
             self._reactor,
             worker=worker,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -58,6 +58,7 @@ class FakeStorage:
         self.journaled_keys: set[int] = set()
         self.fenced: set[int] = set()
         self.lacs: dict[int, bytes] = {}
+        self.damaged_entries: set[tuple[int, int]] = set()
         self.cold_ledgers: set[int] = set()
         self.cold_entries: set[tuple[int, int]] = set()
         self.is_full = False
@@ -109,6 +110,7 @@ class FakeStorage:
         if self.error is not None:
             raise self.error
         self.entries.setdefault(ledger_id, {}).update(zip(entry_ids, bodies, strict=True))
+        self.damaged_entries.difference_update((ledger_id, entry_id) for entry_id in entry_ids)
 
     def add_plain(self, batches: Sequence[AddBatch], start: int, shut: Container[int]) -> int:
         for position in range(start, len(batches)):
@@ -129,6 +131,9 @@ class FakeStorage:
             self.add(batch.ledger_id, batch.entry_ids, batch.bodies)
         return len(batches)
 
+    def damaged(self, ledger_id: int, entry_ids: Sequence[int]) -> Collection[int]:
+        return {entry_id for entry_id in entry_ids if (ledger_id, entry_id) in self.damaged_entries}
+
     def all_new(self, ledger_id: int, entry_ids: Sequence[int]) -> bool:
         return not self.entries.get(ledger_id) or min(entry_ids) > max(self.entries[ledger_id])
 
@@ -141,7 +146,12 @@ class FakeStorage:
         if self.cold_error is not None:
             raise self.cold_error
         absent = Status.NO_ENTRY if self.exists(ledger_id) else Status.NO_LEDGER
-        return [self.entries.get(ledger_id, {}).get(entry_id, absent) for entry_id in entry_ids]
+        return [
+            Status.IO_ERROR
+            if (ledger_id, entry_id) in self.damaged_entries
+            else self.entries.get(ledger_id, {}).get(entry_id, absent)
+            for entry_id in entry_ids
+        ]
 
     def held_cold(self, ledger_id: int, first: int, stop: int) -> list[range]:
         if self.cold_error is not None:

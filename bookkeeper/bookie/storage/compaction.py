@@ -16,7 +16,7 @@ left behind. Step 5 moves whatever still lies in the old log, so it may be repea
 
 A log is only believed to be read completely when the bytes read of each ledger are those of its sealed map; of a log
 without a seal the index itself is asked before the old log goes. A log that fails that, or holds a damaged record, is
-left alone, and said so.
+left alone, and said so. So is one with a page that fails its checksum: a copy of it would look whole (I-67).
 
 This file has the steps; who drives them, and how fast, is `bookie.compactor`.
 """
@@ -125,7 +125,8 @@ class LogCompaction:
 
     def _records(self) -> Iterator[LogRecord]:
         try:
-            yield from iter_records(self._fs, self._old_path, log_id=self.old_id)
+            check = self._logs.checksums.checked(self.old_id)
+            yield from iter_records(self._fs, self._old_path, log_id=self.old_id, check=check)
         except OSError as error:
             raise StorageError(f"cannot read entry log {self._old_path}: {error}") from error
 

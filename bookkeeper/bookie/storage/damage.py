@@ -103,12 +103,15 @@ class DamageRecord:
         with self._lock:
             return [damage for key in self._by_ledger.get(ledger_id, ()) for damage in self._found[key]]
 
-    def covers(self, ledger_id: int, entry_ids: Iterable[int]) -> bool:
-        """True when each of these entries is certainly damaged."""
+    def among(self, ledger_id: int, entry_ids: Iterable[int]) -> frozenset[int]:
+        """Those of these entries that a damage is known of."""
         damages = self.of_ledger(ledger_id)
-        return bool(damages) and all(
-            any(damage.first_entry_id <= entry_id <= damage.last_entry_id for damage in damages)
+        if not damages:
+            return frozenset()
+        return frozenset(
+            entry_id
             for entry_id in entry_ids
+            if any(damage.first_entry_id <= entry_id <= damage.last_entry_id for damage in damages)
         )
 
     def replaced(self, ledger_id: int, entry_ids: Iterable[int]) -> None:
@@ -134,7 +137,9 @@ class DamageRecord:
 
     def ledger_gone(self, ledger_id: int) -> None:
         """The ledger was deleted here."""
-        self._forget(lambda key: key[0] == ledger_id, repaired=False)
+        with self._lock:
+            for key in list(self._by_ledger.get(ledger_id, ())):
+                self._set(key, [])
 
     def _forget(self, chosen: Callable[[tuple[int, str, int]], bool], *, repaired: bool = True) -> None:
         with self._lock:

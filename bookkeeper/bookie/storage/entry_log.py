@@ -46,6 +46,8 @@ class EntryLogs:
         self._next_log_id = 0
         self._next_directory = 0
         self._active: LogWriter | None = None
+        self.on_removed: Callable[[str], None] | None = None
+        """Called with the path of each log that was deleted."""
         self.before_new_log: Callable[[int], None] | None = None
         """Called with the id of each log before it is made; what it raises is raised."""
         self.unfinished: list[tuple[int, int]] = []
@@ -167,6 +169,8 @@ class EntryLogs:
             self._files.drop(path)
             self._fs.unlink(path)
             self.checksums.remove(log_id)
+            if self.on_removed is not None:
+                self.on_removed(path)
             changed.add(os.path.dirname(path))
             log.info("Removed entry log {path}", path=path)
         self._fs.sync_dirs(sorted(changed))

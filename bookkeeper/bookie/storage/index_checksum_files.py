@@ -168,6 +168,16 @@ class IndexChecksums:
                 file.note_log(log_id)
 
 
+def forget_checksums(fs: FileSystem, index_dirs: Sequence[str], ledger_id: int) -> None:
+    """The index file of a ledger is about to be replaced while no bookie runs. Durable on return. Raises OSError."""
+    checksums = IndexChecksums(fs, index_dirs)
+    checksums.open(-1)
+    try:
+        checksums.forget([ledger_id])
+    finally:
+        checksums.close()
+
+
 class _ChecksumFile:
     """One directory's file and table. Changed under both locks of `IndexChecksums`, read under either.
 

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage import offline
+from bookkeeper.bookie.storage.index_checksum_files import forget_checksums
 from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, index_path
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import CorruptRecord, StorageError, UnknownFormatVersion
@@ -279,6 +280,7 @@ class IndexRebuild:
             file.sync()
         finally:
             file.close()
+        forget_checksums(self._fs, self._index_dirs, ledger_id)
         self._fs.rename(path + TEMPORARY_SUFFIX, path)
         self._fs.sync_dir(os.path.dirname(path))
 

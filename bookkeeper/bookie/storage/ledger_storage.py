@@ -101,6 +101,7 @@ class LedgerStorage:
         self._files = OpenFiles(fs, settings.open_files_max)
         self._logs = EntryLogs(fs, directories, self._files, entry_log_bytes_max=settings.entry_log_bytes_max)
         self._index_checksums = IndexChecksums(fs, directories.index_dirs)
+        self._logs.on_removed = self.damage.file_gone
         self._logs.before_new_log = self._index_checksums.note_log
         self._index_files = IndexFiles(fs, directories, self._files, self._index_checksums, self.damage)
         self._cache = LedgerCache(
@@ -148,6 +149,13 @@ class LedgerStorage:
 
     # --- adding -------------------------------------------------------------------------------------------------------
 
+    def damaged(self, ledger_id: int, entry_ids: Sequence[int]) -> frozenset[int]:
+        """Those of the entries whose copies are known to fail their checksum, or are not what the index says.
+
+        An entry that can be read may be among them: its neighbours on an index page may be what is damaged.
+        """
+        return self.damage.among(ledger_id, entry_ids)
+
     def all_new(self, ledger_id: int, entry_ids: Sequence[int]) -> bool:
         """True when certainly none of the entries is held: all are above the last one. Raises StorageError."""
         state = self._state(ledger_id)
@@ -168,6 +176,8 @@ class LedgerStorage:
             )
         state = self._writable_state(ledger_id)
         self.added_bytes += self._active.add(ledger_id, entry_ids, bodies)
+        if len(self.damage):
+            self.damage.replaced(ledger_id, entry_ids)
         if highest > state.last_entry_id:
             state.last_entry_id = highest
 
@@ -481,6 +491,8 @@ class LedgerStorage:
         self._check_usable()
         with _Fatal(self):
             self._deletion.delete(deletion)
+        for ledger_id in deletion.ledger_ids:
+            self.damage.ledger_gone(ledger_id)
         self.counters.ledgers_deleted += len(deletion.ledger_ids)
 
     def revive(self, ledger_ids: Iterable[int]) -> None:

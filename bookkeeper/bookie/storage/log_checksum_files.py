@@ -17,15 +17,17 @@ import os
 import sys
 from array import array
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import crc32c
 from twisted.logger import Logger
 
 from bookkeeper.bookie.storage import log_checksums as fmt
-from bookkeeper.bookie.storage.entry_log_format import LOG_BYTES_MAX
+from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, LOG_BYTES_MAX
 from bookkeeper.bookie.storage.log_checksums import Block, PageChecksums
 from bookkeeper.bookie.storage.open_files import OpenFiles
+from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import File, FileSystem, OpenMode, replace_durable
 
 log = Logger()
@@ -107,6 +109,10 @@ class LogChecksums:
             self._paths.pop(log_id, None)
         self._writing.pop(log_id, None)
         self.version += 1
+
+    def checked(self, log_id: int) -> Callable[[File], CheckedLog]:
+        """What reads the open log and compares its pages."""
+        return partial(CheckedLog, self, log_id)
 
     def adopt(self, log_id: int, log_path: str, crcs: array[int], *, size: int, sealed: bool) -> None:
         """Give a closed log a new side file. crcs: of all its pages, the last one up to `size`. Raises OSError.
@@ -279,6 +285,41 @@ class PageCheck:
         if len(self._blocks) > BLOCKS_KEPT_MAX:
             self._blocks.popitem(last=False)
         return block
+
+
+class CheckedLog:
+    """An open log whose pages are compared with their checksums at every read: what is copied is whole (I-67).
+
+    As much of a File as reading needs; `pread` raises CorruptRecord besides. Thread: one.
+    """
+
+    def __init__(self, checksums: LogChecksums, log_id: int, file: File) -> None:
+        self._check = PageCheck(checksums, wait=True)
+        self._log_id = log_id
+        self._file = file
+        self.path = file.path
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """See File. The header has a seal of its own."""
+        if offset < HEADER_SIZE:
+            return self._file.pread(size, offset)
+        start = max(HEADER_SIZE, offset - offset % fmt.PAGE_SIZE)
+        limit = self._check.limit(self._log_id)
+        stop = offset + size
+        data = self._file.pread(stop + -stop % fmt.PAGE_SIZE - start, start)
+        bad = self._check.bad_pages(self._log_id, start, data, limit)
+        if bad:
+            at = fmt.page_start(bad[0])
+            raise CorruptRecord(self.path, at, f"the page of {fmt.PAGE_SIZE} bytes fails its checksum")
+        return data[offset - start : stop - start]
+
+    def size(self) -> int:
+        """See File."""
+        return self._file.size()
+
+    def close(self) -> None:
+        """See File."""
+        self._file.close()
 
 
 def _mismatches(block: Block, page: int, stop: int, offset: int, view: memoryview, limit: int) -> list[int]:

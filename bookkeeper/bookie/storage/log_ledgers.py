@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.garbage import LedgerBytes
+from bookkeeper.bookie.storage.log_checksum_files import LogChecksums
 from bookkeeper.bookie.storage.offline import iter_records
 from bookkeeper.filesystem import FileSystem, OpenMode
 
@@ -24,10 +25,16 @@ STEP_RECORDS = 2000
 
 
 class LogLedgers:
-    """Maps of closed logs, by id. A log that is closed never changes."""
+    """Maps of closed logs, by id. A log that is closed never changes.
 
-    def __init__(self, fs: FileSystem, *, ledgers_max: int = CACHED_LEDGERS_MAX) -> None:
+    checksums: a scanned page that fails its own is damage: a ledger might be overlooked there.
+    """
+
+    def __init__(
+        self, fs: FileSystem, checksums: LogChecksums | None = None, *, ledgers_max: int = CACHED_LEDGERS_MAX
+    ) -> None:
         self._fs = fs
+        self._checksums = checksums
         self._ledgers_max = ledgers_max
         self._known: OrderedDict[int, LedgerBytes] = OrderedDict()
         self._sealed: set[int] = set()
@@ -65,7 +72,8 @@ class LogLedgers:
     def scan(self, log_id: int, path: str) -> Iterator[LedgerBytes | None]:
         """Read all records' heads: None after each step, at the end the result. Raises CorruptRecord, OSError."""
         found: dict[int, int] = {}
-        for number, record in enumerate(iter_records(self._fs, path, log_id=log_id, bodies=False), 1):
+        check = self._checksums.checked(log_id) if self._checksums is not None else None
+        for number, record in enumerate(iter_records(self._fs, path, log_id=log_id, bodies=False, check=check), 1):
             found[record.ledger_id] = found.get(record.ledger_id, 0) + record.size + fmt.SIZE.size
             if number % STEP_RECORDS == 0:
                 yield None

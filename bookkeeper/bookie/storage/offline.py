@@ -7,8 +7,9 @@ scan, padding is skipped. Damage that hides entries raises; nothing is silently 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as index_fmt
@@ -18,6 +19,19 @@ from bookkeeper.filesystem import File, FileSystem, OpenMode
 
 READ_SIZE = 1024 * 1024
 _HEX = frozenset("0123456789abcdef")
+
+
+class LogBytes(Protocol):
+    """As much of a File as reading a log needs."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """See File."""
+
+    def size(self) -> int:
+        """See File."""
+
+    def close(self) -> None:
+        """See File."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +87,25 @@ def scan_ledgers(fs: FileSystem, path: str) -> dict[int, int]:
 
 
 def iter_records(
-    fs: FileSystem, path: str, *, log_id: int, start: int = log_fmt.HEADER_SIZE, bodies: bool = True
+    fs: FileSystem,
+    path: str,
+    *,
+    log_id: int,
+    start: int = log_fmt.HEADER_SIZE,
+    bodies: bool = True,
+    check: Callable[[File], LogBytes] | None = None,
 ) -> Iterator[LogRecord]:
     """The entries of a log in order of position; a cut record at the end is left out.
 
     To the end of the file: Apache's storage may add entries to a log while it appends the ledgers map, so that some
     lie where its header says the map begins.
 
-    start: an offset where a record begins. bodies False: heads only, bodies are skipped over.
+    start: an offset where a record begins. bodies False: heads only, bodies are skipped over. check: what reads the
+    open file instead, and may raise CorruptRecord for what it finds.
     Raises CorruptRecord for a size below an entry's head, UnknownFormatVersion, OSError.
     """
-    file = fs.open(path, OpenMode.READ)
+    opened = fs.open(path, OpenMode.READ)
+    file: LogBytes = opened if check is None else check(opened)
     try:
         log_fmt.decode_header(file.pread(log_fmt.HEADER_SIZE, 0), path)
         end = file.size()
@@ -111,7 +133,7 @@ def iter_records(
 class _Window:
     """Sequential reads of a file through one buffer of READ_SIZE, or of one record if that is larger."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: LogBytes) -> None:
         self._file = file
         self._start = 0
         self._data = b""

@@ -237,6 +237,39 @@ def test_a_cold_duplicate_that_cannot_be_read_is_unknown() -> None:
     assert answers == [Status.OK]
 
 
+@pytest.mark.parametrize("cold", [False, True])
+def test_only_a_recovery_add_replaces_a_damaged_copy(cold: bool) -> None:
+    """I-67, and I-69 for all that may be good."""
+    bench = BookieBench()
+    bench.add([0, 1])
+    bench.settle()
+    bench.storage.damaged_entries.add((7, 0))
+    if cold:
+        bench.storage.cold_entries.add((7, 0))
+    answers = bench.add([0, 1])
+    bench.settle()
+    assert answers == [Status.IO_ERROR]
+    answers = bench.add([0, 1], payload=b"another", recovery=True)
+    bench.settle()
+    assert answers == [Status.BAD_REQUEST]  # entry 1 can be read, and says something else
+    repaired = bench.add([0, 1], recovery=True)
+    bench.settle()
+    assert repaired == [Status.OK]
+    assert bench.storage.entries[7] == {0: body_of(7, 0), 1: body_of(7, 1)}
+    assert bench.journal.durable[-2:] == [body_of(7, 0), body_of(7, 1)]
+
+
+def test_a_copy_that_cannot_be_read_for_another_reason_is_not_replaced() -> None:
+    bench = BookieBench()
+    bench.add([0])
+    bench.settle()
+    bench.storage.cold_entries.add((7, 0))
+    bench.storage.cold_error = OSError(5, "the disk does not answer")
+    answers = bench.add([0], recovery=True)
+    bench.settle()
+    assert answers == [Status.IO_ERROR]
+
+
 # --- fences -------------------------------------------------------------------------------------------------------
 
 

@@ -117,7 +117,8 @@ def test_damage_is_found_however_the_entries_are_asked_for(nowait: bool) -> None
     assert len(stored.storage.damage) == 1
     (damage,) = stored.storage.damage.all()
     assert damage.last_entry_id - damage.first_entry_id + 1 == bad
-    assert stored.storage.damage.covers(2, range(damage.first_entry_id, damage.last_entry_id + 1))
+    entry_ids = range(damage.first_entry_id, damage.last_entry_id + 1)
+    assert stored.storage.damaged(2, entry_ids) == set(entry_ids)
 
 
 def test_damage_in_one_log_leaves_others_alone() -> None:

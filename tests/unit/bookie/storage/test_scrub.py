@@ -4,7 +4,10 @@ import pytest
 
 from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage
 from bookkeeper.bookie.storage.entry_log_format import decode_header
+from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled
+from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.storage.settings import StorageSettings
+from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import Status
 from tests.support.stored_ledgers import StoredLedgers
@@ -101,8 +104,8 @@ def test_a_log_that_was_cut_is_found(kept: int) -> None:
     assert damages
     for ledger_id in (2, 3):
         for entry_id, result in enumerate(stored.read(ledger_id, range(120))):
-            covered = stored.storage.damage.covers(ledger_id, [entry_id])
-            assert (result is Status.IO_ERROR) == covered, entry_id
+            covered = stored.storage.damaged(ledger_id, [entry_id])
+            assert (result is Status.IO_ERROR) == bool(covered), entry_id
 
 
 def test_a_log_without_checksums_gets_them_and_damage_is_found_from_then_on() -> None:
@@ -191,3 +194,60 @@ def test_an_unreadable_file_stops_no_other() -> None:
     stored.fs.poke("/a/current/0/2/2.idx", 0, b"JUNK" * 256)
     stored.fs.poke("/a/current/0/3/3.idx", 1024, bytes(16))
     assert {damage.ledger_id for damage in scrub(restarted(stored))} == {2, 3}
+
+
+def test_damaged_entries_that_were_added_again_are_whole_for_good() -> None:
+    """What a recovery add does to them, with a checkpoint, a restart and a scrub behind it (I-67)."""
+    stored = stored_ledgers()
+    stored.fs.poke(LOG, 20_000, b"?")
+    before = scrub(restarted(stored))
+    for damage in before:
+        entry_ids = range(damage.first_entry_id, damage.last_entry_id + 1)
+        assert stored.storage.damaged(damage.ledger_id, entry_ids) == set(entry_ids)
+        stored.add(damage.ledger_id, damage.first_entry_id, len(entry_ids), payload=b"x" * 300)
+        assert stored.storage.damaged(damage.ledger_id, entry_ids) == set()
+    stored.check()
+    stored.checkpoint()
+    stored.check()
+    restarted(stored).check()
+    (left,) = scrub(stored)  # the bytes are as they were, but no entry needs them
+    assert (left.ledger_id, left.path, left.offset) == (NO_LEDGER, LOG, 16384)
+
+
+def test_entries_added_again_to_a_damaged_index_page_are_found() -> None:
+    stored = StoredLedgers(settings=StorageSettings())
+    stored.add(2, 0, 1100)
+    stored.checkpoint()
+    stored.fs.poke("/a/current/0/2/2.idx", 1024 + 8 * 10, bytes(16))
+    restarted(stored)
+    assert stored.read(2, [9, 10, 11, 12])[1:3] == [Status.IO_ERROR] * 2
+    assert stored.storage.damaged(2, [10, 11]) == {10, 11}
+    stored.add(2, 10, 2)
+    stored.checkpoint()
+    restarted(stored)
+    assert stored.read(2, range(1100)) == [stored.entries[2, entry_id] for entry_id in range(1100)]
+
+
+def test_no_damaged_page_is_copied_by_compaction() -> None:
+    """A copy would get a checksum of its own, and look whole for ever."""
+    stored = stored_ledgers()
+    stored.fs.poke(LOG, 20_000, b"?")
+    restarted(stored)
+    with pytest.raises(CorruptRecord, match="16384"):
+        stored.compact(1)
+    logs = stored.storage.entry_logs
+    assert stored.fs.exists(LOG)
+    with pytest.raises(CorruptRecord, match="16384"):
+        list(LogLedgers(stored.fs, logs.checksums).scan(1, LOG))
+
+
+def test_an_index_file_that_was_made_anew_offline_is_no_damage() -> None:
+    stored = stored_ledgers()
+    stored.fs.poke("/a/current/0/2/2.idx", 1024, bytes(64))
+    nothing = Journaled({}, (), {}, {}, {})
+    rebuild = IndexRebuild(stored.fs, ["/a"], ["/a"], [2], nothing, lambda _: None)
+    rebuild.scan(lambda _: None)
+    assert rebuild.write(2).refused is None
+    restarted(stored).check()
+    assert scrub(stored) == []
+    stored.check()
