@@ -4,10 +4,12 @@ Both directions, because each finds what the other cannot:
 
     index -> log    every location is a record with the ledger's and the entry's id; no file is shorter than it was
     log -> index    every record of a ledger that has an index file is known there, or is still in the journal: an
-                    index page that was lost reads as zeros, which are "never held" (I-59)
+                    index page that was lost reads as zeros, which are "never held" (I-59); unless its checksum
+                    says that zeros were written, as for a ledger that was dropped here once and came back
 
-and of each log: header, records, and a map that names the ledgers which are in it (I-60). Entries are compared by their
-ids, as a bookie compares them when it reads; the digest is the client's, which has the key.
+and of each log: header, records, and a map that names the ledgers which are in it (I-60). Entries are compared by
+their ids, as a bookie compares them when it reads; the digest is the client's, which has the key. Where there are
+checksums of pages, `checksum_check` compares those too.
 
 Reads only, on our directories and on Apache's (not on those of its DbLedgerStorage). Blocking; any thread. Memory: the
 heads of LOG_RECORDS_MAX records, and the ids of the ledgers.
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage import offline
+from bookkeeper.bookie.storage.checksum_check import IndexPages, check_log_pages
 from bookkeeper.bookie.storage.fault import Fault, fault_of
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
@@ -69,6 +72,7 @@ class StorageCheck:
         self._index_files = list(offline.list_index_files(fs, index_dirs))
         self._logs = dict(self._log_files)
         self._indexes = dict(self._index_files)
+        self._pages = IndexPages(fs, ledger_dirs, index_dirs)
         self._open: dict[int, _Heads] = {}
         self._done = 0
         self._sizes = {path: _size(fs, path) for _, path in (*self._log_files, *self._index_files)}
@@ -78,9 +82,11 @@ class StorageCheck:
         """Every fault, as it is found. Raises OSError for a disk that cannot be read."""
         yield from self._twice(self._log_files, "entry log", "log_id")
         yield from self._twice(self._index_files, "index file of ledger", "ledger")
+        yield from self._pages.check_files()
         try:
             for ledger_id, path in self._index_files:
                 yield from self._check_index(ledger_id, path)
+                yield from self._pages.check(ledger_id, path)
                 self._progress(path)
         finally:
             for heads in self._open.values():
@@ -88,6 +94,7 @@ class StorageCheck:
         unindexed: set[int] = set()
         for log_id, path in self._log_files:
             yield from self._check_log(log_id, path, unindexed)
+            yield from check_log_pages(self._fs, log_id, path)
             self._progress(path)
         self.counters.unindexed = len(unindexed)
 
@@ -243,7 +250,9 @@ class StorageCheck:
                 entry_id, offset = records[place], records[place + 1]
                 if entry_id >= 0 and not slots.has(entry_id) and entry_id not in journaled:
                     lost.append((entry_id, offset))
-        lost.sort()
+        pages = {entry_id // index_fmt.PAGE_SLOTS for entry_id, _ in lost}
+        sound = {page for page in pages if self._pages.is_as_written(ledger_id, index_path, page)}
+        lost = sorted(place for place in lost if place[0] // index_fmt.PAGE_SLOTS not in sound)
         start = 0
         for place in range(1, len(lost) + 1):
             if place < len(lost) and lost[place][0] <= lost[place - 1][0] + 1:

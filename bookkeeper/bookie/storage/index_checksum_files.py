@@ -62,6 +62,19 @@ class IndexChecksums:
             file.open(highest_log_id)
             self.unsettled |= file.unsettled
 
+    def inspect(self, highest_log_id: int) -> dict[str, str]:
+        """Read the files as `open` does, for whoever only looks: nothing is changed, nothing may be written.
+
+        What is wrong with a directory's file, by directory; one that is older than what another bookie wrote there
+        since says nothing, and is not wrong. Raises OSError.
+        """
+        problems = {directory: file.inspect(highest_log_id) for directory, file in self._files.items()}
+        return {directory: problem for directory, problem in problems.items() if problem is not None}
+
+    def path_of(self, directory: str) -> str:
+        """Where the checksums of a directory are."""
+        return self._files[directory].path
+
     def close(self) -> None:
         """Close the files."""
         for file in self._files.values():
@@ -168,16 +181,6 @@ class IndexChecksums:
                 file.note_log(log_id)
 
 
-def forget_checksums(fs: FileSystem, index_dirs: Sequence[str], ledger_id: int) -> None:
-    """The index file of a ledger is about to be replaced while no bookie runs. Durable on return. Raises OSError."""
-    checksums = IndexChecksums(fs, index_dirs)
-    checksums.open(-1)
-    try:
-        checksums.forget([ledger_id])
-    finally:
-        checksums.close()
-
-
 class _ChecksumFile:
     """One directory's file and table. Changed under both locks of `IndexChecksums`, read under either.
 
@@ -222,6 +225,25 @@ class _ChecksumFile:
             file.truncate(self._size)
         if self.unsettled:
             self.append(Kind.VOID, Rows(), sync=False)
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self._path
+
+    def inspect(self, highest_log_id: int) -> str | None:
+        """See IndexChecksums."""
+        try:
+            file = self._fs.open(self._path, OpenMode.READ)
+        except FileNotFoundError:
+            return None
+        try:
+            problem = self._read(file)
+        finally:
+            file.close()
+        if problem is not None or highest_log_id > self._log_id:
+            self._reset(highest_log_id)
+        return problem
 
     def _read(self, file: File) -> str | None:
         """Build the table; return what is wrong with the file, None for nothing (a torn end is nothing)."""

@@ -17,7 +17,8 @@ entries. (Apache fences every ledger it rebuilds, also those whose header is int
 Refused as a whole, because an index without an entry that is there answers "never held" (I-59): a ledger whose entries
 may lie in a damaged log, in which a scan ends early.
 
-A file is written under another name, synced, and takes its place at once. Blocking; any thread. Memory: 8 bytes for
+A file is written under another name, synced, and takes its place at once; the checksums of its pages follow the
+checkpoint's protocol, so that a power cut leaves them right or unknown. Blocking; any thread. Memory: 8 bytes for
 each entry of the ledgers, and some 100 bytes for each one of the journals.
 """
 
@@ -32,7 +33,9 @@ from dataclasses import dataclass
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage import offline
-from bookkeeper.bookie.storage.index_checksum_files import forget_checksums
+from bookkeeper.bookie.storage.checksum_check import highest_log_id
+from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
+from bookkeeper.bookie.storage.index_checksums import HEADER_ROW, Rows, page_checksum
 from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, index_path
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import CorruptRecord, StorageError, UnknownFormatVersion
@@ -138,6 +141,8 @@ class IndexRebuild:
         self._damage: list[CorruptRecord | UnknownFormatVersion] = []
         self._old = {ledger_id: self._read_old(ledger_id) for ledger_id in ledger_ids}
         self._locations = {ledger_id: _Locations(self._old_slots(old)) for ledger_id, old in self._old.items()}
+        self._ledger_dirs = ledger_dirs
+        self._checksums: IndexChecksums | None = None
         self._logs = offline.list_entry_logs(fs, ledger_dirs)
         self.log_count = len(self._logs)
 
@@ -269,6 +274,31 @@ class IndexRebuild:
         header = fmt.IndexHeader(
             self._key(ledger_id, old) or b"", rebuilt.fenced, self._explicit_lac(ledger_id, old), slot_count
         )
+        rows = Rows()
+        for number in sorted(pages):
+            rows.add(ledger_id, number, page_checksum(fmt.encode_slots(pages[number])))
+        if not pages:
+            rows.add(ledger_id, HEADER_ROW, 0)
+        checksums = self._open_checksums()
+        directory = next(each for each in self._index_dirs if index_path(each, ledger_id) == path)
+        checksums.forget([ledger_id])
+        checksums.begin({directory: rows})
+        self._replace(path, header, pages)
+        checksums.written({directory: rows})
+        checksums.settle()
+
+    def _open_checksums(self) -> IndexChecksums:
+        if self._checksums is None:
+            self._checksums = IndexChecksums(self._fs, self._index_dirs)
+            self._checksums.open(highest_log_id(self._fs, self._ledger_dirs))
+        return self._checksums
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._checksums is not None:
+            self._checksums.close()
+
+    def _replace(self, path: str, header: fmt.IndexHeader, pages: Mapping[int, array[int]]) -> None:
         self._fs.make_dirs(os.path.dirname(path))
         with contextlib.suppress(FileNotFoundError):
             self._fs.unlink(path + TEMPORARY_SUFFIX)
@@ -280,7 +310,6 @@ class IndexRebuild:
             file.sync()
         finally:
             file.close()
-        forget_checksums(self._fs, self._index_dirs, ledger_id)
         self._fs.rename(path + TEMPORARY_SUFFIX, path)
         self._fs.sync_dir(os.path.dirname(path))
 

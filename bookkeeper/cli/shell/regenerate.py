@@ -85,6 +85,7 @@ def _regenerate(args: argparse.Namespace) -> int:
                 print_json_line(dataclasses.asdict(done))
             else:
                 print(_told(done, dry_run=args.dry_run))
+        rebuild.close()
     return EXIT_FAILURE if refused else EXIT_OK
 
 

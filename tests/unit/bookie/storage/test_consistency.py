@@ -27,6 +27,16 @@ def stored() -> StoredLedgers:
         stored.add(LEDGER, first, 100)
         stored.add(OTHER, first, 100)
         stored.checkpoint()
+    stored.storage.close()
+    return stored
+
+
+@pytest.fixture
+def apaches(stored: StoredLedgers) -> StoredLedgers:
+    """The same without side files, as Apache's bookie leaves it: only ids can be compared."""
+    for name in stored.fs.listdir("/a/current"):
+        if name.endswith(".crc") or name == "indexChecksums":
+            stored.fs.unlink(f"/a/current/{name}")
     return stored
 
 
@@ -79,9 +89,9 @@ def test_a_bookies_files_have_no_fault_and_everything_is_counted(stored: StoredL
 OTHER_INDEX = "/a/current/0/8/8.idx"
 
 
-def test_a_location_that_leads_to_another_entry_is_found_with_its_place_in_the_index(stored: StoredLedgers) -> None:
-    change(stored, INDEX, slot_offset(3), struct.pack(">q", location(stored, 4)))
-    (fault,) = faults(stored)
+def test_a_location_that_leads_to_another_entry_is_found_with_its_place_in_the_index(apaches: StoredLedgers) -> None:
+    change(apaches, INDEX, slot_offset(3), struct.pack(">q", location(apaches, 4)))
+    (fault,) = faults(apaches)
     assert (fault.path, fault.offset, fault.ledger_id, fault.entry_id) == (INDEX, slot_offset(3), LEDGER, 3)
     assert "but there is entry 4 of ledger 7 in /a/current/" in fault.why
 
@@ -95,17 +105,17 @@ def test_a_location_that_leads_to_another_entry_is_found_with_its_place_in_the_i
         (1 << 32 | 1, "ends before"),
     ],
 )
-def test_a_location_that_leads_nowhere_is_found(stored: StoredLedgers, wrong: int, says: str) -> None:
-    change(stored, INDEX, slot_offset(COUNT - 1), struct.pack(">q", wrong))
-    (fault,) = faults(stored)
+def test_a_location_that_leads_nowhere_is_found(apaches: StoredLedgers, wrong: int, says: str) -> None:
+    change(apaches, INDEX, slot_offset(COUNT - 1), struct.pack(">q", wrong))
+    (fault,) = faults(apaches)
     assert fault.offset == slot_offset(COUNT - 1)
     assert says in fault.why
 
 
-def test_an_index_page_of_zeros_is_found_by_what_the_logs_hold(stored: StoredLedgers) -> None:
+def test_an_index_page_of_zeros_is_found_by_what_the_logs_hold(apaches: StoredLedgers) -> None:
     """I-59: a bookie would answer "never held" for each of its entries."""
-    change(stored, INDEX, HEADER_SIZE, bytes(PAGE_SIZE))
-    found = faults(stored)
+    change(apaches, INDEX, HEADER_SIZE, bytes(PAGE_SIZE))
+    found = faults(apaches)
     assert {fault.path for fault in found} == {INDEX}
     assert found[0].offset == slot_offset(0)
     covered = [int(word) for fault in found for word in fault.why.split() if word.isdigit()]
@@ -113,34 +123,36 @@ def test_an_index_page_of_zeros_is_found_by_what_the_logs_hold(stored: StoredLed
     assert PAGE_SIZE // 8 - 1 in covered
 
 
-def test_what_the_journal_still_has_the_index_need_not_know(stored: StoredLedgers) -> None:
-    stored.add(LEDGER, COUNT, 10)
-    stored.flush()
-    stored.storage.close()  # killed before the checkpoint
-    assert faults(stored, {LEDGER: range(COUNT, COUNT + 10)}) == []
-    (fault,) = faults(stored)
+def test_what_the_journal_still_has_the_index_need_not_know(apaches: StoredLedgers) -> None:
+    apaches.start()
+    apaches.replay()
+    apaches.add(LEDGER, COUNT, 10)
+    apaches.flush()
+    apaches.storage.close()  # killed before the checkpoint
+    assert faults(apaches, {LEDGER: range(COUNT, COUNT + 10)}) == []
+    (fault,) = faults(apaches)
     assert f"entries {COUNT} to {COUNT + 9} of ledger {LEDGER}" in fault.why
 
 
-def test_an_index_file_that_became_shorter_is_found(stored: StoredLedgers) -> None:
-    truncate(stored, INDEX, HEADER_SIZE + PAGE_SIZE)
-    found = faults(stored)
+def test_an_index_file_that_became_shorter_is_found(apaches: StoredLedgers) -> None:
+    truncate(apaches, INDEX, HEADER_SIZE + PAGE_SIZE)
+    found = faults(apaches)
     assert found[0].offset == HEADER_SIZE + PAGE_SIZE
     assert "it had 2048 locations once" in found[0].why
     assert any(f"to {COUNT - 1} of ledger" in fault.why for fault in found[1:])
 
 
 @pytest.mark.parametrize("offset", [0, 4, 9])
-def test_a_damaged_index_header_is_found(stored: StoredLedgers, offset: int) -> None:
+def test_a_damaged_index_header_is_found(apaches: StoredLedgers, offset: int) -> None:
     for copy in (0, 512):
-        change(stored, INDEX, copy + offset, b"\xff")
-    assert [fault.path for fault in faults(stored)][:1] == [INDEX]
+        change(apaches, INDEX, copy + offset, b"\xff")
+    assert [fault.path for fault in faults(apaches)][:1] == [INDEX]
 
 
-def test_a_record_that_cannot_be_one_is_found_with_its_offset(stored: StoredLedgers) -> None:
-    path = logs(stored)[0]
-    change(stored, path, LOG_HEADER_SIZE, struct.pack(">i", 5))
-    assert (path, LOG_HEADER_SIZE) in [(fault.path, fault.offset) for fault in faults(stored)]
+def test_a_record_that_cannot_be_one_is_found_with_its_offset(apaches: StoredLedgers) -> None:
+    path = logs(apaches)[0]
+    change(apaches, path, LOG_HEADER_SIZE, struct.pack(">i", 5))
+    assert (path, LOG_HEADER_SIZE) in [(fault.path, fault.offset) for fault in faults(apaches)]
 
 
 def log_of_both(stored: StoredLedgers) -> tuple[str, int]:
@@ -153,55 +165,55 @@ def log_of_both(stored: StoredLedgers) -> tuple[str, int]:
     raise AssertionError("no such log")
 
 
-def test_a_map_that_is_not_the_sealed_one_is_found(stored: StoredLedgers) -> None:
+def test_a_map_that_is_not_the_sealed_one_is_found(apaches: StoredLedgers) -> None:
     """I-60: collection would take the log for one without living ledgers."""
-    path, offset = log_of_both(stored)
-    at = stored.fs.contents(path).index(struct.pack(">q", OTHER), offset)
-    change(stored, path, at, struct.pack(">q", 99))
-    (fault,) = faults(stored)
+    path, offset = log_of_both(apaches)
+    at = apaches.fs.contents(path).index(struct.pack(">q", OTHER), offset)
+    change(apaches, path, at, struct.pack(">q", 99))
+    (fault,) = faults(apaches)
     assert (fault.path, fault.offset, fault.why) == (path, offset, "the ledgers map is not the one that was sealed")
 
 
-def test_a_map_without_a_seal_that_hides_a_ledger_is_found(stored: StoredLedgers) -> None:
+def test_a_map_without_a_seal_that_hides_a_ledger_is_found(apaches: StoredLedgers) -> None:
     """As above, in a log as Apache closes it."""
-    path, offset = log_of_both(stored)
-    at = stored.fs.contents(path).index(struct.pack(">q", OTHER), offset)
-    change(stored, path, at, struct.pack(">q", 99))
-    change(stored, path, 20, bytes(LOG_HEADER_SIZE - 20))
-    first, second = faults(stored)
+    path, offset = log_of_both(apaches)
+    at = apaches.fs.contents(path).index(struct.pack(">q", OTHER), offset)
+    change(apaches, path, at, struct.pack(">q", 99))
+    change(apaches, path, 20, bytes(LOG_HEADER_SIZE - 20))
+    first, second = faults(apaches)
     assert first.why.startswith("ledger 8 has ")
     assert first.why.endswith(" bytes in this log, but is not in its ledgers map")
     assert second.why == "the ledgers map names ledger 99, which has no entry here"
 
 
-def test_a_damaged_seal_is_found(stored: StoredLedgers) -> None:
-    path, _ = log_of_both(stored)
-    change(stored, path, 511, bytes([stored.fs.contents(path)[511] ^ 1]))
-    (fault,) = faults(stored)
+def test_a_damaged_seal_is_found(apaches: StoredLedgers) -> None:
+    path, _ = log_of_both(apaches)
+    change(apaches, path, 511, bytes([apaches.fs.contents(path)[511] ^ 1]))
+    (fault,) = faults(apaches)
     assert (fault.path, fault.offset) == (path, 20)
     assert "neither zeros nor an intact seal" in fault.why
 
 
-def test_a_log_without_a_header_yet_is_no_fault(stored: StoredLedgers) -> None:
-    stored.fs.open("/a/current/ff.log", OpenMode.CREATE_EXCLUSIVE).close()
-    assert faults(stored) == []
+def test_a_log_without_a_header_yet_is_no_fault(apaches: StoredLedgers) -> None:
+    apaches.fs.open("/a/current/ff.log", OpenMode.CREATE_EXCLUSIVE).close()
+    assert faults(apaches) == []
 
 
-def test_ledgers_without_an_index_file_are_counted_and_no_fault(stored: StoredLedgers) -> None:
-    stored.fs.unlink(INDEX)
-    check = StorageCheck(stored.fs, ("/a",), ("/a",), journaled={}, on_progress=lambda _: None)
+def test_ledgers_without_an_index_file_are_counted_and_no_fault(apaches: StoredLedgers) -> None:
+    apaches.fs.unlink(INDEX)
+    check = StorageCheck(apaches.fs, ("/a",), ("/a",), journaled={}, on_progress=lambda _: None)
     assert list(check.run()) == []
     assert check.counters.unindexed == 1
 
 
-def _copy(stored: StoredLedgers, source: str, target: str) -> None:
-    stored.fs.make_dirs(target.rpartition("/")[0])
-    file = stored.fs.open(target, OpenMode.CREATE_EXCLUSIVE)
-    file.pwrite(stored.fs.contents(source), 0)
+def _copy(apaches: StoredLedgers, source: str, target: str) -> None:
+    apaches.fs.make_dirs(target.rpartition("/")[0])
+    file = apaches.fs.open(target, OpenMode.CREATE_EXCLUSIVE)
+    file.pwrite(apaches.fs.contents(source), 0)
     file.close()
 
 
-@pytest.mark.parametrize("which", [lambda stored: INDEX, lambda stored: logs(stored)[0]])
+@pytest.mark.parametrize("which", [lambda apaches: INDEX, lambda apaches: logs(apaches)[0]])
 def test_a_file_that_is_in_two_directories_is_found(
     stored: StoredLedgers, which: Callable[[StoredLedgers], str]
 ) -> None:
@@ -210,3 +222,58 @@ def test_a_file_that_is_in_two_directories_is_found(
     stored.fs.make_dirs("/b/current")
     stored.ledger_dirs = ("/a", "/b")
     assert any("is here and in /a/current/" in fault.why for fault in faults(stored))
+
+
+# --- with checksums
+
+
+def test_a_changed_byte_of_an_entry_is_found_by_its_pages_checksum(stored: StoredLedgers) -> None:
+    path, _ = log_of_both(stored)
+    at = stored.fs.contents(path).index(b"payload")
+    change(stored, path, at, b"P")
+    (fault,) = faults(stored)
+    assert (fault.path, fault.offset) == (path, LOG_HEADER_SIZE)
+    assert fault.why == "bytes 1024 to 4095 are not as they were written (checksum)"
+
+
+def test_a_changed_location_and_a_zeroed_page_are_found_by_their_checksums(stored: StoredLedgers) -> None:
+    change(stored, INDEX, slot_offset(3), struct.pack(">q", location(stored, 4)))
+    assert any("entries 0 to 1023: not as it was written" in fault.why for fault in faults(stored))
+    change(stored, OTHER_INDEX, slot_offset(1024), bytes(PAGE_SIZE))
+    found = [fault for fault in faults(stored) if fault.ledger_id == OTHER]
+    assert found[0].offset == slot_offset(1024)
+    assert "entries 1024 to 2047: not as it was written" in found[0].why
+
+
+def test_an_index_file_that_is_gone_is_found_where_its_checksums_know_it(stored: StoredLedgers) -> None:
+    stored.fs.unlink(INDEX)
+    (fault,) = faults(stored)
+    assert (fault.path, fault.why) == (INDEX, "the index file of ledger 7 is gone")
+
+
+def test_damaged_checksums_are_reported_and_what_they_were_for_is_still_checked(stored: StoredLedgers) -> None:
+    path, _ = log_of_both(stored)
+    change(stored, path.replace(".log", ".crc"), 40, b"\xff\xff")
+    change(stored, "/a/current/indexChecksums", 40, b"\xff\xff")
+    change(stored, INDEX, slot_offset(3), struct.pack(">q", -1))
+    assert {fault.path for fault in faults(stored)} == {
+        path.replace(".log", ".crc"),
+        "/a/current/indexChecksums",
+        INDEX,
+    }
+
+
+def test_an_entry_of_an_earlier_life_of_a_ledger_is_no_fault(stored: StoredLedgers) -> None:
+    """Dropped here and come back, it has not all of the entries that older logs still hold."""
+    path, _ = log_of_both(stored)
+    _copy(stored, path, "/a/current/0.log")
+    not_held = struct.pack(">q", COUNT + 10)
+    change(stored, "/a/current/0.log", LOG_HEADER_SIZE + 12, not_held)
+    assert [fault for fault in faults(stored) if fault.path == INDEX] == []
+
+
+def test_the_check_writes_nothing(stored: StoredLedgers) -> None:
+    change(stored, "/a/current/indexChecksums", 40, b"\xff\xff")
+    before = {name: stored.fs.contents(f"/a/current/{name}") for name in ("indexChecksums", "lastId")}
+    assert faults(stored)
+    assert {name: stored.fs.contents(f"/a/current/{name}") for name in before} == before
