@@ -42,6 +42,7 @@ class ReadAhead(Generic[T]):
 
     def stop(self) -> None:
         """Want no more."""
+        self._reader = None
         if not self._ended:
             self._task.cancel()
 

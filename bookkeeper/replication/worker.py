@@ -303,11 +303,11 @@ class ReplicationWorker:
             self._exceptions.add()
             log.failure("repairing ledger {ledger_id}", ledger_id=ledger_id)
             self._note_failure(ledger_id, RepairReport(RepairEnd.FAILED, repr(error)))
-        finally:
-            del self._work[ledger_id]
-            if ledger_id in self._marked_still:
-                self._marked_still.discard(ledger_id)
-                self._on_news()
+        # Not in a `finally`: a coroutine that is thrown away with its process must not stir the others of that process.
+        del self._work[ledger_id]
+        if ledger_id in self._marked_still:
+            self._marked_still.discard(ledger_id)
+            self._on_news()
 
     # --- one ledger
 
@@ -318,12 +318,19 @@ class ReplicationWorker:
 
     async def _finish(self, lock: RepairLock, *, second_look: bool) -> None:
         """Repair a ledger that is locked; unlocks it, or keeps it for later."""
-        kept = False
+        await self._under(lock, self._work_on(lock, second_look=second_look))
+
+    async def _under(self, lock: RepairLock, work: Coroutine[Any, Any, bool]) -> None:
+        """Unlock when the work ends, however it does, unless it returns that the lock is kept."""
         try:
-            kept = await self._work_on(lock, second_look=second_look)
-        finally:
-            if not kept:
-                await self._unlock(lock)
+            kept = await work
+        except GeneratorExit:
+            raise  # thrown away with its process, whose session ends
+        except BaseException:
+            await self._unlock(lock)
+            raise
+        if not kept:
+            await self._unlock(lock)
 
     async def _work_on(self, lock: RepairLock, *, second_look: bool) -> bool:
         """True: the lock is kept."""
@@ -444,14 +451,12 @@ class ReplicationWorker:
         lock = await self._tree.lock(ledger_id, self._host, partial(self._on_lock_lost, ledger_id))
         if lock is None:
             return
-        kept = False
-        try:
-            report = await self._bad_copies.mend(ledger_id, partial(self._check_lock, lock))
-            if report.end is RepairEnd.REPAIRED:
-                self.troubles.on_success(ledger_id)
-            else:
-                trouble = self._note_failure(ledger_id, report)
-                kept = self._hold(lock, trouble.next_try_s - self._clock.seconds(), again=False)
-        finally:
-            if not kept:
-                await self._unlock(lock)
+        await self._under(lock, self._mend_under(lock))
+
+    async def _mend_under(self, lock: RepairLock) -> bool:
+        report = await self._bad_copies.mend(lock.ledger_id, partial(self._check_lock, lock))
+        if report.end is RepairEnd.REPAIRED:
+            self.troubles.on_success(lock.ledger_id)
+            return False
+        trouble = self._note_failure(lock.ledger_id, report)
+        return self._hold(lock, trouble.next_try_s - self._clock.seconds(), again=False)
