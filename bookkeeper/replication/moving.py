@@ -57,19 +57,20 @@ class FragmentRestorer:
         fragment: FragmentRange,
         lost: Mapping[int, BookieId],
         go_on: Callable[[], None] = lambda: None,
+        exclude: frozenset[BookieId] = frozenset(),
     ) -> Versioned[LedgerMetadata]:
         """Give each lost place of an agreed fragment a member with all its copies; return the metadata as it is then.
 
-        lost: by ensemble index, whose copies are gone or of no use. go_on: called before each step; what it raises ends
-        the work. Raises NotEnoughBookies, ReplicationFailed, the errors of an entry that cannot be read (`copying`),
-        NoSuchLedger, MetadataError.
+        lost: by ensemble index, whose copies are gone or of no use. exclude: who gets none. go_on: called before each
+        step; what it raises ends the work. Raises NotEnoughBookies, ReplicationFailed, the errors of an entry that
+        cannot be read (`copying`), NoSuchLedger, MetadataError.
         """
         await self._context.directory.ready()
         failed: dict[BookieId, object] = {}
         left = dict(lost)
         while left:
             go_on()
-            targets = self._targets(access, fragment, left, failed)
+            targets = self._targets(access, fragment, left, failed, exclude)
             plan = CopyPlan(fragment, targets)
             copying = self._copying(access, current.value, frozenset(lost.values()))
             try:
@@ -127,19 +128,20 @@ class FragmentRestorer:
         fragment: FragmentRange,
         lost: Mapping[int, BookieId],
         failed: Mapping[BookieId, object],
+        exclude: frozenset[BookieId],
     ) -> dict[int, BookieId]:
         """Who gets the copies of each lost place, as far as there is anybody."""
         context = self._context
-        chosen = choose_replacements(
-            context, fragment.ensemble, fragment.write_quorum, lost, frozenset(failed) | frozenset(lost.values())
-        )
+        avoid = exclude.union(failed, lost.values())
+        chosen = choose_replacements(context, fragment.ensemble, fragment.write_quorum, lost, avoid)
         if chosen:
             return chosen
         writable = context.directory.writable
-        in_place = {index: bookie for index, bookie in lost.items() if bookie in writable and bookie not in failed}
+        usable = writable.difference(failed, exclude)
+        in_place = {index: bookie for index, bookie in lost.items() if bookie in usable}
         if in_place:
             return in_place
-        others = sorted(writable - set(fragment.ensemble))
+        others = sorted(writable.difference(fragment.ensemble, exclude))
         raise NotEnoughBookies(
             f"ledger {access.ledger_id}, fragment at entry {fragment.first_entry_id}: nobody is left to take the "
             f"copies of {', '.join(sorted(lost.values()))}; members: {', '.join(fragment.ensemble)}; other writable "

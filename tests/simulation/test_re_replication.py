@@ -123,5 +123,5 @@ def test_a_worker_that_names_a_member_before_it_has_its_copies_is_found_out(
     run = RepairRun(seed)
     run.prepare()
     run.add_worker()
-    with pytest.raises(Violation, match="I-75.*became a member"):
+    with pytest.raises(Violation, match=r"I-75.*became a member"):
         run.finish()

@@ -1,0 +1,212 @@
+"""Everything that some bookies have goes to others: by recovery, and by waiting for the workers to do it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import InvalidArgument
+from bookkeeper.metadata.memory import MemoryMetadataStore
+from bookkeeper.model import BookieId, LedgerId, LedgerMetadata
+from bookkeeper.replication.bookie_recovery import LOOK_PAUSE_S, BookieRecovery, RecoveryProgress
+from bookkeeper.replication.worker import ReplicationWorker, WorkerSettings
+from tests.support.damaged_ledgers import holders_missing, payloads, write_ledger
+from tests.support.fake_bookie import FakeBookie, FakeCluster
+from tests.support.simulated_clock import SimulatedProcess
+
+CLIENT = ClientSettings(add_timeout_s=2.0, read_timeout_s=2.0, explicit_lac_interval_s=0.0)
+
+
+class Scene:
+    """A cluster with ledgers, and a recovery."""
+
+    def __init__(self, bookie_count: int, **settings: Any) -> None:
+        self.cluster = FakeCluster(bookie_count)
+        self.writer = self.cluster.client()
+        process = SimulatedProcess("test", self.cluster.clock)
+        self.store = MemoryMetadataStore(self.cluster.metadata, process.clock, random.Random("test"))
+        self.said: list[str] = []
+        self.progress = RecoveryProgress(self.note)
+        self.recovery = BookieRecovery(
+            self.cluster.client(CLIENT), WorkerSettings(**settings), "test-host", self.progress
+        )
+
+    def note(self, progress: RecoveryProgress) -> None:
+        assert progress.ledgers_left >= 0
+        if not self.said or self.said[-1] != progress.waits_for:
+            self.said.append(progress.waits_for)
+
+    def recover(self, *bookies: FakeBookie, **options: Any) -> RecoveryProgress:
+        ids = [bookie.bookie_id for bookie in bookies]
+        progress: RecoveryProgress = self.cluster.wait(self.recovery.recover(ids, **options))
+        return progress
+
+    def metadata(self, ledger_id: int) -> LedgerMetadata:
+        metadata: LedgerMetadata = self.cluster.wait(self.writer.metadata(ledger_id))
+        return metadata
+
+    def names(self, ledger_id: int, *bookies: FakeBookie) -> bool:
+        gone = {bookie.bookie_id for bookie in bookies}
+        return any(not gone.isdisjoint(fragment.ensemble) for fragment in self.metadata(ledger_id).fragments)
+
+
+def test_all_ledgers_of_two_bookies_move_and_neither_gets_copies_of_the_other() -> None:
+    """Both are alive: they are the last to be asked, and no targets. Mutant: forget `exclude`."""
+    scene = Scene(6)
+    one, two, *others = scene.cluster.bookies
+
+    async def write() -> list[int]:
+        return [
+            (await write_ledger(scene.writer, [first, *others[:2]], 30, write_quorum=2)).id
+            for first in (one, two, one, others[3])
+        ]
+
+    ids = scene.cluster.wait(write())
+    progress = scene.recover(one, two)
+    assert not any(scene.names(ledger_id, one, two) for ledger_id in ids)
+    assert all(holders_missing(scene.cluster, each, scene.metadata(each)) == [] for each in ids)
+    assert (progress.ledgers_seen, progress.ledgers_found, progress.ledgers_done) == (4, 3, 3)
+    assert (progress.ledgers_left, progress.ledgers_failed, progress.ledgers_skipped) == (0, 0, 0)
+    assert progress.entries == 3 * 20
+    assert progress.bytes > 0
+    assert scene.said[:2] == ["the list of registered bookies", "the list of ledgers"]
+    assert scene.said[-1] == ""
+
+
+def test_a_ledger_being_written_is_ended_first_or_skipped() -> None:
+    scene = Scene(4)
+    lost, *others = scene.cluster.bookies
+
+    async def write() -> int:
+        return int((await write_ledger(scene.writer, [lost, *others[:2]], 10, close=False)).id)
+
+    ledger_id = scene.cluster.wait(write())
+    progress = scene.recover(lost, skip_open=True)
+    assert (progress.ledgers_skipped, progress.ledgers_done) == (1, 0)
+    assert not scene.metadata(ledger_id).is_closed
+    assert not any(bookie.fenced for bookie in scene.cluster.bookies)
+    lost.leave()
+    progress = scene.recover(lost)
+    assert progress.ledgers_done == 1
+    assert scene.metadata(ledger_id).last_entry_id == 9
+    assert not scene.names(ledger_id, lost)
+    assert holders_missing(scene.cluster, ledger_id, scene.metadata(ledger_id)) == []
+
+
+def test_closed_fragments_of_an_open_ledger_move_and_its_writer_goes_on() -> None:
+    """I-74: the bookie is no member of the last one."""
+    scene = Scene(5)
+    lost, *others = scene.cluster.bookies
+
+    async def write() -> Any:
+        ledger = await write_ledger(scene.writer, [lost, *others[:2]], 10, close=False)
+        lost.leave()
+        await ledger.append_many(payloads(5))
+        return ledger
+
+    ledger = scene.cluster.wait(write())
+    assert scene.recover(lost).ledgers_done == 1
+    assert not scene.names(ledger.id, lost)
+    assert scene.cluster.wait(ledger.append(b"goes on")) == 15
+
+
+def test_a_dry_run_counts_and_changes_nothing_and_one_ledger_may_be_named() -> None:
+    scene = Scene(5)
+    lost, *others = scene.cluster.bookies
+
+    async def write() -> list[int]:
+        return [(await write_ledger(scene.writer, [lost, *others[:2]], 10)).id for _ in range(3)]
+
+    ids = scene.cluster.wait(write())
+    assert scene.recover(lost, dry_run=True).ledgers_found == 3
+    assert all(scene.names(ledger_id, lost) for ledger_id in ids)
+    scene.recover(lost, ledger_id=LedgerId(ids[1]))
+    assert [scene.names(ledger_id, lost) for ledger_id in ids] == [True, False, True]
+
+
+def test_a_ledger_that_cannot_be_read_is_told_with_its_reason_and_the_others_move() -> None:
+    scene = Scene(5)
+    lost, *others = scene.cluster.bookies
+
+    async def write() -> list[int]:
+        ids = [(await write_ledger(scene.writer, [lost, *others[:2]], 10)).id for _ in range(3)]
+        for bookie in scene.cluster.bookies:
+            bookie.entries.get(ids[1], {}).pop(4, None)
+        return ids
+
+    ids = scene.cluster.wait(write())
+    progress = scene.recover(lost)
+    assert (progress.ledgers_done, progress.ledgers_failed) == (2, 1)
+    assert "entry 4" in progress.failures[LedgerId(ids[1])]
+    assert scene.recover(lost, skip_unreadable=True).ledgers_skipped == 1
+
+
+def test_a_ledger_that_somebody_repairs_is_waited_for() -> None:
+    scene = Scene(4)
+    lost, *others = scene.cluster.bookies
+
+    async def write() -> Any:
+        ledger = await write_ledger(scene.writer, [lost, *others[:2]], 10)
+        return await scene.store.underreplication.lock(ledger.id, "somebody", lambda: None)
+
+    lock = scene.cluster.wait(write())
+    outcome: list[Any] = []
+    Deferred.fromCoroutine(scene.recovery.recover([lost.bookie_id])).addBoth(outcome.append)
+    scene.cluster.run(5.0)
+    assert not outcome
+    assert any("somebody else is at work" in said for said in scene.said)
+    scene.cluster.wait(lock.release())
+    scene.cluster.run(2.0)
+    assert outcome[0].ledgers_done == 1
+
+
+def test_a_ledger_deleted_meanwhile_is_done() -> None:
+    """I-78."""
+    scene = Scene(4)
+    lost, *others = scene.cluster.bookies
+    ledger = scene.cluster.wait(write_ledger(scene.writer, [lost, *others[:2]], 10))
+    scene.cluster.wait(scene.writer.delete(ledger.id))
+    assert scene.recover(lost, ledger_id=LedgerId(ledger.id)).ledgers_done == 1
+
+
+def test_a_bookie_is_decommissioned_once_no_ledger_names_it() -> None:
+    scene = Scene(4)
+    lost, *others = scene.cluster.bookies
+
+    async def write() -> list[int]:
+        return [(await write_ledger(scene.writer, [lost, *others[:2]], 10)).id for _ in range(5)]
+
+    ids = scene.cluster.wait(write())
+    with pytest.raises(InvalidArgument, match="registered: stop it"):
+        scene.cluster.wait(scene.recovery.decommission(lost.bookie_id))
+    lost.leave()
+    scene.cluster.run(1.0)
+    outcome: list[Any] = []
+    Deferred.fromCoroutine(scene.recovery.decommission(lost.bookie_id)).addBoth(outcome.append)
+    scene.cluster.run(LOOK_PAUSE_S)
+    assert "no process runs auto-recovery" in scene.said[-1]
+    assert not outcome
+    ReplicationWorker(scene.cluster.client(CLIENT), WorkerSettings(), "worker").start()
+
+    async def audit() -> None:
+        for ledger_id in ids:
+            await scene.store.underreplication.mark(LedgerId(ledger_id), [BookieId(lost.bookie_id)], now_ms=None)
+
+    scene.cluster.wait(audit())
+    scene.cluster.run(4 * LOOK_PAUSE_S)
+    (progress,) = outcome
+    assert (progress.ledgers_found, progress.ledgers_done, progress.ledgers_left) == (5, 5, 0)
+
+
+def test_a_bookie_is_not_decommissioned_while_auto_recovery_is_disabled() -> None:
+    scene = Scene(4)
+    lost = scene.cluster.bookies[0]
+    lost.leave()
+    scene.cluster.wait(scene.store.underreplication.disable())
+    scene.cluster.run(1.0)
+    with pytest.raises(InvalidArgument, match="autorecovery -enable"):
+        scene.cluster.wait(scene.recovery.decommission(lost.bookie_id))
