@@ -132,9 +132,9 @@ class BookieChronicle:
     # --- what happens
 
     def on_phase(self, phase: str) -> None:
-        """It starts to serve, to stop, it stopped or failed."""
+        """It starts to serve, to stop, it stopped or failed. Written at once: there are few of them."""
         self._phase, self._phase_since_ms = phase, self._now_ms()
-        self.changed()
+        self.write_last()
 
     def on_reasons(self) -> None:
         """A reason against writing came or went."""

@@ -1,0 +1,106 @@
+"""Why is that so? What is the matter, who is at work on it, what happens next, and what to do.
+
+  ledger N     who holds its entries, by what each bookie says; marks, locks and auditor of auto-recovery
+  disk         a bookie's directories: how full, whose files, what follows
+  readonly     why a bookie takes no entries, since when, and when it will again
+  space        why the space of deleted ledgers does not come back
+
+The last three are for a bookie's own host: they read its conf file (--conf), its directories, the status file that it
+keeps in <journal directory>/current, and the metadata store; also while HTTP is off, and after it died.
+
+examples:
+  bookkeeper why ledger 7
+  bookkeeper why ledger 7 --uri zk+hierarchical://zk1:2181/ledgers --json
+  bookkeeper why readonly --conf conf/bk_server.conf
+  bookkeeper why disk --conf conf/bk_server.conf
+  bookkeeper why space --conf conf/bk_server.conf
+
+exit codes: 0 it could be found out, whether or not something is wrong (--json has "healthy"); 1 it could not
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+from bookkeeper.cli.connection import add_connection_arguments
+from bookkeeper.cli.lazy import LazyParser, add_json_again, add_o, add_verbose, at_least
+from bookkeeper.cli.output import EXIT_OK, print_json
+from bookkeeper.cli.why.explanation import Explanation
+
+SUBJECTS = {
+    "ledger": ("who holds a ledger's entries, who repairs it", "why ledger 7"),
+    "disk": ("how full a bookie's disks are, and what follows", "why disk --conf conf/bk_server.conf"),
+    "readonly": ("why a bookie takes no entries", "why readonly --conf conf/bk_server.conf"),
+    "space": ("why space does not come back", "why space --conf conf/bk_server.conf"),
+}
+
+OBSERVE_S = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The subjects."""
+    add_connection_arguments(parser)
+    add_o(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    subjects = parser.add_subparsers(dest="about", metavar="SUBJECT", required=True, parser_class=LazyParser)
+    for name, (summary, _) in SUBJECTS.items():
+        subjects.add_parser(name, help=summary, description=summary, fill=partial(_fill, name), outer=parser)
+
+
+def _fill(name: str, parser: argparse.ArgumentParser) -> None:
+    parser.epilog = f"example:\n  bookkeeper {SUBJECTS[name][1]}"
+    _again(parser)
+    if name == "ledger":
+        parser.add_argument("ledger_id", type=at_least(0), metavar="LEDGER")
+        parser.add_argument(
+            "--observe",
+            type=float,
+            default=OBSERVE_S,
+            metavar="SECONDS",
+            help="how long to watch an open ledger for progress (default: %(default)g)",
+        )
+    add_json_again(parser, text="one JSON document instead of text")
+    add_verbose(parser)
+
+
+def _again(parser: argparse.ArgumentParser) -> None:
+    """The options of the cluster after the subject too; what was said before it stands."""
+    from pathlib import Path
+
+    parser.add_argument("--uri", default=argparse.SUPPRESS, help="metadata service URI")
+    parser.add_argument("--conf", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="the bookie's conf file")
+    parser.add_argument(
+        "-D",
+        "-o",
+        dest="more_defines",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="one setting, repeatable",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Find out, and say it."""
+    args.defines = [*args.defines, *args.more_defines]
+    explanation = _explain(args)
+    if args.json:
+        print_json(explanation.json())
+    else:
+        print("\n".join(explanation.lines()))
+    return EXIT_OK
+
+
+def _explain(args: argparse.Namespace) -> Explanation:
+    if args.about == "ledger":
+        from bookkeeper.cli.why.ledger import explain_ledger
+        from bookkeeper.cli.why.ledger_facts import find_out as find_out_ledger
+
+        return explain_ledger(find_out_ledger(args))
+    from bookkeeper.cli.why.host import explain_disk, explain_readonly
+    from bookkeeper.cli.why.host_facts import find_out
+    from bookkeeper.cli.why.space import explain_space
+
+    explain = {"disk": explain_disk, "readonly": explain_readonly, "space": explain_space}[args.about]
+    return explain(find_out(args))

@@ -1,0 +1,422 @@
+"""Why a ledger is as it is: who holds its entries, who repairs it, what happens next. Pure.
+
+place of a fragment      its bookie is            and says             it counts as
+holds entries e..f       registered               all of them          good
+                         registered               not all of them      lacking, with numbers
+                         registered               nothing (an error)   unknown
+                         not registered           -                    lost, until it comes back
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from bookkeeper.cli.output import counted, entries
+from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, runs_text
+from bookkeeper.cli.why.ledger_facts import LedgerFacts
+from bookkeeper.errors import BookKeeperError, NoSuchLedger
+from bookkeeper.metadata.bad_copies_format import BadCopies
+from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
+from bookkeeper.model import BookieId, LedgerMetadata, LedgerState
+from bookkeeper.protocol.schedule import write_set
+from bookkeeper.replication.fragments import FragmentRange, fragments_of
+
+PLACES_MAX = 20
+"""Places of fragments that are told one by one."""
+
+
+class Standing(enum.Enum):
+    """What is known of the copies at one place."""
+
+    GOOD = "has all"
+    LACKING = "lacks some"
+    UNKNOWN = "did not tell"
+    LOST = "is not registered"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One ensemble index of one fragment that stores something. missing: how many, and the first; 0 and None."""
+
+    fragment: FragmentRange
+    index: int
+    bookie_id: BookieId
+    standing: Standing
+    expected: int
+    missing: int = 0
+    first_missing: int | None = None
+    error: str = ""
+
+
+def explain_ledger(facts: LedgerFacts) -> Explanation:
+    """The whole answer."""
+    found = Explanation(f"ledger {facts.ledger_id}")
+    metadata = facts.metadata
+    if isinstance(metadata, NoSuchLedger):
+        _explain_absent(facts, found)
+    elif isinstance(metadata, BookKeeperError):
+        found.trouble(f"its metadata cannot be read: {metadata}")
+        found.next.append("nothing: no client opens it, and no collector deletes what cannot be proven to be deleted")
+        found.do.append("restore its metadata: bookkeeper shell ledgermetadata -l ID -restorefromfile FILE -update")
+    else:
+        _explain(facts, metadata, found)
+    return found
+
+
+def _explain_absent(facts: LedgerFacts, found: Explanation) -> None:
+    holders = {bookie: held for bookie, held in facts.held.items() if isinstance(held, list) and held}
+    found.headline = f"does not exist: {facts.store} has no such ledger; it was deleted, or never made"
+    for bookie, held in holders.items():
+        count = sum(len(run) for run in held)
+        found.holds.append(f"{bookie} still holds {entries(count)} of it: {_runs(held)}")
+    for bookie, error in facts.held.items():
+        if isinstance(error, BookKeeperError):
+            found.holds.append(f"{bookie} did not tell what it holds: {error}")
+    if holders:
+        found.next.append(
+            "each of these bookies deletes them once two rounds of its garbage collection (gcWaitTime) and a proof say "
+            "that the ledger is gone"
+        )
+        found.do.append("on the host of a bookie that keeps them for long: bookkeeper why space --conf FILE")
+    if isinstance(facts.repair.mark, UnderreplicatedLedger):
+        found.holds.append("it is still marked as under-replicated; a worker that takes it removes the mark")
+    found.facts = {"exists": False, "held": _held_json(facts)}
+
+
+def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -> None:
+    last = _known_end(facts, metadata)
+    places = list(_places(facts, fragments_of(metadata, last)))
+    bad = [place for place in places if place.standing in (Standing.LACKING, Standing.LOST)]
+    unknown = [place for place in places if place.standing is Standing.UNKNOWN]
+    state = _state(facts, metadata, last, found)
+    if bad:
+        found.trouble(f"{state}, and lacks copies: {_lack_sentence(bad)}")
+    elif metadata.is_closed and not unknown:
+        found.headline = f"{state}; every copy is where it should be"
+    else:
+        found.headline = state
+    _say_unreadable(metadata, places, found)
+    _say_places(places, bad, unknown, found)
+    _say_bad_copies(facts, found)
+    _say_repair(facts, metadata, bad, found)
+    if not metadata.is_closed:
+        _say_open(facts, metadata, bad, found)
+    if unknown and not bad:
+        found.holds.append("whether every copy is there is unknown until those bookies answer")
+    found.facts = {
+        "exists": True,
+        "state": metadata.state.name,
+        "last_entry_id": metadata.last_entry_id,
+        "known_last_entry_id": last,
+        "ensemble_size": metadata.ensemble_size,
+        "write_quorum": metadata.write_quorum,
+        "ack_quorum": metadata.ack_quorum,
+        "places": [
+            {
+                "first_entry_id": place.fragment.first_entry_id,
+                "last_entry_id": place.fragment.last_entry_id,
+                "bookie_id": place.bookie_id,
+                "registered": facts.registered.get(place.bookie_id),
+                "standing": place.standing.name,
+                "expected": place.expected,
+                "missing": place.missing,
+                "error": place.error,
+            }
+            for place in places
+        ],
+        "marked_for": list(facts.repair.mark.missing) if isinstance(facts.repair.mark, UnderreplicatedLedger) else [],
+        "lock": facts.repair.lock if isinstance(facts.repair.lock, str) else None,
+        "auditor": facts.repair.auditor if isinstance(facts.repair.auditor, str) else None,
+        "auto_recovery_enabled": facts.repair.enabled if isinstance(facts.repair.enabled, bool) else None,
+        "held": _held_json(facts),
+    }
+
+
+def _held_json(facts: LedgerFacts) -> dict[str, object]:
+    return {
+        bookie: str(held) if isinstance(held, BookKeeperError) else [[run[0], run[-1]] for run in held if run][:1000]
+        for bookie, held in facts.held.items()
+    }
+
+
+def _known_end(facts: LedgerFacts, metadata: LedgerMetadata) -> int:
+    """The last entry that every copy must have: of an open ledger what bookies know to be acknowledged."""
+    if metadata.last_entry_id is not None:
+        return metadata.last_entry_id
+    progress = facts.progress
+    return -1 if progress is None or isinstance(progress, BookKeeperError) else progress.lac_later
+
+
+# --- who holds what ---------------------------------------------------------------------------------------------------
+
+
+def _places(facts: LedgerFacts, fragments: Sequence[FragmentRange]) -> Iterator[Place]:
+    for fragment in fragments:
+        for index, bookie in enumerate(fragment.ensemble):
+            expected = fragment.stored_count(index)
+            if bookie not in facts.registered:
+                # Also without entries: who is lost there takes the next ones, or is marked by an auditor all the same.
+                yield Place(fragment, index, bookie, Standing.LOST, expected, expected)
+                continue
+            held = facts.held.get(bookie)
+            if held is None or isinstance(held, BookKeeperError):
+                why = "was not asked" if held is None else str(held)
+                yield Place(fragment, index, bookie, Standing.UNKNOWN, expected, error=why)
+                continue
+            missing, first = missing_of(fragment, index, held)
+            standing = Standing.LACKING if missing else Standing.GOOD
+            yield Place(fragment, index, bookie, standing, expected, missing, first)
+
+
+def missing_of(fragment: FragmentRange, index: int, held: Sequence[range]) -> tuple[int, int | None]:
+    """How many entries that an ensemble index stores are in none of the ascending runs, and the first of them."""
+    count, first, at = 0, None, fragment.first_entry_id
+    for run in [*held, range(fragment.last_entry_id + 1, fragment.last_entry_id + 2)]:
+        if not run or run[-1] < at:
+            continue
+        gap_end = min(run[0] - 1, fragment.last_entry_id)
+        if gap_end >= at:
+            gap = replace(fragment, first_entry_id=at, last_entry_id=gap_end)
+            in_gap = gap.stored_count(index)
+            if in_gap and first is None:
+                first = gap.first_stored_by(index)
+            count += in_gap
+        at = max(at, run[-1] + 1)
+        if at > fragment.last_entry_id:
+            break
+    return count, first
+
+
+def _lack_sentence(bad: Sequence[Place]) -> str:
+    lost = list(dict.fromkeys(place.bookie_id for place in bad if place.standing is Standing.LOST))
+    lacking = list(dict.fromkeys(place.bookie_id for place in bad if place.standing is Standing.LACKING))
+    parts = []
+    if lost:
+        parts.append(f"{', '.join(lost)} {'is' if len(lost) == 1 else 'are'} not registered")
+    if lacking:
+        parts.append(f"{', '.join(lacking)} {'lacks' if len(lacking) == 1 else 'lack'} entries")
+    return ", ".join(parts)
+
+
+def _state(facts: LedgerFacts, metadata: LedgerMetadata, last: int, found: Explanation) -> str:
+    """The state in words; quorums are told beside."""
+    made = "" if metadata.created_ms is None else f", made {clock_time(metadata.created_ms, facts.now_ms)}"
+    quorums = f"E={metadata.ensemble_size} Qw={metadata.write_quorum} Qa={metadata.ack_quorum}"
+    found.holds.append(f"{quorums}, {counted(len(metadata.fragments), 'fragment')}{made}")
+    if not metadata.is_closed:
+        return metadata.state.name
+    return f"CLOSED at entry {last}, {counted(metadata.length or 0, 'byte')}" if last >= 0 else "CLOSED, empty"
+
+
+def _say_places(places: Sequence[Place], bad: Sequence[Place], unknown: Sequence[Place], found: Explanation) -> None:
+    shown = [*bad, *unknown, *(place for place in places if place.standing is Standing.GOOD)]
+    for place in shown[:PLACES_MAX]:
+        found.holds.append(_place_sentence(place))
+    if len(shown) > PLACES_MAX:
+        found.holds.append(f"and {len(shown) - PLACES_MAX} more places (--json has all)")
+
+
+def _place_sentence(place: Place) -> str:
+    fragment = place.fragment
+    where = (
+        f"from entry {fragment.first_entry_id} on"
+        if fragment.empty
+        else f"entries {fragment.first_entry_id}..{fragment.last_entry_id}"
+    )
+    if place.standing is Standing.LOST:
+        return f"{where}: {place.bookie_id} is not registered; it should hold {place.expected} of them"
+    if place.standing is Standing.LACKING:
+        return (
+            f"{where}: {place.bookie_id} lacks {place.missing} of the {place.expected} it should hold, the first is "
+            f"entry {place.first_missing}"
+        )
+    if place.standing is Standing.UNKNOWN:
+        return f"{where}: {place.bookie_id} should hold {place.expected}; what it holds is unknown: {place.error}"
+    return f"{where}: {place.bookie_id} holds all {place.expected} it should"
+
+
+def _say_unreadable(metadata: LedgerMetadata, places: Sequence[Place], found: Explanation) -> None:
+    """Whether some entries have no registered holder at all."""
+    by_fragment: dict[int, list[Place]] = {}
+    for place in places:
+        by_fragment.setdefault(place.fragment.first_entry_id, []).append(place)
+    size, write_quorum = metadata.ensemble_size, metadata.write_quorum
+    for first, members in by_fragment.items():
+        fragment = members[0].fragment
+        if fragment.empty:
+            continue
+        lost = {place.index for place in members if place.standing is Standing.LOST}
+        for entry_id in range(first, min(first + size, fragment.last_entry_id + 1)):
+            if set(write_set(entry_id, size, write_quorum)) <= lost:
+                lost_ids = range(entry_id, fragment.last_entry_id + 1, size)
+                which = ", ".join(map(str, lost_ids[:3])) + (", ..." if len(lost_ids) > 3 else "")
+                found.errors.append(
+                    f"{entries(len(lost_ids))} ({which}) can be read from nobody now: all bookies that should hold "
+                    "them are lost"
+                )
+                found.do.append("bring one of the lost bookies back before anything else: its copies are the last")
+                break
+
+
+def _runs(held: Sequence[range]) -> str:
+    return runs_text([(run[0], run[-1]) for run in held if run])
+
+
+def _say_bad_copies(facts: LedgerFacts, found: Explanation) -> None:
+    bad = facts.repair.bad_copies
+    if not isinstance(bad, BadCopies) or not bad.ranges:
+        return
+    found.trouble(f"bookies reported {len(bad.ranges)} ranges of damaged copies of their own")
+    for each in bad.ranges[:PLACES_MAX]:
+        when = "" if each.reported_ms is None else f" {clock_time(each.reported_ms, facts.now_ms)}"
+        why = f": {each.reason}" if each.reason else ""
+        which = f"{each.first_entry_id}..{each.last_entry_id}"
+        found.errors.append(f"{each.bookie_id} reported{when} that its copies of {which} are bad{why}")
+    found.next.append("a replication worker rewrites them from good copies, verified by digest")
+
+
+# --- who is at work ---------------------------------------------------------------------------------------------------
+
+
+def _say_repair(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place], found: Explanation) -> None:
+    repair = facts.repair
+    mark, lock = repair.mark, repair.lock
+    if isinstance(mark, UnderreplicatedLedger):
+        when = "" if mark.marked_ms is None else f" {clock_time(mark.marked_ms, facts.now_ms)}"
+        whose = ", ".join(mark.missing) or "nobody by name"
+        found.working.append(f"marked for repair{when}, for the copies of {whose}")
+        if not bad and found.healthy:
+            found.trouble("is marked as under-replicated, though every copy that could be asked about is there")
+    elif isinstance(mark, BookKeeperError):
+        found.working.append(f"whether it is marked for repair is unknown: {mark}")
+    elif bad:
+        found.working.append("not marked for repair: no auditor has reported it yet")
+    if isinstance(lock, str):
+        holder = lock or "a worker that does not say where it runs"
+        found.working.append(f"locked by {holder}: it repairs the ledger, or keeps others from it until its next try")
+    elif isinstance(mark, UnderreplicatedLedger) and lock is None:
+        found.working.append("not locked: no worker has it in hand")
+    _say_auditor(facts, found, needed=bool(bad) or isinstance(mark, UnderreplicatedLedger))
+    for bookie, trouble in facts.troubles.items():
+        reason, failures = trouble.get("reason", ""), trouble.get("failures", "")
+        found.errors.append(f"the worker of {bookie} failed {failures} times: {reason}")
+    if bad or isinstance(mark, UnderreplicatedLedger):
+        _say_next(facts, metadata, bad, found)
+
+
+def _say_auditor(facts: LedgerFacts, found: Explanation, *, needed: bool) -> None:
+    repair = facts.repair
+    if repair.enabled is False:
+        found.working.append("auto-recovery is disabled in this cluster: auditor and workers pause")
+    if not needed:
+        return
+    if isinstance(repair.auditor, BookKeeperError):
+        found.working.append(f"who the auditor is, is unknown: {repair.auditor}")
+    elif repair.auditor is None:
+        found.working.append("no auditor is elected: no process with auto-recovery runs")
+    else:
+        delay = repair.delay_s
+        known = "" if isinstance(delay, BookKeeperError) or delay is None else f", lostBookieRecoveryDelay {delay} s"
+        found.working.append(f"the auditor is {repair.auditor}{known}")
+
+
+def _say_next(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place], found: Explanation) -> None:
+    repair = facts.repair
+    lost = list(dict.fromkeys(place.bookie_id for place in bad if place.standing is Standing.LOST))
+    others = [bookie for bookie, mode in facts.registered.items() if mode == "writable"]
+    if repair.enabled is False:
+        found.next.append("nothing, until auto-recovery is enabled again")
+        found.do.append("bookkeeper shell autorecovery -enable")
+    elif isinstance(repair.mark, UnderreplicatedLedger):
+        if isinstance(repair.lock, str):
+            found.next.append("the worker copies what is missing to another bookie, then the metadata names that one")
+        elif repair.auditor is None:
+            found.next.append("nothing: the mark waits for a worker, and no process with auto-recovery seems to run")
+            found.do.append("run auto-recovery: bookkeeper autorecovery, or autoRecoveryDaemonEnabled=true on bookies")
+        else:
+            found.next.append("the next worker that is free takes it; workers look again at least once a minute")
+    elif repair.auditor is None:
+        found.next.append("nothing: without an auditor the ledger is not marked, and without a mark nobody repairs it")
+        found.do.append("run auto-recovery: bookkeeper autorecovery, or autoRecoveryDaemonEnabled=true on bookies")
+    elif lost:
+        delay = repair.delay_s if isinstance(repair.delay_s, int) else 0
+        found.next.append(
+            "the auditor marks the ledger"
+            + (f" {duration(delay)} after the bookie was lost, unless it returns" if delay else " at its next look")
+        )
+        found.do.append("bookkeeper shell triggeraudit makes it look now")
+    elif bad:
+        checked = repair.checked_ms
+        last = "never yet" if not isinstance(checked, int) else clock_time(checked, facts.now_ms)
+        found.next.append(
+            "the auditor finds it in its next check of all ledgers (auditorPeriodicCheckInterval); the last one ended: "
+            + last
+        )
+    for bookie in lost:
+        known = facts.cookies is None or bookie in facts.cookies
+        found.do.append(
+            f"start {bookie} again: what it held is good again at once"
+            if known
+            else f"{bookie} has no cookie: it was removed from the cluster, only a repair helps"
+        )
+    if bad and len(set(others) - {place.bookie_id for place in bad}) < metadata.write_quorum:
+        found.errors.append(
+            f"only {len(others)} bookies are writable: where all of them hold the fragment already, nobody is left to "
+            "take a new copy"
+        )
+        found.do.append("add a bookie, or bring the lost one back")
+
+
+# --- open ledgers -----------------------------------------------------------------------------------------------------
+
+
+def _say_open(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place], found: Explanation) -> None:
+    progress = facts.progress
+    ledger_id = facts.ledger_id
+    highest = max(
+        (run[-1] for held in facts.held.values() if not isinstance(held, BookKeeperError) for run in held if run),
+        default=-1,
+    )
+    if isinstance(progress, BookKeeperError) or progress is None:
+        found.errors.append(f"its last confirmed entry cannot be read: {progress}")
+        moved = False
+    else:
+        lac = progress.lac_later
+        found.holds.append(f"acknowledged up to entry {lac}, as the bookies know; the highest stored is {highest}")
+        moved = progress.lac_later > progress.lac
+    if metadata.state is LedgerState.IN_RECOVERY:
+        found.trouble("IN_RECOVERY: somebody fenced it and has not closed it; its writer can write no more")
+        found.next.append("whoever recovers it closes it; if that one is gone, whoever opens it with recovery next")
+        found.do.append(f"close it: bookkeeper shell readledger -l {ledger_id} -r")
+        return
+    if moved:
+        assert progress is not None
+        assert not isinstance(progress, BookKeeperError)
+        found.working.append(
+            f"its writer is alive: entries {progress.lac + 1}..{progress.lac_later} were acknowledged within "
+            f"{duration(progress.observed_s)}"
+        )
+        return
+    seconds = "" if progress is None or isinstance(progress, BookKeeperError) else duration(progress.observed_s)
+    found.working.append(
+        f"no progress in {seconds or 'the time it was looked at'}: its writer is idle, or gone. Nobody records who "
+        "writes a ledger, so which of them it is, its application knows"
+    )
+    last_lost = [place for place in bad if place.fragment.last_entry_id >= 0 and not place.fragment.agreed]
+    if last_lost:
+        found.next.append(
+            "a bookie of its last fragment is lost: once it is marked, a worker waits "
+            "openLedgerRereplicationGracePeriod (30 s unless set), then fences the writer and closes it"
+        )
+    else:
+        found.next.append(
+            "it stays open until its writer closes it, or somebody opens it with recovery; auto-recovery leaves an "
+            "open ledger alone whose last bookies are there"
+        )
+    found.headline += f"; not written to in the {seconds} it was watched" if seconds else ""
+    found.do.append(
+        f"if its writer is gone: bookkeeper shell readledger -l {ledger_id} -r recovers and closes it at the last "
+        "entry that may have been acknowledged; a writer that still lives is fenced by that"
+    )

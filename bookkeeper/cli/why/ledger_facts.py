@@ -1,0 +1,212 @@
+"""What can be found out about one ledger: metadata, bookies, auto-recovery, and what each bookie says it holds.
+
+Each question that fails leaves its error in the place of its answer, so that one silent bookie does not hide the rest.
+Nothing is changed and nobody is fenced. Bounds: ASKED_MAX bookies are asked for their entries, each within the read
+timeout of the settings; HTTP_ASKED_MAX HTTP servers of bookies, HTTP_TIMEOUT_S each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import time
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, gatherResults
+
+from bookkeeper.cli.shell.base import shell_settings
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.connecting import connect_to
+from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import BookKeeperError, NoSuchLedgerOnBookie
+from bookkeeper.metadata.bad_copies_format import BadCopies
+from bookkeeper.metadata.outcome import pause
+from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
+from bookkeeper.model import AvailableBookies, BookieId, LedgerId, LedgerMetadata
+
+T = TypeVar("T")
+
+ASKED_MAX = 64
+HTTP_ASKED_MAX = 16
+HTTP_TIMEOUT_S = 2.0
+HTTP_ANSWER_MAX = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RepairFacts:
+    """Auto-recovery. Each may be the error that kept it from being known."""
+
+    enabled: bool | BookKeeperError
+    auditor: BookieId | BookKeeperError | None
+    delay_s: int | BookKeeperError | None
+    mark: UnderreplicatedLedger | BookKeeperError | None
+    lock: str | BookKeeperError | None
+    bad_copies: BadCopies | BookKeeperError | None
+    checked_ms: int | BookKeeperError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """An open ledger, looked at twice. lac: the last entry that bookies know to be acknowledged."""
+
+    lac: int
+    lac_later: int
+    observed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFacts:
+    """Everything.
+
+    metadata: or why it could not be read. registered: bookie -> "writable" or "read-only". cookies: bookies that ever
+    belonged to the cluster; None where that could not be read. held: bookie -> the entries it says it holds, or its
+    error; only of bookies that were asked. progress: of an open ledger. troubles: what workers with an HTTP server say
+    of it, by bookie.
+    """
+
+    now_ms: int
+    ledger_id: LedgerId
+    store: str
+    metadata: LedgerMetadata | BookKeeperError
+    registered: Mapping[BookieId, str]
+    cookies: frozenset[BookieId] | None
+    repair: RepairFacts
+    held: Mapping[BookieId, list[range] | BookKeeperError] = field(default_factory=dict)
+    progress: Progress | BookKeeperError | None = None
+    troubles: Mapping[BookieId, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def find_out(args: argparse.Namespace) -> LedgerFacts:
+    """Look. Raises ConfigurationError, MetadataUnavailable, NotInitialised."""
+    settings = shell_settings(args)
+    crossing = ReactorThread()
+    http_servers: dict[BookieId, tuple[str, int]] = {}
+
+    async def look() -> LedgerFacts:
+        client = await connect_to(settings.metadata_service_uri, crossing.reactor, settings, resolve=crossing.resolve)
+        try:
+            return await _Looking(client, client.store, LedgerId(args.ledger_id), crossing.reactor, settings).run(
+                args.observe, http_servers
+            )
+        finally:
+            await client.close()
+
+    try:
+        facts = crossing.run(lambda: Deferred.fromCoroutine(look()))
+    finally:
+        crossing.stop()
+    if isinstance(facts.repair.mark, UnderreplicatedLedger) or facts.repair.lock is not None:
+        return replace(facts, troubles=_troubles(facts.ledger_id, http_servers))
+    return facts
+
+
+async def _or_error(awaited: Awaitable[T]) -> T | BookKeeperError:
+    try:
+        return await awaited
+    except BookKeeperError as error:
+        return error
+
+
+class _Looking:
+    """One look. Thread: reactor."""
+
+    def __init__(
+        self, client: LedgerClient, store: MetadataStore, ledger_id: LedgerId, reactor: Any, settings: ClientSettings
+    ) -> None:
+        self._client, self._store, self._ledger_id = client, store, ledger_id
+        self._reactor, self._settings = reactor, settings
+
+    async def run(self, observe_s: float, http_servers: dict[BookieId, tuple[str, int]]) -> LedgerFacts:
+        metadata = await _or_error(self._client.metadata(self._ledger_id))
+        available = await self._store.bookies.current()
+        for bookie_id, info in {**available.read_only, **available.writable}.items():
+            server = next((each for each in info.endpoints if each.protocol == "http"), None)
+            if server is not None:
+                http_servers[bookie_id] = (server.host, server.port)
+        cookies = await _or_error(self._store.cookies.all())
+        registered = _registered(available)
+        members = _members(metadata, registered)
+        facts = LedgerFacts(
+            now_ms=time.time_ns() // 1_000_000,
+            ledger_id=self._ledger_id,
+            store=self._settings.metadata_service_uri,
+            metadata=metadata,
+            registered=registered,
+            cookies=None if isinstance(cookies, BookKeeperError) else frozenset(cookies),
+            repair=await self._repair(),
+            held=await self._held([each for each in members if each in registered]),
+        )
+        if isinstance(metadata, LedgerMetadata) and not metadata.is_closed:
+            return replace(facts, progress=await _or_error(self._progress(observe_s)))
+        return facts
+
+    async def _repair(self) -> RepairFacts:
+        tree, ledger_id = self._store.underreplication, self._ledger_id
+        return RepairFacts(
+            enabled=await _or_error(tree.is_enabled()),
+            auditor=await _or_error(tree.current_auditor()),
+            delay_s=await _or_error(tree.recovery_delay_s()),
+            mark=await _or_error(tree.read(ledger_id)),
+            lock=await _or_error(tree.lock_holder(ledger_id)),
+            bad_copies=await _or_error(tree.bad_copies(ledger_id)),
+            checked_ms=await _or_error(tree.check_time_ms(CheckKind.ALL_LEDGERS)),
+        )
+
+    async def _held(self, bookies: list[BookieId]) -> dict[BookieId, list[range] | BookKeeperError]:
+        asked = bookies[:ASKED_MAX]
+        answers = await gatherResults([Deferred.fromCoroutine(self._ask(each)) for each in asked])
+        return dict(zip(asked, answers, strict=True))
+
+    async def _ask(self, bookie_id: BookieId) -> list[range] | BookKeeperError:
+        try:
+            return await self._client.list_entries(self._ledger_id, bookie_id)
+        except NoSuchLedgerOnBookie:
+            return []
+        except BookKeeperError as error:
+            return error
+
+    async def _progress(self, observe_s: float) -> Progress:
+        handle = await self._client.open_as_administrator(self._ledger_id, recover=False)
+        try:
+            before = await handle.read_last_confirmed()
+            await pause(self._reactor, observe_s)
+            return Progress(before, await handle.read_last_confirmed(), observe_s)
+        finally:
+            await handle.close()
+
+
+def _registered(available: AvailableBookies) -> dict[BookieId, str]:
+    return {**dict.fromkeys(available.read_only, "read-only"), **dict.fromkeys(available.writable, "writable")}
+
+
+def _members(metadata: LedgerMetadata | BookKeeperError, registered: Mapping[BookieId, str]) -> list[BookieId]:
+    """Who is asked: the bookies of the ledger; where its metadata tells nothing, whoever is there."""
+    if isinstance(metadata, BookKeeperError):
+        return sorted(registered)
+    return list(dict.fromkeys(bookie for fragment in metadata.fragments for bookie in fragment.ensemble))
+
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+def _troubles(ledger_id: int, servers: Mapping[BookieId, tuple[str, int]]) -> dict[BookieId, Mapping[str, Any]]:
+    """What replication workers that serve HTTP say of the ledger; one that cannot be reached says nothing."""
+    found: dict[BookieId, Mapping[str, Any]] = {}
+    for bookie_id, (host, port) in list(servers.items())[:HTTP_ASKED_MAX]:
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+            connection = http.client.HTTPConnection(host, port, timeout=HTTP_TIMEOUT_S)
+            try:
+                connection.request("GET", f"/api/v1/autorecovery/troubles?ledger_id={ledger_id}")
+                answer = connection.getresponse()
+                said = json.loads(answer.read(HTTP_ANSWER_MAX))
+            finally:
+                connection.close()
+            if answer.status == http.HTTPStatus.OK and isinstance(said, list) and said and isinstance(said[0], dict):
+                found[bookie_id] = said[0]
+    return found

@@ -1,0 +1,170 @@
+"""Why the space of deleted ledgers does not come back. Pure.
+
+What could be given back, in the order in which it goes: journal files below the mark (at each checkpoint), ledgers that
+the metadata store has no more (two rounds and a proof), entry logs without a ledger, and the dead part of others
+(compaction). For each: is somebody at it, what stands in the way, when is its turn.
+"""
+
+from __future__ import annotations
+
+from bookkeeper.bookie.status_format import BookieStatus, CollectionStatus
+from bookkeeper.cli.output import counted
+from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, size
+from bookkeeper.cli.why.host import add_facts, judge_process
+from bookkeeper.cli.why.host_facts import HostFacts
+
+
+def explain_space(facts: HostFacts) -> Explanation:
+    """What takes the space, what of it is garbage, and what becomes of that."""
+    found = Explanation(f"space of bookie {facts.bookie_id}")
+    runs = judge_process(facts, found)
+    status = facts.status
+    _say_sizes(facts, found)
+    if not runs:
+        found.next.append("nothing is given back while the bookie does not run")
+    elif status is not None and status.collection is not None:
+        _judge_collection(facts, status, status.collection, found)
+    else:
+        found.trouble("it did not say anything of its garbage collection yet")
+    if not found.headline:
+        found.headline = "garbage is collected as it should be"
+    add_facts(facts, found)
+    if status is not None and status.collection is not None:
+        collection = status.collection
+        found.facts |= {
+            "live_bytes": collection.live_bytes,
+            "closed_log_bytes": collection.total_bytes,
+            "waiting_ledgers": collection.waiting_ledgers,
+            "reclaimed_bytes": collection.reclaimed_bytes,
+            "minor_suspended": collection.minor_suspended,
+            "major_suspended": collection.major_suspended,
+            "quarantined": [{"log": each.log, "why": each.why} for each in collection.quarantined],
+            "last_error": None if collection.last_error is None else collection.last_error.text,
+            "next_round_ms": collection.next_round_ms,
+        }
+    return found
+
+
+def _say_sizes(facts: HostFacts, found: Explanation) -> None:
+    sums: dict[str, tuple[int, int]] = {}
+    for each in facts.directories:
+        for kind, files in each.own.items():
+            count, total = sums.get(kind, (0, 0))
+            sums[kind] = (count + files.count, total + files.bytes)
+    for kind in ("entry logs", "index files", "journal"):
+        if kind in sums:
+            count, total = sums[kind]
+            found.holds.append(f"{kind}: {size(total)} in {counted(count, 'file')}")
+    journals = sums.get("journal", (0, 0))[0]
+    kept = facts.settings.journal_backups_max * len(facts.settings.journal_directories)
+    if journals and kept:
+        found.holds.append(
+            f"of the journal's files up to {kept} are kept although no longer needed (journalMaxBackups "
+            f"{facts.settings.journal_backups_max}, {facts.places.get('journalMaxBackups', 'default')})"
+        )
+
+
+def _judge_collection(facts: HostFacts, status: BookieStatus, collection: CollectionStatus, found: Explanation) -> None:
+    now, settings = facts.now_ms, facts.settings
+    dead = collection.total_bytes - collection.live_bytes
+    if collection.rounds:
+        assert collection.last_round_ms is not None
+        took = duration(collection.last_round_s or 0.0)
+        found.working.append(
+            f"{collection.rounds} rounds since the start, the last one ended "
+            f"{clock_time(collection.last_round_ms, now)} and took {took}"
+        )
+        found.holds.append(
+            f"since the start: {collection.deleted_ledgers} ledgers deleted, {collection.removed_logs} entry logs "
+            f"removed, {collection.compacted_logs} rewritten, {size(collection.reclaimed_bytes)} given back"
+        )
+        if collection.total_bytes:
+            found.holds.append(
+                f"closed entry logs hold {size(collection.total_bytes)}, of which {size(dead)} "
+                f"({percent(dead / collection.total_bytes)}) are dead as of the last round; the log being written is "
+                "never rewritten"
+            )
+    else:
+        found.working.append(f"no round yet: the first comes {duration(settings.gc_wait_s)} after the start")
+    found.working.append(f"now: {collection.doing}" + (f" ({collection.compacting})" if collection.compacting else ""))
+    _judge_error(facts, status, collection, found)
+    if collection.waiting_ledgers:
+        found.holds.append(
+            f"{collection.waiting_ledgers} ledgers here were not in the metadata store's last listing: each waits for "
+            "a second round and a proof of its own"
+        )
+    if collection.alarms:
+        found.trouble(
+            f"{collection.alarms} rounds found most ledgers missing from the metadata store: is the store whole? Few "
+            "of them are deleted in a round"
+        )
+        found.do.append("compare `bookkeeper shell listledgers` with what you expect before more is deleted")
+    _judge_compaction(facts, collection, found)
+    if collection.next_round_ms is not None:
+        found.next.append(f"the next round comes {clock_time(collection.next_round_ms, now)}")
+    if collection.waiting_ledgers or dead:
+        found.do.append(f"a round at once: {_curl(facts, 'PUT', '/api/v1/bookie/gc')}")
+
+
+def _judge_error(facts: HostFacts, status: BookieStatus, collection: CollectionStatus, found: Explanation) -> None:
+    error = collection.last_error
+    if error is None:
+        return
+    text = f"{clock_time(error.at_ms, facts.now_ms)}: {error.text}"
+    found.errors.append(text)
+    found.trouble(f"the last round of garbage collection did not get through: {error.text}")
+    found.holds.append("no ledger was deleted without proof; ledgers that cannot be asked about stay")
+    if status.registration.state != "registered":
+        since = clock_time(status.registration.since_ms, facts.now_ms)
+        found.holds.append(f"its registration is {status.registration.state} since {since}")
+    found.next.append("every round tries again")
+
+
+def _judge_compaction(facts: HostFacts, collection: CollectionStatus, found: Explanation) -> None:
+    settings = facts.settings
+    kinds = (
+        (
+            "minor",
+            collection.minor_suspended,
+            settings.minor_compaction_threshold,
+            settings.minor_compaction_interval_s,
+            collection.last_minor_ms,
+        ),
+        (
+            "major",
+            collection.major_suspended,
+            settings.major_compaction_threshold,
+            settings.major_compaction_interval_s,
+            collection.last_major_ms,
+        ),
+    )
+    for name, suspended, threshold, interval_s, last_ms in kinds:
+        if suspended:
+            found.trouble(f"{name} compaction is suspended by an operator")
+            body = f'{{"resume{name.capitalize()}": true}}'
+            found.next.append(f"{name} compaction stays suspended until it is resumed, or a restart, which forgets it")
+            found.do.append(_curl(facts, "PUT", "/api/v1/bookie/gc/resume_compaction", body))
+        elif threshold <= 0 or interval_s <= 0:
+            key = f"{name}CompactionThreshold" if threshold <= 0 else f"{name}CompactionInterval"
+            found.holds.append(f"{name} compaction is off: {key} ({facts.places.get(key, 'default')})")
+        else:
+            last = "never since the start" if last_ms is None else clock_time(last_ms, facts.now_ms)
+            found.working.append(
+                f"{name} compaction every {duration(interval_s)} rewrites logs of which less than {percent(threshold)} "
+                f"is live; last: {last}"
+            )
+    if collection.quarantined_count:
+        found.trouble(
+            f"{collection.quarantined_count} entry log{'s are' if collection.quarantined_count > 1 else ' is'} left "
+            "alone, so their space does not come back: damaged, or in doubt"
+        )
+        found.holds.extend(f"{each.log}: {each.why}" for each in collection.quarantined)
+        found.next.append("such a log is looked at again in each round, and goes once all its ledgers are proven gone")
+        found.do.append("stop the bookie and read it through: bookkeeper shell --conf FILE localconsistencycheck")
+
+
+def _curl(facts: HostFacts, method: str, path: str, body: str = "") -> str:
+    settings = facts.settings
+    data = f" -d '{body}'" if body else ""
+    command = f"curl -X {method}{data} http://{settings.http_server_host}:{settings.http_server_port}{path}"
+    return command if settings.http_server_enabled else f"with httpServerEnabled=true: {command}"

@@ -1,0 +1,252 @@
+"""`bookkeeper why` without a cluster: counting copies, words for times and sizes, and what follows from facts."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from bookkeeper.bookie.status_format import (
+    BookieStatus,
+    CheckpointStatus,
+    DirectoryStatus,
+    DiskStatus,
+    ModeStatus,
+    Reason,
+    RegistrationStatus,
+)
+from bookkeeper.bookie.storage.disks import DiskSettings
+from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, runs_text, size
+from bookkeeper.cli.why.host import explain_disk, explain_readonly
+from bookkeeper.cli.why.host_facts import DirectoryFacts, HostFacts, StoreFacts
+from bookkeeper.cli.why.ledger import explain_ledger, missing_of
+from bookkeeper.cli.why.ledger_facts import LedgerFacts, RepairFacts
+from bookkeeper.config import ServerSettings
+from bookkeeper.errors import ConnectFailed, MetadataCorrupt, MetadataUnavailable
+from bookkeeper.filesystem import DiskUsage
+from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
+from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState
+from bookkeeper.protocol.schedule import holds
+from bookkeeper.replication.fragments import FragmentRange
+
+NOW = 1_700_000_000_000
+B = [BookieId(f"b{number}:1") for number in range(4)]
+
+
+# --- words
+
+
+def test_times_sizes_and_shares_in_words() -> None:
+    assert clock_time(NOW - 240_000, NOW) == "2023-11-14 22:09:20 UTC (4 min ago)"
+    assert clock_time(NOW + 3000, NOW) == "2023-11-14 22:13:23 UTC (in 3 s)"
+    assert [duration(each) for each in (0, 0.25, 119, 120, 7199, 12_000, 48 * 3600, 49 * 3600 + 1)] == [
+        *("0 s", "250 ms", "119 s", "2 min", "119 min", "3 h 20 min", "2 d", "2 d 1 h")
+    ]
+    assert [percent(each) for each in (0.95, 0.961, 1.0, 0)] == ["95 %", "96.1 %", "100 %", "0 %"]
+    assert [size(each) for each in (0, 999, 1000, 1536, 1 << 30)] == ["0 B", "999 B", "0.977 KiB", "1.5 KiB", "1 GiB"]
+    assert runs_text([(0, 9), (12, 12)]) == "0..9, 12"
+    assert runs_text([(n, n) for n in range(0, 14, 2)]) == "0, 2, 4, 6, 8, and 2 more"
+
+
+def test_the_first_trouble_is_the_headline_and_nothing_is_said_twice() -> None:
+    found = Explanation("x", headline="fine")
+    found.trouble("one")
+    found.trouble("two")
+    found.do += ["a", "a"]
+    assert not found.healthy
+    assert list(found.lines()) == ["x: one", "  holds    two", "           fine", "  do       a"]
+    assert found.json()["do"] == ["a"]
+
+
+# --- counting copies
+
+
+def test_missing_entries_are_counted_as_one_by_one_counting_does(rng: random.Random) -> None:
+    for _ in range(300):
+        ensemble_size = rng.randint(1, 5)
+        write_quorum = rng.randint(1, ensemble_size)
+        first = rng.randint(0, 20)
+        fragment = FragmentRange(
+            first, first + rng.randint(-1, 40), tuple(BookieId(f"b{n}") for n in range(ensemble_size)), write_quorum,
+            agreed=True,
+        )  # fmt: skip
+        held = {entry for entry in range(80) if rng.random() < rng.choice((0.1, 0.5, 0.95))}
+        runs = [range(entry, entry + 1) for entry in sorted(held)]
+        if rng.random() < 0.5:
+            runs = _joined(sorted(held))
+        for index in range(ensemble_size):
+            missing = [
+                entry
+                for entry in range(fragment.first_entry_id, fragment.last_entry_id + 1)
+                if holds(index, entry, ensemble_size, write_quorum) and entry not in held
+            ]
+            assert missing_of(fragment, index, runs) == (len(missing), missing[0] if missing else None)
+
+
+def _joined(entries: list[int]) -> list[range]:
+    runs: list[range] = []
+    for entry in entries:
+        if runs and runs[-1].stop == entry:
+            runs[-1] = range(runs[-1].start, entry + 1)
+        else:
+            runs.append(range(entry, entry + 1))
+    return runs
+
+
+# --- ledgers
+
+
+def ledger(**changes: object) -> LedgerFacts:
+    metadata = LedgerMetadata(
+        2, 2, 2, (Fragment(EntryId(0), (B[0], B[1])),), LedgerState.CLOSED, EntryId(9), 100, ctime_ms=NOW - 5000
+    )
+    facts = LedgerFacts(
+        now_ms=NOW,
+        ledger_id=LedgerId(7),
+        store="zk://z/ledgers",
+        metadata=metadata,
+        registered=dict.fromkeys(B, "writable"),
+        cookies=frozenset(B),
+        repair=RepairFacts(True, B[3], 60, None, None, None, None),
+        held={B[0]: [range(10)], B[1]: [range(10)]},
+    )
+    return dataclasses.replace(facts, **changes)
+
+
+def test_a_bookie_that_does_not_tell_is_unknown_and_not_called_good() -> None:
+    said = explain_ledger(ledger(held={B[0]: [range(10)], B[1]: ConnectFailed("nobody there")}))
+    assert said.healthy
+    assert said.headline == "CLOSED at entry 9, 100 bytes"
+    assert f"entries 0..9: {B[1]} should hold 10; what it holds is unknown: nobody there" in said.holds
+    assert "whether every copy is there is unknown until those bookies answer" in said.holds
+
+
+def test_a_lost_bookie_is_marked_after_the_delay_where_an_auditor_is() -> None:
+    said = explain_ledger(ledger(registered={B[0]: "writable", B[2]: "writable", B[3]: "writable"}))
+    assert said.headline == f"CLOSED at entry 9, 100 bytes, and lacks copies: {B[1]} is not registered"
+    assert f"the auditor is {B[3]}, lostBookieRecoveryDelay 60 s" in said.working
+    assert said.next == ["the auditor marks the ledger 60 s after the bookie was lost, unless it returns"]
+    assert said.errors == []
+
+
+def test_entries_whose_bookies_are_all_lost_are_named() -> None:
+    said = explain_ledger(ledger(registered={B[2]: "writable"}, held={}))
+    nobody = "5 entries (0, 2, 4, ...) can be read from nobody now: all bookies that should hold them are lost"
+    assert nobody in said.errors
+    assert said.do[0].startswith("bring one of the lost bookies back before anything else")
+
+
+def test_damaged_copies_that_a_bookie_reported_are_named() -> None:
+    bad = BadCopies(LedgerId(7), (BadRange(B[0], EntryId(2), EntryId(3), "crc", NOW - 1000),), 0, 0)
+    said = explain_ledger(ledger(repair=dataclasses.replace(ledger().repair, bad_copies=bad)))
+    assert said.headline == "bookies reported 1 ranges of damaged copies of their own"
+    assert said.errors == [f"{B[0]} reported 2023-11-14 22:13:19 UTC (1 s ago) that its copies of 2..3 are bad: crc"]
+
+
+def test_what_cannot_be_read_is_unknown_and_no_absence() -> None:
+    said = explain_ledger(ledger(metadata=MetadataCorrupt("z: no header")))
+    assert said.headline == "its metadata cannot be read: z: no header"
+    unknown = dataclasses.replace(ledger().repair, mark=MetadataUnavailable("away"))
+    assert "whether it is marked for repair is unknown: away" in explain_ledger(ledger(repair=unknown)).working
+
+
+def test_what_a_worker_says_of_its_failures_is_told() -> None:
+    said = explain_ledger(ledger(troubles={B[3]: {"failures": 3, "reason": "entry 4 cannot be read"}}))
+    assert said.errors == [f"the worker of {B[3]} failed 3 times: entry 4 cannot be read"]
+
+
+# --- a host
+
+
+def host(*, free: int, phase: str = "serving", full: bool = False, **changes: object) -> HostFacts:
+    directory = DirectoryStatus("/l", ("ledgerDirectories",), 10_000, free, full, full, NOW - 60_000)
+    reasons = (Reason("DISK_FULL", "ledger directories are full", NOW - 60_000),) if full else ()
+    status = BookieStatus(
+        written_ms=NOW - 60_000,
+        bookie_id=B[0],
+        process="1:1",
+        started_ms=NOW - 90_000,
+        phase=phase,
+        phase_since_ms=NOW - 80_000,
+        metadata_service_uri="zk://z/ledgers",
+        instance_id="i",
+        mode=ModeStatus(full, True, reasons),
+        registration=RegistrationStatus("registered", "read-only" if full else "writable", NOW - 60_000),
+        disks=DiskStatus(NOW, 0.95, 0.9, 0.95, True, 1, (directory,)),
+        checkpoint=CheckpointStatus(NOW - 5000, 0.5, short_of_room=False),
+    )
+    facts = HostFacts(
+        now_ms=NOW,
+        bookie_id=B[0],
+        settings=ServerSettings(),
+        disk_settings=DiskSettings(reserve_bytes=10),
+        places={"diskUsageThreshold": "bk.conf:3"},
+        directories=(DirectoryFacts("/l", ("ledgerDirectories",), DiskUsage(total=10_000, free=free)),),
+        store=StoreFacts("", "i", "read-only" if full else "writable", b""),
+        status=status,
+        status_path="/j/current/bookie.status",
+        running=phase == "serving",
+    )
+    return dataclasses.replace(facts, **changes)
+
+
+def test_a_full_disk_is_named_with_its_share_its_threshold_and_the_time() -> None:
+    said = explain_readonly(host(free=390, full=True))
+    assert said.headline == (
+        "read-only since 2023-11-14 22:12:20 UTC (60 s ago): /l is 96.1 % full, 390 B of 9.77 KiB are free "
+        "(threshold 95 %: diskUsageThreshold, bk.conf:3)"
+    )
+    assert "free 211 B on the disk of /l, or raise diskUsageThreshold" in said.do
+
+
+@pytest.mark.parametrize(
+    ("free", "said"),
+    [
+        (550, "it takes files again at 94 % (threshold 95 %"),
+        (700, "its ledger directories were full"),
+    ],
+)
+def test_a_disk_that_was_full_stays_so_in_the_gap(free: int, said: str) -> None:
+    assert said in explain_readonly(host(free=free, full=True)).headline
+    assert explain_readonly(host(free=free)).headline == "is writable"
+
+
+def test_a_nearly_full_disk_is_told_with_what_is_left() -> None:
+    said = explain_disk(host(free=700))
+    assert said.healthy
+    assert "/l (ledgerDirectories) is nearly full: 93 % (diskUsageWarnThreshold 90 %); 200 B more and it is full" in (
+        said.holds
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        ("stopped", "does not run: it was stopped 2023-11-14 22:12:00 UTC (80 s ago)"),
+        ("failed", "does not run: it failed 2023-11-14 22:12:00 UTC (80 s ago)"),
+        (
+            "stopping",
+            "does not run, and did not say that it ended; last known state of 2023-11-14 22:12:20 UTC (60 s ago): "
+            "stopping",
+        ),
+    ],
+)
+def test_what_does_not_run_has_a_last_known_state(phase: str, said: str) -> None:
+    assert explain_readonly(host(free=5000, phase=phase)).headline == said
+
+
+def test_the_registration_is_compared_with_what_the_bookie_says() -> None:
+    said = explain_readonly(host(free=5000, store=StoreFacts("", "i", None, b"")))
+    assert said.headline == (
+        "it is writable, but the metadata store has it not registered (the bookie says: registered since 2023-11-14 "
+        "22:12:20 UTC (60 s ago))"
+    )
+    away = explain_readonly(host(free=5000, store=StoreFacts("no server answers")))
+    assert away.headline == "the metadata store cannot be asked: no server answers"
+    assert "is writable" in away.holds
+
+
+def test_without_a_status_file_nothing_is_made_up() -> None:
+    said = explain_readonly(host(free=5000, status=None, status_error="there is no file", running=None))
+    assert said.headline == "nothing is known of its state: there is no file"
