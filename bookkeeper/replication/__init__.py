@@ -5,7 +5,7 @@
     copying.py, ledger_adds.py, flow.py    reading good copies, writing them to others, within bounds and rates
     moving.py                              copies first, metadata second (I-75)
     ledger_repair.py, bad_copies.py        one ledger: look, restore, recover where it is open (I-74); reported damage
-    worker.py, troubles.py, read_ahead.py  marked ledgers, many at a time; what failed, and when it is tried again (I-79)
+    worker.py, troubles.py, read_ahead.py  marked ledgers, many at a time; what failed, when it is tried again (I-79)
     bookie_recovery.py                     all ledgers of some bookies, for an operator who waits for it
     daemon.py                              a client with a worker, as a process runs it
 
