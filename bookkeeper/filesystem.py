@@ -134,7 +134,10 @@ class FileSystem(Protocol):
         """True for a directory."""
 
     def make_dirs(self, path: str) -> None:
-        """Create a directory and what is missing above it, durably. One that exists is fine."""
+        """Create a directory and what is missing above it, durably.
+
+        One that exists is made durable, too: whoever created it may have been killed before it synced the name.
+        """
 
     def unlink(self, path: str) -> None:
         """Remove a file's name. Not durable before `sync_dir`."""
@@ -161,7 +164,10 @@ class FileSystem(Protocol):
         """Make all changes of names in these directories durable; like `sync_dir` on each, but cheaper for many."""
 
     def make_dirs_many(self, paths: Sequence[str]) -> None:
-        """Create all of these directories, durably; like `make_dirs` on each, but cheaper for very many."""
+        """Create all of these directories, durably; cheaper than `make_dirs` on each for very many.
+
+        Of those that exist the names are not synced again.
+        """
 
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -394,6 +400,9 @@ class RealFileSystem:
             if parent == path:
                 break
             path = parent
+        # Directories are made from the top down, each name synced before the next: only the last one is in doubt.
+        with contextlib.suppress(PermissionError):  # above what is ours, and made by somebody else
+            self.sync_dir(os.path.dirname(path) or ".")
         for parent, child in reversed(missing):
             # Another thread may have made it meanwhile; its name is synced here all the same.
             with contextlib.suppress(FileExistsError):

@@ -35,6 +35,7 @@ class FenceState(enum.Enum):
     """How far the fence of a ledger is."""
 
     ABSENT = "not fenced"
+    UNSURE = "set by an earlier process, which may have been killed before that was durable"
     PENDING = "set, its journal record is not synced yet"
     DURABLE = "set and durable"
 
@@ -68,14 +69,17 @@ class LedgerAccess:
         """How far the fence is. The ledger's state must be loaded."""
         if ledger_id in self._waiting_fences:
             return FenceState.PENDING
-        if self._storage.is_fenced(ledger_id) or self._storage.tombstone(ledger_id) is not None:
+        if self._storage.tombstone(ledger_id) is not None:
             return FenceState.DURABLE
-        return FenceState.ABSENT
+        if not self._storage.is_fenced(ledger_id):
+            return FenceState.ABSENT
+        return FenceState.DURABLE if self._storage.is_fence_journaled(ledger_id) else FenceState.UNSURE
 
     def fence_appended(self, ledger_id: int) -> None:
         """Set the fence; its record was queued in the journal in this very turn."""
         self._waiting_fences.setdefault(ledger_id, [])
         self._storage.set_fenced(ledger_id)
+        self._storage.fence_journaled(ledger_id)
 
     def when_durable(self, ledger_id: int, call: Callable[[], None]) -> None:
         """Run `call` once the fence is durable: now, or with the sync that is under way."""

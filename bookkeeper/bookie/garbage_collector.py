@@ -138,6 +138,7 @@ class GarbageCollector:
         self._forced: CompactionKind | None = None
         self._force_due = False
         self._waiting: list[Deferred[None]] = []
+        self._left_over = True  # files of an earlier process, perhaps
         self._kind: CompactionKind | None = None
         self._deadline_s = float("inf")
         self._stopped = False
@@ -285,6 +286,7 @@ class GarbageCollector:
             log.error("Garbage collection kept all ledgers that are not proven to be deleted: {error}", error=error)
         await on_worker(self._storage_worker, self._storage.tombstones.tidy)
         self.status.stage = GarbageStage.SWEEPING
+        await self._remove_left_over()
         await self._finish_compactions()
         usages = await self._sweep()
         await self._compact(usages)
@@ -417,6 +419,21 @@ class GarbageCollector:
             raise AssertionError("the store failed otherwise than it may") from failure.value
 
         return self._store.ledgers.read(ledger_id).addCallbacks(lambda versioned: found(versioned.value), failed)
+
+    # --- files left over ----------------------------------------------------------------------------------------------
+
+    async def _remove_left_over(self) -> None:
+        """Index files that a crash kept from getting their names; if their ledgers do not come again, nobody else does.
+
+        Once in a process: what it leaves itself, on a full disk, it takes up again.
+        """
+        if not self._left_over:
+            return
+        paths = await on_worker(self._worker, self._storage.unfinished_files)
+        if paths:
+            await on_worker(self._storage_worker, partial(self._storage.remove_unfinished, paths))
+            log.info("Removed {count} index files that a crash had left unfinished", count=len(paths))
+        self._left_over = False
 
     # --- entry logs ---------------------------------------------------------------------------------------------------
 

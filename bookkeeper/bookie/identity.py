@@ -220,5 +220,8 @@ def stamp(fs: FileSystem, cookie: Cookie, found: Sequence[DirectoryState]) -> No
     """Give every directory this cookie, durably; never torn, so that what was cut short can be repeated."""
     data = cookie.format()
     for state in found:
+        current = os.path.join(state.path, "current")
         if state.cookie != cookie:
-            replace_durable(fs, os.path.join(state.path, "current", VERSION_FILE), data)
+            replace_durable(fs, os.path.join(current, VERSION_FILE), data)
+        else:
+            fs.sync_dir(current)  # whoever was killed while stamping it may have left the name unsynced (I-49)

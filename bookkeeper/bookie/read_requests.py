@@ -132,7 +132,10 @@ class ReadRequests:
         self._reads.read(ledger_id, [request.entry_id], on_results)
 
     def _fence(self, ledger_id: int, key: bytes | None) -> Status:
-        """Set the fence unless it is set; OK once it is set in memory and its record queued."""
+        """Set the fence unless it is set; OK once it is set in memory and its record queued.
+
+        One that only the index file shows is journaled again: a killed process may have left it in the page cache.
+        """
         access = self._intake.access
         check = KeyCheck.WRONG if key is None else access.check_key(ledger_id, key)
         if key is None or check is KeyCheck.WRONG:
@@ -141,7 +144,8 @@ class ReadRequests:
             return Status.NO_LEDGER
         if check is KeyCheck.MOVED:  # what was here must not be denied (I-31)
             return Status.UNKNOWN_LEDGER_STATE
-        if access.fence_state(ledger_id) is FenceState.ABSENT:
+        state = access.fence_state(ledger_id)
+        if state is FenceState.ABSENT or state is FenceState.UNSURE:
             if self._intake.may_not_create(ledger_id):
                 return Status.TOO_MANY_REQUESTS
             record = fence_record(ledger_id)
@@ -150,5 +154,6 @@ class ReadRequests:
                 self._storage.set_master_key(ledger_id, key)
             access.fence_appended(ledger_id)
             self._watches.on_fence(ledger_id)
-            log.info("Fenced ledger {ledger_id}", ledger_id=ledger_id)
+            if state is FenceState.ABSENT:
+                log.info("Fenced ledger {ledger_id}", ledger_id=ledger_id)
         return Status.OK

@@ -102,6 +102,12 @@ class EntryStorage(Protocol):
     def revive(self, ledger_ids: Iterable[int]) -> None:
         """End of what `doom` began, whether they were deleted or not."""
 
+    def is_fence_journaled(self, ledger_id: int) -> bool:
+        """True when this process is sure that it put the fence into the journal."""
+
+    def fence_journaled(self, ledger_id: int) -> None:
+        """The fence record was appended to the ledger's journal; forgetting that costs another record."""
+
     def explicit_lac(self, ledger_id: int) -> bytes | None:
         """The explicit LAC packet with the highest LAC so far."""
 

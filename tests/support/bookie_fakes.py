@@ -56,6 +56,7 @@ class FakeStorage:
         self.entries: dict[int, dict[int, bytes]] = {}
         self.keys: dict[int, bytes] = {}
         self.journaled_keys: set[int] = set()
+        self.journaled_fences: set[int] = set()
         self.fenced: set[int] = set()
         self.lacs: dict[int, bytes] = {}
         self.damaged_entries: set[tuple[int, int]] = set()
@@ -94,6 +95,7 @@ class FakeStorage:
                 table.pop(ledger_id, None)
             self.fenced.discard(ledger_id)
             self.journaled_keys.discard(ledger_id)
+            self.journaled_fences.discard(ledger_id)
 
     def revive(self, ledger_ids: Iterable[int]) -> None:
         self.doomed.difference_update(ledger_ids)
@@ -176,6 +178,12 @@ class FakeStorage:
 
     def key_journaled(self, ledger_id: int) -> None:
         self.journaled_keys.add(ledger_id)
+
+    def is_fence_journaled(self, ledger_id: int) -> bool:
+        return ledger_id in self.journaled_fences
+
+    def fence_journaled(self, ledger_id: int) -> None:
+        self.journaled_fences.add(ledger_id)
 
     def is_fenced(self, ledger_id: int) -> bool:
         return ledger_id in self.fenced

@@ -18,12 +18,12 @@ import posixpath
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bookkeeper.errors import DirectoryInUse
 from bookkeeper.filesystem import DiskUsage, File, OpenMode
+from tests.support.disk_nodes import Directory, Inode, NameChange
 
-SECTOR_SIZE = 512
 DISK_SIZE = 1 << 40
 """What `usage` reports as the total where no quota is set."""
 
@@ -56,72 +56,6 @@ class PowerCut(BaseException):
     """The machine lost power at this operation. Not an Exception: no error handling of the code under test sees it."""
 
 
-@dataclass(eq=False)
-class _Inode:
-    data: bytearray = field(default_factory=bytearray)  # as read
-    durable: bytearray = field(default_factory=bytearray)  # as on the disk
-    dirty: list[tuple[int, int]] = field(default_factory=list)  # ranges of data not on the disk, oldest first
-    links: int = 0
-
-    def note_dirty(self, start: int, end: int) -> None:
-        if self.dirty and self.dirty[-1][1] == start:
-            start = self.dirty.pop()[0]
-        self.dirty.append((start, end))
-
-    def store(self) -> None:
-        data, durable = self.data, self.durable
-        size = len(data)
-        if len(durable) > size:
-            del durable[size:]
-        elif len(durable) < size:
-            durable.extend(bytes(size - len(durable)))
-        for start, end in self.dirty:
-            durable[start : min(end, size)] = data[start:end]
-        self.dirty.clear()
-
-    def store_some(self, rng: random.Random) -> None:
-        """Each unsynced sector reaches the disk or does not; so does the new size."""
-        data, durable = self.data, self.durable
-        if not self.dirty and len(data) == len(durable):
-            return
-        size = len(data) if rng.random() < 0.5 else len(durable)
-        if len(durable) < size:
-            durable.extend(bytes(size - len(durable)))
-        else:
-            del durable[size:]
-        share = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        for start, end in self.dirty:
-            end = min(end, size, len(data))
-            for sector in range(start // SECTOR_SIZE * SECTOR_SIZE, end, SECTOR_SIZE):
-                if rng.random() < share:
-                    low, high = max(sector, start), min(sector + SECTOR_SIZE, end)
-                    durable[low:high] = data[low:high]
-
-
-@dataclass(frozen=True)
-class _NameChange:
-    removed: str | None
-    added: str | None
-    node: _Inode | _Directory | None
-
-    def apply(self, names: dict[str, _Inode | _Directory]) -> None:
-        if self.removed is not None and (self.node is None or names.get(self.removed) is self.node):
-            names.pop(self.removed, None)
-        if self.added is not None and self.node is not None:
-            names[self.added] = self.node
-
-
-@dataclass(eq=False)
-class _Directory:
-    names: dict[str, _Inode | _Directory] = field(default_factory=dict)
-    durable: dict[str, _Inode | _Directory] = field(default_factory=dict)
-    changes: list[_NameChange] = field(default_factory=list)
-
-    def change(self, change: _NameChange) -> None:
-        change.apply(self.names)
-        self.changes.append(change)
-
-
 @dataclass
 class _PlannedFailure:
     op: Op
@@ -134,7 +68,7 @@ class _PlannedFailure:
 class FaultyFile:
     """An open file of a FaultyFileSystem."""
 
-    def __init__(self, fs: FaultyFileSystem, path: str, inode: _Inode, *, writable: bool) -> None:
+    def __init__(self, fs: FaultyFileSystem, path: str, inode: Inode, *, writable: bool) -> None:
         self._fs = fs
         self._inode = inode
         self._boot = fs.boots
@@ -169,6 +103,7 @@ class FaultyFile:
     def pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
         """See File. Beyond the quota a part is written, then ENOSPC; a failure planned by `fail_nth` writes half."""
         self._check_writable()
+        self._fs.writing = (self._inode, offset, data)
         try:
             self._check(Op.WRITE)
         except OSError as error:
@@ -194,10 +129,8 @@ class FaultyFile:
                     self._write(memoryview(data)[:fits], offset)
                 raise OSError(errno_codes.ENOSPC, os.strerror(errno_codes.ENOSPC), self.path)
             fs.used_bytes += growth
-            inode.data.extend(bytes(growth))
-        inode.data[offset:end] = data
-        if size:
-            inode.note_dirty(offset, end)
+            inode.resize(end)
+        inode.write(offset, data)
 
     def sync(self) -> None:
         """See File."""
@@ -206,7 +139,7 @@ class FaultyFile:
         except OSError:
             if self._fs.last_failure_drops:
                 # The kernel marks the pages clean: readers still see them, no later sync stores them.
-                self._inode.dirty.clear()
+                self._inode.forget_dirty()
             raise
         self._inode.store()
 
@@ -222,14 +155,11 @@ class FaultyFile:
         self._check(Op.TRUNCATE)
         inode = self._inode
         change = size - len(inode.data)
-        if change < 0:
-            inode.note_dirty(size, len(inode.data))
-            del inode.data[size:]
-        else:
+        if change > 0:
             self._fs.take_space(change, self.path)
-            inode.data.extend(bytes(change))
-            return
-        self._fs.used_bytes += change
+        else:
+            self._fs.used_bytes += change
+        inode.resize(size)
 
     def start_writeback(self, offset: int, size: int) -> None:
         """Makes nothing durable."""
@@ -273,12 +203,14 @@ class FaultyFileSystem:
         self.counts: Counter[Op] = Counter()
         self.boots = 0
         self.last_failure_drops = False
-        self._root = _Directory()
+        self.root = Directory()
         self._failures: list[_PlannedFailure] = []
         self._locks: dict[str, FaultyLock] = {}
         self._cut_countdown: int | None = None
         self.on_operation: Callable[[Op, str], None] | None = None
-        """Called before each operation; for tests that look at the state between any two of them."""
+        """Called before each operation; for tests that look at the state between any two of them. May raise OSError."""
+        self.writing: tuple[Inode, int, bytes | bytearray | memoryview] | None = None
+        """File, offset and bytes of the write that was begun last."""
 
     # --- faults
 
@@ -333,29 +265,25 @@ class FaultyFileSystem:
         self._failures.clear()
         self._locks.clear()
         self.used_bytes = 0
-        self._crash_directory(self._root, rng, set())
+        self._crash_directory(self.root, rng, set())
 
-    def _crash_directory(self, directory: _Directory, rng: random.Random | None, seen: set[int]) -> None:
-        if rng is not None and directory.changes:
-            survivors = [change for change in directory.changes if rng.random() < 0.5]
-            rng.shuffle(survivors)
-            for change in survivors:
-                change.apply(directory.durable)
-        directory.changes.clear()
-        directory.names = dict(directory.durable)
+    def end_processes(self) -> None:
+        """Every process is killed: handles die, locks are free. What was written stays in the cache."""
+        self.boots += 1
+        self._locks.clear()
+
+    def _crash_directory(self, directory: Directory, rng: random.Random | None, seen: set[int]) -> None:
+        directory.lose_power(rng)
         for name in sorted(directory.names):
             node = directory.names[name]
-            if isinstance(node, _Directory):
+            if isinstance(node, Directory):
                 self._crash_directory(node, rng, seen)
                 continue
             if id(node) in seen:
                 node.links += 1
                 continue
             seen.add(id(node))
-            if rng is not None:
-                node.store_some(rng)
-            node.data = bytearray(node.durable)
-            node.dirty.clear()
+            node.lose_power(rng)
             node.links = 1
             self.used_bytes += len(node.data)
 
@@ -364,10 +292,23 @@ class FaultyFileSystem:
         twin = FaultyFileSystem(self.quota_bytes)
         twin.used_bytes = self.used_bytes
         twin.nowait = self.nowait
-        twin._root = copy.deepcopy(self._root)
+        twin.root = copy.deepcopy(self.root)
         return twin
 
     # --- for tests that look underneath
+
+    def paths(self) -> list[str]:
+        """Every file, as a reader sees it, by name."""
+        found: list[str] = []
+        waiting: list[tuple[str, Directory]] = [("", self.root)]
+        while waiting:
+            base, directory = waiting.pop()
+            for name, node in directory.names.items():
+                if isinstance(node, Directory):
+                    waiting.append((f"{base}/{name}", node))
+                else:
+                    found.append(f"{base}/{name}")
+        return sorted(found)
 
     def contents(self, path: str) -> bytes:
         """A file's bytes as a reader sees them."""
@@ -379,9 +320,7 @@ class FaultyFileSystem:
 
     def poke(self, path: str, offset: int, data: bytes) -> None:
         """Damage a file at rest: overwrite bytes on the disk and in the cache."""
-        inode = self._inode(path)
-        for image in (inode.data, inode.durable):
-            image[offset : offset + len(data)] = data
+        self._inode(path).poke(offset, data)
 
     # --- FileSystem
 
@@ -392,8 +331,8 @@ class FaultyFileSystem:
             directory, name = self._parent(path)
             if name in directory.names:
                 raise _error(errno_codes.EEXIST, path)
-            inode = _Inode(links=1)
-            directory.change(_NameChange(None, name, inode))
+            inode = Inode(links=1)
+            directory.change(NameChange(None, name, inode))
             return FaultyFile(self, path, inode, writable=True)
         self.enter(Op.OPEN, path)
         return FaultyFile(self, path, self._inode(path), writable=mode is OpenMode.UPDATE)
@@ -409,27 +348,38 @@ class FaultyFileSystem:
 
     def is_dir(self, path: str) -> bool:
         """See FileSystem."""
-        return isinstance(self._find(path), _Directory)
+        return isinstance(self._find(path), Directory)
 
     def make_dirs(self, path: str) -> None:
         """See FileSystem."""
-        directory = self._root
-        for name in _split(path):
-            node = directory.names.get(name)
-            if node is None:
-                self.enter(Op.MAKE_DIR, path)
-                node = _Directory()
-                directory.names[name] = directory.durable[name] = node
-            if not isinstance(node, _Directory):
-                raise _error(errno_codes.ENOTDIR, path)
-            directory = node
+        missing = self._missing_dirs(path)
+        self.sync_dir(posixpath.dirname(missing[0][0] if missing else path))
+        for parent, child in missing:
+            self._make_dir(child)
+            self.sync_dir(parent)
+
+    def _missing_dirs(self, path: str) -> list[tuple[str, str]]:
+        """Parent and child, from the top down."""
+        missing = []
+        while not self.is_dir(path):
+            parent = posixpath.dirname(path)
+            missing.append((parent, path))
+            path = parent
+        return missing[::-1]
+
+    def _make_dir(self, path: str) -> None:
+        self.enter(Op.MAKE_DIR, path)
+        parent, name = self._parent(path)
+        if name in parent.names:
+            raise _error(errno_codes.ENOTDIR, path)
+        parent.change(NameChange(None, name, Directory()))
 
     def unlink(self, path: str) -> None:
         """See FileSystem."""
         self.enter(Op.UNLINK, path)
         inode = self._inode(path)
         directory, name = self._parent(path)
-        directory.change(_NameChange(name, None, None))
+        directory.change(NameChange(name, None, None))
         self._drop_link(inode)
 
     def rename(self, source: str, target: str) -> None:
@@ -441,13 +391,13 @@ class FaultyFileSystem:
         replaced = target_dir.names.get(target_name)
         if replaced is inode:
             return
-        if isinstance(replaced, _Directory):
+        if isinstance(replaced, Directory):
             raise _error(errno_codes.EISDIR, target)
         if source_dir is target_dir:
-            source_dir.change(_NameChange(source_name, target_name, inode))
+            source_dir.change(NameChange(source_name, target_name, inode))
         else:
-            target_dir.change(_NameChange(None, target_name, inode))
-            source_dir.change(_NameChange(source_name, None, None))
+            target_dir.change(NameChange(None, target_name, inode))
+            source_dir.change(NameChange(source_name, None, None))
         if replaced is not None:
             self._drop_link(replaced)
 
@@ -459,14 +409,12 @@ class FaultyFileSystem:
         if name in directory.names:
             raise _error(errno_codes.EEXIST, target)
         inode.links += 1
-        directory.change(_NameChange(None, name, inode))
+        directory.change(NameChange(None, name, inode))
 
     def sync_dir(self, path: str) -> None:
         """See FileSystem."""
         self.enter(Op.SYNC_DIR, path)
-        directory = self._directory(path)
-        directory.changes.clear()
-        directory.durable = dict(directory.names)
+        self._directory(path).store()
 
     def usage(self, path: str) -> DiskUsage:
         """See FileSystem."""
@@ -493,8 +441,12 @@ class FaultyFileSystem:
 
     def make_dirs_many(self, paths: Sequence[str]) -> None:
         """See FileSystem."""
+        parents: dict[str, None] = {}
         for path in paths:
-            self.make_dirs(path)
+            for parent, child in self._missing_dirs(path):
+                self._make_dir(child)
+                parents[parent] = None
+        self.sync_dirs(list(parents))
 
     # --- inside
 
@@ -504,36 +456,36 @@ class FaultyFileSystem:
             raise _error(errno_codes.ENOSPC, path)
         self.used_bytes += size
 
-    def _drop_link(self, inode: _Inode) -> None:
+    def _drop_link(self, inode: Inode) -> None:
         inode.links -= 1
         if inode.links == 0:
             self.used_bytes -= len(inode.data)
 
-    def _find(self, path: str) -> _Inode | _Directory | None:
-        node: _Inode | _Directory | None = self._root
+    def _find(self, path: str) -> Inode | Directory | None:
+        node: Inode | Directory | None = self.root
         for name in _split(path):
-            if not isinstance(node, _Directory):
+            if not isinstance(node, Directory):
                 return None
             node = node.names.get(name)
         return node
 
-    def _inode(self, path: str) -> _Inode:
+    def _inode(self, path: str) -> Inode:
         node = self._find(path)
         if node is None:
             raise _error(errno_codes.ENOENT, path)
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise _error(errno_codes.EISDIR, path)
         return node
 
-    def _directory(self, path: str) -> _Directory:
+    def _directory(self, path: str) -> Directory:
         node = self._find(path)
         if node is None:
             raise _error(errno_codes.ENOENT, path)
-        if not isinstance(node, _Directory):
+        if not isinstance(node, Directory):
             raise _error(errno_codes.ENOTDIR, path)
         return node
 
-    def _parent(self, path: str) -> tuple[_Directory, str]:
+    def _parent(self, path: str) -> tuple[Directory, str]:
         head, name = posixpath.split(path)
         return self._directory(head), name
 

@@ -33,6 +33,18 @@ def disk(request, tmp_path):
 # --- the contract
 
 
+def test_a_directory_that_is_there_already_is_made_durable_all_the_same(tmp_path, monkeypatch):
+    """I-49: whoever made it may have been killed before it synced the name."""
+    fs = RealFileSystem()
+    synced: list[str] = []
+    monkeypatch.setattr(fs, "sync_dir", synced.append)
+    (tmp_path / "x").mkdir()
+    fs.make_dirs(str(tmp_path / "x"))
+    assert synced == [str(tmp_path)]
+    fs.make_dirs(str(tmp_path / "x" / "y"))
+    assert synced == [str(tmp_path)] * 2 + [str(tmp_path / "x")]
+
+
 def test_bytes_are_read_back_from_any_offset(disk):
     fs, directory = disk
     path = f"{directory}/f"

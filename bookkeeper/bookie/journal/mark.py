@@ -99,6 +99,8 @@ def write_marks(fs: FileSystem, directories: Sequence[str], name: str, mark: Log
         if current is None or current < mark:
             replace_durable(fs, path, encode_mark(mark))
             current = _read(fs, path)
+        else:
+            fs.sync_dir(directory)  # a process that was killed just after it wrote this mark left its name unsynced
         if current is None or current < mark:
             raise StorageError(f"{path} does not hold the mark that was just written to it: {current}")
         lowest = min(lowest, current)

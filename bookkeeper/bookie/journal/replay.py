@@ -15,7 +15,7 @@ be judged refuses to start, with path, offset and reason.
 Crash-safe at each step: reading changes nothing; cleaning turns a torn tail into a shorter torn tail, then into zeros.
 The last group is written once more, as it is, and synced before its end is believed: what a killed process left in the
 page cache alone could vanish after it was replayed, and after the next file said it was there. Only synced it could
-vanish all the same: after a failed sync the kernel takes the pages for clean (I-48).
+vanish all the same: after a failed sync the kernel takes the pages for clean (I-48). So may the file's name (I-49).
 
 Thread: any one, at start; blocking.
 """
@@ -126,7 +126,10 @@ def _judge(scan: FileScan, path: str, claimed: int | None, *, is_last: bool) -> 
 
 
 def _settle(fs: FileSystem, directory: str, scan: FileScan) -> None:
-    """Make the last file's end durable: write its last group anew and sync; overwrite a torn tail with zeros."""
+    """Make the last file's end durable: write its last group anew and sync; overwrite a torn tail with zeros.
+
+    Its name, too: a process that was killed while it began the file may not have synced it, and a mark will name it.
+    """
     path = os.path.join(directory, file_name(scan.journal_id))
     file = fs.open(path, OpenMode.UPDATE)
     try:
@@ -146,3 +149,4 @@ def _settle(fs: FileSystem, directory: str, scan: FileScan) -> None:
             file.sync()
     finally:
         file.close()
+    fs.sync_dir(directory)

@@ -93,7 +93,7 @@ class EntryLogs:
                 if log_name not in names:
                     self._fs.link(os.path.join(base, name), os.path.join(base, log_name))
                     names.append(log_name)
-                    changed = True
+                changed = True  # also where a killed process made both names and did not sync them (I-49)
         if changed:
             self._fs.sync_dir(base)
         return names

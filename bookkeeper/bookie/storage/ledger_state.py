@@ -72,12 +72,14 @@ class LedgerState:
     header_version, header_written: counts changes of key, fence or LAC, and which of them the file has.
     generation: changes whenever what a page says may change.
     used: looked up since an eviction last went by. Any thread; a lost mark costs a reload at worst.
-    key_journaled: this process put the key record into the journal (I-53). Forgetting it costs another record.
+    key_journaled, fence_journaled: this process put the record into the journal (I-23, I-53). Forgetting it costs
+        another record.
     """
 
     __slots__ = (
         "directory",
         "explicit_lac",
+        "fence_journaled",
         "fenced",
         "generation",
         "header_version",
@@ -105,6 +107,7 @@ class LedgerState:
         self.pages: dict[int, IndexPage] = {}
         self.used = True
         self.key_journaled = False
+        self.fence_journaled = False
 
     @property
     def dirty(self) -> bool:

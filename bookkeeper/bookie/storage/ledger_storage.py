@@ -10,8 +10,10 @@ A flush publishes locations before it drops the snapshot, so an entry is always 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hmac import compare_digest
 from operator import lt
@@ -38,7 +40,7 @@ from bookkeeper.bookie.storage.ledger_state import LedgerState
 from bookkeeper.bookie.storage.log_reads import LogReader, Results
 from bookkeeper.bookie.storage.memtable import Memtable
 from bookkeeper.bookie.storage.memtable_flush import MemtableFlush
-from bookkeeper.bookie.storage.offline import list_ledger_ids
+from bookkeeper.bookie.storage.offline import index_subdirectories, list_ledger_ids, list_unfinished_index_files
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.bookie.storage.scrub import StorageScrub
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, LEDGER_ID_MAX, StorageSettings
@@ -134,9 +136,20 @@ class LedgerStorage:
         """
         for directory in self._directories.all_dirs:
             self._fs.make_dirs(current(directory))
+        self._make_names_durable()
         self._logs.open()
         self._index_checksums.open(self._logs.highest_log_id)
         self.tombstones.open()
+
+    def _make_names_durable(self) -> None:
+        """A killed process may have left index files whose names a power cut still takes back (I-49).
+
+        Found, they would be written and synced as any other; only new files have their directories synced.
+        """
+        below = list(index_subdirectories(self._fs, self._directories.index_dirs))
+        above = {os.path.dirname(directory) for directory in below}
+        tops = map(current, self._directories.index_dirs)
+        self._fs.sync_dirs([*sorted(below), *sorted(above), *tops])
 
     def replay_finished(self) -> None:
         """The journal was replayed and a checkpoint followed: a file shorter than it once was is damage from now on."""
@@ -450,6 +463,17 @@ class LedgerStorage:
         self._cache.change_header(state, change)
         return newly
 
+    def is_fence_journaled(self, ledger_id: int) -> bool:
+        """True when this process is sure that it put the fence into the journal (`fence_journaled`)."""
+        state = self._cache.get(ledger_id)
+        return state is not None and state.fence_journaled
+
+    def fence_journaled(self, ledger_id: int) -> None:
+        """The ledger's fence record was appended to its journal. Forgotten with the ledger's state."""
+        state = self._cache.get(ledger_id)
+        if state is not None:
+            state.fence_journaled = True
+
     def explicit_lac(self, ledger_id: int) -> bytes | None:
         """The explicit LAC packet with the highest LAC so far. Raises StorageError."""
         state = self._state(ledger_id)
@@ -494,6 +518,24 @@ class LedgerStorage:
         for ledger_id in deletion.ledger_ids:
             self.damage.ledger_gone(ledger_id)
         self.counters.ledgers_deleted += len(deletion.ledger_ids)
+
+    def unfinished_files(self) -> list[str]:
+        """Temporary index files; some may be in use. Thread: a worker; lists directories. Raises OSError."""
+        return list_unfinished_index_files(self._fs, self._directories.index_dirs)
+
+    def remove_unfinished(self, paths: Iterable[str]) -> None:
+        """Remove temporary index files (`list_unfinished_index_files`): between flushes none is in use.
+
+        Thread: storage worker. Raises OSError (fatal: I-48).
+        """
+        self._check_usable()
+        with _Fatal(self):
+            changed: set[str] = set()
+            for path in paths:
+                with suppress(FileNotFoundError):
+                    self._fs.unlink(path)
+                    changed.add(os.path.dirname(path))
+            self._fs.sync_dirs(sorted(changed))
 
     def revive(self, ledger_ids: Iterable[int]) -> None:
         """See `LedgerCache.revive`. Thread: reactor."""

@@ -14,6 +14,7 @@ from typing import Protocol
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage.disks import current
+from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 
@@ -206,18 +207,33 @@ def list_entry_logs(fs: FileSystem, ledger_dirs: Sequence[str]) -> list[tuple[in
     return sorted(found)
 
 
+def list_unfinished_index_files(fs: FileSystem, index_dirs: Sequence[str]) -> list[str]:
+    """Paths of index files that a crash, or a full disk, kept from getting their names. Raises OSError."""
+    return [
+        os.path.join(directory, name)
+        for directory in index_subdirectories(fs, index_dirs)
+        for name in fs.listdir(directory)
+        if name.endswith(TEMPORARY_SUFFIX)
+    ]
+
+
 def list_index_files(fs: FileSystem, index_dirs: Sequence[str]) -> Iterator[tuple[int, str]]:
     """(ledger id, path) in the configured directories, each once per file. Raises OSError."""
+    for directory in index_subdirectories(fs, index_dirs):
+        for name in fs.listdir(directory):
+            ledger_id = index_fmt.parse_index_name(name)
+            if ledger_id is not None:
+                yield ledger_id, os.path.join(directory, name)
+
+
+def index_subdirectories(fs: FileSystem, index_dirs: Sequence[str]) -> Iterator[str]:
+    """The directories that index files are in, at most 65536 in each index directory. Raises OSError."""
     for directory in index_dirs:
         base = current(directory)
         for outer in filter(_is_hex_byte, fs.listdir(base)):
             outer_path = os.path.join(base, outer)
             for inner in filter(_is_hex_byte, fs.listdir(outer_path)):
-                inner_path = os.path.join(outer_path, inner)
-                for name in fs.listdir(inner_path):
-                    ledger_id = index_fmt.parse_index_name(name)
-                    if ledger_id is not None:
-                        yield ledger_id, os.path.join(inner_path, name)
+                yield os.path.join(outer_path, inner)
 
 
 def list_ledger_ids(fs: FileSystem, index_dirs: Sequence[str]) -> Iterator[int]:

@@ -55,6 +55,7 @@ class TombstoneFile:
         for path in self._paths():
             if not self._fs.exists(path):
                 continue
+            self._fs.sync_dir(os.path.dirname(path))  # a process killed while it made the file left its name unsynced
             found, damaged = fmt.decode_all(read_whole(self._fs, path, size_max=FILE_SIZE_MAX))
             self._put(found)
             self._sizes[path] = (len(found) + len(damaged)) * fmt.RECORD_SIZE

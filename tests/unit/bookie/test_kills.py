@@ -1,0 +1,161 @@
+"""A process that is killed leaves names and bytes that are there and not durable; the next one must not count on them.
+
+Each test: something is done by hand up to the moment of the kill, the next process starts on it, the power goes.
+"""
+
+from __future__ import annotations
+
+from bookkeeper.bookie.fencing import FenceState, LedgerAccess
+from bookkeeper.bookie.identity import VERSION_FILE, directories_of, inspect_directories, stamp
+from bookkeeper.bookie.journal.files import JournalFiles
+from bookkeeper.bookie.journal.mark import encode_mark, mark_name, read_marks, write_marks
+from bookkeeper.bookie.journal.replay import replay
+from bookkeeper.bookie.journal.settings import JournalSettings
+from bookkeeper.bookie.startup import StorageReplay
+from bookkeeper.bookie.storage.tombstones import FILE_NAME, Tombstone, TombstoneKind, encode
+from bookkeeper.filesystem import OpenMode
+from bookkeeper.metadata.cookie import Cookie
+from bookkeeper.model import BookieId, LogMark
+from tests.support.faulty_filesystem import FaultyFileSystem, Op
+from tests.support.stored_ledgers import StoredLedgers
+
+
+class Killed(BaseException):
+    """Not an Exception: nothing of the process sees it."""
+
+
+def kill_at(fs: FaultyFileSystem, op: Op, path: str) -> None:
+    """The process dies just before this operation."""
+
+    def look(seen: Op, where: str) -> None:
+        if seen is op and where == path:
+            fs.on_operation = None
+            raise Killed
+
+    fs.on_operation = look
+
+
+def written(fs: FaultyFileSystem, path: str, data: bytes) -> None:
+    """A file as `create_durable` or `replace_durable` leave it just before they sync its directory."""
+    file = fs.open(path, OpenMode.CREATE_EXCLUSIVE)
+    file.pwrite(data, 0)
+    file.sync()
+    file.close()
+
+
+def test_a_directory_that_a_killed_process_made_is_made_durable() -> None:
+    """I-49."""
+    fs = FaultyFileSystem()
+    fs.make_dirs("/a")
+    kill_at(fs, Op.SYNC_DIR, "/a")
+    try:
+        fs.make_dirs("/a/current")
+    except Killed:
+        fs.end_processes()
+    assert fs.is_dir("/a/current")
+    fs.make_dirs("/a/current")
+    fs.crash()
+    assert fs.is_dir("/a/current")
+
+
+def test_a_cookie_that_a_killed_process_stamped_is_made_durable_before_the_store_gets_it() -> None:
+    """I-70: else the next start finds a directory without one, and takes its data for lost."""
+    fs = FaultyFileSystem()
+    cookie = Cookie(BookieId("b:1"), ("/j",), ("/l",), "instance", ("/l",))
+    for directory in ("/j", "/l"):
+        fs.make_dirs(f"{directory}/current")
+    written(fs, f"/j/current/{VERSION_FILE}", cookie.format())
+    fs.end_processes()
+    stamp(fs, cookie, inspect_directories(fs, directories_of(cookie)))
+    fs.crash()
+    assert all(state.cookie == cookie for state in inspect_directories(fs, directories_of(cookie)))
+
+
+def test_the_name_of_a_journal_that_a_killed_process_began_is_durable_before_a_mark_names_it() -> None:
+    """I-49, I-56: else the mark names a file that is not there, and the bookie does not start."""
+    fs = FaultyFileSystem()
+    fs.make_dirs("/j")
+    files = JournalFiles(fs, "/j", JournalSettings(preallocation_size=0), lambda: 0.0)
+    kill_at(fs, Op.SYNC_DIR, "/j")
+    try:
+        files.start(LogMark(0, 0), first_id=7)
+    except Killed:
+        fs.end_processes()
+    stored = StoredLedgers()
+    end = replay(fs, "/j", LogMark(0, 0), StorageReplay(stored.storage))
+    assert end.journal_id == 7
+    fs.crash()
+    assert replay(fs, "/j", end, StorageReplay(stored.storage)) == end
+
+
+def test_a_mark_that_a_killed_process_wrote_is_durable_before_anything_counts_on_it() -> None:
+    """I-55, I-56: else the mark goes back, to journals that were deleted since."""
+    fs = FaultyFileSystem()
+    fs.make_dirs("/l")
+    name, mark = mark_name(0, 1), LogMark(5, 1024)
+    written(fs, f"/l/{name}", encode_mark(mark))
+    fs.end_processes()
+    assert write_marks(fs, ["/l"], name, mark) == mark
+    fs.crash()
+    assert read_marks(fs, ["/l"], name) == mark
+
+
+def test_tombstones_that_a_killed_process_began_are_durable_before_more_are_added() -> None:
+    """I-04."""
+    stored = StoredLedgers()
+    written(stored.fs, f"/a/current/{FILE_NAME}", encode(Tombstone(4, TombstoneKind.DELETED, 1 << 50)))
+    stored.fs.end_processes()
+    stored.start()
+    stored.storage.tombstones.add([(5, TombstoneKind.DELETED)])
+    stored.crash()
+    assert stored.storage.tombstone(4) is stored.storage.tombstone(5) is TombstoneKind.DELETED
+
+
+def test_a_fence_that_only_an_index_file_shows_is_journaled_before_it_is_answered_for() -> None:
+    """I-23: a checkpoint may have written it ahead of the journal, and a kill have left it in the page cache alone."""
+    stored = StoredLedgers()
+    stored.fence(3)
+    stored.checkpoint()
+    stored.start()
+    access = LedgerAccess(stored.storage)
+    assert access.fence_state(3) is FenceState.UNSURE
+    access.fence_appended(3)
+    assert access.fence_state(3) is FenceState.PENDING
+    access.fence_durable(3)
+    assert access.fence_state(3) is FenceState.DURABLE
+
+
+def test_an_index_file_that_a_killed_process_named_is_there_for_good_once_a_later_one_started() -> None:
+    """I-49, I-54: else that one's checkpoint writes it, the mark moves, and a power cut takes the file."""
+    stored = StoredLedgers()
+    stored.add(1, 0, 2)
+    kill_at(stored.fs, Op.SYNC_DIR, "/a/current/0/1")
+    try:
+        stored.checkpoint()
+    except Killed:
+        stored.fs.end_processes()
+    stored.journal.clear()  # the checkpoint was ahead of it, and nobody was told of these entries
+    stored.start()
+    stored.storage.replay_finished()
+    stored.add(1, 2, 2)
+    stored.checkpoint()
+    stored.crash()
+    stored.replay()
+    stored.check()
+
+
+def test_index_files_that_a_crash_left_unfinished_are_removed() -> None:
+    """I-62: those of ledgers that nobody was told of never come again."""
+    stored = StoredLedgers()
+    stored.add(1, 0, 2)
+    stored.checkpoint()
+    stored.fs.make_dirs("/a/current/0/9")
+    written(stored.fs, "/a/current/0/9/9.idx.new", b"half")
+    stored.start()
+    left = stored.storage.unfinished_files()
+    assert left == ["/a/current/0/9/9.idx.new"]
+    stored.storage.remove_unfinished(left)
+    stored.crash()
+    assert stored.storage.unfinished_files() == []
+    stored.replay()
+    stored.check()
