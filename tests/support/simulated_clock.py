@@ -7,6 +7,7 @@ program: calls made through its `clock` never run once the process has crashed, 
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -101,9 +102,9 @@ class SimulatedClock:
         """Calls of this process that are still to come."""
         return [timer for _, _, timer in self._heap if timer.process is process and timer.active()]
 
-    def step(self) -> bool:
-        """Run the next call. False when nothing is left."""
-        while self._heap:
+    def step(self, limit: float = math.inf) -> bool:
+        """Run the next call. False when nothing is left that is due by `limit`."""
+        while self._heap and self._heap[0][0] <= limit:
             due, _, timer = heapq.heappop(self._heap)
             if timer.due > due:
                 continue  # reset to a later moment: its newer heap entry counts
@@ -124,7 +125,7 @@ class SimulatedClock:
         """Step until `done()`, or until `seconds` of simulated time have passed (then False)."""
         limit = self._now + seconds
         while not done():
-            if not self._heap or self._heap[0][0] > limit or not self.step():
+            if not self.step(limit):
                 self._now = max(self._now, min(limit, self._heap[0][0] if self._heap else limit))
                 return done()
             if after_step is not None:
