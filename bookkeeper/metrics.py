@@ -163,30 +163,54 @@ _TABLE = (
         "replication_replication_worker_LEDGERS_UNREPAIRABLE",
         "Of these, ledgers with an entry that has no readable copy (not in Apache).",
     ),
-    # --- the auditor
-    _counter("election_attempts", "Times this process began to stand for auditor."),
-    _gauge("auditor_ELECTED", "1 while this process is the auditor, else 0 (not in Apache)."),
-    _summary("auditor_NUM_UNDER_REPLICATED_LEDGERS", "Ledgers that one audit of lost bookies marked."),
-    _summary("auditor_URL_PUBLISH_TIME_FOR_LOST_BOOKIE", "Milliseconds of marking one ledger under-replicated."),
-    _summary("auditor_AUDIT_BOOKIES_TIME", "Milliseconds of one look for ledgers on lost bookies."),
-    _summary("auditor_CHECK_ALL_LEDGERS_TIME", "Milliseconds of one check of all ledgers' copies."),
-    _summary("auditor_PLACEMENT_POLICY_CHECK_TIME", "Milliseconds of one look at all ledgers' racks."),
-    _summary("auditor_REPLICAS_CHECK_TIME", "Milliseconds of comparing what all bookies hold with what they should."),
-    _counter("auditor_NUM_LEDGERS_CHECKED", "Ledgers whose copies were checked."),
-    _counter("auditor_NUM_LEDGERS_UNDECIDED", "Ledgers that an audit or check could learn nothing of (not in Apache)."),
-    _summary("auditor_NUM_FRAGMENTS_PER_LEDGER", "Fragments of a checked ledger."),
-    _summary("auditor_NUM_BOOKIES_PER_LEDGER", "Bookies of a checked ledger."),
-    _counter("auditor_NUM_BOOKIE_AUDITS_DELAYED", "Audits put off because a single bookie was gone."),
-    _counter("auditor_NUM_DELAYED_BOOKIE_AUDITS_CANCELLED", "Those called off because it came back."),
-    _counter("auditor_NUM_SKIPPING_CHECK_TASK_TIMES", "Periodic audits skipped because one was put off."),
-    _gauge("auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY", "Ledgers in too few racks, at the last look."),
-    _gauge(
-        "auditor_NUM_LEDGERS_SOFTLY_ADHERING_TO_PLACEMENT_POLICY", "Ledgers in fewer racks than asked for, likewise."
+    # --- the auditor; names as in a bookie that has one (Apache's own process for it leaves out "replication_")
+    _counter("replication_auditor_election_attempts", "Times this process began to stand for auditor."),
+    _gauge("replication_auditor_ELECTED", "1 while this process is the auditor, else 0 (not in Apache)."),
+    _summary("replication_auditor_NUM_UNDER_REPLICATED_LEDGERS", "Ledgers that one audit of lost bookies marked."),
+    _summary(
+        "replication_auditor_URL_PUBLISH_TIME_FOR_LOST_BOOKIE", "Milliseconds of marking one ledger under-replicated."
     ),
-    _gauge("auditor_NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD", "Marked ledgers overdue, likewise."),
-    _gauge("auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY", "Ledgers with an entry that nobody holds, likewise."),
-    _gauge("auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY", "With fewer copies than the ack quorum."),
-    _gauge("auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY", "With fewer copies than the write quorum."),
+    _summary("replication_auditor_AUDIT_BOOKIES_TIME", "Milliseconds of one look for ledgers on lost bookies."),
+    _summary("replication_auditor_CHECK_ALL_LEDGERS_TIME", "Milliseconds of one check of all ledgers' copies."),
+    _summary("replication_auditor_PLACEMENT_POLICY_CHECK_TIME", "Milliseconds of one look at all ledgers' racks."),
+    _summary(
+        "replication_auditor_REPLICAS_CHECK_TIME",
+        "Milliseconds of comparing what all bookies hold with what they should.",
+    ),
+    _counter("replication_auditor_NUM_LEDGERS_CHECKED", "Ledgers whose copies were checked."),
+    _counter(
+        "replication_auditor_NUM_LEDGERS_UNDECIDED",
+        "Ledgers that an audit or check could learn nothing of (not in Apache).",
+    ),
+    _summary("replication_auditor_NUM_FRAGMENTS_PER_LEDGER", "Fragments of a checked ledger."),
+    _summary("replication_auditor_NUM_BOOKIES_PER_LEDGER", "Bookies of a checked ledger."),
+    _counter("replication_auditor_NUM_BOOKIE_AUDITS_DELAYED", "Audits put off because a single bookie was gone."),
+    _counter("replication_auditor_NUM_DELAYED_BOOKIE_AUDITS_CANCELLED", "Those called off because it came back."),
+    _counter("replication_auditor_NUM_SKIPPING_CHECK_TASK_TIMES", "Periodic audits skipped because one was put off."),
+    _gauge(
+        "replication_auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY",
+        "Ledgers in too few racks, at the last look.",
+    ),
+    _gauge(
+        "replication_auditor_NUM_LEDGERS_SOFTLY_ADHERING_TO_PLACEMENT_POLICY",
+        "Ledgers in fewer racks than asked for, likewise.",
+    ),
+    _gauge(
+        "replication_auditor_NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD",
+        "Marked ledgers overdue, likewise.",
+    ),
+    _gauge(
+        "replication_auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY",
+        "Ledgers with an entry that nobody holds, likewise.",
+    ),
+    _gauge(
+        "replication_auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY",
+        "With fewer copies than the ack quorum.",
+    ),
+    _gauge(
+        "replication_auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY",
+        "With fewer copies than the write quorum.",
+    ),
     # --- metadata service (not in Apache)
     _counter("bookie_METADATA_SESSIONS_LOST", "ZooKeeper sessions lost; each means a new registration."),
     *PROCESS_METRICS,

@@ -48,16 +48,16 @@ REJOIN_S = 60.0
 """After access was refused, until this process stands for auditor again."""
 
 _TIMES = {
-    Job.BOOKIES: "auditor_AUDIT_BOOKIES_TIME",
-    Job.LEDGERS: "auditor_CHECK_ALL_LEDGERS_TIME",
-    Job.PLACEMENT: "auditor_PLACEMENT_POLICY_CHECK_TIME",
-    Job.REPLICAS: "auditor_REPLICAS_CHECK_TIME",
+    Job.BOOKIES: "replication_auditor_AUDIT_BOOKIES_TIME",
+    Job.LEDGERS: "replication_auditor_CHECK_ALL_LEDGERS_TIME",
+    Job.PLACEMENT: "replication_auditor_PLACEMENT_POLICY_CHECK_TIME",
+    Job.REPLICAS: "replication_auditor_REPLICAS_CHECK_TIME",
 }
 
 _SHORTAGES = {
-    Shortage.NO_COPY: "auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY",
-    Shortage.BELOW_ACK_QUORUM: "auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY",
-    Shortage.BELOW_WRITE_QUORUM: "auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY",
+    Shortage.NO_COPY: "replication_auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY",
+    Shortage.BELOW_ACK_QUORUM: "replication_auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY",
+    Shortage.BELOW_WRITE_QUORUM: "replication_auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY",
 }
 
 log = Logger()
@@ -110,15 +110,15 @@ class Auditor:
         self._since_s: float | None = None
         self._error = ""
         self._rejoin: Timer | None = None
-        self._attempts = metrics.counter("election_attempts")
-        metrics.gauge("auditor_ELECTED", lambda: float(self._term is not None))
+        self._attempts = metrics.counter("replication_auditor_election_attempts")
+        metrics.gauge("replication_auditor_ELECTED", lambda: float(self._term is not None))
         self._counters = TermCounters(
-            delayed=metrics.counter("auditor_NUM_BOOKIE_AUDITS_DELAYED"),
-            called_off=metrics.counter("auditor_NUM_DELAYED_BOOKIE_AUDITS_CANCELLED"),
-            skipped=metrics.counter("auditor_NUM_SKIPPING_CHECK_TASK_TIMES"),
-            checked=metrics.counter("auditor_NUM_LEDGERS_CHECKED"),
-            undecided=metrics.counter("auditor_NUM_LEDGERS_UNDECIDED"),
-            marked=metrics.summary("auditor_NUM_UNDER_REPLICATED_LEDGERS"),
+            delayed=metrics.counter("replication_auditor_NUM_BOOKIE_AUDITS_DELAYED"),
+            called_off=metrics.counter("replication_auditor_NUM_DELAYED_BOOKIE_AUDITS_CANCELLED"),
+            skipped=metrics.counter("replication_auditor_NUM_SKIPPING_CHECK_TASK_TIMES"),
+            checked=metrics.counter("replication_auditor_NUM_LEDGERS_CHECKED"),
+            undecided=metrics.counter("replication_auditor_NUM_LEDGERS_UNDECIDED"),
+            marked=metrics.summary("replication_auditor_NUM_UNDER_REPLICATED_LEDGERS"),
             took={job: metrics.summary(name) for job, name in _TIMES.items()},
         )
         ground = AuditGround(
@@ -129,27 +129,27 @@ class Auditor:
             patience=self._gone,
             wall_ms=wall_ms,
             marks_note_time=settings.store_mark_time,
-            publishing=metrics.summary("auditor_URL_PUBLISH_TIME_FOR_LOST_BOOKIE"),
+            publishing=metrics.summary("replication_auditor_URL_PUBLISH_TIME_FOR_LOST_BOOKIE"),
         )
         self._bookie_audit = BookieAudit(
             ground,
             self._progress[Job.BOOKIES],
             grace_s=settings.underreplicated_grace_s,
-            overdue=metrics.gauge("auditor_NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD"),
+            overdue=metrics.gauge("replication_auditor_NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD"),
         )
         ledgers = LedgerAudit(
             ground,
             self._progress[Job.LEDGERS],
             check,
-            fragments=metrics.summary("auditor_NUM_FRAGMENTS_PER_LEDGER"),
-            bookies=metrics.summary("auditor_NUM_BOOKIES_PER_LEDGER"),
+            fragments=metrics.summary("replication_auditor_NUM_FRAGMENTS_PER_LEDGER"),
+            bookies=metrics.summary("replication_auditor_NUM_BOOKIES_PER_LEDGER"),
         )
         racks = PlacementAudit(
             ground,
             self._progress[Job.PLACEMENT],
             placement,
-            failing=metrics.gauge("auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY"),
-            soft=metrics.gauge("auditor_NUM_LEDGERS_SOFTLY_ADHERING_TO_PLACEMENT_POLICY"),
+            failing=metrics.gauge("replication_auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY"),
+            soft=metrics.gauge("replication_auditor_NUM_LEDGERS_SOFTLY_ADHERING_TO_PLACEMENT_POLICY"),
         )
         shown = {shortage: metrics.gauge(name) for shortage, name in _SHORTAGES.items()}
         replicas = ReplicaAudit(ground, self._progress[Job.REPLICAS], list_entries, shown)

@@ -46,7 +46,7 @@ def test_ledgers_on_a_lost_bookie_are_marked_at_once_and_no_others() -> None:
     path = f"/ledgers/underreplication/ledgers/0000/0000/0000/{first:04x}/urL{first:010d}"
     assert cluster.shared.stored(path) == f'replica: "{A}"\nctime: {WALL_MS + 10_000}\n'.encode()
     assert job(auditor, Job.BOOKIES).looked_at == 3
-    assert cluster.metrics.value("auditor_NUM_UNDER_REPLICATED_LEDGERS") == 1
+    assert cluster.metrics.value("replication_auditor_NUM_UNDER_REPLICATED_LEDGERS") == 1
 
 
 def test_marks_note_no_time_where_they_are_not_to() -> None:
@@ -79,8 +79,10 @@ def test_a_single_lost_bookie_has_the_delay_to_come_back() -> None:
     cluster.start("a")
     cluster.wait(60)
     assert cluster.marks() == {}
-    assert cluster.metrics.value("auditor_NUM_DELAYED_BOOKIE_AUDITS_CANCELLED") == 1
-    assert cluster.metrics.value("auditor_NUM_SKIPPING_CHECK_TASK_TIMES") >= 3, "not before its time is over"
+    assert cluster.metrics.value("replication_auditor_NUM_DELAYED_BOOKIE_AUDITS_CANCELLED") == 1
+    assert cluster.metrics.value("replication_auditor_NUM_SKIPPING_CHECK_TASK_TIMES") >= 3, (
+        "not before its time is over"
+    )
     cluster.stop("a")
     cluster.wait(29)
     assert cluster.marks() == {}
@@ -190,12 +192,12 @@ def test_a_listing_that_fails_marks_nothing_wrong_and_is_tried_again_ever_more_s
     ledger_id = cluster.ledger("abc")
     auditor = started(cluster)
     cluster.run(cluster.store("y").tree.create("/ledgers/00/0000/stranger", b""))
-    steps = cluster.metrics.value("auditor_AUDIT_BOOKIES_TIME")
+    steps = cluster.metrics.value("replication_auditor_AUDIT_BOOKIES_TIME")
     cluster.stop("a")
     cluster.wait(600)
     assert "stranger" in job(auditor, Job.BOOKIES).last_error
     assert cluster.marks() == {ledger_id: {A}} or cluster.marks() == {}
-    assert 5 <= cluster.metrics.value("auditor_AUDIT_BOOKIES_TIME") - steps <= 20
+    assert 5 <= cluster.metrics.value("replication_auditor_AUDIT_BOOKIES_TIME") - steps <= 20
     cluster.shared.znodes.delete("/ledgers/00/0000/stranger", 0)
     cluster.wait(RETRY_MAX_S)
     assert cluster.marks() == {ledger_id: {A}}
@@ -276,7 +278,7 @@ def test_the_check_marks_what_bookies_deny_or_damaged_and_nothing_where_they_are
     assert cluster.marks() == {denied: {A}, damaged: {B}}
     assert fine in cluster.copies.asked
     assert job(auditor, Job.LEDGERS).doubts == (f"ledger {failed}: no answer",)
-    assert cluster.metrics.value("auditor_NUM_LEDGERS_CHECKED") == 5
+    assert cluster.metrics.value("replication_auditor_NUM_LEDGERS_CHECKED") == 5
     ended_ms = cluster.run(cluster.truth.underreplication.check_time_ms(CheckKind.ALL_LEDGERS))
     assert ended_ms is not None
 
@@ -366,7 +368,7 @@ def test_ledgers_in_too_few_racks_are_counted() -> None:
     cluster.ledger("a")
     auditor = started(cluster, auditor_placement_check_interval_s=100.0)
     cluster.until(lambda: job(auditor, Job.PLACEMENT).last_ended_s is not None)
-    assert cluster.metrics.value("auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY") == 0
+    assert cluster.metrics.value("replication_auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY") == 0
     assert cluster.run(cluster.truth.underreplication.check_time_ms(CheckKind.PLACEMENT)) is not None
     assert cluster.marks() == {}
 
@@ -390,9 +392,9 @@ def test_what_bookies_do_not_list_is_counted_and_marked_but_not_what_they_do_not
     assert cluster.marks() == {one: {A}, none_left: {A, B, C}}
     assert job(auditor, Job.REPLICAS).doubts == (f"ledger {untold}: no answer",)
     assert fine not in cluster.marks()
-    assert cluster.metrics.value("auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY") == 1
-    assert cluster.metrics.value("auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY") == 1
-    assert cluster.metrics.value("auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY") == 0
+    assert cluster.metrics.value("replication_auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY") == 1
+    assert cluster.metrics.value("replication_auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY") == 1
+    assert cluster.metrics.value("replication_auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY") == 0
 
 
 def test_marks_that_wait_for_too_long_are_counted() -> None:
@@ -400,7 +402,7 @@ def test_marks_that_wait_for_too_long_are_counted() -> None:
     cluster.run(cluster.truth.underreplication.mark(LedgerId(7), [A], now_ms=WALL_MS))
     cluster.run(cluster.truth.underreplication.mark(LedgerId(8), [A], now_ms=None))
     started(cluster, auditor_bookie_check_interval_s=100.0, underreplicated_grace_s=150.0)
-    name = "auditor_NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD"
+    name = "replication_auditor_NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD"
     cluster.wait(110)
     assert cluster.metrics.value(name) == 0
     cluster.wait(100)
@@ -556,7 +558,7 @@ def test_who_may_not_stand_tries_again_later() -> None:
     cluster.wait(100)
     assert auditor.elected
     assert auditor.status().last_error == ""
-    assert cluster.metrics.value("election_attempts") == 2
+    assert cluster.metrics.value("replication_auditor_election_attempts") == 2
 
 
 def test_whatever_the_store_does_the_marks_are_right_in_the_end(rng: random.Random) -> None:
