@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.config import ClientSettings, ServerSettings
     from bookkeeper.metrics import Metrics
+    from bookkeeper.replication.auditor import Auditor
     from bookkeeper.replication.daemon import AutoRecovery, Part
     from bookkeeper.replication.worker import ReplicationWorker
 
@@ -34,13 +35,13 @@ def make_auto_recovery(
 ) -> AutoRecovery:
     """Everything of auto-recovery, not started."""
     from bookkeeper.client.connecting import connect_to
-    from bookkeeper.replication.daemon import AutoRecovery, make_worker
+    from bookkeeper.replication.daemon import AutoRecovery, make_auditor, make_worker
 
     async def connect() -> LedgerClient:
         return await connect_to(settings.metadata_service_uri, reactor, client_settings)
 
     def parts(client: LedgerClient) -> list[Part]:
-        return [make_worker(client, settings, metrics)]
+        return [make_auditor(client, settings, own_id(settings), metrics), make_worker(client, settings, metrics)]
 
     return AutoRecovery(connect, parts, reactor)
 
@@ -55,6 +56,13 @@ def own_id(settings: ServerSettings) -> BookieId:
     except ConfigurationError:
         host = socket.gethostname()
     return bookie_id_of(settings, host, settings.bookie_port)
+
+
+def auditor_of(recovery: AutoRecovery) -> Auditor | None:
+    """Its auditor, elected or not, while it runs."""
+    from bookkeeper.replication.auditor import Auditor
+
+    return next((part for part in recovery.parts if isinstance(part, Auditor)), None)
 
 
 def worker_of(recovery: AutoRecovery) -> ReplicationWorker | None:

@@ -7,7 +7,8 @@
     ledger_repair.py, bad_copies.py        one ledger: look, restore, recover where it is open (I-74); reported damage
     worker.py, troubles.py, read_ahead.py  marked ledgers, many at a time; what failed, when it is tried again (I-79)
     bookie_recovery.py                     all ledgers of some bookies, for an operator who waits for it
-    daemon.py                              a client with a worker, as a process runs it
+    auditor.py, audit*.py, replica_counts.py   the elected one: finds what lacks copies, and marks it
+    daemon.py                              a client with a candidate for auditor and a worker, as a process runs them
 
 A copy that the metadata names is durable before it does; an entry never has fewer listed holders than before. What
 cannot be repaired now stays marked, with a reason.

@@ -1,4 +1,4 @@
-"""Auto-recovery as a process runs it: one client, a replication worker on it, and whatever else is given to it.
+"""Auto-recovery as a process runs it: one client, and on it a candidate for auditor and a replication worker.
 
     connect (and again, until it works) --> parts start --> run --> parts stop --> client closes
 
@@ -11,22 +11,31 @@ Thread: reactor.
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bookkeeper.client.list_entries import ask_list_of_entries
 from bookkeeper.client.metadata_update import pause
 from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NotInitialised
+from bookkeeper.replication.access import access_of
+from bookkeeper.replication.audit_jobs import Placement
+from bookkeeper.replication.auditor import Auditor
+from bookkeeper.replication.fragment_check import LedgerChecker
 from bookkeeper.replication.worker import ReplicationWorker, WorkerSettings
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.config import ServerSettings
     from bookkeeper.metrics import Metrics
+    from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Versioned
     from bookkeeper.ports import Clock
+    from bookkeeper.replication.verdicts import FragmentVerdict
 
 log = Logger()
 
@@ -130,6 +139,32 @@ def worker_settings(settings: ServerSettings) -> WorkerSettings:
         open_ledger_grace_s=settings.open_ledger_grace_s,
         failed_ledger_grace_s=settings.failed_ledger_grace_s,
         error_backoff_s=settings.replication_error_backoff_s,
+    )
+
+
+def make_auditor(client: LedgerClient, settings: ServerSettings, bookie_id: BookieId, metrics: Metrics) -> Auditor:
+    """A candidate for auditor as the configuration wants it; its vote names `bookie_id`."""
+    context = client.context
+    checks = settings.replication_checks_in_flight_max
+    checker = LedgerChecker(
+        context,
+        entries_max=checks if checks > 0 else settings.replication_entries_in_flight_max,
+        percentage=settings.auditor_verification_percentage,
+    )
+
+    async def check(ledger_id: LedgerId, metadata: Versioned[LedgerMetadata]) -> list[FragmentVerdict]:
+        return await checker.check_ledger(access_of(context.settings, ledger_id, metadata.value), metadata)
+
+    return Auditor(
+        context.store,
+        context.clock,
+        settings,
+        bookie_id,
+        check=check,
+        list_entries=partial(ask_list_of_entries, context),
+        placement=Placement(context.rack_of, context.settings.racks_per_write_quorum_min),
+        wall_ms=lambda: int(time.time() * 1000),
+        metrics=metrics,
     )
 
 
