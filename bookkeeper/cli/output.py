@@ -244,12 +244,17 @@ class Progress:
         self._interval_s = PROGRESS_INTERVAL_S if self._rewrites else lines_every_s or 0
         self._started = self._last = clock()
 
-    def update(self, done: int, waits_for: str = "") -> None:
-        """Show the state unless it was shown just now. waits_for: what goes on only when that does."""
+    def update(self, done: int, waits_for: str = "", *, total: int | None = None, besides: str = "") -> None:
+        """Show the state unless it was shown just now.
+
+        waits_for: what goes on only when that does. total: where it is known only by now. besides: other figures.
+        """
         now = self._clock()
+        self._total = self._total if total is None else total
         if self._shown and now - self._last >= self._interval_s:
             self._last = now
-            text = self._text(done, now) + (f"; waits for {waits_for}" if waits_for else "")
+            text = self._text(done, now) + (f"; {besides}" if besides else "")
+            text += f"; waits for {waits_for}" if waits_for else ""
             line = f"\r{text}\x1b[K" if self._rewrites else f"{text}\n"
             print(line, end="", file=self._out, flush=True)
 

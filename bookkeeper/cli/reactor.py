@@ -1,6 +1,7 @@
 """Reactors for commands.
 
 reactor_without_pyopenssl()    the process's own, for a server
+with_client()                  the Deferred-native client, for work on many ledgers at a time
 with_store()                   the metadata store without a client, on a reactor of its own in another thread:
                                commands may be run one after the other in one process, and Ctrl-C interrupts them
 """
@@ -13,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from bookkeeper.client.client import LedgerClient
     from bookkeeper.config import ClientSettings
     from bookkeeper.metadata.store import MetadataStore
     from bookkeeper.ports import Clock
@@ -47,6 +49,28 @@ def with_store_and_clock(settings: ClientSettings, use: Callable[[MetadataStore,
             return await use(store, crossing.reactor)
         finally:
             await store.close()
+
+    try:
+        return crossing.run(lambda: Deferred.fromCoroutine(session()))
+    finally:
+        crossing.stop()
+
+
+def with_client(settings: ClientSettings, use: Callable[[LedgerClient], Awaitable[T]]) -> T:
+    """Connect a client to the cluster, run `use(client)`, close the client; as `with_store` does."""
+    from twisted.internet.defer import Deferred
+
+    from bookkeeper.client.connecting import connect_to
+    from bookkeeper.client.reactor_thread import ReactorThread
+
+    crossing = ReactorThread()
+
+    async def session() -> T:
+        client = await connect_to(settings.metadata_service_uri, crossing.reactor, settings)
+        try:
+            return await use(client)
+        finally:
+            await client.close()
 
     try:
         return crossing.run(lambda: Deferred.fromCoroutine(session()))

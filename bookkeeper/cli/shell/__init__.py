@@ -4,6 +4,7 @@
     cluster.py   metaformat initnewcluster whatisinstanceid listbookies bookieinfo clusterinfo
     cookies.py   cookie_create cookie_delete cookie_generate cookie_get cookie_update
     updatecookie.py  ledgernames.py  updatecookie; updateledgers updateBookieInLedger
+    recover.py   recover decommissionbookie
     autorecovery.py  listunderreplicated whoisauditor triggeraudit autorecovery queryautorecoverystatus
                  lostbookierecoverydelay
     ledgers.py   listledgers ledgermetadata readledger deleteledger

@@ -46,6 +46,11 @@ COMMANDS = {
         "autorecovery:LOSTBOOKIERECOVERYDELAY",
         "how long the auditor waits for a lost bookie",
     ),
+    "recover": ("recover:RECOVER", "copy everything that bookies have to others"),
+    "decommissionbookie": (
+        "recover:DECOMMISSIONBOOKIE",
+        "have auto-recovery empty a bookie that is down, and forget it",
+    ),
     "simpletest": ("checks:SIMPLETEST", "write and read back a ledger"),
     "bookiesanity": ("checks:BOOKIESANITY", "write and read back a ledger on one bookie"),
     "bookieformat": ("local:BOOKIEFORMAT", "empty the directories of a stopped bookie"),

@@ -176,6 +176,11 @@ def test_progress_says_what_is_left_and_what_it_waits_for() -> None:
         clock.now = now
         progress.update(done, waits_for)
         assert out.getvalue().rpartition("\r")[2] == f"{shown}\x1b[K"
+    clock.now = 10_004
+    progress.update(10, "workers", total=20, besides="70 entries")
+    assert out.getvalue().rpartition("\r")[2] == (
+        "ledgers: 10/20, 0.001/s, 2 h 46 min left; 70 entries; waits for workers\x1b[K"
+    )
     clock.now = 20_000
     progress.finish(1000)
     assert out.getvalue().endswith("\r\x1b[Kledgers: 1,000 in 20,000.0 s, 0.05/s\n")
