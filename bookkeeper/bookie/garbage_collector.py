@@ -20,15 +20,15 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.bookie.compactor import STEP_PAUSE_S, Checkpoints, Compactor, Outcome
+from bookkeeper.bookie.compactor import STEP_PAUSE_S, Checkpoints, CompactionRate, Compactor, Outcome
 from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus
 from bookkeeper.bookie.ledger_removal import BATCH_MAX, LedgerRemoval
+from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.garbage import (
     CompactionKind,
     CompactionSchedule,
@@ -43,6 +43,7 @@ from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import MetadataError, NoSuchLedger, NoWritableDisk, StorageError
+from bookkeeper.filesystem import FileSystem
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore, StoreState
 from bookkeeper.metrics import Metrics
@@ -73,16 +74,7 @@ class GarbageSettings:
     overreplicated_wait_s: float = 86_400.0
     metadata_reads_per_s: float = 1000.0
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
-
-
-class ReplicationLocks(Protocol):
-    """The locks under which copies are made, and taken away (I-66)."""
-
-    def acquire(self, ledger_id: LedgerId) -> Deferred[object | None]:
-        """A lock to be released; None when somebody else has it."""
-
-    def release(self, lock: object) -> Deferred[None]:
-        """Give it back."""
+    rate: CompactionRate = field(default_factory=CompactionRate)
 
 
 class GarbageCollector:
@@ -93,12 +85,12 @@ class GarbageCollector:
 
     def __init__(
         self,
+        fs: FileSystem,
+        directories: LedgerDirectories,
         storage: LedgerStorage,
         removal: LedgerRemoval,
-        compactor_of: Callable[[Callable[[], bool]], Compactor],
-        store: MetadataStore,
-        log_ledgers: LogLedgers,
         checkpoints: Checkpoints,
+        store: MetadataStore,
         clock: Clock,
         *,
         worker: Worker,
@@ -109,14 +101,23 @@ class GarbageCollector:
         wall_s: Callable[[], float],
         on_failure: Callable[[BaseException], None],
         on_round: Callable[[], None] | None = None,
-        locks: ReplicationLocks | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self._storage = storage
         self._removal = removal
-        self._compactor = compactor_of(self._may_compact)
+        self._compactor = Compactor(
+            fs,
+            directories,
+            storage,
+            checkpoints,
+            clock,
+            worker=worker,
+            storage_worker=storage_worker,
+            rate=settings.rate,
+            may_go_on=self._may_compact,
+        )
         self._store = store
-        self._log_ledgers = log_ledgers
+        self._log_ledgers = LogLedgers(fs, storage.entry_logs.checksums)
         self._checkpoints = checkpoints
         self._clock = clock
         self._worker = worker
@@ -127,7 +128,6 @@ class GarbageCollector:
         self._wall_s = wall_s
         self._on_failure = on_failure
         self._on_round = on_round
-        self._locks = locks
         self._suspects = Suspects()
         self._schedule = CompactionSchedule(settings.compaction, clock.seconds())
         self._overreplicated_s = clock.seconds()
@@ -368,9 +368,9 @@ class GarbageCollector:
     # --- copies too many ----------------------------------------------------------------------------------------------
 
     async def _collect_overreplicated(self, *, forced: bool) -> None:
-        wait_s, locks = self._settings.overreplicated_wait_s, self._locks
+        wait_s = self._settings.overreplicated_wait_s
         now_s = self._clock.seconds()
-        if locks is None or wait_s <= 0 or (not forced and now_s - self._overreplicated_s < wait_s):
+        if wait_s <= 0 or (not forced and now_s - self._overreplicated_s < wait_s):
             return
         self.status.stage = GarbageStage.OVERREPLICATED
         local = await on_worker(self._worker, self._local_ledgers)
@@ -381,7 +381,7 @@ class GarbageCollector:
             await self._store.sync()
             found = await gatherResults([self._is_elsewhere(LedgerId(ledger_id)) for ledger_id in some])
             for ledger_id, elsewhere in zip(some, found, strict=True):
-                if elsewhere and await self._remove_elsewhere(LedgerId(ledger_id), locks):
+                if elsewhere and await self._remove_elsewhere(LedgerId(ledger_id)):
                     removed += 1
             await pause(self._clock, pause_s * len(some))
         self._overreplicated_s = now_s
@@ -389,19 +389,20 @@ class GarbageCollector:
         if removed:
             log.info("Deleted the copies of {count} closed ledgers that belong to other bookies", count=removed)
 
-    async def _remove_elsewhere(self, ledger_id: LedgerId, locks: ReplicationLocks) -> bool:
-        lock = await locks.acquire(ledger_id)
+    async def _remove_elsewhere(self, ledger_id: LedgerId) -> bool:
+        """Under the lock of those who make copies, or one might be taken away that is being made (I-66)."""
+        lock = await self._store.underreplication.lock(ledger_id, self._bookie_id, lambda: None)
         if lock is None:
             return False  # somebody copies it, perhaps to this bookie
         try:
             before = self._sessions_lost
             await self._store.sync()
             elsewhere = await self._is_elsewhere(ledger_id)
-            if not elsewhere or self._sessions_lost != before:
+            if not elsewhere or not lock.held or self._sessions_lost != before:
                 return False
             removed: list[int] = await self._removal.remove([ledger_id], moved=True)
         finally:
-            await locks.release(lock)
+            lock.release().addErrback(_lock_lingers, ledger_id)
         self.status.ledgers_moved += len(removed)
         return bool(removed)
 
@@ -581,3 +582,11 @@ class GarbageCollector:
         elif result.outcome is Outcome.NO_ROOM:
             self._note_error(StorageError(f"cannot compact {path}: {result.reason}"))
             log.warn("Cannot compact {path}: {reason}", path=path, reason=result.reason)
+
+
+def _lock_lingers(failure: Failure, ledger_id: LedgerId) -> None:
+    log.info(
+        "The lock of ledger {id} could not be given back, it goes with the session: {error}",
+        id=ledger_id,
+        error=failure.value,
+    )

@@ -16,7 +16,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,6 @@ from bookkeeper.addresses import PortReservation, cannot_listen, interface_addre
 from bookkeeper.bookie import startup, tuning
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.collection_view import CollectorView, collection_status
-from bookkeeper.bookie.compactor import Compactor
 from bookkeeper.bookie.exits import ExitCode, exit_code_of
 from bookkeeper.bookie.garbage_collector import GarbageCollector
 from bookkeeper.bookie.identity import (
@@ -53,7 +52,6 @@ from bookkeeper.bookie.status import BookieChronicle
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import DiskMonitor, DiskVerdict, LedgerDirectories, current, measure
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
-from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import (
@@ -356,30 +354,15 @@ class BookieServer:
         assert store is not None
         assert bookie is not None
         assert checkpointer is not None
-        worker = self._worker("garbage")
-
-        def compactor(may_go_on: Callable[[], bool]) -> Compactor:
-            return Compactor(
-                self._fs,
-                self._directories,
-                storage,
-                checkpointer,
-                self._reactor,
-                worker=worker,
-                storage_worker=storage_worker,
-                rate=tuning.compaction_rate(settings),
-                may_go_on=may_go_on,
-            )
-
         self._garbage = GarbageCollector(
+            self._fs,
+            self._directories,
             storage,
             bookie.removal(storage_worker),
-            compactor,
-            store,
-            LogLedgers(self._fs, storage.entry_logs.checksums),
             checkpointer,
+            store,
             self._reactor,
-            worker=worker,
+            worker=self._worker("garbage"),
             storage_worker=storage_worker,
             settings=tuning.garbage_settings(settings),
             instance_id=instance_id,

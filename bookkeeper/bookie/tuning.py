@@ -126,21 +126,17 @@ def garbage_settings(settings: ServerSettings) -> GarbageSettings:
             major_interval_s=settings.major_compaction_interval_s,
             major_time_max_s=settings.major_compaction_time_max_s,
         ),
+        rate=CompactionRate(
+            by_bytes=settings.compaction_throttled_by_bytes,
+            entries_per_s=settings.compaction_entries_per_s,
+            bytes_per_s=settings.compaction_bytes_per_s,
+        ),
     )
 
 
 def scrub_settings(settings: ServerSettings) -> ScrubSettings:
     """How often and how fast everything is read through."""
     return ScrubSettings(interval_s=settings.scrub_interval_s, bytes_per_s=settings.scrub_bytes_per_s)
-
-
-def compaction_rate(settings: ServerSettings) -> CompactionRate:
-    """How fast entries are copied."""
-    return CompactionRate(
-        by_bytes=settings.compaction_throttled_by_bytes,
-        entries_per_s=settings.compaction_entries_per_s,
-        bytes_per_s=settings.compaction_bytes_per_s,
-    )
 
 
 def bookie_bounds(settings: ServerSettings) -> BookieBounds:

@@ -26,6 +26,7 @@ from bookkeeper.model import LedgerMetadata
 from bookkeeper.protocol.schedule import write_set
 from tests.simulation.checks import MetadataWatch, left_behind
 from tests.simulation.history import LedgerHistory, Violation
+from tests.simulation.litter import Litter
 from tests.simulation.world import SimulatedBookie, SimulatedClient, World
 from tests.support.faulty_filesystem import Op
 
@@ -62,6 +63,7 @@ class Campaign:
         self._handles: dict[int, LedgerWriting] = {}
         self._more = random.Random(f"more/{seed}")
         self._metadata = MetadataWatch(self.world)
+        self._litter = Litter(self.world, seed)
         self._tails = 0
         self._blackouts = 1 if self.rng.random() < 0.3 else 0
         self._peace = False
@@ -90,15 +92,20 @@ class Campaign:
             self._writers.append(client)
             world.spawn(self._write(client))
         world.spawn(self._recover_at_some_time())
+        self._litter.start()
         self._schedule_faults()
         world.run_until(lambda: bool(world.errors), seconds=FAULT_SECONDS)
         self._check_errors()
+        self._litter.over = True
         self._make_peace()
         done: list[int] = []
         for history in list(self.histories.values()):
             world.spawn(self._reckon(history, done))
         self._until(lambda: len(done) == len(self.histories), PEACE_SECONDS, "recovery after the faults stopped")
         self._until(lambda: not self._tails, PEACE_SECONDS, "tailing readers to see the end")
+        self._until(lambda: self._litter.ended, PEACE_SECONDS, "ledgers to be deleted")
+        self._litter.check_collected()
+        self._check_errors()
         self._close_clients()
 
     def _close_clients(self) -> None:

@@ -13,6 +13,7 @@ from unittest import mock
 from bookkeeper.bookie.fencing import LedgerAccess
 from bookkeeper.bookie.journal.format import fence_record
 from bookkeeper.bookie.journal.writer import Journal
+from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
 from bookkeeper.protocol.reads import RangeRead
 
 
@@ -68,8 +69,16 @@ def fence_not_durable() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def no_tombstones() -> Iterator[None]:
+    """I-04: a ledger that was fenced and deleted leaves nothing behind that would refuse its old writer."""
+    with mock.patch.object(TombstoneFile, "get", return_value=None):
+        yield
+
+
 MUTANTS = {
     "answer before the sync": answer_before_the_sync,
     "recovery ends on one negative": recovery_ends_on_one_negative,
     "fence not durable": fence_not_durable,
+    "no tombstones": no_tombstones,
 }

@@ -24,19 +24,23 @@ from twisted.python.failure import Failure
 
 from bookkeeper.bookie import startup
 from bookkeeper.bookie.bookie import Bookie
+from bookkeeper.bookie.compactor import CompactionRate
+from bookkeeper.bookie.garbage_collector import GarbageCollector, GarbageSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.service import BookieService
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
+from bookkeeper.bookie.storage.garbage import CompactionSettings
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
+from bookkeeper.bookie.storage.offline import list_ledger_ids
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, JournalFull
 from bookkeeper.filesystem import DiskUsage
-from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.memory import INSTANCE_ID, MemoryFaults, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint
 from tests.support.faulty_filesystem import CHANGING, FaultyFileSystem, Op, PowerCut
@@ -68,6 +72,12 @@ STORAGE_SETTINGS = StorageSettings(
     flush_interval_s=1.0,
     journal_bytes_between_checkpoints_max=16 * 1024,
     checkpoint_duty_max=1.0,
+)
+GARBAGE_SETTINGS = GarbageSettings(
+    wait_s=1.5,
+    overreplicated_wait_s=4.0,
+    compaction=CompactionSettings(minor_interval_s=2.0, major_interval_s=4.0),
+    rate=CompactionRate(entries_per_s=20_000.0),
 )
 CLIENT_SETTINGS = ClientSettings(
     add_timeout_s=1.0,
@@ -219,6 +229,7 @@ class SimulatedBookie:
         self.mode = ModeSwitch()
         self.directories = LedgerDirectories(LEDGER_DIRS)
         self.serves = False
+        self.collector: GarbageCollector | None = None
         self._storage: LedgerStorage | None = None
         self._starts = 0
         self._disk_delay_max_s = self.rng.choice((0.001, 0.005, 0.03))
@@ -298,6 +309,23 @@ class SimulatedBookie:
             after_add=checkpointer.after_add,
         )
         checkpointer.start()
+        self.collector = GarbageCollector(
+            fs,
+            self.directories,
+            storage,
+            bookie.removal(storage_worker),
+            checkpointer,
+            store,
+            clock,
+            worker=worker("garbage"),
+            storage_worker=storage_worker,
+            settings=GARBAGE_SETTINGS,
+            instance_id=INSTANCE_ID,
+            bookie_id=self.bookie_id,
+            wall_s=clock.seconds,
+            on_failure=lambda error: self._fail(process, error),
+        )
+        self.collector.start()
         service = BookieService(bookie, clock, lambda: DiskUsage(total=1 << 40, free=1 << 39))
         host = world.network.host(process, self.name)
         await host.listen(self.name, BOOKIE_PORT, service.accept)
@@ -343,6 +371,12 @@ class SimulatedBookie:
         return isinstance(self._storage.read_cold(ledger_id, [entry_id])[0], bytes)
 
     # --- faults
+
+    def ledger_ids(self) -> set[int]:
+        """The ledgers that its process holds, or its files where none serves."""
+        if self.serves and self.running and self._storage is not None:
+            return set(self._storage.ledger_ids())
+        return set(list_ledger_ids(self.fs, self.directories.index_dirs))
 
     def cut_power(self) -> None:
         """The machine loses power now: every unsynced byte and name is at risk."""

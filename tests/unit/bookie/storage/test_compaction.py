@@ -1,6 +1,8 @@
 """Rewriting entry logs (I-62): nothing live is ever unreachable, whatever happens, and nothing grows."""
 
 import random
+from collections.abc import Callable
+from unittest import mock
 
 import pytest
 
@@ -106,41 +108,61 @@ def test_a_power_cut_anywhere_in_a_compaction_loses_nothing_and_leaves_nothing_b
     """I-62. Method: cut at each operation of one compaction, with several choices of what was not synced; start again,
     check everything, let the next round finish, check again, and look for files that nobody needs.
     """
+    assert _cut_everywhere(StoredLedgers.compact) >= 15
+
+
+def test_cutting_everywhere_finds_an_old_log_that_goes_before_the_index_is_durable() -> None:
+    """The guard above is proven by a compaction without it: steps 5 and 6 without their checkpoint."""
+
+    def hasty(stored: StoredLedgers, old_id: int) -> int:
+        with mock.patch.object(StoredLedgers, "checkpoint"):
+            return stored.compact(old_id)
+
+    with pytest.raises(AssertionError, match="ledger"):
+        _cut_everywhere(hasty)
+
+
+def _cut_everywhere(compact: Callable[[StoredLedgers, int], int]) -> int:
     cuts = 0
     while True:
         stored = _filled()
         old_id = stored.storage.entry_logs.closed()[0][0]
         stored.fs.cut_power_at(cuts + 1)
         try:
-            stored.compact(old_id)
+            compact(stored, old_id)
         except PowerCut:
             cuts += 1
         else:
-            break
+            stored.fs.forget_faults()
+            _check_after_cut(stored, old_id, seed=0)
+            return cuts
         for seed in range(5):
-            twin = StoredLedgers()
-            twin.journal, twin.mark, twin.entries, twin.keys = [], 0, stored.entries, stored.keys
-            twin.fs = stored.fs.clone()
-            twin.fs.forget_faults()
-            twin.fs.crash(random.Random(seed) if seed else None)
-            twin.start()
-            twin.replay()
-            twin.check()
-            for new_id, other_id in list(twin.storage.entry_logs.unfinished):
-                twin.finish(new_id, other_id)
-                twin.check()
-            if old_id in twin.storage.entry_logs.log_ids:
-                twin.compact(old_id)
-            twin.check()
-            names = _names(twin.fs)
-            assert not [name for name in names if not name.endswith(".log")], names
-            assert sum(name == f"{old_id:x}.log" for name in names) == 0
-            twin.crash()
-            twin.replay()
-            twin.check()
-            live = sum(len(body) + 4 for body in twin.entries.values())
-            assert _size(twin) < 3 * live + 1024 * len(names)
-    assert cuts >= 15
+            _check_after_cut(stored, old_id, seed)
+
+
+def _check_after_cut(stored: StoredLedgers, old_id: int, seed: int) -> None:
+    twin = StoredLedgers()
+    twin.journal, twin.mark, twin.entries, twin.keys = [], 0, stored.entries, stored.keys
+    twin.fs = stored.fs.clone()
+    twin.fs.forget_faults()
+    twin.fs.crash(random.Random(seed) if seed else None)
+    twin.start()
+    twin.replay()
+    twin.check()
+    for new_id, other_id in list(twin.storage.entry_logs.unfinished):
+        twin.finish(new_id, other_id)
+        twin.check()
+    if old_id in twin.storage.entry_logs.log_ids:
+        twin.compact(old_id)
+    twin.check()
+    names = _names(twin.fs)
+    assert not [name for name in names if not name.endswith(".log")], names
+    assert f"{old_id:x}.log" not in names
+    twin.crash()
+    twin.replay()
+    twin.check()
+    live = sum(len(body) + 4 for body in twin.entries.values())
+    assert _size(twin) < 3 * live + 1024 * len(names)
 
 
 def test_a_log_whose_records_are_not_what_its_map_says_is_not_rewritten() -> None:
