@@ -56,6 +56,7 @@ class Ids:
         self.tombstones = SimpleNamespace(tidy=lambda: None)
         self.entry_logs = SimpleNamespace(closed=list, unfinished=[], checksums=None)
         self.ledger_cache = self.needs_checkpoint = None
+        self.unfinished_files = list
 
     def ledger_ids(self) -> Iterable[int]:
         return list(self.held)
