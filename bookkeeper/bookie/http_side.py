@@ -162,6 +162,8 @@ class HttpSide:
                 connect=None if self._ledgers is None else self._ledgers.connect,
                 bookie=view,
                 collecting=collecting,
+                recovering=None if access is None else access.recovering,
+                troubled=None if access is None else access.troubled,
                 extra=extra,
             )
         )

@@ -99,17 +99,23 @@ class _Process:
         self._tell("READY=1")
 
     def _listen_http(self) -> None:
+        from twisted.internet.defer import succeed
         from twisted.internet.error import CannotListenError
 
         from bookkeeper.admin.http.server import listen_http
         from bookkeeper.admin.http.whole import Parts, router_of
+        from bookkeeper.cli.recovery_http import RecoveryOverHttp
 
         settings, client = self._settings, self._daemon.client
         assert client is not None
+        recovery = RecoveryOverHttp(lambda: self._daemon, settings)
         parts = Parts(
             self._metrics.text,
             config=lambda: {row.key.name: row.text for row in self._loaded.rows},
             store=client.store,
+            client=lambda: succeed(client),
+            recovering=recovery,
+            troubled=recovery,
         )
         try:
             self._http = listen_http(

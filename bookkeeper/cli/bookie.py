@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bookkeeper.admin.http.whole import OperatorAccess
     from bookkeeper.bookie.server import BookieServer
     from bookkeeper.config import ClientSettings, Loaded, ServerSettings
+    from bookkeeper.replication.daemon import AutoRecovery
 
 EXIT_BAD_CONFIGURATION = 1
 _UNSYNCED_KEYS = ("journalWriteData", "journalSyncData")
@@ -98,13 +99,15 @@ def _serve(
     start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)
     note_ignored(loaded)
     gc.set_threshold(COLLECT_AFTER)
-    access = _operator_access(args.conf, overrides, loaded) if loaded.settings.http_server_enabled else None
+    daemons: list[AutoRecovery] = []
+    access = _operator_access(args.conf, overrides, loaded, daemons) if loaded.settings.http_server_enabled else None
     server = BookieServer(loaded.settings, reactor, journal_was_off=journal_was_off, access=access)
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)
     reactor.callWhenRunning(server.start)
     if loaded.settings.auto_recovery_daemon_enabled:
         try:
-            _run_auto_recovery_too(loaded.settings, client_settings_of(args.conf, overrides), reactor, server)
+            client_settings = client_settings_of(args.conf, overrides)
+            daemons.append(_run_auto_recovery_too(loaded.settings, client_settings, reactor, server))
         except ConfigurationError as error:
             print(f"bookkeeper: {error}", file=sys.stderr)
             return EXIT_BAD_CONFIGURATION
@@ -114,7 +117,7 @@ def _serve(
 
 def _run_auto_recovery_too(
     settings: ServerSettings, client_settings: ClientSettings, reactor: Any, server: BookieServer
-) -> None:
+) -> AutoRecovery:
     """Beside the bookie, with a session of its own: what goes wrong there is not the bookie's trouble."""
     from twisted.internet.defer import Deferred
 
@@ -123,6 +126,7 @@ def _run_auto_recovery_too(
     daemon = make_auto_recovery(settings, client_settings, reactor, server.metrics)
     reactor.callWhenRunning(daemon.keep_starting)
     reactor.addSystemEventTrigger("before", "shutdown", lambda: Deferred.fromCoroutine(daemon.stop()))
+    return daemon
 
 
 def note_ignored(loaded: Loaded[ServerSettings]) -> None:
@@ -135,15 +139,25 @@ def note_ignored(loaded: Loaded[ServerSettings]) -> None:
         log.info("Settings without effect here: {names}: {reason}", names=names, reason=reason)
 
 
-def _operator_access(conf: Path | None, overrides: Mapping[str, str], loaded: Loaded[ServerSettings]) -> OperatorAccess:
-    """What the HTTP server tells of the settings, and a client of the same cluster out of the same file."""
+def _operator_access(
+    conf: Path | None, overrides: Mapping[str, str], loaded: Loaded[ServerSettings], daemons: list[AutoRecovery]
+) -> OperatorAccess:
+    """What the HTTP server tells of the settings, a client of the same cluster out of the same file, auto-recovery.
+
+    daemons: the one beside the bookie, once it is made.
+    """
     from bookkeeper.admin.http.whole import OperatorAccess
     from bookkeeper.config import load_client
 
     def client_settings(changes: Mapping[str, str]) -> ClientSettings:
         return load_client(conf, {**overrides, **changes}).settings
 
-    return OperatorAccess(lambda: {row.key.name: row.text for row in loaded.rows}, client_settings)
+    recovery = None
+    if loaded.settings.auto_recovery_daemon_enabled:
+        from bookkeeper.cli.recovery_http import RecoveryOverHttp
+
+        recovery = RecoveryOverHttp(lambda: daemons[0] if daemons else None, loaded.settings)
+    return OperatorAccess(lambda: {row.key.name: row.text for row in loaded.rows}, client_settings, recovery, recovery)
 
 
 def _journal_was_off(conf: Path | None, overrides: Mapping[str, str], environ: Mapping[str, str]) -> bool:

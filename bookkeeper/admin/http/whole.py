@@ -36,11 +36,14 @@ OF_CLUSTER = ("list_bookies", "list_bookie_info", "cluster_info")
 class OperatorAccess:
     """What a process's configuration says for its operators.
 
-    config: key -> effective value, secrets hidden. client_settings: of a client of the same cluster.
+    config: key -> effective value, secrets hidden. client_settings: of a client of the same cluster. recovering,
+    troubled: of the auto-recovery beside a bookie, where it runs.
     """
 
     config: Callable[[], Mapping[str, str]]
     client_settings: MakeSettings
+    recovering: Recovering | None = None
+    troubled: Troubled | None = None
 
 
 @dataclass(frozen=True, slots=True)
