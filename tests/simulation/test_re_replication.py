@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from twisted.internet.defer import Deferred, succeed
 
+from bookkeeper.metadata.underreplication import ZnodeUnderreplication
+from bookkeeper.model import LedgerId
 from bookkeeper.replication.copying import LedgerCopying
 from bookkeeper.replication.fragments import CopyPlan
 from tests.simulation.history import Violation
@@ -125,3 +128,30 @@ def test_a_worker_that_names_a_member_before_it_has_its_copies_is_found_out(
     run.add_worker()
     with pytest.raises(Violation, match=r"I-75.*became a member"):
         run.finish()
+
+
+class NoLock:
+    """A lock that keeps nobody out."""
+
+    def __init__(self, ledger_id: LedgerId) -> None:
+        self.ledger_id, self.held = ledger_id, True
+
+    def release(self) -> Deferred[None]:
+        self.held = False
+        return succeed(None)
+
+
+@pytest.mark.parametrize("each", range(4))
+def test_locks_that_keep_nobody_out_cost_work_and_nothing_else(
+    seed: int, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I-20: everyone holds the lock; three workers at the same ledgers at once."""
+    run = RepairRun(seed * 211 + each)
+    run.prepare()
+    monkeypatch.setattr(
+        ZnodeUnderreplication, "lock", lambda self, ledger_id, host, on_lost: succeed(NoLock(ledger_id))
+    )
+    for _ in range(3):
+        run.add_worker()
+    run.finish()
+    assert sum(worker.tally.entries_written for _, worker in run.workers) > 0
