@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.cli.bookie import EXIT_BAD_CONFIGURATION, add_arguments, note_ignored
+from bookkeeper.cli.bookie import COLLECT_AFTER, EXIT_BAD_CONFIGURATION, add_arguments, note_ignored
 from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed
 from bookkeeper.cli.supervise import stop_reactor_on_signals
@@ -61,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
     start_logging(LogFormat(args.log_format), level=LogLevel.lookupByName(args.log_level), verbose="verbose" in args)
     note_ignored(loaded)
+    gc.set_threshold(COLLECT_AFTER)
     process = _Process(loaded, client_settings, reactor)
     reactor.callWhenRunning(stop_reactor_on_signals, reactor)
     reactor.callWhenRunning(process.start)
