@@ -1,0 +1,173 @@
+"""Space comes back from real bookies, under kill -9, and nothing else goes with it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.blocking import connect
+from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
+from bookkeeper.embedded.process import free_port
+from bookkeeper.errors import BookKeeperError, NoSuchLedger
+from tests.support.cluster import local_cluster
+
+pytestmark = pytest.mark.timeout(180)
+
+SETTINGS = {
+    "logSizeLimit": "1048576",
+    "skipListSizeLimit": "300000",
+    "nettyMaxFrameSizeBytes": "200000",
+    "gcWaitTime": "3600000",
+    "minorCompactionInterval": "3600",
+    "compactionRateByEntries": "-1",
+    "flushInterval": "200",
+    "httpServerEnabled": "true",
+}
+PASSWORD = b"secret"
+
+
+@pytest.fixture
+def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
+    """Two bookies that collect when they are told to, with small entry logs."""
+    root = f"/collection-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, 2, directory=tmp_path, settings=SETTINGS) as cluster:
+        for bookie in cluster.bookies:
+            assert bookie.stop() == 0
+            bookie.settings |= {"httpServerPort": str(free_port())}
+            bookie.start()
+        yield cluster
+
+
+def order(bookie: LocalBookie, method: str, path: str) -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", int(bookie.settings["httpServerPort"]), timeout=30)
+    try:
+        connection.request(method, f"/api/v1/bookie/{path}")
+        return json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+
+
+def collect(bookie: LocalBookie) -> None:
+    """A forced round with a major compaction, to its end."""
+    order(bookie, "PUT", "gc")
+    while order(bookie, "GET", "gc") != {"is_in_force_gc": "false"}:
+        pass
+
+
+def log_bytes(bookie: LocalBookie) -> int:
+    return sum(path.stat().st_size for path in bookie.directory.rglob("*.log"))
+
+
+def index_files(bookie: LocalBookie) -> set[int]:
+    return {int(path.stem, 16) for path in bookie.directory.rglob("*.idx")}
+
+
+class Library:
+    """Ledgers and what must be in them."""
+
+    def __init__(self, client: BlockingBookKeeper, seed: int) -> None:
+        self.client = client
+        self.rng = random.Random(seed)
+        self.payloads: dict[int, list[bytes]] = {}
+
+    def write(self, count: int) -> None:
+        """Ledgers of both bookies, their entries mixed in the logs: all are written a piece at a time."""
+        handles = [
+            self.client.create(ensemble=2, write_quorum=2, ack_quorum=2, password=PASSWORD) for _ in range(count)
+        ]
+        for _ in range(5):
+            for handle in handles:
+                some = [self.rng.randbytes(self.rng.randrange(500, 4000)) for _ in range(20)]
+                handle.append_many(some)
+                self.payloads.setdefault(handle.id, []).extend(some)
+        for handle in handles:
+            handle.close()
+
+    def delete(self, share: float) -> None:
+        for ledger_id in self.rng.sample(sorted(self.payloads), int(len(self.payloads) * share)):
+            self.client.delete(ledger_id)
+            del self.payloads[ledger_id]
+
+    def check(self) -> None:
+        for ledger_id, expected in self.payloads.items():
+            with self.client.open(ledger_id, password=PASSWORD) as reader:
+                assert [entry.payload for batch in reader.batches() for entry in batch] == expected
+
+
+def test_space_returns_and_everything_else_is_read_as_before(cluster: LocalCluster) -> None:
+    with connect(cluster.uri) as client:
+        library = Library(client, 1)
+        library.write(20)
+        before = [log_bytes(bookie) for bookie in cluster.bookies]
+        library.delete(0.7)
+        for bookie in cluster.bookies:
+            collect(bookie)
+            collect(bookie)  # the log that was active then
+            assert index_files(bookie) == set(library.payloads)
+        library.check()
+        live = sum(len(payload) + 100 for payloads in library.payloads.values() for payload in payloads)
+        for bookie, size in zip(cluster.bookies, before, strict=True):
+            assert log_bytes(bookie) < live * 1.5 + 1_048_576 < size
+        for bookie in cluster.bookies:
+            bookie.kill()
+            bookie.start()
+        library.check()
+        library.write(3)
+        library.check()
+
+
+def test_a_bookie_killed_anywhere_in_collection_and_compaction_loses_nothing(cluster: LocalCluster) -> None:
+    """I-62, I-63. Method: one bookie is killed after a random number of questions to it, seven times, while it collects;
+    the other one is stopped while everything is read, so that each entry comes from the one that was killed.
+    """
+    victim, other = cluster.bookies
+    rng = random.Random(5)
+    library = Library(None, 2)  # type: ignore[arg-type] # each round has a client of its own
+    for _ in range(7):
+        with connect(cluster.uri) as library.client:
+            library.write(6)
+            library.delete(0.5)
+        order(victim, "PUT", "gc")
+        for _ in range(rng.randrange(0, 60)):
+            order(victim, "GET", "gc")
+        victim.kill()
+        victim.start()
+    with connect(cluster.uri) as library.client:
+        collect(victim)
+        collect(victim)
+        assert index_files(victim) == set(library.payloads)
+        names = [path.name for path in victim.directory.rglob("*") if path.name.endswith((".compacting", ".compacted"))]
+        assert not names
+        assert other.stop() == 0
+        library.check()
+
+
+def test_a_writer_that_was_fenced_is_refused_after_its_ledger_was_deleted_and_the_bookies_restarted(
+    cluster: LocalCluster,
+) -> None:
+    """I-04, T16."""
+    with connect(cluster.uri) as old, connect(cluster.uri) as new:
+        writer = old.create(ensemble=2, write_quorum=2, ack_quorum=2, password=PASSWORD)
+        writer.append(b"before")
+        new.open(writer.id, password=PASSWORD).close()
+        new.delete(writer.id)
+        with pytest.raises(NoSuchLedger):
+            new.open(writer.id, password=PASSWORD)
+        for bookie in cluster.bookies:
+            collect(bookie)
+            assert writer.id not in index_files(bookie)
+            assert bookie.stop() == 0
+            bookie.start()
+        with pytest.raises(BookKeeperError):
+            writer.append(b"after")
+        for bookie in cluster.bookies:
+            collect(bookie)
+            assert writer.id not in index_files(bookie)
