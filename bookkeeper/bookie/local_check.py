@@ -4,6 +4,7 @@
     last marks   readable; the journal file they name is there and that long (I-56)
     journals     read as the next start would, without the write with which a replay ends (I-51)
     storage      entry logs and index files: see `storage.consistency`
+    tombstones   intact, but for what a crash leaves at the end (I-04)
     fences, keys what the journals before the mark say of a ledger, its index file says too (I-24, I-73)
 
 Reads only; the metadata store is not asked, so a cluster that forgot this bookie is not found here. The directories
@@ -18,13 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from bookkeeper.bookie.cookie_rules import VERSION_FILE, DirectoryState, differences, directories_of
 from bookkeeper.bookie.identity import inspect_directory
 from bookkeeper.bookie.journal_content import JournalContent, Journals
-from bookkeeper.bookie.storage import offline
+from bookkeeper.bookie.storage import offline, tombstones
 from bookkeeper.bookie.storage.consistency import CheckCounters, StorageCheck
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.fault import Fault
 from bookkeeper.bookie.storage.index_files import index_path
-from bookkeeper.errors import MetadataError, StorageError
-from bookkeeper.filesystem import FileSystem
+from bookkeeper.bookie.storage.tombstone_file import FILE_SIZE_MAX
+from bookkeeper.errors import CorruptRecord, MetadataError, StorageError
+from bookkeeper.filesystem import FileSystem, read_whole
 from bookkeeper.metadata.cookie import Cookie
 
 
@@ -52,11 +54,29 @@ class LocalCheck:
         )
         self.storage_counters = check.counters
         yield from self._check_headers()
+        for directory in ledger_dirs:
+            yield from self._check_tombstones(os.path.join(current(directory), tombstones.FILE_NAME))
         yield from check.run()
 
     def _present(self, directories: Sequence[str]) -> list[str]:
         """Those that are there; the others are faults already."""
         return [directory for directory in directories if self._fs.is_dir(current(directory))]
+
+    def _check_tombstones(self, path: str) -> Iterator[Fault]:
+        """Records that are not intact, but for those at the end, which a crash leaves of what was never done."""
+        try:
+            data = read_whole(self._fs, path, size_max=FILE_SIZE_MAX)
+        except FileNotFoundError:
+            return
+        except CorruptRecord as error:
+            yield Fault(error.path, error.offset, error.why)
+            return
+        _, damaged = tombstones.decode_all(data)
+        end = len(data)
+        while damaged and damaged[-1] + tombstones.RECORD_SIZE >= end:
+            end = damaged.pop()
+        for offset in damaged:
+            yield Fault(path, offset, "a damaged tombstone: an old writer of a deleted ledger may not be refused")
 
     # --- cookies ------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
+from bookkeeper.bookie.storage.tombstones import FILE_NAME, RECORD_SIZE, Tombstone, TombstoneKind, encode
 from bookkeeper.cli.output import EXIT_FAILURE
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.cluster import local_cluster
@@ -142,6 +143,20 @@ def test_another_bookies_directory_is_named(files: Files) -> None:
     assert f"{cookie}: no cookie, and the directory holds files" in files("localconsistencycheck", code=1).out
 
 
+def test_a_damaged_tombstone_is_found_and_what_a_crash_leaves_of_one_is_not(files: Files) -> None:
+    """I-04."""
+    files.bookie.stop()
+    records = [encode(Tombstone(ledger_id, TombstoneKind.DELETED, 1)) for ledger_id in (70, 71, 72)]
+    path = files.current / FILE_NAME
+    path.write_bytes(b"".join(records) + records[0][:20])
+    files("localconsistencycheck")
+    path.write_bytes(b"".join(records) + bytes(RECORD_SIZE))
+    files("localconsistencycheck")
+    path.write_bytes(records[0] + b"x" + records[1][1:] + records[2])
+    found = files("localconsistencycheck", code=EXIT_FAILURE)
+    assert f"{path} at offset {RECORD_SIZE}: a damaged tombstone" in found.out
+
+
 # --- regenerate-interleaved-storage-index-file
 
 REGENERATE = "regenerate-interleaved-storage-index-file"
@@ -183,6 +198,13 @@ def test_without_journals_the_password_is_needed_and_given_as_text_or_base64(fil
     files.bookie.start()
     with connect(files.uri) as client, client.open(files.closed, password=PASSWORD) as ledger:
         assert ledger.last_add_confirmed == COUNT - 1
+
+
+def test_a_ledger_that_was_deleted_here_comes_back_with_a_word_about_it(files: Files) -> None:
+    files.bookie.stop()
+    files.index(files.closed).unlink()
+    (files.current / FILE_NAME).write_bytes(encode(Tombstone(files.closed, TombstoneKind.DELETED, 1)))
+    assert f"ledger {files.closed} was deleted here" in files(REGENERATE, "-l", files.closed).err
 
 
 def test_a_running_bookies_index_is_not_made_anew(files: Files) -> None:

@@ -9,7 +9,9 @@ import dataclasses
 from collections.abc import Mapping
 
 from bookkeeper.bookie.journal_content import JournalContent, Journals
+from bookkeeper.bookie.storage import tombstones
 from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled, Rebuilt
+from bookkeeper.bookie.storage.tombstone_file import FILE_SIZE_MAX
 from bookkeeper.cli.output import (
     EXIT_FAILURE,
     EXIT_OK,
@@ -21,7 +23,7 @@ from bookkeeper.cli.output import (
 )
 from bookkeeper.cli.shell.base import ShellCommand
 from bookkeeper.cli.shell.diskcheck import cookie_of_settings, refuse_databases, stopped_bookie
-from bookkeeper.filesystem import FileSystem, RealFileSystem
+from bookkeeper.filesystem import FileSystem, RealFileSystem, read_whole
 from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.wire.digest import master_key
 
@@ -86,7 +88,24 @@ def _regenerate(args: argparse.Namespace) -> int:
             else:
                 print(_told(done, dry_run=args.dry_run))
         rebuild.close()
+        _tell_of_tombstones(fs, expected, args.ledger_ids)
     return EXIT_FAILURE if refused else EXIT_OK
+
+
+def _tell_of_tombstones(fs: FileSystem, expected: Cookie, ledger_ids: list[int]) -> None:
+    """Ledgers that this bookie has deleted: they can be read again, and nothing else for a while (I-04)."""
+    kept_days = tombstones.KEPT_S // 86400
+    for directory in expected.ledger_dirs:
+        path = f"{directory}/current/{tombstones.FILE_NAME}"
+        if not fs.exists(path):
+            continue
+        found, _ = tombstones.decode_all(read_whole(fs, path, size_max=FILE_SIZE_MAX))
+        for each in found:
+            if each.ledger_id in ledger_ids:
+                note(
+                    f"ledger {each.ledger_id} was deleted here ({path}); it can be read again, but {kept_days} days "
+                    "after that nobody can fence it or write to it. It is deleted again unless the cluster has it"
+                )
 
 
 def _read_journals(fs: FileSystem, expected: Cookie, ledger_ids: list[int]) -> Journaled:
