@@ -130,6 +130,8 @@ _TABLE = (
     _gauge("bookie_gc_LIVE_ENTRY_LOG_BYTES", "Of those, bytes of ledgers that are here (not in Apache)."),
     _counter("bookie_gc_RECLAIMED_DELETION_SPACE_BYTES", "Bytes given back by removing entry logs without a ledger."),
     _counter("bookie_gc_RECLAIMED_COMPACTION_SPACE_BYTES", "Bytes given back by rewriting entry logs."),
+    _counter("bookie_gc_MINOR_COMPACTION_TOTAL", "Minor compactions that ended."),
+    _counter("bookie_gc_MAJOR_COMPACTION_TOTAL", "Major compactions that ended."),
     _counter("bookie_gc_COMPACTED_ENTRY_LOGS", "Entry logs rewritten (not in Apache)."),
     _counter("bookie_gc_COMPACTED_BYTES", "Bytes of live entries copied by that (not in Apache)."),
     _gauge("bookie_gc_QUARANTINED_ENTRY_LOGS", "Entry logs left alone: damaged, or in doubt (not in Apache)."),

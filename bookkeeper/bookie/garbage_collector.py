@@ -154,6 +154,8 @@ class GarbageCollector:
         metrics.gauge("bookie_gc_LIVE_ENTRY_LOG_BYTES", lambda: status.live_bytes)
         metrics.counter("bookie_gc_RECLAIMED_DELETION_SPACE_BYTES", lambda: status.bytes_removed)
         metrics.counter("bookie_gc_RECLAIMED_COMPACTION_SPACE_BYTES", lambda: status.bytes_compacted)
+        metrics.counter("bookie_gc_MINOR_COMPACTION_TOTAL", lambda: status.minor_compactions)
+        metrics.counter("bookie_gc_MAJOR_COMPACTION_TOTAL", lambda: status.major_compactions)
         metrics.counter("bookie_gc_COMPACTED_ENTRY_LOGS", lambda: status.logs_compacted)
         metrics.counter("bookie_gc_COMPACTED_BYTES", lambda: status.bytes_copied)
         metrics.gauge("bookie_gc_QUARANTINED_ENTRY_LOGS", lambda: len(status.quarantined))

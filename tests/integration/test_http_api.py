@@ -266,7 +266,9 @@ def test_collection_is_shown_forced_suspended_and_resumed(bookie: LocalBookie, c
     while get(bookie, f"{top}/gc").json != {"is_in_force_gc": "false"}:
         pass
     assert bookie.metrics_url is not None
-    assert read_metrics(bookie.metrics_url)["bookie_gc_DELETED_LEDGER_TOTAL"] >= 1
+    shown = read_metrics(bookie.metrics_url)
+    assert shown["bookie_gc_DELETED_LEDGER_TOTAL"] >= 1
+    assert shown["bookie_gc_MAJOR_COMPACTION_TOTAL"] == 1
     (details,) = get(bookie, f"{top}/gc_details").json
     assert details["majorCompactionCounter"] == 1
 

@@ -79,16 +79,41 @@ class _JavaProcess:
         self.close()
 
 
-class ApacheShell(_JavaProcess):
+class _Commands(_JavaProcess):
+    """A program that answers each line with any number of lines and `= OUTCOME`."""
+
+    def __init__(self, apache: Apache, directory: Path, source: str, name: str, *arguments: object) -> None:
+        # A single-file program: `java` compiles it as it starts, so that nothing is kept between runs.
+        answers = f"-Dlog4j2.configurationFile={_SOURCES / 'log4j2.xml'}"
+        command = apache.command(str(_SOURCES / source), *arguments, options=[answers])
+        super().__init__(command, directory, name, stdin=subprocess.PIPE)
+        self._read = 0
+
+    def ask(self, line: str) -> tuple[list[str], str]:
+        """Give one line; the lines of its answer, and the outcome."""
+        stdin: IO[bytes] | None = self.process.stdin
+        assert stdin is not None
+        stdin.write(line.encode() + b"\n")
+        stdin.flush()
+        self.await_condition(lambda: self._outcome() is not None, line, timeout_s=ANSWER_TIMEOUT_S)
+        match = self._outcome()
+        assert match is not None
+        answer = match.string[: match.start()].decode()
+        self._read += match.end()
+        return [text.rstrip() for text in answer.splitlines()], match[1].decode()
+
+    def _outcome(self) -> re.Match[bytes] | None:
+        with self.output_path.open("rb") as output:
+            output.seek(self._read)
+            return _OUTCOME.search(output.read())
+
+
+class ApacheShell(_Commands):
     """Commands of the genuine shell in one Java process. See AdminShell.java."""
 
     def __init__(self, apache: Apache, directory: Path, uri: str, settings: Mapping[str, str] | None = None) -> None:
-        # A single-file program: `java` compiles it as it starts, so that nothing is kept between runs.
-        answers = f"-Dlog4j2.configurationFile={_SOURCES / 'log4j2.xml'}"
-        command = apache.command(str(_SOURCES / "AdminShell.java"), options=[answers])
-        super().__init__(command, directory, "apache-shell", stdin=subprocess.PIPE)
+        super().__init__(apache, directory, "AdminShell.java", "apache-shell")
         self._directory, self._uri, self._settings = directory, uri, dict(settings or {})
-        self._read = 0
 
     def run(self, *words: object, bookie_port: int | None = None) -> list[str]:
         """Give one command; the lines it prints. Raises ShellFailed.
@@ -96,25 +121,25 @@ class ApacheShell(_JavaProcess):
         bookie_port: for commands that speak to "the bookie of this machine", the port it has.
         """
         conf = _conf(self._directory / "apache-shell.conf", self._uri, bookie_port, self._settings)
-        line = "\t".join([str(conf), *map(str, words)]).encode() + b"\n"
-        stdin: IO[bytes] | None = self.process.stdin
-        assert stdin is not None
-        stdin.write(line)
-        stdin.flush()
-        self.await_condition(lambda: self._outcome() is not None, f"{words}", timeout_s=ANSWER_TIMEOUT_S)
-        match = self._outcome()
-        assert match is not None
-        answer = match.string[: match.start()].decode()
-        self._read += match.end()
-        lines, outcome = [text.rstrip() for text in answer.splitlines()], match[1].decode()
+        lines, outcome = self.ask("\t".join([str(conf), *map(str, words)]))
         if outcome != "0":
             raise ShellFailed(words, outcome, lines)
         return lines
 
-    def _outcome(self) -> re.Match[bytes] | None:
-        with self.output_path.open("rb") as output:
-            output.seek(self._read)
-            return _OUTCOME.search(output.read())
+
+class ApacheHttp(_Commands):
+    """The genuine services behind the HTTP paths, of a process without a bookie. See AdminHttp.java."""
+
+    def __init__(self, apache: Apache, directory: Path, uri: str) -> None:
+        conf = _conf(directory / "apache-http.conf", uri, None, {})
+        super().__init__(apache, directory, "AdminHttp.java", "apache-http", conf)
+
+    def answer(self, api: str, method: str = "GET", body: str = "", **parameters: object) -> tuple[int, str]:
+        """Status and body of one request; api: the name of an ApiType."""
+        words = [api, method, body, *(f"{name}={value}" for name, value in parameters.items())]
+        lines, outcome = self.ask("\t".join(words))
+        assert outcome.isdigit(), (words, outcome, lines)
+        return int(outcome), "\n".join(lines)
 
 
 class ApacheAutoRecovery(_JavaProcess):

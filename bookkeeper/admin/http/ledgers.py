@@ -12,6 +12,7 @@ decode_meta gives the record's bytes as if they were text, password included).
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
@@ -49,13 +50,14 @@ def metadata_value(ledger_id: int, metadata: LedgerMetadata) -> dict[str, object
         "closed": metadata.is_closed,
         "lastEntryId": -1 if metadata.last_entry_id is None else metadata.last_entry_id,
         "length": metadata.length or 0,
-        "ctime": -1 if metadata.ctime_ms is None else metadata.ctime_ms,
+        "ctime": -1 if metadata.created_ms is None else metadata.created_ms,
         "digestType": None if metadata.digest_type is None else metadata.digest_type.name,
-        "customMetadata": {name: value.decode("latin-1") for name, value in metadata.custom.items()},
+        "customMetadata": {name: b64encode(value).decode() for name, value in metadata.custom.items()},
         "allEnsembles": {
             str(fragment.first_entry_id): [{"id": bookie_id} for bookie_id in fragment.ensemble]
             for fragment in metadata.fragments
         },
+        "ctoken": metadata.creator_token or 0,
     }
 
 
