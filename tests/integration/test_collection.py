@@ -125,8 +125,8 @@ def test_space_returns_and_everything_else_is_read_as_before(cluster: LocalClust
 
 
 def test_a_bookie_killed_anywhere_in_collection_and_compaction_loses_nothing(cluster: LocalCluster) -> None:
-    """I-62, I-63. Method: one bookie is killed after a random number of questions to it, seven times, while it collects;
-    the other one is stopped while everything is read, so that each entry comes from the one that was killed.
+    """I-62, I-63. Method: one bookie is killed after a random number of questions to it, seven times, while it
+    collects; the other one is stopped while everything is read, so each entry comes from the one that was killed.
     """
     victim, other = cluster.bookies
     rng = random.Random(5)
