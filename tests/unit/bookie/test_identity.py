@@ -396,3 +396,80 @@ def test_other_forms_of_the_id_are_those_of_other_settings() -> None:
     assert BOOKIE in others
     assert BookieId("b1.example:3181") not in others
     assert other_ids(settings(bookie_id="b1"), BookieId("b1"), "10.0.0.1", 3181) == []
+
+
+# --- the matrix of I-70 and I-71 ----------------------------------------------------------------------------------
+
+OTHER_CLUSTER = replace(COOKIE, instance_id="another")
+OTHER_BOOKIE = replace(COOKIE, bookie_id=OTHER)
+STORES = {"nothing": None, "ours": COOKIE, "another cluster's": OTHER_CLUSTER, "another bookie's": OTHER_BOOKIE}
+CONTENTS = (
+    "missing",
+    "empty",
+    "stamped",
+    "stamped with data",
+    "data",
+    "another cluster's",
+    "another bookie's",
+    "garbage",
+)
+
+
+def furnish(place: Place, directory: str, content: str) -> None:
+    if content == "missing":
+        return
+    place.make(directory)
+    stamps = {"another cluster's": OTHER_CLUSTER, "another bookie's": OTHER_BOOKIE}
+    if content.startswith("stamped") or content in stamps:
+        place.stamp(stamps.get(content, COOKIE), directory)
+    if content in ("stamped with data", "data"):
+        place.fill(directory)
+    if content == "garbage":
+        create_durable(place.fs, f"{directory}/current/VERSION", b"\0\1\2")
+
+
+def written(place: Place) -> dict[str, bytes | None]:
+    return {directory: version_file(place.fs, directory) for directory in DIRECTORIES}
+
+
+@pytest.mark.parametrize("expansion", [False, True])
+@pytest.mark.parametrize("store", STORES)
+def test_a_bookie_starts_only_as_new_or_as_itself_and_a_refusal_names_both_sides_and_changes_nothing(
+    store: str, expansion: bool
+) -> None:
+    """Every content of one directory, and of another one, the rest being as they should; in any place."""
+    starts = 0
+    rest = "empty" if store == "nothing" else "stamped with data"
+    for one in CONTENTS:
+        for other in CONTENTS:
+            for position in range(len(DIRECTORIES)):
+                place = Place()
+                contents = dict.fromkeys(DIRECTORIES, rest)
+                contents[DIRECTORIES[position]] = one
+                contents[DIRECTORIES[position - 1]] = other
+                for directory, content in contents.items():
+                    furnish(place, directory, content)
+                stored = STORES[store]
+                if stored is not None:
+                    place.store(stored)
+                before = written(place), dict(place.cookies.values)
+                fresh = store == "nothing" and {one, other} <= {"missing", "empty", "stamped"}
+                known = store == "ours" and {one, other} <= {"stamped", "stamped with data"}
+                if fresh or known:
+                    for directory in DIRECTORIES:
+                        place.make(directory)  # as taking their locks does
+                    assert place.establish(expansion=expansion) is (Verdict.NEW if fresh else Verdict.KNOWN)
+                    assert set(written(place).values()) == {COOKIE.format()}
+                    starts += 1
+                    continue
+                with pytest.raises((CookieMismatch, MetadataCorrupt)) as refused:
+                    place.establish(expansion=expansion)
+                assert (written(place), dict(place.cookies.values)) == before
+                said = str(refused.value)
+                if isinstance(refused.value, CookieMismatch):
+                    assert f"bookie {BOOKIE}" in said
+                    assert f"cluster {INSTANCE}" in said
+                    assert URI in said
+                else:
+                    assert "/current/VERSION" in said
+    assert starts == {"nothing": 9, "ours": 4}.get(store, 0) * len(DIRECTORIES)
