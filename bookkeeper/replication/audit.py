@@ -144,6 +144,12 @@ def suspicions(verdicts: Iterable[FragmentVerdict]) -> set[Suspicion]:
     }
 
 
+def unanswered(verdicts: Iterable[FragmentVerdict]) -> list[BookieId]:
+    """Registered bookies that gave no verdict on some of their copies."""
+    silent = {copy.bookie_id for verdict in verdicts for copy in verdict.copies if copy.standing is Standing.SILENT}
+    return sorted(silent)
+
+
 # --- placement
 
 

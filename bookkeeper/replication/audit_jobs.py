@@ -44,6 +44,7 @@ from bookkeeper.replication.audit import (
     members_of,
     placement_of,
     suspicions,
+    unanswered,
 )
 from bookkeeper.replication.audit_progress import JobProgress
 from bookkeeper.replication.fragments import FragmentRange, fragments_of
@@ -252,11 +253,15 @@ class LedgerAudit(AuditJob):
                 again = await self._check(ledger_id, await self.ground.store.ledgers.read(ledger_id))
                 lost |= certain_losses(again, self.ground.patience())
                 lost |= {bookie_id for bookie_id, _ in suspected & suspicions(again)}
+                verdicts = again
         except (MetadataError, ClientClosed):
             raise
         except BookKeeperError as error:
             self.progress.doubt(ledger_id, error)
             return
+        silent = unanswered(verdicts)
+        if silent:
+            self.progress.doubt(ledger_id, f"no answer from {', '.join(silent)}")
         await self.mark_if_still_there(ledger_id, lost)
 
 
@@ -315,8 +320,11 @@ class ReplicaAudit(AuditJob):
         """Ask its bookies, compare, mark."""
         settled = [fragment for fragment in fragments_of(metadata.value) if fragment.agreed and not fragment.empty]
         held: dict[BookieId, Held] = {}
+        doubts: list[BookKeeperError] = []
         for bookie_id in sorted({bookie_id for fragment in settled for bookie_id in fragment.ensemble}):
-            held[bookie_id] = await self._ask(ledger_id, bookie_id)
+            held[bookie_id] = await self._ask(ledger_id, bookie_id, doubts)
+        if doubts:
+            self.progress.doubt(ledger_id, doubts[0])
         missing: set[BookieId] = set()
         worst = Shortage.NONE
         for fragment in settled:
@@ -326,7 +334,7 @@ class ReplicaAudit(AuditJob):
         self._found[worst] += 1
         await self.mark_if_still_there(ledger_id, missing)
 
-    async def _ask(self, ledger_id: LedgerId, bookie_id: BookieId) -> Held:
+    async def _ask(self, ledger_id: LedgerId, bookie_id: BookieId, doubts: list[BookKeeperError]) -> Held:
         try:
             return await self._list_entries(ledger_id, bookie_id)
         except NoSuchLedgerOnBookie:
@@ -334,7 +342,7 @@ class ReplicaAudit(AuditJob):
         except (MetadataError, ClientClosed):
             raise
         except BookKeeperError as error:
-            self.progress.doubt(ledger_id, error)
+            doubts.append(error)
             return None
 
     async def _compare(

@@ -277,7 +277,7 @@ def test_the_check_marks_what_bookies_deny_or_damaged_and_nothing_where_they_are
     cluster.until(lambda: job(auditor, Job.LEDGERS).last_ended_s is not None)
     assert cluster.marks() == {denied: {A}, damaged: {B}}
     assert fine in cluster.copies.asked
-    assert job(auditor, Job.LEDGERS).doubts == (f"ledger {failed}: no answer",)
+    assert job(auditor, Job.LEDGERS).doubts == (f"ledger {silent}: no answer from {C}", f"ledger {failed}: no answer")
     assert cluster.metrics.value("replication_auditor_NUM_LEDGERS_CHECKED") == 5
     ended_ms = cluster.run(cluster.truth.underreplication.check_time_ms(CheckKind.ALL_LEDGERS))
     assert ended_ms is not None
