@@ -227,8 +227,9 @@ class EntryLogs:
         log.info("Closed entry log {path} with {size} bytes", path=active.path, size=active.size)
 
     def _create(self) -> LogWriter:
-        log_id = self.reserve()
         while True:
+            # Another id at each try: what one without room leaves behind may outlive its removal in a power cut.
+            log_id = self.reserve()
             directory = self._choose_directory()
             path = os.path.join(current(directory), fmt.log_name(log_id))
             try:

@@ -268,6 +268,7 @@ class LedgerCache:
     def relocate(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int], *, old_log_id: int) -> int:
         """Give those of the entries (ids ascending) that lie in the old log their new locations; return their number.
 
+        Those that have them already are written once more: an earlier process may have done so and not synced it (I-62).
         A ledger that was deleted has none. Thread: storage worker, as all that changes locations. Raises StorageError.
         """
         for _ in range(_RELOADS_MAX):
@@ -292,7 +293,11 @@ class LedgerCache:
         now: Sequence[int | None],
         old_log_id: int,
     ) -> int:
-        places = [place for place, location in enumerate(now) if location and location >> 32 == old_log_id]
+        places = [
+            place
+            for place, (old, new) in enumerate(zip(now, locations, strict=True))
+            if old and (old >> 32 == old_log_id or old == new)
+        ]
         if places:
             grown, dirtied = state.put([entry_ids[place] for place in places], [locations[place] for place in places])
             self.page_bytes += grown

@@ -5,6 +5,10 @@ Each test: something is done by hand up to the moment of the kill, the next proc
 
 from __future__ import annotations
 
+import errno
+
+import pytest
+
 from bookkeeper.bookie.fencing import FenceState, LedgerAccess
 from bookkeeper.bookie.identity import VERSION_FILE, directories_of, inspect_directories, stamp
 from bookkeeper.bookie.journal.files import JournalFiles
@@ -16,6 +20,7 @@ from bookkeeper.bookie.storage.tombstones import FILE_NAME, Tombstone, Tombstone
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.model import BookieId, LogMark
+from tests.support.disk_image import DiskImage
 from tests.support.faulty_filesystem import FaultyFileSystem, Op
 from tests.support.stored_ledgers import StoredLedgers
 
@@ -159,3 +164,51 @@ def test_index_files_that_a_crash_left_unfinished_are_removed() -> None:
     assert stored.storage.unfinished_files() == []
     stored.replay()
     stored.check()
+
+
+@pytest.mark.parametrize("sync_failed", [False, True], ids=["killed", "sync-failed"])
+def test_a_compaction_that_another_process_finishes_makes_the_whole_switch_durable(sync_failed: bool) -> None:
+    """I-62, I-48: the index names the new log already, in the page cache alone, when the old log goes."""
+    stored = StoredLedgers()
+    stored.replay()
+    for ledger_id in (1, 2):
+        stored.add(ledger_id, 0, 20)
+    stored.checkpoint()
+    stored.storage.entry_logs.roll()
+    stored.delete(2)
+    fs, index = stored.fs, "/a/current/0/1/1.idx"
+    if sync_failed:
+        fs.fail_nth(Op.SYNC, 1, errno.EIO, path=index, drop_dirty=True)
+    else:
+        kill_at(fs, Op.SYNC, index)
+    for old_id, _ in stored.storage.entry_logs.closed():
+        try:
+            stored.compact(old_id)
+        except (Killed, OSError):
+            break
+    else:
+        raise AssertionError("no log was rewritten")
+    fs.end_processes()
+    stored.start()
+    stored.replay()
+    for new_id, old_id in list(stored.storage.entry_logs.unfinished):
+        stored.finish(new_id, old_id)
+    stored.check()
+    stored.crash()
+    stored.replay()
+    stored.check()
+
+
+def test_a_log_that_found_no_room_and_its_successor_elsewhere_have_two_ids() -> None:
+    """I-52, I-68: a power cut may bring back the name of the first one, whose removal no sync covered."""
+    stored = StoredLedgers(ledger_dirs=("/a", "/b"))
+    stored.fs.fail_nth(Op.WRITE, 1, errno.ENOSPC, path=".log")
+    stored.add(1, 0, 20)
+    stored.checkpoint()
+    image = DiskImage.of(stored.fs)
+    assert sum(path.endswith(".log") for path in stored.fs.paths()) == 1
+    for unit in image.units:
+        again = StoredLedgers(ledger_dirs=("/a", "/b"), fs=image.after_power_cut([unit]))
+        assert len(again.storage.entry_logs.log_ids) >= 1
+    left = {unit: len(image.after_power_cut([unit]).paths()) for unit in image.units}
+    assert max(left.values()) > len(image.after_power_cut(()).paths()), "some power cut brings the first one back"
