@@ -94,6 +94,12 @@ class RepairLocks:
                 if self._held.get(lock.ledger_id) is lock:
                     del self._held[lock.ledger_id]
 
+    def forget(self, lock: HeldLock) -> None:
+        """Its node is gone: it was given up together with something else."""
+        lock.held = False
+        if self._held.get(lock.ledger_id) is lock:
+            del self._held[lock.ledger_id]
+
     async def _remove(self, lock: HeldLock) -> None:
         errand = self._errand(f"unlock ledger {lock.ledger_id}", one_session=True)
         if self._tree.session_id != lock.session_id:

@@ -309,6 +309,12 @@ class Underreplication(Protocol):
         Raises VersionConflict when the mark has changed, or is another one: start over.
         """
 
+    def finish(self, seen: UnderreplicatedLedger, lock: RepairLock) -> Deferred[None]:
+        """Remove the mark as `remove` does, and give up the lock, in one step where that can be.
+
+        Where it fails, as `remove` does, the lock stays.
+        """
+
     def ids(self) -> AsyncIterator[list[LedgerId]]:
         """All marked ledgers, ascending, in batches of 1..LISTING_BATCH_MAX. Any failure raises, a stranger's node too
         (MetadataCorrupt): a listing that ends is complete, but for what changed meanwhile."""

@@ -39,9 +39,9 @@ from bookkeeper.metadata.directories import Directories
 from bookkeeper.metadata.mark_walk import WorkWatch, walk_marks
 from bookkeeper.metadata.node_watch import NodeWatch
 from bookkeeper.metadata.outcome import Errand
-from bookkeeper.metadata.repair_locks import RepairLocks
+from bookkeeper.metadata.repair_locks import HeldLock, RepairLocks
 from bookkeeper.metadata.store import AuditorCandidate, MetadataSettings, RepairLock, Underreplication, Watch
-from bookkeeper.metadata.tree import Access, NodeAbsent, NodeChanged, NodeExists, Stat, Tree
+from bookkeeper.metadata.tree import Access, Delete, NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, Stat, Tree
 from bookkeeper.metadata.underreplication_format import (
     DIRECTORY_DEPTH,
     CheckKind,
@@ -104,6 +104,10 @@ class ZnodeUnderreplication:
     def remove(self, seen: UnderreplicatedLedger, lock: RepairLock | None = None) -> Deferred[None]:
         """See Underreplication."""
         return Deferred.fromCoroutine(self._remove(seen, lock))
+
+    def finish(self, seen: UnderreplicatedLedger, lock: RepairLock) -> Deferred[None]:
+        """See Underreplication."""
+        return Deferred.fromCoroutine(self._finish(seen, lock))
 
     async def ids(self) -> AsyncIterator[list[LedgerId]]:
         """See Underreplication."""
@@ -358,10 +362,38 @@ class ZnodeUnderreplication:
             ) from error
         await self._tidy(errand, path)
 
+    async def _finish(self, seen: UnderreplicatedLedger, lock: RepairLock) -> None:
+        """Usually (the mark is as it was, and alone in its directory) one transaction instead of six steps."""
+        path = self._marks + mark_path(seen.ledger_id)
+        if lock.held and isinstance(lock, HeldLock):
+            errand = self._errand(f"end the repair of ledger {seen.ledger_id}", one_session=True)
+            stat = await errand.stat(path)
+            if stat is not None and (stat.creation_id, stat.version) == (seen.creation_id, seen.version):
+                directory = path.rpartition("/")[0]
+
+                async def is_done() -> bool:
+                    return await errand.stat(path) is None and await errand.stat(lock.path) is None
+
+                try:
+                    # Directories and locks are never written: they have version 0.
+                    await errand.transact(
+                        [Delete(path, seen.version), Delete(directory, 0), Delete(lock.path, 0)], is_done
+                    )
+                except (NodeAbsent, NodeChanged, NodeNotEmpty):
+                    pass  # step by step, then
+                else:
+                    self._locks.forget(lock)
+                    await self._tidy(errand, directory)
+                    return
+        await self._remove(seen, lock)
+        await lock.release()
+
     async def _tidy(self, errand: Errand, path: str) -> None:
         """Remove directories that became empty, upwards. Nothing depends on it: the mark is gone already."""
         for _ in range(DIRECTORY_DEPTH):
             path = path.rpartition("/")[0]
+            if path == self._marks:
+                return
             try:
                 stat = await errand.stat(path)
                 if stat is None or stat.children_count:

@@ -371,7 +371,7 @@ class ReplicationWorker:
 
     async def _remove_mark(self, mark: UnderreplicatedLedger, lock: RepairLock, report: RepairReport) -> None:
         try:
-            await self._tree.remove(mark, lock)
+            await self._tree.finish(mark, lock)
         except VersionConflict as conflict:
             log.info("Ledger {ledger_id}: {conflict}; once more", ledger_id=mark.ledger_id, conflict=conflict)
             self._marked_still.add(mark.ledger_id)

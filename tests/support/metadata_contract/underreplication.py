@@ -126,6 +126,53 @@ async def a_mark_made_anew_is_not_removed_for_the_old_one(world: World) -> None:
 
 
 @fact
+async def a_repair_ends_with_its_mark_and_its_lock(world: World) -> None:
+    store, other = await cluster(world), await world.connect()
+    for _ in range(2):
+        await store.underreplication.mark(LEDGER, [A], now_ms=None)
+        lock = await store.underreplication.lock(LEDGER, "worker", nothing)
+        seen = await store.underreplication.read(LEDGER)
+        assert lock is not None
+        assert seen is not None
+        await store.underreplication.finish(seen, lock)
+        assert not lock.held
+        assert await world.get(MARK) is None
+        assert await world.get(LOCK) is None
+        assert await world.get("/underreplication/ledgers/0000") is None
+        await lock.release()
+    await other.sync()
+    theirs = await other.underreplication.lock(LEDGER, "worker-2", nothing)
+    assert theirs is not None
+
+
+@fact
+async def a_repair_does_not_end_with_a_mark_that_changed(world: World) -> None:
+    """I-76: a loss reported meanwhile, and a mark made anew; the lock stays for who starts over."""
+    store, other = await cluster(world), await world.connect()
+    await store.underreplication.mark(LEDGER, [A], now_ms=10)
+    lock = await store.underreplication.lock(LEDGER, "worker", nothing)
+    seen = await store.underreplication.read(LEDGER)
+    assert lock is not None
+    assert seen is not None
+    await other.underreplication.mark(LEDGER, [B], now_ms=20)
+    await store.sync()
+    await raises(VersionConflict, store.underreplication.finish(seen, lock))
+    newer = await store.underreplication.read(LEDGER)
+    assert newer is not None
+    await other.sync()
+    await other.underreplication.remove(newer)
+    await other.underreplication.mark(LEDGER, [A], now_ms=10)
+    await store.sync()
+    await raises(VersionConflict, store.underreplication.finish(seen, lock))
+    assert lock.held
+    assert await marked(store) == [LEDGER]
+    again = await store.underreplication.read(LEDGER)
+    assert again is not None
+    await store.underreplication.finish(again, lock)
+    assert await marked(store) == []
+
+
+@fact
 async def empty_directories_go_with_the_last_mark(world: World) -> None:
     store = await cluster(world)
     for ledger_id in (LEDGER, LedgerId(12346), LedgerId(2**40)):

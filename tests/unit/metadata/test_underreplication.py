@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -78,6 +79,25 @@ def test_a_mark_is_removed_once_and_a_newer_one_stays(fault: Fault) -> None:
     with pytest.raises(VersionConflict):
         bench.run(bench.store.underreplication.remove(seen))
     assert bench.shared.exists(MARK)
+
+
+@FAULTS
+def test_a_repair_is_ended_once_whatever_becomes_of_the_answer(fault: Fault) -> None:
+    """I-16: mark and lock go together, or neither does."""
+    bench = Bench()
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    seen = seen_by(bench)
+    lock: Any = bench.run(bench.store.underreplication.lock(LEDGER, "worker", nothing))
+    bench.faults.force(fault, "transact", "urL")
+    if fault is Fault.SESSION_LOST:  # the lock went with it, and under it nothing is done any more (I-77)
+        with pytest.raises(MetadataUnavailable):
+            bench.run(bench.store.underreplication.finish(seen, lock))
+        assert not lock.held
+        return
+    bench.run(bench.store.underreplication.finish(seen, lock))
+    assert not bench.shared.exists(MARK)
+    assert bench.run(bench.truth.underreplication.lock_holder(LEDGER)) is None
+    assert bench.run(bench.store.underreplication.lock(LEDGER, "worker", nothing)) is not None
 
 
 def test_a_mark_made_anew_before_a_lost_removal_could_be_looked_up_stays() -> None:
