@@ -15,7 +15,7 @@ ENSURE := sh .ci/python.sh "$(PYTHON)" .ci/venv.py
 PROTOS  = $(shell find bookkeeper journalmgr hedwig -name '*.proto' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim integration interop bench bench-apache bench-apache-plan bench-apache-report bench-journals bench-journals-plan bench-journals-report bench-hubs bench-hubs-plan bench-hubs-report proto proto-check conf clean venv-demo venv-dev
+.PHONY: help demo test check unit sim corruption integration interop bench bench-apache bench-apache-plan bench-apache-report bench-journals bench-journals-plan bench-journals-report bench-hubs bench-hubs-plan bench-hubs-report proto proto-check conf clean venv-demo venv-dev
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -43,6 +43,9 @@ unit: venv-dev  ## unit tests only (ARGS= for pytest, here and below)
 
 sim: venv-dev  ## a longer simulation campaign from a fresh seed (SEED= SEEDS=)
 	$(BIN)/python .ci/suites.py simulation -- --seed $(SEED) --sim-seeds $(SEEDS) --timeout 0 $(ARGS)
+
+corruption: venv-dev  ## every byte of every file of a small bookie damaged, one at a time: none silently (ARGS=)
+	$(BIN)/python -m tests.corruption.main $(ARGS)
 
 integration: venv-dev  ## real ZooKeeper, sockets, disks, processes
 	$(BIN)/python .ci/suites.py integration $(PYTEST)

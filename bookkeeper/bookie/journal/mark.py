@@ -1,7 +1,10 @@
 """The last mark: up to where the journal is needed no more. One small file in every ledger directory.
 
-    lastMark            one journal          16 bytes: journal id i64 | offset i64, big-endian
+    lastMark            one journal          journal id i64 | offset i64 | "pyBK" | CRC32C of these 20 bytes u32
     lastMark.<index>    several journals
+
+Differs from Apache: its file ends after 16 bytes, and says nothing of itself; such a mark is believed as it stands. A
+reader of Apache takes the first 16 bytes and no more.
 
 A reader takes the greatest mark of all directories, as Apache does; a checkpoint writes all of them or fails. Replaced
 as a whole, and never by a smaller one (I-55). Differs from Apache: there the file is overwritten in place, and an error
@@ -16,6 +19,7 @@ import os
 import struct
 from collections.abc import Sequence
 
+from crc32c import crc32c
 from twisted.logger import Logger
 
 from bookkeeper.errors import CorruptRecord, StorageError
@@ -23,6 +27,9 @@ from bookkeeper.filesystem import FileSystem, read_whole, replace_durable
 from bookkeeper.model import LogMark
 
 MARK = struct.Struct(">qq")
+_MAGIC = b"pyBK"
+_SUMMED_SIZE = MARK.size + len(_MAGIC)
+MARK_FILE_SIZE = _SUMMED_SIZE + 4
 NO_MARK = LogMark(0, 0)
 
 log = Logger()
@@ -34,15 +41,18 @@ def mark_name(index: int, journal_count: int) -> str:
 
 
 def encode_mark(mark: LogMark) -> bytes:
-    """The 16 bytes of a mark."""
-    return MARK.pack(mark.journal_id, mark.offset)
+    """The bytes of a mark's file."""
+    summed = MARK.pack(mark.journal_id, mark.offset) + _MAGIC
+    return summed + crc32c(summed).to_bytes(4, "big")
 
 
 def decode_mark(data: bytes, path: str) -> LogMark:
     """The mark in a file's bytes. Raises CorruptRecord, naming `path`, when they are none."""
-    if len(data) != MARK.size:
-        raise CorruptRecord(path, len(data), f"a mark has {MARK.size} bytes, this file {len(data)}")
-    mark = LogMark(*MARK.unpack(data))
+    if len(data) not in (MARK.size, MARK_FILE_SIZE):
+        raise CorruptRecord(path, len(data), f"a mark has {MARK.size} or {MARK_FILE_SIZE} bytes, this file {len(data)}")
+    if len(data) == MARK_FILE_SIZE and data[_SUMMED_SIZE:] != crc32c(data[:_SUMMED_SIZE]).to_bytes(4, "big"):
+        raise CorruptRecord(path, 0, "the mark fails its checksum")
+    mark = LogMark(*MARK.unpack_from(data))
     if mark.journal_id < 0 or mark.offset < 0:
         raise CorruptRecord(path, 0, f"journal id {mark.journal_id} and offset {mark.offset} cannot be a mark")
     return mark
@@ -109,7 +119,7 @@ def write_marks(fs: FileSystem, directories: Sequence[str], name: str, mark: Log
 
 def _read(fs: FileSystem, path: str) -> LogMark | None:
     try:
-        data = read_whole(fs, path, size_max=MARK.size)
+        data = read_whole(fs, path, size_max=MARK_FILE_SIZE)
     except FileNotFoundError:
         return None
     return decode_mark(data, path)

@@ -5,7 +5,7 @@
         (index_flush writes and syncs the files)
         written   in memory: reads compare with the new values
       at its end
-        settle    SETTLED, not synced: should a power cut lose it, these pages are unknown again
+        settle    SETTLED, synced: what the checkpoint covers is checked after a power cut, too
 
 Failures: what is to be synced here is part of writing the index, and a failed write or sync of it stops the bookie as
 any other (I-48): were a page written whose old checksum stays behind, it would look damaged later. A file that cannot
@@ -130,11 +130,14 @@ class IndexChecksums:
                 self._files[directory].table.put(some)
 
     def settle(self) -> None:
-        """All pages of all `begin` are written, and the names of new files are durable. Raises as `begin`."""
+        """All pages of all `begin` are written, and the names of new files are durable; noted durably on return.
+
+        Raises as `begin`.
+        """
         with self._write_lock:
             for file in self._files.values():
                 if file.unfinished:
-                    file.append(Kind.SETTLED, Rows(), sync=False)
+                    file.append(Kind.SETTLED, Rows(), sync=True)
                     file.unfinished = False
                     file.rewrite_if_large()
 

@@ -1,6 +1,7 @@
 """The side files with the checksums of entry logs: written with the log, looked up by reads, made anew by the scrub.
 
-    being written   checksums of the whole pages in memory; after each sync of the log its side file follows
+    being written   checksums of the whole pages in memory; after each sync of the log its side file follows, and
+                    covers what was synced to the last byte
     closed          the last block says where the log ends; looked up block by block, some kept in memory
     without         (a crash, another bookie's): read unchecked until `adopt` gives it one
 
@@ -152,20 +153,21 @@ class LogChecksumWriter:
         self.append = pages.append
 
     def synced(self) -> None:
-        """All that was appended is durable in the log: write the checksums of its whole pages."""
-        count = len(self._pages.crcs)
-        if count > self._pages_written and not self._given_up:
-            self._write(self._pages.crcs, size=fmt.page_end(count - 1), closed=False)
-            self._pages_written = count
+        """All that was appended is durable in the log: write the checksums of its pages."""
+        if not self._given_up:
+            self._write(self._crcs(), size=self._pages.size, closed=False)
+            self._pages_written = len(self._pages.crcs)
+
+    def _crcs(self) -> array[int]:
+        crcs = self._pages.crcs[:]
+        if self._pages.tail is not None:
+            crcs.append(self._pages.tail)
+        return crcs
 
     def close(self, *, sealed: bool) -> None:
         """The log is complete and durable: so is the side file on return. sealed: its header has a seal."""
-        pages = self._pages
-        crcs = pages.crcs[:]
-        if pages.tail is not None:
-            crcs.append(pages.tail)
         if not self._given_up:
-            self._write(crcs, size=pages.size, closed=True, sealed=sealed)
+            self._write(self._crcs(), size=self._pages.size, closed=True, sealed=sealed)
         self._end(None if self._given_up else self._path)
 
     def abandon(self) -> None:
@@ -186,13 +188,12 @@ class LogChecksumWriter:
                 with contextlib.suppress(FileNotFoundError):
                     fs.unlink(self._path)
                 self._file = fs.open(self._path, OpenMode.CREATE_EXCLUSIVE)
+                fs.sync_dir(os.path.dirname(self._path))
             for offset, block in fmt.blocks_of(
                 self._log_id, crcs, size=size, first_page=self._pages_written, closed=closed, sealed=sealed
             ):
                 self._file.pwrite(block, offset)
-            if closed:
-                self._file.sync()
-                fs.sync_dir(os.path.dirname(self._path))
+            self._file.sync()
         except OSError as error:
             log.warn(
                 "Cannot write {path}: {error}. The entry log beside it is read unchecked until the next scrub",

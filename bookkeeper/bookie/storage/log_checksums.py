@@ -11,12 +11,13 @@ of 4096 bytes, block b for the pages from 1016 b on, so that any page's checksum
     4092  CRC32C of the 4092 bytes before u32
 
           page 0     bytes 1024..4095 of the log              page p     bytes 4096 p .. 4096 p + 4095
-          last page  of a closed log: up to `end`, its size
+          last page  up to `end`: the size of a closed log, else what was synced when the block was written
 
 The side file is derived from the log: a block that is torn, damaged or missing says nothing, and the pages it is for
-are read unchecked until the scrub has made it anew. It is therefore neither synced before the log is closed nor is a
-failed write of it fatal (I-48 is about bytes that somebody was promised). A block never speaks of bytes that were not
-synced before it was written: what a power cut leaves of them must not look like damage.
+are read unchecked until the scrub has made it anew. Therefore a failed write or sync of it is not fatal (I-48 is about
+bytes that somebody was promised). A block never speaks of bytes that were not synced before it was written: what a
+power cut leaves of them must not look like damage. It is synced with each checkpoint all the same, so that what a
+checkpoint covers is checked after a power cut, too.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def blocks_of(
 ) -> Iterator[tuple[int, bytes]]:
     """(offset in the side file, bytes) of the blocks for the pages from `first_page` on.
 
-    crcs: of all pages from 0 on; of a closed log up to its last byte. size: bytes of the log they cover.
+    crcs: of all pages from 0 on, the last one up to `size`, the bytes of the log that they cover.
     """
     count = len(crcs)
     # A closed log has a last block that says so, even where it has no page at all.

@@ -23,6 +23,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import crc32c
 from twisted.logger import Logger
 
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
@@ -34,7 +35,7 @@ from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, UNKNOWN, Rows, page_checksum
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
-from bookkeeper.bookie.storage.log_checksums import Block, PageChecksums, page_end, page_of, page_start
+from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, Block, PageChecksums, page_end, page_of, page_start
 from bookkeeper.bookie.storage.log_reads import LogReader, Results
 from bookkeeper.bookie.storage.offline import iter_index, list_index_files
 from bookkeeper.errors import CorruptRecord, StorageError
@@ -148,10 +149,13 @@ class StorageScrub:
         end = last.end if last is not None and last.log_ends else None
         size = file.size() if end is None else min(file.size(), end)
         pages, offset = PageChecksums(), log_fmt.HEADER_SIZE
+        cut = _CutPage.of(last)
         while offset < size:
             stop = min(offset - offset % STEP_BYTES + STEP_BYTES, size)
             data = file.pread(stop - offset, offset)
             pages.append(data)
+            if cut is not None:
+                cut.look(offset, data)
             yield len(data)
             if len(data) < stop - offset:
                 break
@@ -159,7 +163,9 @@ class StorageScrub:
         crcs = pages.crcs
         if pages.tail is not None:
             crcs.append(pages.tail)
-        bad = _failing(crcs, blocks)
+        bad = _failing(crcs, blocks, cut)
+        if cut is not None and size < cut.end:
+            bad += range(len(crcs), cut.page + 1)
         if end is not None and size < end:
             bad += range(len(crcs), page_of(end - 1) + 1)
         header_problem, ledger_ids = self._check_header(path, file, sealed=last is not None and last.log_sealed)
@@ -385,15 +391,42 @@ def _damaged_page(ledger_id: int, path: str, page: int, value: int) -> Damage:
     return Damage(ledger_id, first, last, path, fmt.slot_offset(first), why)
 
 
-def _failing(crcs: array[int], blocks: list[Block | None]) -> list[int]:
-    """The pages whose checksum is not the known one; they keep the known one in `crcs`."""
+@dataclass(slots=True)
+class _CutPage:
+    """A page of an unfinished log that was known up to `end` only: what is behind came later."""
+
+    page: int
+    end: int
+    crc: int
+    whole: bool = False
+
+    @classmethod
+    def of(cls, block: Block | None) -> _CutPage | None:
+        """None where the block ends with a page, or its log with it."""
+        if block is None or block.log_ends or not block.crcs or block.end % PAGE_SIZE == 0:
+            return None
+        return cls(block.first_page + len(block.crcs) - 1, block.end, block.crcs[-1])
+
+    def look(self, offset: int, data: bytes) -> None:
+        """Compare, if the page is in this part of the log (which has whole pages)."""
+        start = page_start(self.page)
+        if offset <= start and self.end <= offset + len(data):
+            self.whole = crc32c.crc32c(data[start - offset : self.end - offset]) == self.crc
+
+
+def _failing(crcs: array[int], blocks: list[Block | None], cut: _CutPage | None) -> list[int]:
+    """The pages whose checksum is not the known one; they keep the known one in `crcs`, or get one that is wrong."""
     bad: list[int] = []
     for block in blocks:
         if block is None:
             continue
         for page in range(block.first_page, min(len(crcs), block.first_page + len(block.crcs))):
             known = block.crcs[page - block.first_page]
-            if crcs[page] != known:
+            if cut is not None and page == cut.page:
+                if not cut.whole:
+                    bad.append(page)
+                    crcs[page] ^= 1
+            elif crcs[page] != known:
                 bad.append(page)
                 crcs[page] = known
     return bad

@@ -27,12 +27,24 @@ def write_raw(fs: FaultyFileSystem, directory: str, data: bytes) -> None:
     replace_durable(fs, f"{directory}/lastMark", data)
 
 
-def test_mark_bytes_are_apaches():
-    assert encode_mark(LogMark(0x18BCFE56800, 4096)).hex() == "0000018bcfe568000000000000001000"
+def test_a_mark_begins_with_apaches_bytes_and_apaches_own_is_read():
+    encoded = encode_mark(LogMark(0x18BCFE56800, 4096))
+    assert encoded[:16].hex() == "0000018bcfe568000000000000001000"
+    assert decode_mark(encoded, "x") == LogMark(0x18BCFE56800, 4096)
     assert decode_mark(bytes.fromhex("0000018bcfe568000000000000001000"), "x") == LogMark(0x18BCFE56800, 4096)
 
 
-@pytest.mark.parametrize("data", [b"", bytes(15), bytes(17), b"\xff" * 16, bytes(8) + b"\x80" + bytes(7)])
+def test_no_flipped_bit_of_a_mark_passes():
+    """I-55: one that points further than it did would leave out what was acknowledged."""
+    encoded = encode_mark(LogMark(0x18BCFE56800, 4096))
+    for bit in range(8 * len(encoded)):
+        flipped = bytearray(encoded)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptRecord, match="/d/lastMark"):
+            decode_mark(bytes(flipped), "/d/lastMark")
+
+
+@pytest.mark.parametrize("data", [b"", bytes(15), bytes(24), bytes(17), b"\xff" * 16, bytes(8) + b"\x80" + bytes(7)])
 def test_other_bytes_are_no_mark(data):
     with pytest.raises(CorruptRecord, match="/d/lastMark"):
         decode_mark(data, "/d/lastMark")
