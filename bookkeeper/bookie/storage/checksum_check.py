@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+import crc32c
+
 from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, parse_log_name
@@ -17,7 +19,7 @@ from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, UNKNOWN, page_checksum
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.log_checksum_files import checksums_path
-from bookkeeper.bookie.storage.log_checksums import BLOCK_SIZE, PageChecksums, decode_block, page_start
+from bookkeeper.bookie.storage.log_checksums import BLOCK_SIZE, PAGE_SIZE, PageChecksums, decode_block, page_start
 from bookkeeper.filesystem import FileSystem, OpenMode
 
 LAST_ID_NAME = "lastId"
@@ -55,8 +57,12 @@ def check_log_pages(fs: FileSystem, log_id: int, path: str) -> Iterator[Fault]:
         if block is None:
             yield Fault(side_path, number * BLOCK_SIZE, "these checksums are damaged: the log is read unchecked there")
             continue
-        bad += [block.first_page + place for place, crc in enumerate(block.crcs)
-                if block.first_page + place >= len(crcs) or crcs[block.first_page + place] != crc]  # fmt: skip
+        # What a killed bookie appended behind its last checkpoint has no checksum, also where it begins inside a page.
+        cut = block.first_page + len(block.crcs) - 1 if block.end % PAGE_SIZE and size > block.end else -1
+        for page, crc in enumerate(block.crcs, block.first_page):
+            found = _crc_up_to(fs, path, page, block.end) if page == cut else crcs[page] if page < len(crcs) else None
+            if found != crc:
+                bad.append(page)
         if block.log_ends and size < block.end:
             yield Fault(path, size, f"the log ends here, but it had {block.end} bytes when it was closed")
     start = 0
@@ -66,6 +72,14 @@ def check_log_pages(fs: FileSystem, log_id: int, path: str) -> Iterator[Fault]:
         first, last = page_start(bad[start]), page_start(bad[place - 1] + 1)
         yield Fault(path, first, f"bytes {first} to {last - 1} are not as they were written (checksum)")
         start = place
+
+
+def _crc_up_to(fs: FileSystem, path: str, page: int, end: int) -> int:
+    file = fs.open(path, OpenMode.READ)
+    try:
+        return int(crc32c.crc32c(file.pread(end - page_start(page), page_start(page))))
+    finally:
+        file.close()
 
 
 def _page_crcs(fs: FileSystem, path: str) -> tuple[Sequence[int], int]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bookkeeper.bookie.storage.checksum_check import check_log_pages
 from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage
 from bookkeeper.bookie.storage.entry_log_format import decode_header
 from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled
@@ -251,3 +252,31 @@ def test_an_index_file_that_was_made_anew_offline_is_no_damage() -> None:
     restarted(stored).check()
     assert scrub(stored) == []
     stored.check()
+
+
+def test_what_a_killed_bookie_appended_behind_its_last_checkpoint_is_no_damage() -> None:
+    """It begins inside a page whose first bytes have a checksum; they are checked, offline and by the scrub."""
+    stored = StoredLedgers(settings=StorageSettings())
+    stored.add(2, 0, 20, payload=b"y" * 100)
+    stored.checkpoint()
+    size = len(stored.fs.contents(LOG))
+    stored.add(2, 20, 20, payload=b"y" * 100)
+    stored.flush()
+    assert size % 4096
+    assert size < len(stored.fs.contents(LOG))
+    assert list(check_log_pages(stored.fs, 1, LOG)) == []
+    stored.start()
+    assert scrub(stored, everything=False) == []
+
+
+def test_a_page_that_was_checked_in_part_stays_bad_when_its_first_part_is() -> None:
+    stored = StoredLedgers(settings=StorageSettings())
+    stored.add(2, 0, 20, payload=b"y" * 100)
+    stored.checkpoint()
+    stored.add(2, 20, 20, payload=b"y" * 100)
+    stored.flush()
+    stored.fs.poke(LOG, 1100, b"?")
+    assert [(fault.path, fault.offset) for fault in check_log_pages(stored.fs, 1, LOG)] == [(LOG, 1024)]
+    for _ in range(2):
+        stored.start()
+        assert {damage.offset for damage in scrub(stored, everything=True)} == {1024}
