@@ -296,6 +296,9 @@ class Metrics:
 
     def __init__(self, table: Sequence[MetricSpec] = _TABLE) -> None:
         self._declared = {spec.name: spec for spec in table}
+        if len(self._declared) != len(table):
+            names = [spec.name for spec in table]
+            raise ValueError(f"declared twice: {sorted({name for name in names if names.count(name) > 1})}")
         self._counters: dict[str, list[Counter]] = {}
         self._gauges: dict[str, list[Gauge]] = {}
         self._summaries: dict[str, list[Summary]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import socket
 import ssl
@@ -150,6 +151,27 @@ def test_a_port_that_is_taken_is_told_before_anything_is_connected_to(cluster: L
         assert wait_for_exit(hub) == ExitCode.BAD_CONFIGURATION
     assert f"port {taken} is taken" in log_of(hub)
     assert "set another server_port" in log_of(hub)
+
+
+def test_a_hub_tells_what_it_has_and_who_has_the_rest(cluster: LocalCluster, hub: LocalHub) -> None:
+    def get(path: str) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", int(hub.settings["httpServerPort"]), timeout=30)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        status, said = answer.status, json.loads(answer.read())
+        connection.close()
+        return status, said
+
+    with RawHubClient(hub.port) as client:
+        assert client.subscribe(NEWS, READER).status is Status.SUCCESS
+        assert client.publish(NEWS, b"one").status is Status.SUCCESS
+    assert get("/")[1]["paths"]["/release"] == ["POST"]
+    status, ledgers = get("/api/v1/ledger/list?print_metadata=true")
+    assert (status, [each["state"] for each in ledgers.values()]) == (200, ["OPEN"])
+    assert get("/api/v1/bookie/list_bookies") == (200, {cluster.bookies[0].bookie_id: None})
+    assert get("/api/v1/config/server_config")[1]["server_port"] == str(hub.port)
+    status, said = get("/api/v1/bookie/state")
+    assert (status, "no bookie runs in this process" in said["error"]) == (404, True)
 
 
 def test_a_taken_http_port_ends_the_hub_without_a_registration(cluster: LocalCluster, tree: Any) -> None:

@@ -23,6 +23,21 @@ def test_every_metric_has_a_valid_name_and_says_unit_and_meaning() -> None:
         assert "\\" not in spec.help
 
 
+def test_no_metric_is_declared_twice() -> None:
+    table = (*declarations.PROCESS_METRICS, declarations.PROCESS_METRICS[0])
+    with pytest.raises(ValueError, match=r"declared twice: \['process_cpu_seconds_total'\]"):
+        Metrics(table)
+    Metrics()  # nor in the table of bookies
+
+
+def test_a_metric_of_times_or_sizes_says_its_unit() -> None:
+    """A summary is a distribution of something: its meaning begins with what is counted or measured."""
+    units = re.compile(r"(Milliseconds|Bytes|Records|Entries|Ledgers|Fragments|Bookies)\b")
+    unclear = [name for name, spec in METRICS.items() if spec.kind is Kind.SUMMARY and not units.match(spec.help)]
+    sizes = [name for name, spec in METRICS.items() if name.endswith("BYTES") and "ytes" not in spec.help]
+    assert unclear + sizes == []
+
+
 def texts_of(source: str) -> set[str]:
     """All string constants of a module, but for the table of metrics itself."""
     tree = ast.parse(source)

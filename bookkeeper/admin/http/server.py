@@ -167,10 +167,18 @@ def _request_of(request: Request) -> HttpRequest:
     )
 
 
+def site_of(reactor: Any, router: Router) -> Site:
+    """What answers each connection."""
+    site = Site(  # type: ignore[no-untyped-call] # as above
+        _Entrance(router), requestFactory=_BoundedRequest, timeout=IDLE_TIMEOUT_S, reactor=reactor
+    )
+    site.noisy = False
+    return site
+
+
 def listen_http(reactor: Any, host: str, port: int, router: Router) -> Any:
     """Serve on host:port and return the listening port (`.stopListening()`). Raises OSError-like CannotListenError."""
-    site = Site(_Entrance(router), requestFactory=_BoundedRequest, timeout=IDLE_TIMEOUT_S)  # type: ignore[no-untyped-call] # as above
-    site.noisy = False
+    site = site_of(reactor, router)
     bounded = ThrottlingFactory(site, maxConnectionCount=CONNECTIONS_MAX)  # type: ignore[no-untyped-call] # as above
     bounded.noisy = False
     listening = reactor.listenTCP(port, bounded, interface=host)
