@@ -22,6 +22,7 @@ from bookkeeper.model import BookieId, LedgerId
 from tests.interop.conftest import SESSION_TIMEOUT
 from tests.support.apache import Apache
 from tests.support.apache_admin import ApacheAutoRecovery, ApacheShell, ShellFailed, attributes
+from tests.support.cluster import wait_for_exit
 
 COUNT = 60
 PASSWORD = b"pass-word"
@@ -270,3 +271,36 @@ def test_regenerated_index_files_have_the_same_locations_key_and_fence(
     with connect(cluster.uri) as client, client.open(ledger_id, password=PASSWORD) as ledger:
         assert [entry.payload for entry in ledger.entries()] == [b"entry-%d" % number for number in range(COUNT)]
     files.bookie.stop()
+
+
+# --- identity
+
+
+def test_a_cookie_that_our_shell_has_grown_is_listed_alike_and_printed_by_the_genuine_one(
+    apache: Apache, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The genuine 4.18.0 shell takes -expandstorage for -list, so only ours can grow a bookie."""
+    with LocalCluster(1, directory=tmp_path / "cluster", settings=SESSION_TIMEOUT) as cluster:
+        (bookie,) = cluster.bookies
+        ours = OurShell(capfd, "--conf", bookie.conf_path)
+        bookie.stop()
+        directories = [bookie.ledger_directory, tmp_path / "second"]
+        bookie.settings["ledgerDirectories"] = ",".join(map(str, directories))
+        assert wait_for_exit(bookie) != 0  # and has written the conf file that both read
+        settings = {
+            "bookiePort": str(bookie.port),
+            "journalDirectories": str(bookie.journal_directory),
+            "ledgerDirectories": bookie.settings["ledgerDirectories"],
+        }
+        (tmp_path / "shell").mkdir()
+        with ApacheShell(apache, tmp_path / "shell", cluster.uri, settings) as theirs:
+            ours("updatecookie", "-expandstorage")
+            shown = "\n".join(theirs.run("cookie_get", bookie.bookie_id))
+            assert f'ledgerDirs: "2\\t{directories[0]}\\t{directories[1]}"' in shown
+            listed = "\n".join(theirs.run("updatecookie", "-list"))
+            for row in ours.json("updatecookie", "-list"):
+                assert f"bookie {bookie.bookie_id} of cluster " in row["owner"]
+                assert row["place"] == cluster.uri or row["place"] in listed
+        bookie.start()
+        with connect(cluster.uri) as client, client.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger:
+            ledger.append(b"x")
