@@ -10,9 +10,10 @@ import pytest
 from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.embedded.process import free_port
 from bookkeeper.model import DigestType
 from tests.interop.conftest import SESSION_TIMEOUT
-from tests.support.apache import Apache, ApacheClient
+from tests.support.apache import Apache, ApacheBookie, ApacheClient
 from tests.support.apache_admin import ApacheAutoRecovery
 from tests.support.auto_recovery import (
     LocalAutoRecovery,
@@ -91,6 +92,38 @@ def test_what_our_worker_copied_is_read_by_the_genuine_client(
     on_spare = {each: kind for each, kind in digests.items() if names(client.metadata(each), spare.bookie_id)}
     assert len(on_spare) >= LEDGERS
     assert_read_by_both(cluster, apache_client, on_spare, spare.bookie_id)
+
+
+@pytest.mark.parametrize("use_v2", ["true", "false"], ids=["v2", "v3"])
+def test_our_worker_copies_from_and_to_genuine_bookies(
+    apache: Apache, apache_client: ApacheClient, tmp_path: Path, use_v2: str
+) -> None:
+    """A genuine bookie is lost, and another genuine one takes its place; an open ledger is recovered on the way."""
+    with LocalCluster(2, directory=tmp_path / "cluster", settings=SESSION_TIMEOUT) as cluster:
+        genuine = [ApacheBookie(apache, tmp_path / f"genuine-{n}", cluster.uri, free_port()) for n in (1, 2)]
+        try:
+            for bookie in genuine:
+                bookie.start()
+            dead, spare = genuine
+            members = [dead.bookie_id, *(bookie.bookie_id for bookie in cluster.bookies)]
+            with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
+                digests = write_ledgers(client, members)
+                still_open = client.create(
+                    ensemble=3, write_quorum=3, ack_quorum=3, bookies=members, digest=DigestType.CRC32C
+                )
+                still_open.append_many(entries(COUNT))
+                digests[int(still_open.id)] = DigestType.CRC32C
+                dead.kill()
+                await_unregistered(cluster.uri, dead.bookie_id)
+                mark(cluster.uri, digests, [dead.bookie_id])
+                settings = {"openLedgerRereplicationGracePeriod": "500", "useV2WireProtocol": use_v2}
+                with LocalAutoRecovery(tmp_path / "ours", cluster.uri, settings):
+                    await_no_marks(cluster.uri)
+                assert all(names(client.metadata(ledger_id), spare.bookie_id) for ledger_id in digests)
+            assert_read_by_both(cluster, apache_client, digests, spare.bookie_id)
+        finally:
+            for bookie in genuine:
+                bookie.kill()
 
 
 def test_both_workers_repair_the_same_damage_together(
