@@ -128,7 +128,7 @@ class BadCopyRepair:
         bookie_id = fragment.ensemble[index]
         why: object
         try:
-            await self._restorer.rewrite(access, current.value, fragment, index, (part,))
+            await self._restorer.rewrite(access, current.value, fragment, index, (part,), go_on)
         except TargetFailed as error:
             why = error
         else:

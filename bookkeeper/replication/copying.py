@@ -18,7 +18,7 @@ Thread: reactor. Bounds: BATCHES_AT_ONCE per plan, and the entries and bytes of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,7 +91,8 @@ def mean_entry_size(metadata: LedgerMetadata) -> int:
 class LedgerCopying:
     """Copies entries of one ledger. `close` it at the end.
 
-    metadata: as it was when the plans were made. avoid: members whose copies are in doubt: asked last.
+    metadata: as it was when the plans were made. avoid: members whose copies are in doubt: asked last. go_on: called
+    before each batch; what it raises ends the copying.
     """
 
     def __init__(
@@ -103,8 +104,10 @@ class LedgerCopying:
         metadata: LedgerMetadata,
         avoid: frozenset[BookieId] = frozenset(),
         batch_entries_max: int = BATCH_ENTRIES_MAX,
+        go_on: Callable[[], None] = lambda: None,
     ) -> None:
         self._batch_entries_max = batch_entries_max
+        self._go_on = go_on
         self._context, self._flow, self._tally, self._access = context, flow, tally, access
         self._metadata, self._avoid = metadata, avoid
         self._adds = LedgerAdds(context, access.ledger_id)
@@ -136,6 +139,7 @@ class LedgerCopying:
         count, size = len(batch.entry_ids), len(batch.entry_ids) * entry_size
         await flow.enter(count, size)
         try:
+            self._go_on()
             due = flow.entries_due(count)
             if due is not None:
                 await due

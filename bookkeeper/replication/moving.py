@@ -72,7 +72,7 @@ class FragmentRestorer:
             go_on()
             targets = self._targets(access, fragment, left, failed, exclude)
             plan = CopyPlan(fragment, targets)
-            copying = self._copying(access, current.value, frozenset(lost.values()))
+            copying = self._copying(access, current.value, frozenset(lost.values()), go_on)
             try:
                 await copying.copy(plan)
             except TargetFailed as error:
@@ -109,18 +109,27 @@ class FragmentRestorer:
         fragment: FragmentRange,
         index: int,
         ranges: tuple[tuple[int, int], ...] | None,
+        go_on: Callable[[], None] = lambda: None,
     ) -> None:
         """Write the copies of one place to its own member anew: all, or those in `ranges`. Raises TargetFailed too."""
         bookie_id = fragment.ensemble[index]
-        copying = self._copying(access, metadata, frozenset({bookie_id}))
+        copying = self._copying(access, metadata, frozenset({bookie_id}), go_on)
         try:
             await copying.copy(CopyPlan(fragment, {index: bookie_id}, ranges))
         finally:
             copying.close()
         self._tally.copies_rewritten += 1
 
-    def _copying(self, access: LedgerAccess, metadata: LedgerMetadata, avoid: frozenset[BookieId]) -> LedgerCopying:
-        return LedgerCopying(self._context, self._flow, self._tally, access, metadata, avoid, self._batch_entries_max)
+    def _copying(
+        self,
+        access: LedgerAccess,
+        metadata: LedgerMetadata,
+        avoid: frozenset[BookieId],
+        go_on: Callable[[], None],
+    ) -> LedgerCopying:
+        return LedgerCopying(
+            self._context, self._flow, self._tally, access, metadata, avoid, self._batch_entries_max, go_on
+        )
 
     def _targets(
         self,

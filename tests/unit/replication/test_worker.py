@@ -419,6 +419,30 @@ def test_work_in_hand_ends_at_its_next_step_when_auto_recovery_is_disabled() -> 
     scene.await_no_marks(10)
 
 
+def test_a_long_fragment_is_left_in_the_middle_when_auto_recovery_is_disabled() -> None:
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 400)
+        members[1].leave()
+        await scene.mark([ledger.id], members[1])
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    before = scene.metadata(ledger_id)
+    worker = scene.worker(batch_entries_max=10, entries_per_s=40)
+    assert scene.cluster.clock.run_until(lambda: spare.payload_count(ledger_id) >= 40, seconds=30)
+    scene.cluster.wait(scene.tree.disable())
+    scene.cluster.run(20.0)
+    assert spare.payload_count(ledger_id) < 200
+    assert not worker.in_hand
+    assert scene.metadata(ledger_id) == before
+    scene.cluster.wait(scene.tree.enable())
+    scene.await_no_marks(60)
+    assert holders_missing(scene.cluster, ledger_id, scene.metadata(ledger_id)) == []
+
+
 def test_a_worker_that_stops_unlocks_what_it_holds() -> None:
     scene = Scene(4)
     *members, spare = scene.cluster.bookies
