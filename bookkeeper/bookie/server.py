@@ -29,6 +29,7 @@ from bookkeeper.addresses import PortReservation, cannot_listen, interface_addre
 from bookkeeper.bookie import startup, tuning
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.collection_view import CollectorView, collection_status
+from bookkeeper.bookie.damage_reports import DamageReports
 from bookkeeper.bookie.exits import ExitCode, exit_code_of
 from bookkeeper.bookie.garbage_collector import GarbageCollector
 from bookkeeper.bookie.identity import (
@@ -122,6 +123,7 @@ class BookieServer:
         self._checkpointer: Checkpointer | None = None
         self._disks: DiskMonitor | None = None
         self._garbage: GarbageCollector | None = None
+        self._damage_reports: DamageReports | None = None
         self._scrubber: Scrubber | None = None
         self._bookie: Bookie | None = None
         self._service: BookieService | None = None
@@ -375,6 +377,10 @@ class BookieServer:
         status = self._garbage.status
         chronicle.collection = lambda: collection_status(status)
         self._garbage.start()
+        self._damage_reports = DamageReports(
+            storage.damage, store.underreplication, self._reactor, self.bookie_id, lambda: time.time_ns() // 1_000_000
+        )
+        self._damage_reports.start()
 
     async def _start_journals(self, ends: Sequence[LogMark]) -> None:
         journal_settings = tuning.journal_settings(self._settings)
@@ -609,6 +615,8 @@ class BookieServer:
         await self._listener.stop()
         if self._garbage is not None:
             await self._garbage.stop()
+        if self._damage_reports is not None:
+            self._damage_reports.stop()
         if self._scrubber is not None:
             await self._scrubber.stop()
         service.stop()

@@ -11,9 +11,9 @@
     6  unlink the old log, then .compacted, sync     the new log
 
 Live is an entry whose location in the index is exactly this record: what was deleted, and older copies of an entry, are
-left behind. Step 5 moves whatever still lies in the old log, so it may be repeated, and writes what was moved before once more: a
-process that was killed, or whose sync failed, may have left that in the page cache alone. Names and steps are Apache's
-(TransactionalEntryLogCompactor), so either bookie finishes what the other began.
+left behind. Step 5 moves whatever still lies in the old log, so it may be repeated, and writes what was moved before
+once more: a process that was killed, or whose sync failed, may have left that in the page cache alone. Names and steps
+are Apache's (TransactionalEntryLogCompactor), so either bookie finishes what the other began.
 
 A log is only believed to be read completely when the bytes read of each ledger are those of its sealed map; of a log
 without a seal the index itself is asked before the old log goes. A log that fails that, or holds a damaged record, is

@@ -268,7 +268,7 @@ class LedgerCache:
     def relocate(self, ledger_id: int, entry_ids: Sequence[int], locations: Sequence[int], *, old_log_id: int) -> int:
         """Give those of the entries (ids ascending) that lie in the old log their new locations; return their number.
 
-        Those that have them already are written once more: an earlier process may have done so and not synced it (I-62).
+        Those that have them already are written once more: an earlier process may have done so, unsynced (I-62).
         A ledger that was deleted has none. Thread: storage worker, as all that changes locations. Raises StorageError.
         """
         for _ in range(_RELOADS_MAX):

@@ -1,0 +1,137 @@
+"""Tells the cluster which copies here are damaged, so that replication writes them anew (I-67).
+
+The bookie never fetches: it puts ledger, entries and its own name into the queue of bad copies, and takes the repair as
+a recovery add. What was reported is reported again while it stays damaged, now and then: whoever took it from the queue
+may have given up. A store that cannot be reached is asked again; nothing is lost meanwhile but time.
+
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
+from bookkeeper.errors import MetadataError
+from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata.store import Underreplication
+from bookkeeper.model import BookieId, EntryId, LedgerId
+from bookkeeper.ports import Clock, Timer
+
+log = Logger()
+
+LOOK_INTERVAL_S = 5.0
+AGAIN_S = 3600.0
+"""After so long what is still damaged is reported once more."""
+
+IN_FLIGHT_MAX = 16
+RANGES_MAX = 256
+"""Of one ledger, in one report; of more, one range spans all of them."""
+
+REASON_MAX = 200
+
+
+class DamageReports:
+    """bookie_id: whose copies they are. now_ms: wall-clock time since 1970."""
+
+    def __init__(
+        self,
+        damage: DamageRecord,
+        queue: Underreplication,
+        clock: Clock,
+        bookie_id: BookieId,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._damage = damage
+        self._queue = queue
+        self._clock = clock
+        self._bookie_id = bookie_id
+        self._now_ms = now_ms
+        self._reported: dict[int, tuple[frozenset[tuple[int, int]], float]] = {}
+        """Ledger -> ranges and when; as many as the damage record has ledgers."""
+        self._in_flight: set[int] = set()
+        self._timer: Timer | None = None
+        self._stopped = False
+        self.reports = 0
+        """Reports that arrived."""
+        self.last_error = ""
+
+    def start(self) -> None:
+        """Look now and from then on."""
+        self._look()
+
+    def stop(self) -> None:
+        """Report no more; answers under way are not waited for."""
+        self._stopped = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+
+    @property
+    def waiting(self) -> int:
+        """Ledgers with a damage that the cluster has not been told of, as far as is known."""
+        return len({damage.ledger_id for damage in self._damage.all()} - self._reported.keys() - {NO_LEDGER})
+
+    def _look(self) -> None:
+        if self._stopped:
+            return
+        self._timer = self._clock.callLater(LOOK_INTERVAL_S, self._look)
+        if not len(self._damage) and not self._reported:
+            return
+        by_ledger: dict[int, list[Damage]] = {}
+        for damage in self._damage.all():
+            if damage.ledger_id != NO_LEDGER:
+                by_ledger.setdefault(damage.ledger_id, []).append(damage)
+        for ledger_id in self._reported.keys() - by_ledger.keys():
+            del self._reported[ledger_id]
+        now_s = self._clock.seconds()
+        for ledger_id, damages in by_ledger.items():
+            if len(self._in_flight) >= IN_FLIGHT_MAX:
+                return
+            key = frozenset((damage.first_entry_id, damage.last_entry_id) for damage in damages)
+            known = self._reported.get(ledger_id)
+            if ledger_id in self._in_flight or (known and known[0] == key and now_s - known[1] < AGAIN_S):
+                continue
+            self._report(ledger_id, damages, key)
+
+    def _report(self, ledger_id: int, damages: list[Damage], key: frozenset[tuple[int, int]]) -> None:
+        self._in_flight.add(ledger_id)
+        told: Deferred[None] = self._queue.report_bad_copies(LedgerId(ledger_id), self._ranges(damages))
+        told.addCallbacks(partial(self._told, ledger_id, key), self._not_told)
+        told.addBoth(lambda _: self._in_flight.discard(ledger_id))
+
+    def _ranges(self, damages: list[Damage]) -> list[BadRange]:
+        now_ms = self._now_ms()
+        ranges = [
+            BadRange(
+                self._bookie_id,
+                EntryId(damage.first_entry_id),
+                EntryId(damage.last_entry_id),
+                f"{damage.path} at {damage.offset}: {damage.reason}"[:REASON_MAX],
+                now_ms,
+            )
+            for damage in damages
+        ]
+        if len(ranges) <= RANGES_MAX:
+            return ranges
+        first = min(each.first_entry_id for each in ranges)
+        last = max(each.last_entry_id for each in ranges)
+        return [BadRange(self._bookie_id, first, last, f"{len(ranges)} damaged ranges", now_ms)]
+
+    def _told(self, ledger_id: int, key: frozenset[tuple[int, int]], _: object) -> None:
+        self.last_error = ""
+        self.reports += 1
+        self._reported[ledger_id] = (key, self._clock.seconds())
+        log.info("Reported damaged entries of ledger {ledger_id}, for repair", ledger_id=ledger_id)
+
+    def _not_told(self, failure: Failure) -> None:
+        error = failure.value
+        if not isinstance(error, MetadataError):
+            log.failure("Reporting damaged entries failed", failure=failure)
+        elif str(error) != self.last_error:
+            log.warn("Damaged entries could not be reported, and will be again: {error}", error=error)
+        self.last_error = str(error)
