@@ -445,7 +445,7 @@ class GarbageCollector:
         are known, or in files, before it is closed.
         """
         closed = await on_worker(self._storage_worker, self._storage.entry_logs.closed)
-        ledgers = frozenset(await on_worker(self._worker, self._local_ledgers))
+        ledgers: frozenset[int] = await on_worker(self._worker, lambda: frozenset(self._storage.ledger_ids()))
         unfinished = {log_id for pair in self._storage.entry_logs.unfinished for log_id in pair}
         there = {log_id for log_id, _ in closed}
         self._log_ledgers.forget_others(there.__contains__)
@@ -457,7 +457,7 @@ class GarbageCollector:
             found = await self._ledgers_of(log_id, path)
             if found is None:
                 continue
-            usage = found.usage(log_id, ledgers)
+            usage = await on_worker(self._worker, partial(found.usage, log_id, ledgers))
             if not usage.dead:
                 usages.append((usage, path))
             elif await self._may_remove(log_id, path):
