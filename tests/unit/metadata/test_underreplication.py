@@ -12,6 +12,7 @@ from bookkeeper.errors import MetadataUnavailable, VersionConflict
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.mark_walk import WORK_PAUSE_S
 from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.repair_locks import HeldLock
 from bookkeeper.metadata.store import Underreplication
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger, mark_path
@@ -230,6 +231,19 @@ def test_a_lock_that_could_not_be_given_up_is_taken_again_by_the_same_store() ->
     assert again is not None
     bench.run(again.release())  # type: ignore[attr-defined]
     assert not bench.shared.exists(LOCK)
+
+
+@pytest.mark.parametrize("operation", ["stat", "delete"])
+def test_a_mark_is_not_removed_in_another_session_than_the_locks(operation: str) -> None:
+    """I-77: by then somebody else may hold the lock, and have begun with the very same mark."""
+    bench = Bench()
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    lock = bench.run(bench.store.underreplication.lock(LEDGER, "h", nothing))
+    assert isinstance(lock, HeldLock)
+    bench.faults.force(Fault.SESSION_LOST, operation, "ledgers/0000")
+    with pytest.raises(MetadataUnavailable):
+        bench.run(bench.store.underreplication.remove(seen_by(bench), lock))
+    assert bench.shared.exists(MARK)
 
 
 def test_two_workers_of_one_process_do_not_share_a_lock() -> None:

@@ -1,13 +1,14 @@
 """The auditor over simulated metadata: what it marks, when, and what it does not."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from bookkeeper.errors import BookieUnavailable, MetadataUnavailable, NoSuchLedgerOnBookie
 from bookkeeper.metadata.memory import Fault, MemoryFaults
 from bookkeeper.metadata.underreplication_format import CheckKind
-from bookkeeper.model import BookieMode, LedgerId
+from bookkeeper.model import BookieMode, EntryId, Fragment, LedgerId
 from bookkeeper.replication.audit_jobs import SECOND_LOOK_S
 from bookkeeper.replication.audit_progress import Job, JobStatus
 from bookkeeper.replication.audit_term import RETRY_MAX_S
@@ -232,17 +233,54 @@ def test_a_bookie_that_comes_back_during_the_audit_is_not_lost() -> None:
 
 
 def test_a_lagging_server_does_not_make_a_bookie_lost() -> None:
-    """I-19: the auditor's server does not know the newest registrations yet."""
-    cluster = AuditedCluster("bcd")
-    faults = MemoryFaults(delay_max_s=0.001, lag_max_s=500.0)
-    store = cluster.store("x", faults)
-    cluster.run(store.sync())
-    cluster.start("a")
-    cluster.ledger("abc")
-    auditor = cluster.auditor(store, auditor_bookie_check_interval_s=1000.0)
+    """I-19: the auditor's server does not know the newest registration yet."""
+    cluster = AuditedCluster("abcd")
+    ledger_id = cluster.ledger("ebc")
+    store = cluster.store("x", MemoryFaults(delay_max_s=0.001, lag_max_s=500.0))
+    auditor = cluster.auditor(store)
     auditor.start()
-    cluster.until(lambda: job(auditor, Job.BOOKIES).last_ended_s is not None)
+    cluster.until(lambda: auditor.status().recovery_delay_s is not None)
+    cluster.start("e")
+    assert bookie("e") not in cluster.run(store.bookies.current()).writable
+    assert auditor.audit_now()
+    cluster.until(lambda: job(auditor, Job.BOOKIES).last_ended_s is not None, 1.0)
     assert cluster.marks() == {}
+    cluster.stop("e")
+    cluster.wait(600)
+    assert cluster.marks() == {ledger_id: {bookie("e")}}
+
+
+def test_an_audit_that_is_tried_again_does_not_shorten_the_delay_of_a_later_loss() -> None:
+    cluster = AuditedCluster()
+    ledger_id = cluster.ledger("abc")
+    auditor = started(cluster, lost_bookie_recovery_delay_s=500)
+    cluster.run(cluster.store("y").tree.create("/ledgers/00/0000/stranger", b""))
+    assert auditor.audit_now()
+    assert "stranger" in job(auditor, Job.BOOKIES).last_error
+    cluster.stop("a")
+    cluster.shared.znodes.delete("/ledgers/00/0000/stranger", 0)
+    cluster.wait(RETRY_MAX_S)
+    assert job(auditor, Job.BOOKIES).last_ended_s is not None
+    assert cluster.marks() == {}
+    cluster.wait(500)
+    assert cluster.marks() == {ledger_id: {A}}
+
+
+def test_a_bookie_that_was_replaced_during_the_check_lacks_nothing_any_more() -> None:
+    cluster = AuditedCluster()
+    moved, lacking = cluster.ledger("abc"), cluster.ledger("abc")
+    cluster.copies.bad.update({(moved, A): Standing.ABSENT, (lacking, A): Standing.ABSENT})
+
+    def move(ledger_id: int) -> None:
+        if ledger_id == moved:
+            found = cluster.run(cluster.truth.ledgers.read(moved))
+            fragments = (Fragment(EntryId(0), (D, B, C)),)
+            cluster.run(cluster.truth.ledgers.write(moved, replace(found.value, fragments=fragments), found.version))
+
+    cluster.copies.before.append(move)
+    auditor = started(cluster, auditor_ledger_check_interval_s=1000.0)
+    cluster.until(lambda: job(auditor, Job.LEDGERS).last_ended_s is not None)
+    assert cluster.marks() == {lacking: {A}}
 
 
 def test_a_ledger_deleted_meanwhile_ends_quietly() -> None:
