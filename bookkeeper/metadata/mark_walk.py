@@ -5,6 +5,7 @@ Nothing here syncs: what was marked a moment ago elsewhere may be missed, and is
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 DIRECTORIES_WATCHED_MAX = 4096
 """Directories a WorkWatch watches: enough for 2**28 ledgers whose ids follow each other."""
 
+READ_AHEAD = 32
+"""Directories of marks that a walk reads at once."""
+
 WORK_PAUSE_S = 2.0
 """Between two looks of a WorkWatch: an auditor that publishes a hundred thousand marks costs one listing per pause."""
 
@@ -37,7 +41,8 @@ log = Logger()
 async def walk_marks(
     new_errand: Callable[[], Errand], base: str, random: Random | None
 ) -> AsyncIterator[list[LedgerId]]:
-    """All marked ledgers under `base`, in batches of 1..LISTING_BATCH_MAX; holds the names of one directory per level.
+    """All marked ledgers under `base`, in batches of 1..LISTING_BATCH_MAX; holds the names of one directory per level,
+    and of READ_AHEAD on the last.
 
     random: None goes in ascending order, and a name that is no mark's and no directory's is MetadataCorrupt: a listing
     that may be short must not look complete. Otherwise directories, and marks in one, come in random order, so that
@@ -56,25 +61,69 @@ async def walk_marks(
 async def _walk(
     new_errand: Callable[[], Errand], base: str, path: str, depth: int, random: Random | None
 ) -> AsyncIterator[LedgerId]:
-    try:
-        names = await new_errand().children(path)
-    except NodeAbsent:
-        return  # its last mark was removed meanwhile, or there never was one
+    names = await _children(new_errand, path)
+    async for ledger_id in _walk_names(new_errand, base, path, names, depth, random):
+        yield ledger_id
+
+
+async def _walk_names(
+    new_errand: Callable[[], Errand], base: str, path: str, names: list[str], depth: int, random: Random | None
+) -> AsyncIterator[LedgerId]:
+    """What is below `path`, whose children are `names`."""
     names.sort(key=lambda name: (len(name), name))  # leaves of more digits have greater ids
     if random is not None:
         random.shuffle(names)
+    if depth == 1:
+        # Each of these holds a mark or a few: read one after the other they would cost a round trip per ledger.
+        for name in names:
+            if not is_mark_directory(name):
+                _note_stranger(f"{path}/{name}", random)
+        directories = [f"{path}/{name}" for name in names if is_mark_directory(name)]
+        async for directory, found in _children_ahead(new_errand, directories):
+            async for ledger_id in _walk_names(new_errand, base, directory, found, 0, random):
+                yield ledger_id
+        return
     for name in names:
         if depth and is_mark_directory(name):
             async for ledger_id in _walk(new_errand, base, f"{path}/{name}", depth - 1, random):
                 yield ledger_id
             continue
-        found = ledger_of_leaf(name) if depth == 0 else None
-        if found is not None and base + mark_path(found) == f"{path}/{name}":
-            yield found
-        elif random is None:
-            raise MetadataCorrupt(f"{path}/{name} is neither the mark of an under-replicated ledger nor a directory")
+        ledger = ledger_of_leaf(name) if depth == 0 else None
+        if ledger is not None and base + mark_path(ledger) == f"{path}/{name}":
+            yield ledger
         else:
-            log.error("{path}/{name} is no mark of an under-replicated ledger; passed over", path=path, name=name)
+            _note_stranger(f"{path}/{name}", random)
+
+
+def _note_stranger(path: str, random: Random | None) -> None:
+    if random is None:
+        raise MetadataCorrupt(f"{path} is neither the mark of an under-replicated ledger nor a directory")
+    log.error("{path} is no mark of an under-replicated ledger; passed over", path=path)
+
+
+async def _children_ahead(new_errand: Callable[[], Errand], paths: list[str]) -> AsyncIterator[tuple[str, list[str]]]:
+    """Each path with its children, in order; up to READ_AHEAD of them are asked for at once."""
+    asked: deque[tuple[str, Deferred[list[str]]]] = deque()
+    left = iter(paths)
+    try:
+        while True:
+            while len(asked) < READ_AHEAD and (path := next(left, None)) is not None:
+                asked.append((path, Deferred.fromCoroutine(_children(new_errand, path))))
+            if not asked:
+                return
+            path, reading = asked.popleft()
+            yield path, await reading
+    finally:
+        for _, reading in asked:
+            reading.addErrback(lambda _: None)  # nobody waits for it any more
+            reading.cancel()
+
+
+async def _children(new_errand: Callable[[], Errand], path: str) -> list[str]:
+    try:
+        return await new_errand().children(path)
+    except NodeAbsent:
+        return []  # its last mark was removed meanwhile, or there never was one
 
 
 class WorkWatch:
