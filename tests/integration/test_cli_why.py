@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from bookkeeper.bookie.exits import ExitCode
 from bookkeeper.cli.main import main
 from bookkeeper.cli.reactor import with_store
 from bookkeeper.client.blocking import BlockingBookKeeper
@@ -185,6 +186,21 @@ def test_a_directory_that_is_not_mounted(one: LocalBookie, why: Callable[..., Sa
     assert "what it acknowledged may be missing" in said.text
     away.rename(one.ledger_directory)
     one.start()
+
+
+def test_a_disk_that_went_away_ends_the_bookie_which_says_so(one: LocalBookie, why: Callable[..., Said]) -> None:
+    restart(one, diskCheckInterval="100")
+    away = one.ledger_directory.with_name("away")
+    one.ledger_directory.rename(away)
+    assert one.wait() == ExitCode.BOOKIE_ERROR
+    said = why("disk", *of(one))
+    assert re.search(rf"does not run: it failed {WHEN}", said.text), said.text
+    assert re.search(rf"{WHEN}, storage: .*No such file or directory: '{one.ledger_directory}'", said.part("error"))
+    assert f"{one.ledger_directory} (ledgerDirectories, indexDirectories) is not there" in said.part("holds")
+    away.rename(one.ledger_directory)
+    one.start()
+    said = wait_for(lambda: why("readonly", *of(one)), lambda said: said.state == "is writable")
+    assert re.search(rf"the run before this one said last, {WHEN}: failed \(storage: ", said.part("working")), said.text
 
 
 def test_compaction_that_an_operator_suspended(one: LocalBookie, why: Callable[..., Said]) -> None:

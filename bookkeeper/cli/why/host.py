@@ -101,6 +101,11 @@ def _judge_process(facts: HostFacts, found: Explanation) -> bool:
     if facts.running and status.phase == SERVING:
         began = clock_time(status.started_ms, facts.now_ms)
         found.working.append(f"it runs as process {_pid(status)} since {began}")
+        before = status.previous
+        if before is not None and before.phase != "stopped":
+            why = "" if before.last_error is None else f" ({before.last_error.subject}: {before.last_error.text})"
+            said = clock_time(before.written_ms, facts.now_ms)
+            found.working.append(f"the run before this one said last, {said}: {before.phase}{why}")
         return True
     _judge_not_serving(facts, status, found)
     return False
