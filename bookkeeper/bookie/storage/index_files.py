@@ -43,6 +43,7 @@ class LoadedIndex:
 
     directory: the configured one it is in. slot_count: locations the file has, or durably had if that is more.
     last_page, last_slots: the page with the highest entry, which had to be read (None without entries).
+    certain: False when that page is damaged: last_entry_id is the highest that it could hold, its zeros mean nothing.
     """
 
     directory: str
@@ -51,13 +52,15 @@ class LoadedIndex:
     last_entry_id: int
     last_page: int | None
     last_slots: array[int] | None
+    certain: bool = True
 
 
 class DamagedPage(CorruptRecord):
-    """A page fails its checksum. slots: what it says all the same, its zeros meaning nothing."""
+    """A page fails its checksum. page: its number. slots: what it says all the same, its zeros meaning nothing."""
 
-    def __init__(self, path: str, offset: int, why: str, slots: array[int]) -> None:
-        super().__init__(path, offset, why)
+    def __init__(self, path: str, page: int, why: str, slots: array[int]) -> None:
+        super().__init__(path, fmt.slot_offset(page * fmt.PAGE_SLOTS), why)
+        self.page = page
         self.slots = slots
 
 
@@ -152,7 +155,7 @@ class IndexFiles:
         first = page * fmt.PAGE_SLOTS
         offset = fmt.slot_offset(first)
         self._note(Damage(ledger_id, first, first + fmt.PAGE_SLOTS - 1, path, offset, why))
-        raise DamagedPage(path, offset, why, fmt.decode_slots(data[: len(data) // fmt.SLOT_SIZE * fmt.SLOT_SIZE]))
+        raise DamagedPage(path, page, why, fmt.decode_slots(data[: len(data) // fmt.SLOT_SIZE * fmt.SLOT_SIZE]))
 
     def _check_directories(self) -> None:
         """A disk that is no longer mounted has no index file either; only a directory that is there can deny (I-31)."""
@@ -168,10 +171,14 @@ class IndexFiles:
         in_file = max(0, size - fmt.HEADER_SIZE) // fmt.SLOT_SIZE
         if in_file < header.slot_count and self.strict:
             raise CorruptRecord(path, size, f"the file ends here, but it had {header.slot_count} locations once")
-        last_entry_id, last_page, last_slots = _find_last(
-            file, path, in_file, partial(self._check_page, directory, path, ledger_id)
-        )
-        return LoadedIndex(directory, header, max(in_file, header.slot_count), last_entry_id, last_page, last_slots)
+        slot_count = max(in_file, header.slot_count)
+        check = partial(self._check_page, directory, path, ledger_id)
+        try:
+            last_entry_id, last_page, last_slots = _find_last(file, path, in_file, check)
+        except DamagedPage as error:
+            highest = (error.page + 1) * fmt.PAGE_SLOTS - 1
+            return LoadedIndex(directory, header, slot_count, highest, error.page, error.slots, certain=False)
+        return LoadedIndex(directory, header, slot_count, last_entry_id, last_page, last_slots)
 
     def read_page(self, directory: str, ledger_id: int, page: int, slot_count: int, *, wait: bool) -> array[int] | None:
         """Locations of a page of a file with `slot_count` locations, without zeros at the end.

@@ -108,7 +108,7 @@ class LedgerCache:
                 state.slot_count = loaded.slot_count
                 self._states[ledger_id] = state
                 if loaded.last_page is not None and loaded.last_slots is not None:
-                    self._add_page(state, loaded.last_page, IndexPage(loaded.last_slots, complete=True))
+                    self._add_page(state, loaded.last_page, IndexPage(loaded.last_slots, complete=loaded.certain))
                 if not loaded.header.whole:
                     self._header_changed(state)
                 return state

@@ -10,7 +10,7 @@ from bookkeeper.bookie.storage.index_checksums import UNKNOWN, ChecksumTable, Ki
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import OpenMode
-from bookkeeper.model import Status
+from bookkeeper.model import LAST_ENTRY, Status
 from tests.support.faulty_filesystem import FaultyFileSystem
 from tests.support.stored_ledgers import StoredLedgers
 
@@ -221,14 +221,35 @@ def test_a_zeroed_page_is_never_taken_for_an_empty_one() -> None:
         stored.fs.poke(INDEX, 0, whole)
 
 
-def test_a_zeroed_last_page_makes_the_ledger_unknown() -> None:
-    """Its highest entry is not known, so nothing above it may be denied, and nothing taken as new."""
+def test_of_a_zeroed_last_page_nothing_is_denied_and_nothing_taken_for_new() -> None:
+    """The highest entry is not known; key and fence are, and what other pages say."""
     stored = two_pages()
+    stored.fence(2)
+    stored.checkpoint()
     stored.fs.poke(INDEX, 1024 + 8192, bytes(8192))
     stored.start()
-    assert stored.read(2, [0, 1029, 1030, 5000]) == [Status.IO_ERROR] * 4
-    with pytest.raises(CorruptRecord):
-        stored.storage.all_new(2, [1030])
+    assert stored.read(2, [1029, 1030, 2047, LAST_ENTRY]) == [Status.IO_ERROR] * 4
+    assert stored.read(2, [0, 2048]) == [stored.entries[2, 0], Status.NO_ENTRY]  # the header knows of two pages
+    assert not stored.storage.all_new(2, [1030])
+    assert stored.storage.damaged(2, [1029, 1030, 1023]) == {1029, 1030}
+    assert stored.storage.is_fenced(2)
+    assert stored.storage.master_key(2) == stored.keys[2]
+
+
+def test_a_ledger_whose_only_page_is_damaged_is_repaired_in_place() -> None:
+    """As a recovery add does it: all of it is readable again, and what was never there stays unknown."""
+    stored = two_pages()
+    stored.fs.poke("/a/current/0/3/3.idx", 1024, bytes(8192))
+    stored.start()
+    stored.storage.replay_finished()
+    assert stored.read(3, range(5)) == [Status.IO_ERROR] * 5
+    assert stored.storage.damaged(3, range(5)) == set(range(5))
+    stored.add(3, 0, 5)
+    stored.checkpoint()
+    for _ in range(2):
+        assert stored.read(3, range(5)) == [stored.entries[3, entry_id] for entry_id in range(5)]
+        assert stored.read(3, [5]) == [Status.IO_ERROR]
+        stored.start()
 
 
 @pytest.mark.parametrize("ledger_id", [2, 4])
