@@ -20,6 +20,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import merge
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.logger import Logger
@@ -37,6 +38,8 @@ from bookkeeper.bookie.storage.garbage import (
     LogUsage,
     Missing,
     Suspects,
+    absent_from,
+    ascending,
     worth_compacting,
 )
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
@@ -58,6 +61,9 @@ PROOFS_IN_FLIGHT = 64
 DELETIONS_MAX = 100_000
 ALARMED_DELETIONS_MAX = 1000
 """Ledgers deleted in one round; after an alarm no more than that, each with its proof as ever."""
+
+QUARANTINE_S = 86_400.0
+"""How long a log that is left alone is not read, nor the index asked about it, again; a forced round does at once."""
 
 FORCED_GRACE_S = 1.0
 """Between the two looks of a round that an operator ordered."""
@@ -130,7 +136,7 @@ class GarbageCollector:
         self._on_round = on_round
         self._suspects = Suspects()
         self._schedule = CompactionSchedule(settings.compaction, clock.seconds())
-        self._overreplicated_s = clock.seconds()
+        self._overreplicated_s = self._quarantine_s = clock.seconds()
         self._sessions_lost = 0
         self._watch = store.watch_state(self._on_state)
         self._timer: Timer | None = None
@@ -231,8 +237,9 @@ class GarbageCollector:
             self._timer.cancel()
         waiting, self._waiting = self._waiting, []
         forced, self._force_due = self._force_due, False
+        kind, self._forced = self._forced, None  # one that is ordered from now on is for the round after this one
         began_s = self._clock.seconds()
-        under_way = self._round = Deferred.fromCoroutine(self._run(forced=forced))
+        under_way = self._round = Deferred.fromCoroutine(self._run(kind, forced=forced))
         under_way.addErrback(self._failed)
         under_way.addBoth(self._ended, began_s, waiting)
 
@@ -273,8 +280,12 @@ class GarbageCollector:
 
     # --- a round ------------------------------------------------------------------------------------------------------
 
-    async def _run(self, *, forced: bool) -> None:
+    async def _run(self, kind: CompactionKind | None, *, forced: bool) -> None:
+        """kind: the compaction that was ordered."""
         self.status.last_error = ""
+        if forced or self._clock.seconds() - self._quarantine_s >= QUARANTINE_S:
+            self.status.quarantined.clear()  # what kept them from being read, or rewritten, may have been mended
+            self._quarantine_s = self._clock.seconds()
         try:
             await self._collect_ledgers(grace_s=0.0 if forced else self._settings.wait_s / 2)
             if forced:
@@ -291,7 +302,7 @@ class GarbageCollector:
         await self._remove_left_over()
         await self._finish_compactions()
         usages = await self._sweep()
-        await self._compact(usages)
+        await self._compact(usages, kind)
 
     async def _collect_ledgers(self, *, grace_s: float) -> None:
         self.status.stage = GarbageStage.CHECKING
@@ -343,7 +354,16 @@ class GarbageCollector:
             )
 
     def _local_ledgers(self) -> array[int]:
-        return array("q", sorted(self._storage.ledger_ids()))
+        """Ascending; with the ledgers that lost their index file: nobody deleted them, and their entries are in logs.
+
+        Thread: the collector's worker.
+        """
+        local = ascending(self._storage.ledger_ids())
+        for known in self._storage.ledgers_with_checksums():
+            lost = absent_from(local, known)
+            if lost:
+                local = array("q", merge(local, lost))
+        return local
 
     async def _prove_gone(self, ledger_ids: Sequence[int]) -> list[int]:
         """Those of which the store says, to a synced read, that they do not exist."""
@@ -353,6 +373,7 @@ class GarbageCollector:
             before = self._sessions_lost
             await self._store.sync()
             answers = await gatherResults([self._is_gone(LedgerId(ledger_id)) for ledger_id in some])
+            self._check_running()
             if self._sessions_lost != before or self._store.state is not StoreState.CONNECTED:
                 continue  # another server may have answered, behind the one that was synced with (I-19)
             gone += [ledger_id for ledger_id, is_gone in zip(some, answers, strict=True) if is_gone]
@@ -366,6 +387,11 @@ class GarbageCollector:
             return False
 
         return self._store.ledgers.read(ledger_id).addCallbacks(lambda _: False, failed)
+
+    def _check_running(self) -> None:
+        """To be called after a wait for answers, to which a stop is one more reason to know nothing."""
+        if self._stopped:
+            raise CancelledError
 
     # --- copies too many ----------------------------------------------------------------------------------------------
 
@@ -382,6 +408,7 @@ class GarbageCollector:
             some = local[start : start + PROOFS_IN_FLIGHT]
             await self._store.sync()
             found = await gatherResults([self._is_elsewhere(LedgerId(ledger_id)) for ledger_id in some])
+            self._check_running()
             for ledger_id, elsewhere in zip(some, found, strict=True):
                 if elsewhere and await self._remove_elsewhere(LedgerId(ledger_id)):
                     removed += 1
@@ -400,6 +427,7 @@ class GarbageCollector:
             before = self._sessions_lost
             await self._store.sync()
             elsewhere = await self._is_elsewhere(ledger_id)
+            self._check_running()
             if not elsewhere or not lock.held or self._sessions_lost != before:
                 return False
             removed: list[int] = await self._removal.remove([ledger_id], moved=True)
@@ -417,7 +445,7 @@ class GarbageCollector:
             )
 
         def failed(failure: Failure) -> bool:
-            if isinstance(failure.value, MetadataError):
+            if isinstance(failure.value, MetadataError | CancelledError):
                 return False
             raise AssertionError("the store failed otherwise than it may") from failure.value
 
@@ -445,7 +473,7 @@ class GarbageCollector:
         are known, or in files, before it is closed.
         """
         closed = await on_worker(self._storage_worker, self._storage.entry_logs.closed)
-        ledgers: frozenset[int] = await on_worker(self._worker, lambda: frozenset(self._storage.ledger_ids()))
+        ledgers: frozenset[int] = await on_worker(self._worker, lambda: frozenset(self._local_ledgers()))
         unfinished = {log_id for pair in self._storage.entry_logs.unfinished for log_id in pair}
         there = {log_id for log_id, _ in closed}
         self._log_ledgers.forget_others(there.__contains__)
@@ -485,6 +513,8 @@ class GarbageCollector:
             found = await on_worker(self._worker, partial(self._log_ledgers.read_map, log_id, path))
             if found is not None:
                 return found
+            if path in self.status.quarantined:
+                return None
             steps = self._log_ledgers.scan(log_id, path)
             while True:
                 scanned: LedgerBytes | None = await on_worker(self._worker, partial(next, steps))
@@ -499,7 +529,14 @@ class GarbageCollector:
         """The map of a sealed log is proof enough; of another one the index is asked (I-60)."""
         if self._log_ledgers.is_sealed(log_id):
             return True
-        found = await self._compactor.reference(log_id)
+        if path in self.status.quarantined:
+            return False
+        try:
+            found = await self._compactor.reference(log_id)
+        except NoWritableDisk as error:
+            # The index cannot be asked while it cannot be written; other logs give room without that.
+            self._note_error(error)
+            return False
         if found is None:
             return True
         self._quarantine(
@@ -536,9 +573,9 @@ class GarbageCollector:
                 path = self._storage.entry_logs.path_of(old_id)
                 self._quarantine(path or f"{old_id:x}.log", result.reason)
 
-    async def _compact(self, usages: list[tuple[LogUsage, str]]) -> None:
+    async def _compact(self, usages: list[tuple[LogUsage, str]], ordered: CompactionKind | None) -> None:
         now_s = self._clock.seconds()
-        kind, self._forced = self._forced or self._schedule.due(now_s), None
+        kind = ordered or self._schedule.due(now_s)
         if kind is None or self._suspended(kind):
             return
         self._kind = kind

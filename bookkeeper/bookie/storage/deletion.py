@@ -88,7 +88,7 @@ class LedgerDeletion:
                 yield ledger_id, TombstoneKind.DELETED
 
     def _may_be_fenced(self, ledger_id: int) -> bool:
-        """From the index file, which has everything: the ledger is not dirty. A damaged one may be fenced."""
+        """From the index file, which has everything: the ledger is not dirty. With a damaged or lost one it may be."""
         for directory in self._directories.index_dirs:
             path = index_path(directory, ledger_id)
             try:
@@ -104,4 +104,7 @@ class LedgerDeletion:
                 file.close()
             if fenced:
                 return True
-        return False
+        return self._checksums.directory_of(ledger_id) is not None and not self._has_file(ledger_id)
+
+    def _has_file(self, ledger_id: int) -> bool:
+        return any(self._fs.exists(index_path(directory, ledger_id)) for directory in self._directories.index_dirs)

@@ -679,6 +679,13 @@ class LedgerStorage:
             if ledger_id not in in_memory:
                 yield ledger_id
 
+    def ledgers_with_checksums(self) -> Iterator[list[int]]:
+        """Ledgers whose index file must be here, ascending, by index directory: also those that lost it.
+
+        Thread: a worker.
+        """
+        yield from map(self._index_checksums.known_ledgers, self._directories.index_dirs)
+
 
 class _Fatal:
     """Remember the first error that is not merely a full disk."""

@@ -13,6 +13,8 @@ from bookkeeper.bookie.storage.garbage import (
     LogUsage,
     Missing,
     Suspects,
+    absent_from,
+    ascending,
     worth_compacting,
 )
 from bookkeeper.errors import MetadataCorrupt
@@ -32,6 +34,16 @@ def test_missing_is_the_difference_however_the_listing_is_cut() -> None:
             at += step
         assert list(missing.finish()) == sorted(set(local) - set(listed))
         assert missing.listed_count == len(listed)
+
+
+def test_ids_are_put_in_order_in_pieces_and_compared() -> None:
+    rng = random.Random(5)
+    for count in (0, 1, 49_999, 50_001, 120_000):
+        ids = rng.sample(range(1 << 40), count)
+        assert list(ascending(ids)) == sorted(ids)
+    assert absent_from([1, 5, 9], [0, 1, 2, 9, 10]) == [0, 2, 10]
+    assert absent_from([], [3]) == [3]
+    assert absent_from([3], []) == []
 
 
 def test_a_listing_that_goes_back_proves_nothing() -> None:

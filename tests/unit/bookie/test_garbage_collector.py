@@ -1,0 +1,257 @@
+"""The collector over a real storage on a faulty disk, and the real metadata store in memory (I-60, I-64, L-5)."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Container, Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from twisted.internet.defer import Deferred, fail, succeed
+
+from bookkeeper.bookie import garbage_collector
+from bookkeeper.bookie.garbage_collector import GarbageCollector, GarbageSettings
+from bookkeeper.bookie.garbage_status import GarbageStage
+from bookkeeper.bookie.storage import entry_log_format as fmt
+from bookkeeper.bookie.storage.garbage import CompactionKind, CompactionSettings, LedgerBytes, LogUsage
+from bookkeeper.bookie.storage.index_files import index_path
+from bookkeeper.bookie.storage.log_ledgers import LogLedgers
+from bookkeeper.bookie.storage.offline import iter_records
+from bookkeeper.bookie.storage.tombstones import TombstoneKind
+from bookkeeper.errors import NoWritableDisk
+from bookkeeper.metadata.memory import INSTANCE_ID, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.model import BookieId, Fragment, LedgerId, LedgerMetadata, Status
+from tests.support.simulated_clock import SimulatedClock, SimulatedProcess, SimulatedWorker
+from tests.support.stored_ledgers import StoredLedgers
+
+OURS = BookieId("b1:3181")
+WAIT_S = 10.0
+OFF = CompactionSettings(minor_interval_s=0.0, major_interval_s=0.0)
+
+
+class Bench:
+    """Ledgers 1 to 3 in several closed logs and in the metadata store, and a collector of their bookie."""
+
+    def __init__(self, compaction: CompactionSettings = OFF) -> None:
+        self.clock = SimulatedClock()
+        self.store = MemoryMetadataStore(MemoryMetadata(clock=self.clock), self.clock, random.Random(1), None)
+        self.stored = StoredLedgers()
+        self.stored.replay()
+        for first in range(0, 60, 20):
+            for ledger_id in (1, 2, 3):
+                self.stored.add(ledger_id, first, 20)
+            self.stored.checkpoint()
+        self.stored.storage.entry_logs.roll()
+        for ledger_id in (1, 2, 3):
+            self.store.ledgers.create(_metadata(), LedgerId(ledger_id))
+        self.disk_full = False
+        self.errors: list[BaseException] = []
+        self._compaction = compaction
+        self._start()
+
+    def restart(self) -> None:
+        """A new process on what the killed one left."""
+        self.collector.stop()
+        self.stored.fs.end_processes()
+        self.stored.start()
+        self.stored.replay()
+        self._start()
+
+    def _start(self) -> None:
+        process = SimulatedProcess("bookie", self.clock)
+
+        def worker(name: str) -> SimulatedWorker:
+            return SimulatedWorker(name, process, random.Random(name))
+
+        self.collector = GarbageCollector(
+            self.stored.fs,
+            self.stored.directories,
+            self.stored.storage,
+            SimpleNamespace(remove=self._remove),  # type: ignore[arg-type]
+            SimpleNamespace(checkpoint_now=self._checkpoint),  # type: ignore[arg-type]
+            self.store,
+            process.clock,
+            worker=worker("garbage"),
+            storage_worker=worker("storage"),
+            settings=GarbageSettings(wait_s=WAIT_S, overreplicated_wait_s=0.0, compaction=self._compaction),
+            instance_id=INSTANCE_ID,
+            bookie_id=OURS,
+            wall_s=self.clock.seconds,
+            on_failure=self.errors.append,
+        )
+        self.collector.start()
+
+    def _checkpoint(self) -> Deferred[None]:
+        if self.disk_full:
+            return fail(NoWritableDisk("the disk is full"))
+        self.stored.checkpoint()
+        return succeed(None)
+
+    def _remove(self, ledger_ids: Sequence[int], *, moved: bool) -> Deferred[list[int]]:
+        return succeed(self.stored.delete(*ledger_ids, moved=moved))
+
+    def delete(self, *ledger_ids: int) -> None:
+        """In the metadata store."""
+        for ledger_id in ledger_ids:
+            self.store.ledgers.delete(LedgerId(ledger_id), 0)
+
+    def rounds(self, count: int) -> None:
+        status = self.collector.status
+        wanted = status.rounds + count
+        assert self.clock.run_until(lambda: status.rounds >= wanted, seconds=10 * WAIT_S * count)
+        assert not self.errors
+
+    def force(self, kind: CompactionKind | None = None) -> None:
+        done: list[object] = []
+        self.collector.force(kind).addBoth(done.append)
+        assert self.clock.run_until(lambda: bool(done), seconds=10 * WAIT_S)
+        assert not self.errors
+
+    def unseal(self, log_id: int) -> None:
+        """As a crash leaves a log."""
+        path = self.stored.storage.entry_logs.path_of(log_id)
+        assert path is not None
+        self.stored.fs.poke(path, 0, fmt.encode_header(fmt.LogHeader()))
+
+    @property
+    def closed(self) -> list[int]:
+        return [log_id for log_id, _ in self.stored.storage.entry_logs.closed()]
+
+
+def _metadata() -> LedgerMetadata:
+    return LedgerMetadata(ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (OURS,)),))
+
+
+def test_what_was_deleted_goes_and_its_logs_with_it() -> None:
+    bench = Bench()
+    before = bench.closed
+    bench.delete(1, 2, 3)
+    bench.force()
+    assert before
+    assert not bench.closed
+    assert list(bench.stored.storage.ledger_ids()) == []
+
+
+def test_a_log_that_needs_a_checkpoint_on_a_full_disk_keeps_no_other_from_being_removed() -> None:
+    """L-5: removing logs is what ends a full disk; a log without a seal waits until the index can be asked."""
+    bench = Bench()
+    first, *others = bench.closed
+    bench.unseal(first)
+    bench.delete(1, 2, 3)
+    bench.rounds(1)
+    bench.disk_full = True
+    bench.rounds(1)
+    assert others
+    assert bench.closed == [first]
+    assert "full" in bench.collector.status.last_error
+    bench.disk_full = False
+    bench.rounds(1)
+    assert bench.closed == []
+
+
+def test_a_compaction_that_is_ordered_during_a_round_is_made_by_the_round_after_it() -> None:
+    """What the ordered round deletes is what the operator wants the space of."""
+    bench = Bench(CompactionSettings(minor_interval_s=1e9, major_interval_s=1e9))
+    status = bench.collector.status
+    assert bench.clock.run_until(lambda: status.stage is GarbageStage.CHECKING, seconds=2 * WAIT_S)
+    bench.delete(2)
+    bench.force(CompactionKind.MAJOR)
+    assert status.rounds == 2
+    assert status.major_compactions == 1
+    assert status.logs_compacted > 0
+    bench.stored.check()
+
+
+def test_a_log_that_is_left_alone_is_read_again_once_a_day_or_when_forced() -> None:
+    """L-9: a damaged log of 1 GB is not read in every round; mended, it is compacted without a restart (L-5)."""
+    bench = Bench()
+    log_id = bench.closed[0]
+    bench.unseal(log_id)
+    path = bench.stored.storage.entry_logs.path_of(log_id)
+    assert path is not None
+    intact = bench.stored.fs.contents(path)[1024:1028]
+    bench.stored.fs.poke(path, 1024, b"\0\0\0\1")
+    scans: list[float] = []
+    scan = LogLedgers.scan
+
+    def counted(self: LogLedgers, log_id: int, path: str) -> Any:
+        scans.append(bench.clock.seconds())
+        return scan(self, log_id, path)
+
+    quarantine_s = 30 * WAIT_S
+    with (
+        mock.patch.object(LogLedgers, "scan", counted),
+        mock.patch.object(garbage_collector, "QUARANTINE_S", quarantine_s),
+    ):
+        bench.rounds(5)
+        assert len(scans) == 1
+        assert path in bench.collector.status.quarantined
+        bench.force()
+        assert len(scans) == 2
+        since = bench.clock.seconds()
+        assert bench.clock.run_until(lambda: len(scans) == 3, seconds=2 * quarantine_s)
+        assert scans[2] - since >= quarantine_s - 2 * WAIT_S
+        bench.stored.fs.poke(path, 1024, intact)
+        bench.force()
+    assert path not in bench.collector.status.quarantined
+    assert not bench.errors
+
+
+def test_what_logs_hold_is_counted_off_the_reactor() -> None:
+    """A sweep over millions of ledgers in thousands of logs is one turn of nobody's reactor."""
+    bench = Bench()
+    at_work: list[bool] = []
+    usage = LedgerBytes.usage
+    submit = SimulatedWorker.submit
+    inside = threading.local()
+
+    def on_worker(self: SimulatedWorker, work: Any, *callbacks: Any) -> None:
+        def noted() -> Any:
+            inside.here = True
+            try:
+                return work()
+            finally:
+                inside.here = False
+
+        submit(self, noted, *callbacks)
+
+    def counted(self: LedgerBytes, log_id: int, ledgers: Container[int]) -> LogUsage:
+        at_work.append(getattr(inside, "here", False))
+        return usage(self, log_id, ledgers)
+
+    with mock.patch.object(SimulatedWorker, "submit", on_worker), mock.patch.object(LedgerBytes, "usage", counted):
+        bench.rounds(2)
+    assert len(at_work) > 2
+    assert all(at_work)
+
+
+def test_a_ledger_that_lost_its_index_file_keeps_its_entries_in_the_logs_until_it_is_deleted() -> None:
+    """I-59, I-60: without an index the logs are all that is left of it, and a rebuild reads them."""
+    bench = Bench(CompactionSettings(minor_interval_s=1.0, major_interval_s=1.0, major_threshold=0.99))
+    before = bench.closed
+    bench.delete(1, 3)
+    bench.stored.fs.unlink(index_path("/a", 2))
+    bench.restart()
+    assert bench.stored.read(2, [0]) == [Status.IO_ERROR]
+    for _ in range(3):
+        bench.force(CompactionKind.MAJOR)
+    assert before
+    assert bench.collector.status.ledgers_deleted == 2
+    assert _entries_in_logs(bench, 2) == set(range(60))
+    bench.delete(2)
+    bench.force()
+    assert not bench.closed
+    assert bench.stored.read(2, [0]) == [Status.NO_LEDGER]
+    assert bench.stored.storage.tombstone(2) is TombstoneKind.DELETED, "it may have been fenced"
+
+
+def _entries_in_logs(bench: Bench, ledger_id: int) -> set[int]:
+    fs = bench.stored.fs
+    return {
+        record.entry_id
+        for log_id, path in bench.stored.storage.entry_logs.closed()
+        for record in iter_records(fs, path, log_id=log_id, bodies=False)
+        if record.ledger_id == ledger_id
+    }
