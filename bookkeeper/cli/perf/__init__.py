@@ -8,5 +8,9 @@ worker.py      one client process: its task, its ledgers, its result
 run.py         client processes that measure together, summed up
 counters.py    CPU time and counters of bookie processes
 report.py      the table and the JSON
+collect.py     deletion, collection and compaction under load; collect_report.py, collection.py (the bookies of it)
+churn.py       a load that creates, fills, checks and deletes ledgers; churn_process.py, churn_writes.py, churn_plan.py,
+               churn_ledgers.py
+arguments.py   options that several have
 command.py     arguments, and `bench` with a cluster of its own
 """

@@ -48,6 +48,15 @@ class Calibration:
     append_records_per_s: float
     interpreter: str
 
+    @property
+    def text(self) -> str:
+        """In one line."""
+        return (
+            f"this machine, this run: echo {self.echo_frames_per_s:,.0f} frames/s, fdatasync p50 "
+            f"{self.fdatasync_p50_s * 1e3:.3f} ms p99 {self.fdatasync_p99_s * 1e3:.3f} ms, append loop "
+            f"{self.append_records_per_s:,.0f} records/s; {self.interpreter}"
+        )
+
     def to_json(self) -> dict[str, object]:
         """Plain values."""
         return {name: getattr(self, name) for name in self.__slots__}

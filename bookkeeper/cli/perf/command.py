@@ -7,6 +7,7 @@ examples:
   bookkeeper perf read -ledger 7 -throttle 1000               reads a ledger again and again
   bookkeeper perf bench                                       a cluster of its own, every cell of the table
   bookkeeper perf bench --sizes 128 --windows 1000 --json     one cell as JSON
+  bookkeeper perf collect                                     what deletion and compaction cost under load
 
 `read` never disturbs a writer: of a ledger that is still open it reads what is confirmed.
 
@@ -18,32 +19,33 @@ Figures of a busy machine mean nothing; quote ratios within one run. Option name
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import itertools
-import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookkeeper.cli.connection import (
-    DIGESTS,
-    add_connection_arguments,
-    client_settings,
-    connect,
-    digest_type_of,
-    parse_settings,
-)
-from bookkeeper.cli.creation import ENSEMBLE, QUORUM, quorums_of
+from bookkeeper.cli.connection import add_connection_arguments, client_settings, connect, parse_settings
 from bookkeeper.cli.lazy import add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
-from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed, counted, note, print_json
+from bookkeeper.cli.output import (
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    CommandFailed,
+    counted,
+    note,
+    print_json,
+)
+from bookkeeper.cli.perf import collect
+from bookkeeper.cli.perf.arguments import add_quorums, boolean, duration, replication_of
 from bookkeeper.cli.perf.calibrate import calibrate
 from bookkeeper.cli.perf.counters import BookieProcess, process_memory_bytes
 from bookkeeper.cli.perf.report import Cell, print_cells, print_settings
 from bookkeeper.cli.perf.run import run_workload
-from bookkeeper.cli.perf.worker import NewLedgers, Replication, Task
+from bookkeeper.cli.perf.worker import NewLedgers, Task
 from bookkeeper.cli.supervise import stopping_on_signals
 from bookkeeper.model import DigestType
 
@@ -70,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-ledger", type=at_least(0), action="append", required=True, metavar="ID",
         help="ledger to read, repeatable, required",
     )  # fmt: skip
+    collecting = actions.add_parser(
+        "collect",
+        help="delete, collect and compact under load: what it costs, what comes back",
+        description=collect.__doc__,
+    )
+    collect.add_arguments(collecting)
     bench = actions.add_parser(
         "bench",
         help="start a cluster, measure every cell, stop it",
@@ -104,48 +112,28 @@ def _versions(text: str) -> list[int]:
     return versions
 
 
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text}: true or false")
-    return text.lower() == "true"
-
-
-def _duration(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 0 < (seconds := float(text)) < math.inf:
-            return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
-
-
 def _add_cell(parser: argparse.ArgumentParser) -> None:
     """What is one cell of the table; `bench` goes through many."""
     group = parser.add_argument_group("cell")
     group.add_argument("-throttle", "--outstanding", type=at_least(1), default=1000, metavar="N", dest="outstanding",
                        help="in flight per client process (default: %(default)s)")  # fmt: skip
-    group.add_argument("-useV2", type=_boolean, default=True, metavar="BOOL", help="protocol v2 (default: true)")
+    group.add_argument("-useV2", type=boolean, default=True, metavar="BOOL", help="protocol v2 (default: true)")
     group.add_argument("--calibrate-on", type=Path, metavar="DIR",
                        help="disk to calibrate on (default: that of temporary files)")  # fmt: skip
 
 
 def _add_new_ledgers(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("ledgers that are written")
-    group.add_argument(
-        "-ensemble", type=at_least(1), default=ENSEMBLE, metavar="E", help="bookies (default: %(default)s)"
-    )
-    group.add_argument("-quorum", type=at_least(1), metavar="QW",
-                       help=f"copies (default: {QUORUM}, or fewer if -ensemble is smaller)")  # fmt: skip
-    group.add_argument("-ackQuorum", type=at_least(1), metavar="QA",
-                       help=f"copies to wait for (default: {QUORUM}, or fewer if -quorum is smaller)")  # fmt: skip
+    add_quorums(group)
     group.add_argument("-ledgers", type=at_least(1), default=1, metavar="N",
                        help="that each client process writes in turn (default: %(default)s)")  # fmt: skip
     group.add_argument("-warmupMessages", type=at_least(0), default=1000, metavar="N",
                        help="entries before the time runs, at least one a ledger (default: %(default)s)")  # fmt: skip
-    group.add_argument("--digest", choices=DIGESTS, default="crc32c", help="checksum (default: %(default)s)")
 
 
 def _add_workload(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("workload")
-    group.add_argument("-time", type=_duration, default=10.0, metavar="SECONDS",
+    group.add_argument("-time", type=duration, default=10.0, metavar="SECONDS",
                        help="a cell; the first quarter is not counted (default: %(default)g)")  # fmt: skip
     group.add_argument("-password", metavar="TEXT", help="the ledgers' (default: the setting passwd, else none)")
     group.add_argument("--clients", type=at_least(1), default=1, metavar="N",
@@ -155,9 +143,7 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
 
 def _new_ledgers(args: argparse.Namespace, entry_size: int, warmup_entries: int) -> NewLedgers:
     """What a client process is to write. Raises CommandFailed for quorums that cannot be."""
-    quorums = quorums_of(args.ensemble, args.quorum, args.ackQuorum)
-    replication = Replication(quorums.ensemble, quorums.write, quorums.ack, digest_type_of(args.digest).name)
-    return NewLedgers(replication, entry_size, args.ledgers, warmup_entries)
+    return NewLedgers(replication_of(args), entry_size, args.ledgers, warmup_entries)
 
 
 def _check_fits_frame(new: NewLedgers, settings: ClientSettings, *, use_v2: bool) -> None:
@@ -173,6 +159,8 @@ def _check_fits_frame(new: NewLedgers, settings: ClientSettings, *, use_v2: bool
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen measurement and print it."""
+    if args.action == "collect":
+        return _collect(args)
     with stopping_on_signals(EXIT_INTERRUPTED):
         cells = list(_bench(args)) if args.action == "bench" else [_measure(args)]
     if args.json:
@@ -183,6 +171,16 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "write":
         note(f"ledgers written: {' '.join(map(str, cells[0].ledger_ids))}")
     return EXIT_OK
+
+
+def _collect(args: argparse.Namespace) -> int:
+    with stopping_on_signals(EXIT_INTERRUPTED):
+        collected = collect.run(args)
+    if args.json:
+        print_json(collected.to_json())
+    else:
+        collected.show()
+    return EXIT_FAILURE if collected.error_count else EXIT_OK
 
 
 def _measure(args: argparse.Namespace) -> Cell:

@@ -137,13 +137,8 @@ def print_settings(cell: Cell) -> None:
         f"{replications}, {counted(cell.clients, 'client process', 'client processes')}, "
         f"{counted(job.ledger_count, 'ledger')} each, {job.seconds:g} s a cell{durable}"
     )
-    calibration = cell.calibration
-    if calibration is not None:
-        print(
-            f"this machine, this run: echo {calibration.echo_frames_per_s:,.0f} frames/s, fdatasync p50 "
-            f"{calibration.fdatasync_p50_s * 1e3:.3f} ms p99 {calibration.fdatasync_p99_s * 1e3:.3f} ms, append loop "
-            f"{calibration.append_records_per_s:,.0f} records/s; {calibration.interpreter}"
-        )
+    if cell.calibration is not None:
+        print(cell.calibration.text)
 
 
 def _row(cell: Cell) -> list[str]:
