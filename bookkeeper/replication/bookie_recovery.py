@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import CancelledError
@@ -222,7 +223,7 @@ class BookieRecovery:
         try:
             lock = await self._lock(ledger_id)
             try:
-                moved = await self._move(ledger_id, bookies, skip_open=skip_open)
+                moved = await self._move(lock, bookies, skip_open=skip_open)
             except GeneratorExit:
                 raise  # thrown away with its process, whose session ends
             except BaseException:
@@ -247,8 +248,10 @@ class BookieRecovery:
         else:
             self._change(ledgers_done=int(moved), ledgers_skipped=int(not moved))
 
-    async def _move(self, ledger_id: LedgerId, bookies: frozenset[BookieId], *, skip_open: bool) -> bool:
+    async def _move(self, lock: RepairLock, bookies: frozenset[BookieId], *, skip_open: bool) -> bool:
         """False where an open ledger was skipped, at least in part."""
+        ledger_id = lock.ledger_id
+        go_on = partial(self._go_on, lock)
         current = await self._store.ledgers.read(ledger_id)
         undecided = current.value.state is not LedgerState.CLOSED and any(
             bookie in bookies for bookie in current.value.last_fragment.ensemble
@@ -261,8 +264,17 @@ class BookieRecovery:
         for fragment in fragments_of(current.value):
             lost = fragment.indexes_of(bookies)
             if lost and fragment.agreed:
-                current = await self._restorer.restore(access, current, fragment, lost, self._tell, exclude=bookies)
+                current = await self._restorer.restore(access, current, fragment, lost, go_on, exclude=bookies)
         return not (undecided and skip_open)
+
+    def _go_on(self, lock: RepairLock) -> None:
+        """Without the lock a bookie may take away a copy that no metadata names yet (I-66)."""
+        self._tell()
+        if not lock.held:
+            raise ReplicationFailed(
+                f"ledger {lock.ledger_id}: the session in which it was locked has ended; recover it once more",
+                ledger_id=lock.ledger_id,
+            )
 
     async def _lock(self, ledger_id: LedgerId) -> RepairLock:
         for _ in range(LOCK_TRIES):

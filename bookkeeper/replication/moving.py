@@ -88,10 +88,9 @@ class FragmentRestorer:
                 continue
             finally:
                 copying.close()
-            go_on()
             moved = {index: new for index, new in targets.items() if new != left[index]}
             if moved:
-                current = await self._commit(access, current, fragment, left, moved)
+                current = await self._commit(access, current, fragment, left, moved, go_on)
                 self._tally.fragments_moved += 1
                 fragment = _same_fragment(current.value, fragment)
             self._tally.copies_rewritten += len(targets) - len(moved)
@@ -167,8 +166,11 @@ class FragmentRestorer:
         fragment: FragmentRange,
         lost: Mapping[int, BookieId],
         moved: Mapping[int, BookieId],
+        go_on: Callable[[], None],
     ) -> Versioned[LedgerMetadata]:
         def decide(metadata: LedgerMetadata) -> Change:
+            # Before each try: once the lock is lost, a bookie may take away a copy that no metadata names (I-66, I-77).
+            go_on()
             return replace_members(
                 metadata,
                 ledger_id=access.ledger_id,

@@ -234,6 +234,13 @@ class ReplicationWorker:
                     self._exceptions.add()
                     await pause(self._clock, self._settings.error_backoff_s)
                     continue
+                except (CancelledError, ClientClosed):
+                    raise
+                except Exception:  # noqa: BLE001 - a mistake in finding work must not end the repair of all ledgers (I-77)
+                    log.failure("looking for under-replicated ledgers")
+                    self._exceptions.add()
+                    await pause(self._clock, self._settings.error_backoff_s)
+                    continue
             await self._wait(self._idle_s())
 
     def _idle_s(self) -> float:

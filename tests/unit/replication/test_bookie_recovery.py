@@ -14,8 +14,9 @@ from bookkeeper.metadata.memory import MemoryMetadataStore
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata
 from bookkeeper.replication.bookie_recovery import LOOK_PAUSE_S, BookieRecovery, RecoveryProgress
 from bookkeeper.replication.worker import ReplicationWorker, WorkerSettings
+from bookkeeper.wire import messages
 from tests.support.damaged_ledgers import holders_missing, payloads, write_ledger
-from tests.support.fake_bookie import FakeBookie, FakeCluster
+from tests.support.fake_bookie import HOLD, FakeBookie, FakeCluster
 from tests.support.simulated_clock import SimulatedProcess
 
 CLIENT = ClientSettings(add_timeout_s=2.0, read_timeout_s=2.0, explicit_lac_interval_s=0.0)
@@ -210,3 +211,29 @@ def test_a_bookie_is_not_decommissioned_while_auto_recovery_is_disabled() -> Non
     scene.cluster.run(1.0)
     with pytest.raises(InvalidArgument, match="autorecovery -enable"):
         scene.cluster.wait(scene.recovery.decommission(lost.bookie_id))
+
+
+def test_a_ledger_whose_lock_was_lost_keeps_its_metadata_and_is_told() -> None:
+    """I-66: without the lock the target may have taken the copies for too many. Mutant: go on without it."""
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+
+    async def write() -> int:
+        return int((await write_ledger(scene.writer, members, 20)).id)
+
+    ledger_id = scene.cluster.wait(write())
+    before = scene.metadata(ledger_id)
+    spare.rule = lambda request: HOLD if isinstance(request, messages.AddBatch) else None
+    done: list[object] = []
+    Deferred.fromCoroutine(scene.recovery.recover([members[0].bookie_id])).addBoth(done.append)
+    assert scene.cluster.clock.run_until(lambda: bool(spare.held), seconds=30)
+    store = scene.recovery._store  # noqa: SLF001
+    assert isinstance(store, MemoryMetadataStore)
+    store.expire_session()
+    scene.cluster.run(0.5)
+    spare.rule = lambda request: None
+    spare.release()
+    assert scene.cluster.clock.run_until(lambda: bool(done), seconds=30)
+    assert scene.metadata(ledger_id) == before
+    assert scene.progress.ledgers_failed == 1
+    assert "lock" in scene.progress.failures[LedgerId(ledger_id)]

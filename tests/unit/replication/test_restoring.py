@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from typing import Any
+from unittest import mock
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import (
@@ -14,12 +15,14 @@ from bookkeeper.errors import (
     EntryCorrupt,
     EntryMissing,
     EntryUnreadable,
+    MetadataOutcomeUnknown,
     NoSuchLedger,
     NotEnoughBookies,
     ReplicationFailed,
 )
 from bookkeeper.model import DigestType, EntryId, LedgerId, LedgerMetadata, Status
 from bookkeeper.replication.fragments import fragments_of
+from bookkeeper.replication.worker import WorkEnded
 from bookkeeper.wire import messages
 from bookkeeper.wire.digest import digest_of, lac_of, length_of
 from tests.support.damaged_ledgers import Repairs, holders_missing, payloads, write_ledger
@@ -514,3 +517,37 @@ def test_copies_of_some_ranges_are_written_anew_in_place() -> None:
         assert None not in digest.verify(ledger.id, list(held), list(held.values()))
 
     cluster.wait(scenario())
+
+
+def test_the_metadata_is_not_changed_any_more_once_the_work_is_to_end() -> None:
+    """I-66, I-77: between two tries the lock may be lost, and the new copies be collected as too many.
+
+    Mutant: ask only before the first try.
+    """
+    cluster = FakeCluster(4)
+    *members, spare = cluster.bookies
+    writer, repairs = cluster.client(), repairs_of(cluster)
+    ledgers = repairs.client.store.ledgers
+    write = ledgers.write
+    tries: list[int] = []
+
+    def lost_once(*arguments: Any) -> Deferred[Any]:
+        tries.append(1)
+        return fail(MetadataOutcomeUnknown("no answer")) if len(tries) == 1 else write(*arguments)
+
+    def go_on() -> None:
+        if tries:
+            raise WorkEnded("the session is over")
+
+    async def scenario() -> None:
+        ledger = await write_ledger(writer, members, 20)
+        members[1].leave()
+        access, current = await repairs.look(ledger.id)
+        [fragment] = fragments_of(current.value)
+        with mock.patch.object(ledgers, "write", lost_once), pytest.raises(WorkEnded):
+            await repairs.restorer.restore(access, current, fragment, {1: members[1].bookie_id}, go_on)
+        assert len(spare.entries[ledger.id]) == 20
+        assert (await writer.metadata(ledger.id)) == current.value
+
+    cluster.wait(scenario())
+    assert tries == [1]

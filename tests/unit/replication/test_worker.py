@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -605,3 +606,23 @@ def test_members_of_all_fragments_are_there_at_the_end_whatever_was_lost() -> No
             metadata = scene.metadata(ledger_id)
             assert lost.bookie_id not in metadata.last_fragment.ensemble
             assert holders_missing(scene.cluster, ledger_id, metadata) == []
+
+
+def test_a_mistake_in_finding_work_does_not_end_the_worker() -> None:
+    """I-77: repair that silently stops is data loss with delay."""
+    scene = Scene(4)
+    *members, _spare = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 20)
+        members[1].leave()
+        await scene.mark([ledger.id], members[1])
+        return int(ledger.id)
+
+    scene.cluster.wait(damage())
+    with mock.patch.object(ReplicationWorker, "_may_begin", side_effect=ValueError("a mistake")):
+        scene.worker()
+        scene.cluster.run(12.0)
+    assert 2 <= scene.metrics.value("replication_replication_worker_exceptions") <= 4
+    assert scene.marked()
+    scene.await_no_marks(30)
