@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tests.support.disk_nodes import SECTOR_SIZE, Directory, DirectoryImage, FileImage, Inode, NameChange, in_some_order
 from tests.support.faulty_filesystem import FaultyFileSystem
@@ -141,7 +142,9 @@ class DiskImage:
         return fs
 
 
-def _units_of(serial: int, image: FileImage) -> list[Unit]:
+@lru_cache(maxsize=10_000)
+def _units_of(serial: int, image: FileImage) -> tuple[Unit, ...]:
+    """Asked again for the same image at every moment in which the file did not change."""
     found: list[Unit] = [Size(serial)] if len(image.data) != len(image.durable) else []
     offsets: set[int] = set()
     for start, end in image.dirty:
@@ -151,7 +154,7 @@ def _units_of(serial: int, image: FileImage) -> list[Unit]:
         for offset in sorted(offsets)
         if _sector(image.data, offset) != _sector(image.durable, offset)
     ]
-    return found
+    return tuple(found)
 
 
 def _sector(data: bytes, offset: int) -> bytes:

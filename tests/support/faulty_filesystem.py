@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import DirectoryInUse
 from bookkeeper.filesystem import DiskUsage, File, OpenMode
-from tests.support.disk_nodes import Directory, Inode, NameChange
+from tests.support.disk_nodes import SECTOR_SIZE, Directory, Inode, NameChange
 
 DISK_SIZE = 1 << 40
 """What `usage` reports as the total where no quota is set."""
@@ -108,7 +108,9 @@ class FaultyFile:
             self._check(Op.WRITE)
         except OSError as error:
             if error.errno != errno_codes.EBADF:
-                self._write(memoryview(data)[: len(data) // 2], offset)
+                half = offset + len(data) // 2
+                end = half if self._fs.tears_sectors else half // SECTOR_SIZE * SECTOR_SIZE
+                self._write(memoryview(data)[: max(0, end - offset)], offset)
             raise
         self._write(data, offset)
 
@@ -203,6 +205,8 @@ class FaultyFileSystem:
         self.counts: Counter[Op] = Counter()
         self.boots = 0
         self.last_failure_drops = False
+        self.tears_sectors = True
+        """A write that fails leaves half of its bytes; False: whole sectors, up to about half."""
         self.root = Directory()
         self._failures: list[_PlannedFailure] = []
         self._locks: dict[str, FaultyLock] = {}

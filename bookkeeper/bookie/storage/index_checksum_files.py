@@ -119,6 +119,7 @@ class IndexChecksums:
                 file = self._files[directory]
                 file.append(Kind.WRITING, some, sync=True)
                 file.unfinished = True
+                file.begun.update(some.ledgers)
                 with self._lock:
                     file.table.put(some.unknown())
 
@@ -128,6 +129,7 @@ class IndexChecksums:
             self.changes += 1
             for directory, some in rows.items():
                 self._files[directory].table.put(some)
+                self._files[directory].begun.difference_update(some.ledgers)
 
     def settle(self) -> None:
         """All pages of all `begin` are written, and the names of new files are durable; noted durably on return.
@@ -137,6 +139,11 @@ class IndexChecksums:
         with self._write_lock:
             for file in self._files.values():
                 if file.unfinished:
+                    elsewhere = Rows()
+                    elsewhere.ledgers.extend(sorted(file.begun))
+                    if elsewhere:
+                        file.append(Kind.GONE, elsewhere, sync=False)
+                    file.begun.clear()
                     file.append(Kind.SETTLED, Rows(), sync=True)
                     file.unfinished = False
                     file.rewrite_if_large()
@@ -171,7 +178,9 @@ class IndexChecksums:
             self.changes += 1
             for file in self._files.values():
                 known = Rows()
-                known.ledgers.extend([ledger_id for ledger_id in gone if file.table.pages_of(ledger_id)])
+                known.ledgers.extend(
+                    [ledger_id for ledger_id in gone if ledger_id in file.begun or file.table.pages_of(ledger_id)]
+                )
                 if known:
                     file.append(Kind.GONE, known, sync=True)
                     with self._lock:
@@ -187,7 +196,8 @@ class IndexChecksums:
 class _ChecksumFile:
     """One directory's file and table. Changed under both locks of `IndexChecksums`, read under either.
 
-    unfinished: pages are being written. complete: all pages were read once.
+    unfinished: pages are being written. complete: all pages were read once. begun: ledgers whose pages are; those that
+    are left when all is written found no room here, and have their file in another directory.
     """
 
     def __init__(self, fs: FileSystem, path: str, lock: Lock) -> None:
@@ -201,6 +211,7 @@ class _ChecksumFile:
         self.unfinished = False
         self.complete = False
         self.unsettled: set[int] = set()
+        self.begun: set[int] = set()
 
     def open(self, highest_log_id: int) -> None:
         """See IndexChecksums."""

@@ -1,5 +1,6 @@
 """Checksums of index pages: a page that lost its locations never says "no entry" (I-31, I-59)."""
 
+import errno
 import random
 
 import pytest
@@ -8,10 +9,10 @@ from bookkeeper.bookie.storage import index_checksums as fmt
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_checksums import UNKNOWN, ChecksumTable, Kind, Rows
 from bookkeeper.bookie.storage.settings import StorageSettings
-from bookkeeper.errors import CorruptRecord, StorageError
+from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import LAST_ENTRY, Status
-from tests.support.faulty_filesystem import FaultyFileSystem
+from tests.support.faulty_filesystem import FaultyFileSystem, Op
 from tests.support.stored_ledgers import StoredLedgers
 
 STORE = "/a/current/indexChecksums"
@@ -310,3 +311,23 @@ def test_without_the_checksums_everything_is_read_as_before(damage: str) -> None
     stored.checkpoint()
     stored.start()
     stored.check()
+
+
+def test_a_directory_without_room_for_a_new_index_file_does_not_claim_that_it_has_it() -> None:
+    """I-59, I-68: the file is made elsewhere; else the ledger would be damaged, not absent, once it is deleted."""
+    stored = StoredLedgers(ledger_dirs=("/a", "/b"))
+    stored.replay()
+    stored.add(2, 0, 3)
+    stored.fs.fail_nth(Op.WRITE, 1, errno.ENOSPC, path="2.idx.new")
+    with pytest.raises(NoWritableDisk):
+        stored.checkpoint()
+    stored.checkpoint()
+    stored.directories.set_full(())
+    stored.add(4, 0, 3)
+    stored.checkpoint()  # syncs what the one before said
+    stored.check()
+    stored.delete(2)
+    assert stored.read(2, [0]) == [Status.NO_LEDGER]
+    stored.crash()
+    stored.replay()
+    assert stored.read(2, [0]) == [Status.NO_LEDGER]

@@ -1,0 +1,246 @@
+"""What a bookie was asked and what it answered, and what must therefore hold after it is gone. Pure.
+
+A `Belief` is made from the events up to a moment:
+
+    never asked            must not be there: no entry, no fence, no ledger
+    asked, not answered    may be there or not; if it is, as asked
+    answered OK            must be there, as asked; a deferred add after a power cut only once it was forced
+    refused                must not be there
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bookkeeper.model import Status
+from tests.support.stored_ledgers import entry_body
+
+
+def key_of(ledger_id: int) -> bytes:
+    """The master key of a ledger."""
+    return struct.pack(">q12s", ledger_id, b"master key  ")
+
+
+def body_of(ledger_id: int, entry_id: int, version: int = 0, *, lac: int = -1) -> bytes:
+    """An entry whose every byte depends on what it is; 50 to 350 bytes."""
+    text = f"{ledger_id}/{entry_id}/{version}|".encode()
+    size = 20 + (ledger_id * 37 + entry_id * 101) % 300
+    return entry_body(ledger_id, entry_id, (text * (size // len(text) + 1))[:size], lac=lac, length=entry_id + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Entries of one ledger."""
+
+    ledger_id: int
+    key: bytes
+    bodies: Mapping[int, bytes]
+    deferred: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A fencing read."""
+
+    ledger_id: int
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lac:
+    """An explicit LAC."""
+
+    ledger_id: int
+    key: bytes
+    packet: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Force:
+    """A force of what was deferred."""
+
+    ledger_id: int
+
+
+Request = Add | Fence | Lac | Force
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request reached the bookie."""
+
+    number: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Its answer left the bookie."""
+
+    number: int
+    answer: bytes | Status
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLost:
+    """The machine went off: what was not synced may be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The metadata store has the ledger no more."""
+
+    ledger_id: int
+
+
+Event = Asked | Answered | PowerLost | Deleted
+
+
+class History:
+    """Events in their order."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.events: list[Event] = list(events)
+
+    @property
+    def moment(self) -> int:
+        """How many events there were."""
+        return len(self.events)
+
+    def ask(self, request: Request) -> Asked:
+        """A request."""
+        asked = Asked(self.moment, request)
+        self.events.append(asked)
+        return asked
+
+    def note(self, event: Event) -> None:
+        """An answer."""
+        self.events.append(event)
+
+    def answer_of(self, asked: Asked) -> bytes | Status | None:
+        """The answer to a request, None so far."""
+        for event in reversed(self.events):
+            if isinstance(event, Answered) and event.number == asked.number:
+                return event.answer
+        return None
+
+
+@dataclass(slots=True)
+class Entry:
+    """One entry id. possible: bodies that it may have. held: it must be there; forced: after a power cut, too.
+
+    asked_last: number of the newest request with it.
+    """
+
+    possible: list[bytes] = field(default_factory=list)
+    held: bool = False
+    forced: bool = False
+    asked_last: int = -1
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What may and what must be known of a ledger."""
+
+    entries: dict[int, Entry] = field(default_factory=dict)
+    keys: list[bytes] = field(default_factory=list)
+    has_key: bool = False
+    may_be_fenced: bool = False
+    fenced: bool = False
+    lacs: list[bytes] = field(default_factory=list)
+    lac: bytes | None = None
+    asked: int = 0
+    """Requests that may have created it."""
+    deleted: bool = False
+    """From the metadata store: whatever was promised of it, but its fence, is void."""
+
+    @property
+    def must_have_key(self) -> bool:
+        """Something of it was acknowledged; all of it comes with the key."""
+        return self.has_key or any(entry.held for entry in self.entries.values())
+
+
+class Belief:
+    """What must hold, from the events so far."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.ledgers: dict[int, Ledger] = {}
+        self._open: dict[int, Request] = {}
+        for event in events:
+            if isinstance(event, Asked):
+                self._ask(event.number, event.request)
+            elif isinstance(event, Deleted):
+                self.ledgers[event.ledger_id].deleted = True
+            elif isinstance(event, PowerLost):
+                for ledger in self.ledgers.values():
+                    for entry in ledger.entries.values():
+                        entry.held = entry.forced
+            else:
+                request = self._open.pop(event.number)
+                if isinstance(event.answer, bytes) or event.answer in _DONE[type(request)]:
+                    self._grant(event.number, request)
+                elif event.answer in _REFUSED:
+                    self._refuse(request)
+
+    def _ask(self, number: int, request: Request) -> None:
+        self._open[number] = request
+        ledger = self.ledgers.setdefault(request.ledger_id, Ledger())
+        if isinstance(request, Force):
+            return
+        ledger.asked += 1
+        ledger.keys.append(request.key)
+        if isinstance(request, Add):
+            for entry_id, body in request.bodies.items():
+                entry = ledger.entries.setdefault(entry_id, Entry())
+                entry.possible.append(body)
+                entry.asked_last = number
+        elif isinstance(request, Fence):
+            ledger.may_be_fenced = True
+        else:
+            ledger.lacs.append(request.packet)
+
+    def _grant(self, number: int, request: Request) -> None:
+        ledger = self.ledgers[request.ledger_id]
+        if isinstance(request, Force):
+            for entry in ledger.entries.values():
+                entry.forced = entry.forced or (entry.held and entry.asked_last < number)
+            return
+        if isinstance(request, Add):
+            if not request.deferred:
+                ledger.has_key = True
+            for entry_id in request.bodies:
+                entry = ledger.entries[entry_id]
+                entry.held = True
+                entry.forced = entry.forced or not request.deferred
+            return
+        ledger.has_key = True
+        if isinstance(request, Fence):
+            ledger.fenced = True
+        elif ledger.lac is None or ledger.lac < request.packet:
+            ledger.lac = request.packet
+
+    def _refuse(self, request: Request) -> None:
+        ledger = self.ledgers[request.ledger_id]
+        if isinstance(request, Force):
+            return
+        ledger.asked -= 1
+        ledger.keys.remove(request.key)
+        if isinstance(request, Add):
+            for entry_id, body in request.bodies.items():
+                ledger.entries[entry_id].possible.remove(body)
+        elif isinstance(request, Lac):
+            ledger.lacs.remove(request.packet)
+
+
+_DONE: dict[type, frozenset[Status]] = {
+    Add: frozenset({Status.OK}),
+    Fence: frozenset({Status.NO_ENTRY, Status.NO_LEDGER}),
+    Lac: frozenset({Status.OK}),
+    Force: frozenset({Status.OK}),
+}
+"""Answers that promise something; a fencing read may also bring a body."""
+
+_REFUSED = frozenset({Status.FENCED, Status.UNAUTHORIZED, Status.BAD_REQUEST, Status.READ_ONLY})
+"""Answers that promise the contrary; any other status says nothing."""
