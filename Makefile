@@ -24,7 +24,7 @@ help:
 venv-demo:  ## only install: the virtual environment .venv, with the programs
 	@$(ENSURE) --extras spark
 venv-dev:
-	@$(ENSURE) --extras dev,spark
+	@$(ENSURE) --extras dev,spark,plot
 
 demo: venv-demo  ## clusters on this machine, real data; a bookie, name nodes and a hub are killed (PART= picks a part)
 	$(BIN)/bookkeeper demo $(PART)

@@ -1,4 +1,4 @@
-"""`bookkeeper perf collect`, as an operator runs it, with little of everything: no figure is looked at, only facts."""
+"""`bookkeeper perf collect` and `soak` as an operator runs them, with little of everything; no figure is judged."""
 
 import json
 import signal
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.cli.output import EXIT_INTERRUPTED, EXIT_USAGE
+from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE
 from bookkeeper.cli.perf import calibrate
+from bookkeeper.cli.perf.soak_record import LOAD, processes, read_soak
 from tests.support.cluster import FAST
 from tests.support.command_line import CommandLine, start
 
@@ -65,3 +66,28 @@ def test_a_measurement_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> 
     process.communicate(timeout=60)
     assert process.returncode == EXIT_INTERRUPTED
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_soak_records_every_process_and_its_record_can_be_told_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = CommandLine(capfd, monkeypatch)
+    record = tmp_path / "soak.csv"
+    words = ("--minutes", 0.15, "--every", 1, "--rate", 3000, "--keep", 4, "--log-size", 8, "--gc-wait", 1)
+    out = run("perf", "soak", *words, "--csv", record, "--directory", tmp_path / "data", *SETTINGS).out
+    with record.open(newline="") as file:
+        lines = read_soak(file)
+    assert processes(lines) == [LOAD, "bookie 1", "bookie 2", "bookie 3"]
+    assert len(lines) >= 4 * 8
+    assert all(line.figures["resident_bytes"] > 1e6 and line.figures["open_files"] > 3 for line in lines)
+    last = {line.process: line.figures for line in lines[-4:]}
+    assert last[LOAD]["errors"] == 0
+    assert last["bookie 1"]["ledger_bytes"] > 0
+    assert last["bookie 1"]["gc_ledgers_deleted"] > 0  # collected by itself, by proof
+    told = [line for line in out.splitlines() if line.startswith(("resident_bytes", "adds_per_s"))]
+    assert len(told) == 5
+    assert "errors: 0" in out
+    again = run("perf", "soak", "--plot", record).out
+    assert told == [line for line in again.splitlines() if line.startswith(("resident_bytes", "adds_per_s"))]
+    assert "is there already" in run("perf", "soak", "--csv", record, code=EXIT_USAGE).err
+    assert "not that of a soak" in run("perf", "soak", "--plot", __file__, code=EXIT_FAILURE).err

@@ -8,6 +8,7 @@ examples:
   bookkeeper perf bench                                       a cluster of its own, every cell of the table
   bookkeeper perf bench --sizes 128 --windows 1000 --json     one cell as JSON
   bookkeeper perf collect                                     what deletion and compaction cost under load
+  bookkeeper perf soak --minutes 480                          memory, file handles and disk over time
 
 `read` never disturbs a writer: of a ledger that is still open it reads what is confirmed.
 
@@ -39,7 +40,7 @@ from bookkeeper.cli.output import (
     note,
     print_json,
 )
-from bookkeeper.cli.perf import collect
+from bookkeeper.cli.perf import collect, soak
 from bookkeeper.cli.perf.arguments import add_quorums, boolean, duration, replication_of
 from bookkeeper.cli.perf.calibrate import calibrate
 from bookkeeper.cli.perf.counters import BookieProcess, process_memory_bytes
@@ -78,6 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description=collect.__doc__,
     )
     collect.add_arguments(collecting)
+    soaking = actions.add_parser(
+        "soak",
+        help="a fixed rate for an hour: memory, file handles and disk, recorded and drawn",
+        description=soak.__doc__,
+    )
+    soak.add_arguments(soaking)
     bench = actions.add_parser(
         "bench",
         help="start a cluster, measure every cell, stop it",
@@ -161,6 +168,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the chosen measurement and print it."""
     if args.action == "collect":
         return _collect(args)
+    if args.action == "soak":
+        with stopping_on_signals(EXIT_INTERRUPTED):
+            return soak.run(args)
     with stopping_on_signals(EXIT_INTERRUPTED):
         cells = list(_bench(args)) if args.action == "bench" else [_measure(args)]
     if args.json:
