@@ -55,6 +55,9 @@ class StorageReplay:
             storage.rotate()
             storage.checkpoint()
         storage.add(ledger_id, entry_ids, bodies)
+        if storage.tombstone(ledger_id) is not None:
+            # A copy that a repair brought back: its fence was in memory, and in the tombstone, which grows old (I-66).
+            storage.set_fenced(ledger_id)
         self.counters.entries += len(entry_ids)
 
     def master_key(self, ledger_id: int, key: bytes) -> None:

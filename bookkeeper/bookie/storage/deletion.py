@@ -66,7 +66,13 @@ class LedgerDeletion:
         """
         ledger_ids = deletion.ledger_ids
         self._tombstones.add(list(self._remembered(ledger_ids, moved=deletion.moved)))
-        self._checksums.forget(ledger_ids)
+        try:
+            self._checksums.forget(ledger_ids)
+            self._remove_files(ledger_ids)
+        finally:
+            self._checksums.forgotten(ledger_ids)
+
+    def _remove_files(self, ledger_ids: Sequence[int]) -> None:
         changed: set[str] = set()
         for ledger_id in ledger_ids:
             for directory in self._directories.index_dirs:

@@ -49,6 +49,7 @@ class IndexChecksums:
             directory: _ChecksumFile(fs, os.path.join(current(directory), fmt.FILE_NAME), self._lock)
             for directory in index_dirs
         }
+        self._going: set[int] = set()  # ledgers whose index files are being deleted
         self.changes = 0
         self.unsettled: set[int] = set()
 
@@ -155,7 +156,7 @@ class IndexChecksums:
         """
         with self._write_lock:
             file = self._files[directory]
-            if changes != self.changes or file.unfinished:
+            if changes != self.changes or file.unfinished or not self._going.isdisjoint(rows.ledgers):
                 return False
             file.append(Kind.HOLD, rows, sync=False)
             with self._lock:
@@ -171,11 +172,13 @@ class IndexChecksums:
     def forget(self, ledger_ids: Iterable[int]) -> None:
         """These ledgers are being deleted: to be called before their index files are; durable on return.
 
+        Until `forgotten` nothing is adopted of them: who read such a file before it went must not say that it is there.
         Raises as `begin`.
         """
         gone = list(ledger_ids)
         with self._write_lock:
             self.changes += 1
+            self._going.update(gone)
             for file in self._files.values():
                 known = Rows()
                 known.ledgers.extend(
@@ -185,6 +188,12 @@ class IndexChecksums:
                     file.append(Kind.GONE, known, sync=True)
                     with self._lock:
                         file.table.drop(known.ledgers)
+
+    def forgotten(self, ledger_ids: Iterable[int]) -> None:
+        """Their index files are gone, or their deletion was given up."""
+        with self._write_lock:
+            self.changes += 1
+            self._going.difference_update(ledger_ids)
 
     def note_log(self, log_id: int) -> None:
         """An entry log of this id is about to be made; durable on return. Raises as `begin`."""

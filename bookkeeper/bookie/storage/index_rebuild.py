@@ -282,6 +282,7 @@ class IndexRebuild:
         checksums = self._open_checksums()
         directory = next(each for each in self._index_dirs if index_path(each, ledger_id) == path)
         checksums.forget([ledger_id])
+        checksums.forgotten([ledger_id])
         checksums.begin({directory: rows})
         self._replace(path, header, pages)
         checksums.written({directory: rows})

@@ -99,13 +99,16 @@ class TombstoneFile:
         self._put(tombstones)
 
     def tidy(self) -> None:
-        """Forget those that are too old; write files anew that are half of them or more. Raises OSError (fatal)."""
+        """Forget those that are too old; write files anew that have twice as many or more. Raises OSError (fatal).
+
+        A file has more than is remembered also where ledgers were deleted again, or more were than can be remembered.
+        """
         with self._lock:
-            if not self._book.expire(self._now_ms()):
-                return
-            kept = list(self._book)
-        if sum(self._sizes.values()) < 2 * len(kept) * fmt.RECORD_SIZE:
+            self._book.expire(self._now_ms())
+        size = sum(self._sizes.values())
+        if not size or size < 2 * len(self._book) * fmt.RECORD_SIZE:
             return
+        kept = list(self._book)  # only this thread changes the book
         first, *others = [path for path in self._paths() if path in self._sizes]
         self._rewrite(first, kept)
         if self._sizes[first] == len(kept) * fmt.RECORD_SIZE:

@@ -43,6 +43,7 @@ _CHECKED_SIZE = RECORD_SIZE - 4
 
 _RECENT_MAX = 4096
 _HOUR_MS = 3_600_000
+_NEVER = 1 << 62
 
 
 class TombstoneKind(enum.Enum):
@@ -105,6 +106,7 @@ class TombstoneBook:
         self._ids = array("q")
         self._codes = array("I")
         self._recent: dict[int, int] = {}
+        self._oldest = _NEVER  # hour; none is older
 
     def __len__(self) -> int:
         return len(self._ids) + sum(1 for ledger_id in self._recent if self._find(ledger_id) is None)
@@ -127,13 +129,16 @@ class TombstoneBook:
         for tombstone in tombstones:
             code = tombstone.deleted_ms // _HOUR_MS << 1 | (tombstone.kind is TombstoneKind.MOVED)
             self._recent[tombstone.ledger_id] = code
+            self._oldest = min(self._oldest, code >> 1)
         if len(self._recent) > _RECENT_MAX or len(self) > self._count_max:
             return self._merge()
         return 0
 
     def expire(self, now_ms: int) -> int:
-        """Drop those older than KEPT_S; return how many."""
+        """Drop those older than KEPT_S; return how many. Cheap when there are none."""
         oldest = (now_ms - KEPT_S * 1000) // _HOUR_MS
+        if self._oldest >= oldest:
+            return 0
         before = len(self)
         self._rebuild((ledger_id, code) for ledger_id, code in self._items() if code >> 1 >= oldest)
         return before - len(self)
@@ -148,22 +153,30 @@ class TombstoneBook:
         place = bisect_left(self._ids, ledger_id)
         return place if place < len(self._ids) and self._ids[place] == ledger_id else None
 
-    def _items(self) -> list[tuple[int, int]]:
-        merged = dict(zip(self._ids, self._codes, strict=True)) | self._recent
-        return sorted(merged.items())
+    def _items(self) -> Iterator[tuple[int, int]]:
+        """All of them, by ledger id. The recent ones are few: the columns are cut where they belong, and not sorted."""
+        ids, codes, at = self._ids, self._codes, 0
+        for ledger_id, code in sorted(self._recent.items()):
+            place = bisect_left(ids, ledger_id, at)
+            yield from zip(ids[at:place], codes[at:place], strict=True)
+            yield ledger_id, code
+            at = place + (place < len(ids) and ids[place] == ledger_id)
+        yield from zip(ids[at:], codes[at:], strict=True)
 
     def _merge(self) -> int:
-        items = self._items()
-        surplus = len(items) - self._count_max
-        if surplus > 0:
-            gone = {ledger_id for ledger_id, _ in sorted(items, key=lambda item: item[1])[:surplus]}
-            items = [item for item in items if item[0] not in gone]
-        self._rebuild(items)
-        return max(0, surplus)
+        surplus = len(self) - self._count_max
+        if surplus <= 0:
+            self._rebuild(self._items())
+            return 0
+        gone = {ledger_id for ledger_id, _ in sorted(self._items(), key=lambda item: item[1])[:surplus]}
+        self._rebuild(item for item in self._items() if item[0] not in gone)
+        return surplus
 
     def _rebuild(self, items: Iterable[tuple[int, int]]) -> None:
-        ids, codes = array("q"), array("I")
+        ids, codes, oldest = array("q"), array("I"), _NEVER
         for ledger_id, code in items:
             ids.append(ledger_id)
             codes.append(code)
-        self._ids, self._codes, self._recent = ids, codes, {}
+            if code >> 1 < oldest:
+                oldest = code >> 1
+        self._ids, self._codes, self._recent, self._oldest = ids, codes, {}, oldest

@@ -1,16 +1,20 @@
 """Ledgers out of the storage, and logs out of the directories (I-63, I-64)."""
 
 import random
+from unittest import mock
 
 import pytest
 
+from bookkeeper.bookie.startup import StorageReplay
+from bookkeeper.bookie.storage.index_checksums import Rows
+from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import Status
 from tests.support.faulty_filesystem import PowerCut
-from tests.support.stored_ledgers import StoredLedgers
+from tests.support.stored_ledgers import StoredLedgers, entry_body
 
 
 def _filled() -> StoredLedgers:
@@ -173,3 +177,52 @@ def test_a_log_is_removed_durably_and_no_other_ever_has_its_id() -> None:
     stored.checkpoint()
     assert min(stored.storage.entry_logs.log_ids) > max(removed)
     stored.check()
+
+
+def test_what_the_scrub_read_of_a_file_that_is_just_being_deleted_is_not_adopted() -> None:
+    """Or the ledger's absence would look like a loss for ever: no repair could bring its copy back (I-31, I-66).
+
+    Mutant: adopt while the file goes.
+    """
+    stored = _filled()
+    checksums = stored.storage.scrub()._checksums  # noqa: SLF001
+    rows = Rows()
+    rows.add(1, 0, 4711)
+    adopted: list[bool] = []
+    unlink = stored.fs.unlink
+
+    def unlink_under_the_scrub(path: str) -> None:
+        if path != index_path("/a", 1):
+            unlink(path)
+            return
+        before = checksums.changes  # the scrub reads the file, sees that it is there
+        unlink(path)
+        adopted.append(checksums.adopt("/a", rows, before))
+        adopted.append(checksums.adopt("/a", rows, checksums.changes))
+
+    with mock.patch.object(stored.fs, "unlink", unlink_under_the_scrub):
+        assert stored.delete(1, moved=True) == [1]
+    assert adopted == [False, False]
+    assert stored.read(1, [0]) == [Status.NO_LEDGER]
+    stored.add(1, 0, 5)
+    stored.checkpoint()
+    stored.check()
+    assert checksums.directory_of(1) == "/a"
+
+
+def test_a_copy_that_a_repair_brought_back_is_fenced_after_a_crash_and_when_its_tombstone_is_gone() -> None:
+    """I-24, I-66: its fence was in memory only, and the tombstone grows old. Mutant: replay entries only."""
+    stored = _filled()
+    stored.delete(1, moved=True)
+    replay = StorageReplay(stored.storage)
+    replay.entries(1, [0, 1], [entry_body(1, 0), entry_body(1, 1)])
+    replay.entries(5, [0], [entry_body(5, 0)])
+    assert stored.storage.is_fenced(1)
+    assert not stored.storage.is_fenced(5)
+    stored.storage.rotate()
+    stored.storage.checkpoint()
+    stored.fs.unlink("/a/current/tombstones")
+    stored.fs.end_processes()
+    stored.start()
+    assert stored.storage.tombstone(1) is None
+    assert stored.storage.is_fenced(1)

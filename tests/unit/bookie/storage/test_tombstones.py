@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+from unittest import mock
 
 import pytest
 
@@ -156,3 +157,49 @@ def test_a_full_directory_is_passed_by_and_when_all_are_full_nothing_is_deleted(
     disk.fs.quota_bytes = None
     file.add([(1, DELETED)])
     assert disk.open().get(1) is DELETED
+
+
+def test_the_file_is_bounded_also_where_more_are_deleted_than_can_be_remembered() -> None:
+    """No tombstone grows old then; the file would grow until the bookie refused to read it at its next start."""
+    disk = Disk()
+    with mock.patch.object(fmt, "TOMBSTONES_MAX", 100):
+        file = disk.open()
+        file._book = TombstoneBook(count_max=100)  # noqa: SLF001
+        for first in range(0, 5000, 50):
+            file.add([(ledger_id, DELETED) for ledger_id in range(first, first + 50)])
+            file.tidy()
+            disk.now_ms += HOUR_MS // 10
+            assert disk.size() <= 2 * 150 * fmt.RECORD_SIZE
+    assert len(file) == 100
+    assert disk.open().get(4999) is DELETED
+
+
+def test_a_file_of_which_nothing_is_remembered_is_emptied_and_then_left_alone() -> None:
+    disk = Disk()
+    file = disk.open()
+    file.tidy()
+    file.add([(7, DELETED)])
+    disk.now_ms += 8 * DAY_MS
+    file.tidy()
+    assert disk.size() == 0
+    before = disk.fs.counts.copy()
+    file.tidy()
+    assert disk.fs.counts == before
+
+
+def test_the_book_is_the_newest_of_each_ledger_whatever_is_put_and_expired() -> None:
+    rng = random.Random(3)
+    book, expected = TombstoneBook(), dict[int, int]()
+    now_ms = 1_700_000_000_000
+    with mock.patch.object(fmt, "_RECENT_MAX", 20):
+        for _ in range(400):
+            now_ms += rng.randrange(6 * HOUR_MS)
+            ledger_ids = [rng.randrange(100) for _ in range(rng.randrange(5))]
+            book.put(Tombstone(ledger_id, DELETED, now_ms) for ledger_id in ledger_ids)
+            expected.update(dict.fromkeys(ledger_ids, now_ms // HOUR_MS))
+            if rng.random() < 0.3:
+                book.expire(now_ms)
+                oldest = (now_ms - fmt.KEPT_S * 1000) // HOUR_MS
+                expected = {ledger_id: hour for ledger_id, hour in expected.items() if hour >= oldest}
+            assert {each.ledger_id: each.deleted_ms // HOUR_MS for each in book} == expected
+            assert len(book) == len(expected)
