@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from bookkeeper.bookie.identity import DirectoryKind, inspect_directory
+from bookkeeper.bookie.journal.mark import decode_mark
 from bookkeeper.bookie.sessions import SessionFile
 from bookkeeper.bookie.storage import tombstones
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.filesystem import OpenMode
-from tests.corruption.stored_bookie import COOKIE, Findings, Life, Promises, Reports, probe
+from tests.corruption.stored_bookie import COOKIE, MARK, Findings, Life, Promises, Reports, probe
 from tests.support.faulty_filesystem import FaultyFileSystem
 from tests.support.manual_worker import ManualWorker
 
@@ -121,9 +122,19 @@ def damages_of(fs: FaultyFileSystem, path: str) -> Iterator[Damage]:
         if sector.strip(b"\0"):
             yield Damage(path, offset, bytes(len(sector)))
     for offset in sorted({0, 1, 15, *range(0, len(data), 509), max(0, len(data) - 1)}):
-        # A file of tombstones that was cut between two looks like one that never had more.
-        if offset < len(data) and not (os.path.basename(path) == tombstones.FILE_NAME and offset == 0):
+        if offset < len(data) and not _looks_like_a_crash(fs, path, offset):
             yield Damage(path, offset, None)
+
+
+def _looks_like_a_crash(fs: FaultyFileSystem, path: str, offset: int) -> bool:
+    """Cuts that nothing on the disk can tell from what is normal.
+
+    A file of tombstones without any looks like one that never had some; a journal that ends behind its mark like one
+    whose last groups a power cut tore before they were synced (I-51).
+    """
+    if path.endswith(".txn"):
+        return offset >= decode_mark(fs.contents(MARK), MARK).offset
+    return os.path.basename(path) == tombstones.FILE_NAME and offset == 0
 
 
 def judge(intact: FaultyFileSystem, promises: Promises, damage: Damage) -> tuple[Outcome, str]:
