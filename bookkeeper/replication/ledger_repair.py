@@ -3,8 +3,10 @@
     look --> every copy is there                                  REPAIRED
       |----> agreed fragments lack copies     restore them        (moving.py)
       `----> the last fragment of an open ledger lacks copies     OPEN: its writer may still mend that itself
-                 `-- still so after the grace period: recovery, which fences the writer and closes the ledger; then as
-                 above
+                 |-- the same copies after the grace period: recovery, which fences the writer and closes the ledger;
+                 |   then as above
+                 `-- others by then: their grace period begins. A bookie that is always a moment behind a busy writer
+                     lacks another entry at every look
 
 Where several fragments lack copies, one that cannot be restored now does not keep the others from it.
 
@@ -14,7 +16,7 @@ Thread: reactor.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +36,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Versioned
 from bookkeeper.replication.access import LedgerAccess, access_of
+from bookkeeper.replication.audit import Suspicion
 from bookkeeper.replication.fragment_check import LedgerChecker
 from bookkeeper.replication.moving import FragmentRestorer
 from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing, bad_ones
@@ -58,7 +61,8 @@ class RepairReport:
     """How it ended, and why not otherwise.
 
     unreadable: an entry has no copy that can be read now. denied: and every member said that it has none, or sent a
-    damaged one: another try will hardly help (I-79). moved: fragments that got new members.
+    damaged one: another try will hardly help (I-79). moved: fragments that got new members. undecided: what the last
+    fragment of an open ledger lacks, whatever became of the others.
     """
 
     end: RepairEnd
@@ -66,6 +70,7 @@ class RepairReport:
     unreadable: bool = False
     denied: bool = False
     moved: int = 0
+    undecided: frozenset[Suspicion] = frozenset()
 
 
 class LedgerRepair:
@@ -80,18 +85,19 @@ class LedgerRepair:
         ledger_id: LedgerId,
         suspects: Collection[BookieId],
         *,
-        recover_open: bool,
+        lost_before: Collection[Suspicion],
         silent_too: bool,
         go_on: Callable[[], None],
     ) -> RepairReport:
         """Repair one ledger. suspects: bookies said to lack entries of it; of these everything is looked for.
 
-        recover_open: recover an open ledger whose last fragment lacks copies; the writer is fenced then. silent_too:
-        copies of registered bookies that give no verdict are made anew. go_on: raises when the work is to end.
+        lost_before: what the last fragment of an open ledger lacked a grace period ago: if it still does, the ledger is
+        recovered, and its writer fenced. silent_too: copies of registered bookies that give no verdict are made anew.
+        go_on: raises when the work is to end.
         Raises MetadataError, and what `go_on` raises; all other trouble is in the report.
         """
         try:
-            return await self._repair(ledger_id, suspects, recover_open, silent_too, go_on)
+            return await self._repair(ledger_id, suspects, lost_before, silent_too, go_on)
         except NoSuchLedger:
             # The store says so only after a sync: deletion is normal traffic (I-78).
             return RepairReport(RepairEnd.DELETED)
@@ -100,7 +106,7 @@ class LedgerRepair:
         self,
         ledger_id: LedgerId,
         suspects: Collection[BookieId],
-        recover_open: bool,
+        lost_before: Collection[Suspicion],
         silent_too: bool,
         go_on: Callable[[], None],
     ) -> RepairReport:
@@ -111,7 +117,7 @@ class LedgerRepair:
             verdicts = await self._look(access, current, suspects)
         except (BookieUnavailable, LedgerError) as error:
             return RepairReport(RepairEnd.FAILED, str(error))
-        if recover_open and any(not v.fragment.agreed and v.lost(silent_too=silent_too) for v in verdicts):
+        if _lost_still(verdicts, lost_before, silent_too=silent_too):
             go_on()
             try:
                 await self._recover(ledger_id)
@@ -120,6 +126,9 @@ class LedgerRepair:
             go_on()
             current = await store.ledgers.read(ledger_id)
             verdicts = await self._look(access, current, suspects)
+        open_losses = frozenset(
+            (copy.bookie_id, copy.entry_id) for copy in _open_losses(verdicts, silent_too=silent_too)
+        )
         troubles: list[str] = []
         unreadable = denied = False
         moved = 0
@@ -142,10 +151,10 @@ class LedgerRepair:
                 troubles.append(str(error))
         if troubles:
             reason = "; ".join(troubles)
-            return RepairReport(RepairEnd.FAILED, reason, unreadable=unreadable, denied=denied, moved=moved)
+            return RepairReport(RepairEnd.FAILED, reason, unreadable, denied, moved, open_losses)
         undecided = [verdict for verdict in bad_ones(verdicts) if not verdict.fragment.agreed]
         if undecided:
-            return RepairReport(RepairEnd.OPEN, "; ".join(map(str, undecided)), moved=moved)
+            return RepairReport(RepairEnd.OPEN, "; ".join(map(str, undecided)), moved=moved, undecided=open_losses)
         gone = self._gone(current.value)
         if gone:
             return RepairReport(RepairEnd.FAILED, f"{', '.join(gone)} went meanwhile", moved=moved)
@@ -197,6 +206,23 @@ class LedgerRepair:
             log.debug("bookie {bookie_id} does not list entries: {error}", bookie_id=bookie_id, error=error)
             return verdicts
         return [_compared(verdict, bookie_id, held) for verdict in verdicts]
+
+
+def _open_losses(verdicts: Iterable[FragmentVerdict], *, silent_too: bool) -> Iterator[CopyVerdict]:
+    """Copies that the last fragment of an open ledger lacks."""
+    for verdict in verdicts:
+        if not verdict.fragment.agreed:
+            lost = verdict.lost(silent_too=silent_too)
+            yield from (copy for copy in verdict.copies if copy.index in lost)
+
+
+def _lost_still(verdicts: Iterable[FragmentVerdict], before: Collection[Suspicion], *, silent_too: bool) -> bool:
+    """Whether a bookie that was lost before is so still; one that answers, whether it lacks the very same entry."""
+    bookies = {bookie_id for bookie_id, _ in before}
+    return any(
+        (copy.bookie_id, copy.entry_id) in before if copy.standing is Standing.ABSENT else copy.bookie_id in bookies
+        for copy in _open_losses(verdicts, silent_too=silent_too)
+    )
 
 
 def _compared(verdict: FragmentVerdict, bookie_id: BookieId, held: list[range]) -> FragmentVerdict:

@@ -31,6 +31,7 @@ from bookkeeper.client.metadata_update import pause
 from bookkeeper.errors import BookKeeperError, ClientClosed, MetadataError, VersionConflict
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import LedgerId
+from bookkeeper.replication.audit import Suspicion
 from bookkeeper.replication.bad_copies import BadCopyRepair
 from bookkeeper.replication.flow import CopyFlow
 from bookkeeper.replication.fragment_check import LedgerChecker
@@ -85,6 +86,10 @@ class WorkerSettings:
     error_backoff_s: float = 5.0
 
 
+Losses = frozenset[Suspicion]
+"""What the last fragment of an open ledger lacks."""
+
+
 class WorkEnded(Exception):
     """The work on a ledger is not to go on: its session is over, auto-recovery was disabled, or the worker stops."""
 
@@ -127,7 +132,7 @@ class ReplicationWorker:
         self._work: dict[LedgerId, WorkInHand] = {}
         self._marked_still: set[LedgerId] = set()  # of those in `_work`
         self._held: dict[LedgerId, tuple[RepairLock, Timer]] = {}  # locked, and waiting
-        self._again: deque[RepairLock] = deque()  # open ledgers whose grace period is over
+        self._again: deque[tuple[RepairLock, Losses]] = deque()  # open ledgers whose grace period is over
         self._watches: list[Watch] = []
         self._running: Deferred[None] | None = None
         self._enabled = False
@@ -169,7 +174,7 @@ class ReplicationWorker:
         self._lanes.cancel()
         if self._running is not None:
             self._running.cancel()
-        held = [lock for lock, _ in self._held.values()] + list(self._again)
+        held = [lock for lock, _ in (*self._held.values(), *self._again)]
         for _, timer in self._held.values():
             if timer.active():
                 timer.cancel()
@@ -291,8 +296,8 @@ class ReplicationWorker:
 
     async def _begin_again(self) -> None:
         while self._again:
-            lock = self._again.popleft()
-            await self._lanes.begin(self._guarded(lock.ledger_id, partial(self._finish, lock, second_look=True)))
+            lock, losses = self._again.popleft()
+            await self._lanes.begin(self._guarded(lock.ledger_id, partial(self._finish, lock, losses)))
 
     async def _guarded(self, ledger_id: LedgerId, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """One piece of work: whatever goes wrong is told, and the ledger stays marked."""
@@ -321,11 +326,11 @@ class ReplicationWorker:
     async def _take(self, ledger_id: LedgerId) -> None:
         lock = await self._tree.lock(ledger_id, self._host, partial(self._on_lock_lost, ledger_id))
         if lock is not None:
-            await self._finish(lock, second_look=False)
+            await self._finish(lock, None)
 
-    async def _finish(self, lock: RepairLock, *, second_look: bool) -> None:
-        """Repair a ledger that is locked; unlocks it, or keeps it for later."""
-        await self._under(lock, self._work_on(lock, second_look=second_look))
+    async def _finish(self, lock: RepairLock, lost_before: Losses | None) -> None:
+        """Repair a ledger that is locked; unlocks it, or keeps it for later. lost_before: None for a first look."""
+        await self._under(lock, self._work_on(lock, lost_before))
 
     async def _under(self, lock: RepairLock, work: Coroutine[Any, Any, bool]) -> None:
         """Unlock when the work ends, however it does, unless it returns that the lock is kept."""
@@ -339,7 +344,7 @@ class ReplicationWorker:
         if not kept:
             await self._unlock(lock)
 
-    async def _work_on(self, lock: RepairLock, *, second_look: bool) -> bool:
+    async def _work_on(self, lock: RepairLock, lost_before: Losses | None) -> bool:
         """True: the lock is kept."""
         ledger_id = lock.ledger_id
         mark = await self._tree.read(ledger_id)
@@ -351,7 +356,7 @@ class ReplicationWorker:
         report = await self._repair.repair(
             ledger_id,
             mark.missing,
-            recover_open=second_look,
+            lost_before=lost_before or frozenset(),
             silent_too=trouble is not None and trouble.failures >= SILENT_TRIES,
             go_on=partial(self._check_lock, lock),
         )
@@ -363,18 +368,21 @@ class ReplicationWorker:
             self._repairs.observe(took_ms)
             await self._remove_mark(mark, lock, report)
             return False
-        if report.end is RepairEnd.OPEN and not second_look:
+        if report.end is RepairEnd.OPEN and (lost_before is None or report.undecided - lost_before):
             log.info(
                 "Open ledger {ledger_id}: {reason}; looked at again in {grace:g} s, then recovered",
                 ledger_id=ledger_id,
                 reason=report.reason,
                 grace=self._settings.open_ledger_grace_s,
             )
-            return self._hold(lock, self._settings.open_ledger_grace_s, again=True)
+            return self._hold(lock, self._settings.open_ledger_grace_s, again=report.undecided)
         self._repairs.observe_failure(took_ms)
         trouble = self._note_failure(ledger_id, report)
         self._deferred.add()
-        return self._hold(lock, trouble.next_try_s - self._clock.seconds(), again=False)
+        delay_s = trouble.next_try_s - self._clock.seconds()
+        if report.undecided:  # what cannot be restored must not keep the open end from being recovered
+            return self._hold(lock, max(delay_s, self._settings.open_ledger_grace_s), again=report.undecided)
+        return self._hold(lock, delay_s)
 
     async def _remove_mark(self, mark: UnderreplicatedLedger, lock: RepairLock, report: RepairReport) -> None:
         try:
@@ -423,18 +431,18 @@ class ReplicationWorker:
 
     # --- locks
 
-    def _hold(self, lock: RepairLock, seconds: float, *, again: bool) -> bool:
-        """Keep the lock for a time; then look again, or unlock. False where too many are kept."""
-        if len(self._held) >= (OPEN_HELD_MAX if again else HELD_MAX):
+    def _hold(self, lock: RepairLock, seconds: float, *, again: Losses | None = None) -> bool:
+        """Keep the lock for a time; then look `again` for these losses, or unlock. False where too many are kept."""
+        if len(self._held) >= (HELD_MAX if again is None else OPEN_HELD_MAX):
             return False
         timer = self._clock.callLater(seconds, self._on_held_over, lock, again)
         self._held[lock.ledger_id] = lock, timer
         return True
 
-    def _on_held_over(self, lock: RepairLock, again: bool) -> None:
+    def _on_held_over(self, lock: RepairLock, again: Losses | None) -> None:
         self._held.pop(lock.ledger_id, None)
-        if again and lock.held:
-            self._again.append(lock)
+        if again is not None and lock.held:
+            self._again.append((lock, again))
             self._on_news()
         else:
             released = Deferred.fromCoroutine(self._unlock(lock))
@@ -466,4 +474,4 @@ class ReplicationWorker:
             self.troubles.on_success(lock.ledger_id)
             return False
         trouble = self._note_failure(lock.ledger_id, report)
-        return self._hold(lock, trouble.next_try_s - self._clock.seconds(), again=False)
+        return self._hold(lock, trouble.next_try_s - self._clock.seconds())

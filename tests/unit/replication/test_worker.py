@@ -626,3 +626,59 @@ def test_a_mistake_in_finding_work_does_not_end_the_worker() -> None:
     assert 2 <= scene.metrics.value("replication_replication_worker_exceptions") <= 4
     assert scene.marked()
     scene.await_no_marks(30)
+
+
+def test_a_bookie_that_is_only_behind_a_busy_writer_does_not_get_it_fenced() -> None:
+    """I-74: it lacks an entry at every look, but never the same. Mutant: recover whatever lacks copies twice."""
+    scene = Scene(5)
+    *members, _one, _two = scene.cluster.bookies
+    behind = members[2]
+
+    async def damage() -> Any:
+        ledger = await write_ledger(scene.writer, members, 20, write_quorum=3, close=False)
+        members[1].leave()
+        await ledger.append_many(payloads(10))
+        await scene.mark([ledger.id], members[1])
+        return ledger
+
+    ledger = scene.cluster.wait(damage())
+    kept = behind.entries[ledger.id]
+    late = {entry_id: kept.pop(entry_id) for entry_id in list(kept) if entry_id >= 25}
+    scene.worker(open_ledger_grace_s=GRACE_S)
+    scene.cluster.run(2)
+    for _ in range(3):  # just before each look
+        scene.cluster.run(GRACE_S - 4)
+        kept.update(late)
+        scene.cluster.wait(ledger.append_many(payloads(10)))
+        late = {entry_id: kept.pop(entry_id) for entry_id in list(kept) if entry_id >= max(kept) - 5}
+        scene.cluster.run(4)
+    assert not any(bookie.fenced for bookie in scene.cluster.bookies)
+    assert scene.marked()
+    kept.update(late)
+    scene.await_no_marks(int(2 * GRACE_S))
+    assert not scene.metadata(ledger.id).is_closed
+    assert scene.cluster.wait(ledger.append(b"goes on")) == 60
+
+
+def test_a_fragment_that_cannot_be_restored_does_not_keep_the_open_end_from_being_recovered() -> None:
+    """L-4: the writer is gone, its last fragment lacks copies, and an earlier fragment has lost an entry."""
+    scene = Scene(6)
+    *members, _one, _two, _three = scene.cluster.bookies
+
+    async def damage() -> Any:
+        ledger = await write_ledger(scene.writer, members, 20, close=False)
+        members[1].leave()
+        await ledger.append_many(payloads(10))
+        for bookie in members:
+            bookie.entries[ledger.id].pop(7, None)
+        members[2].leave()
+        await scene.mark([ledger.id], members[1], members[2])
+        return ledger
+
+    ledger = scene.cluster.wait(damage())
+    scene.worker(open_ledger_grace_s=GRACE_S)
+    scene.cluster.run(4 * GRACE_S)
+    metadata = scene.metadata(ledger.id)
+    assert (metadata.is_closed, metadata.last_entry_id) == (True, 29)
+    assert members[2].bookie_id not in metadata.last_fragment.ensemble
+    assert scene.marked() == [ledger.id]
