@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Clock, Timer
 
 DIRECTORIES_WATCHED_MAX = 4096
-"""Directories a WorkWatch watches: enough for 2**28 ledgers whose ids follow each other."""
+"""Directories a WorkWatch watches: of 65536 ids each, so enough for 2**28 ledgers whose ids follow each other."""
 
 READ_AHEAD = 32
 """Directories of marks that a walk reads at once."""
@@ -129,8 +129,9 @@ async def _children(new_errand: Callable[[], Errand], path: str) -> list[str]:
 class WorkWatch:
     """Tells `on_work` soon, and again when marks have come or gone since; at most once in WORK_PAUSE_S.
 
-    It watches each directory of marks, and reads again those that changed. Beyond DIRECTORIES_WATCHED_MAX changes in
-    the rest go unnoticed; and a lock that is given up is no news either: who waits for work looks again now and then.
+    It watches the directories above those of single marks, and reads again those that changed. Beyond
+    DIRECTORIES_WATCHED_MAX changes in the rest go unnoticed; and a lock that is given up is no news either: who waits
+    for work looks again now and then.
     """
 
     def __init__(
@@ -207,7 +208,8 @@ class WorkWatch:
             elif await errand.stat(path, listener) is not None:
                 self.on_event(path)
             return []
-        if path.count("/") - self._base.count("/") == DIRECTORY_DEPTH:
+        if path.count("/") - self._base.count("/") == DIRECTORY_DEPTH - 1:
+            # Those below have room for one mark each and come and go with it: watching them would use up all watches.
             return []
         below = (f"{path}/{name}" for name in names if is_mark_directory(name))
         return [directory for directory in below if directory not in self._watched]

@@ -9,6 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import MetadataUnavailable, VersionConflict
+from bookkeeper.metadata import mark_walk
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.mark_walk import WORK_PAUSE_S
 from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
@@ -369,6 +370,24 @@ def test_an_auditor_that_publishes_much_does_not_make_every_worker_list_it_each_
     bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=None))
     bench.clock.run_until(lambda: False, seconds=60.0)
     assert len(heard) == told
+
+
+def test_many_marks_do_not_use_up_the_watches_on_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each mark has a directory of its own; what is watched are those of 65536 ids."""
+    monkeypatch.setattr(mark_walk, "DIRECTORIES_WATCHED_MAX", 24)
+    bench = Bench()
+    starts = [65_536 * number for number in range(20)]
+    for start in starts:
+        for ledger_id in range(start, start + 10):
+            bench.run(bench.truth.underreplication.mark(LedgerId(ledger_id), [A], now_ms=None))
+    heard: list[None] = []
+    bench.store.underreplication.watch_work(lambda: heard.append(None))
+    bench.clock.run_until(lambda: False, seconds=30.0)
+    for start in starts:
+        before = len(heard)
+        bench.run(bench.truth.underreplication.mark(LedgerId(start + 10), [A], now_ms=None))
+        assert bench.clock.run_until(lambda before=before: len(heard) > before, seconds=30.0)  # type: ignore[misc]
+        bench.clock.run_until(lambda: False, seconds=30.0)
 
 
 def test_news_of_work_survive_any_fault(rng: random.Random) -> None:
