@@ -634,23 +634,32 @@ def test_a_bookie_that_is_only_behind_a_busy_writer_does_not_get_it_fenced() -> 
     *members, _one, _two = scene.cluster.bookies
     behind = members[2]
 
+    async def append(ledger: Any) -> None:
+        await ledger.append_many(payloads(9))
+        await ledger.append(b"so that bookies hear that the others are confirmed")
+
     async def damage() -> Any:
         ledger = await write_ledger(scene.writer, members, 20, write_quorum=3, close=False)
         members[1].leave()
-        await ledger.append_many(payloads(10))
+        await append(ledger)
         await scene.mark([ledger.id], members[1])
         return ledger
 
     ledger = scene.cluster.wait(damage())
     kept = behind.entries[ledger.id]
-    late = {entry_id: kept.pop(entry_id) for entry_id in list(kept) if entry_id >= 25}
+
+    def fall_behind() -> dict[int, bytes]:
+        last = max(kept)  # kept itself: it tells what is confirmed
+        return {entry_id: kept.pop(entry_id) for entry_id in range(last - 5, last)}
+
+    late = fall_behind()
     scene.worker(open_ledger_grace_s=GRACE_S)
     scene.cluster.run(2)
     for _ in range(3):  # just before each look
         scene.cluster.run(GRACE_S - 4)
         kept.update(late)
-        scene.cluster.wait(ledger.append_many(payloads(10)))
-        late = {entry_id: kept.pop(entry_id) for entry_id in list(kept) if entry_id >= max(kept) - 5}
+        scene.cluster.wait(append(ledger))
+        late = fall_behind()
         scene.cluster.run(4)
     assert not any(bookie.fenced for bookie in scene.cluster.bookies)
     assert scene.marked()
