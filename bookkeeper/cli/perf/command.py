@@ -8,6 +8,7 @@ examples:
   bookkeeper perf bench                                       a cluster of its own, every cell of the table
   bookkeeper perf bench --sizes 128 --windows 1000 --json     one cell as JSON
   bookkeeper perf collect                                     what deletion and compaction cost under load
+  bookkeeper perf rereplicate                                 how long until a lost bookie's copies are there again
   bookkeeper perf soak --minutes 480                          memory, file handles and disk over time
 
 `read` never disturbs a writer: of a ledger that is still open it reads what is confirmed.
@@ -40,7 +41,7 @@ from bookkeeper.cli.output import (
     note,
     print_json,
 )
-from bookkeeper.cli.perf import collect, soak
+from bookkeeper.cli.perf import collect, rereplicate, soak
 from bookkeeper.cli.perf.arguments import add_quorums, boolean, duration, replication_of
 from bookkeeper.cli.perf.calibrate import calibrate
 from bookkeeper.cli.perf.counters import BookieProcess, process_memory_bytes
@@ -85,6 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description=soak.__doc__,
     )
     soak.add_arguments(soaking)
+    losing = actions.add_parser(
+        "rereplicate",
+        help="lose a bookie with thousands of ledgers: the time until every copy is there again",
+        description=rereplicate.__doc__,
+    )
+    rereplicate.add_arguments(losing)
     bench = actions.add_parser(
         "bench",
         help="start a cluster, measure every cell, stop it",
@@ -166,8 +173,8 @@ def _check_fits_frame(new: NewLedgers, settings: ClientSettings, *, use_v2: bool
 
 def run(args: argparse.Namespace) -> int:
     """Run the chosen measurement and print it."""
-    if args.action == "collect":
-        return _collect(args)
+    if args.action in ("collect", "rereplicate"):
+        return _run_of_its_own(args)
     if args.action == "soak":
         with stopping_on_signals(EXIT_INTERRUPTED):
             return soak.run(args)
@@ -183,14 +190,14 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _collect(args: argparse.Namespace) -> int:
+def _run_of_its_own(args: argparse.Namespace) -> int:
     with stopping_on_signals(EXIT_INTERRUPTED):
-        collected = collect.run(args)
+        outcome = collect.run(args) if args.action == "collect" else rereplicate.run(args)
     if args.json:
-        print_json(collected.to_json())
+        print_json(outcome.to_json())
     else:
-        collected.show()
-    return EXIT_FAILURE if collected.error_count else EXIT_OK
+        outcome.show()
+    return EXIT_FAILURE if outcome.error_count else EXIT_OK
 
 
 def _measure(args: argparse.Namespace) -> Cell:
