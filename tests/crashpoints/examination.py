@@ -28,7 +28,7 @@ NESTED_MAX = 300
 AFTERLIFE = 10**9
 """A ledger that is made after the crash."""
 
-LEFT_OVER = re.compile(r"\.(new|compacting|compacted)$")
+LEFT_OVER = re.compile(r"\.(new|compacting|switching|compacted)$")
 """What must not stay. A `.tmp` may: there is one for each of a few names, and the next write of the name takes it."""
 
 

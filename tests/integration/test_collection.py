@@ -144,7 +144,7 @@ def test_a_bookie_killed_anywhere_in_collection_and_compaction_loses_nothing(clu
         collect(victim)
         collect(victim)
         assert index_files(victim) == set(library.payloads)
-        names = [path.name for path in victim.directory.rglob("*") if path.name.endswith((".compacting", ".compacted"))]
+        names = [path.name for path in victim.directory.rglob("*") if path.name.endswith((".compacting", ".switching"))]
         assert not names
         assert other.stop() == 0
         library.check()

@@ -3,17 +3,20 @@
     step                                             a crash after it leaves
     1  <new>.log.compacting: header; lastId          a file that no one knows; the start removes it
     2  live entries, map, sync; header, sync         the same
-    3  link <new>.log.<old>.compacted,               a whole new log; the start gives it the name of step 4, and the
+    3  link <new>.log.<old>.switching,               a whole new log; the start gives it the name of step 4, and the
        unlink .compacting, sync the directory        first round goes on with 5
     4  link <new>.log, sync the directory            both logs, the index names the old one; goes on with 5
     5  index: locations in the old log -> new;       the index names either log, both are there; goes on with 5
        checkpoint
-    6  unlink the old log, then .compacted, sync     the new log
+    6  unlink the old log, then .switching, sync     the new log
 
 Live is an entry whose location in the index is exactly this record: what was deleted, and older copies of an entry, are
 left behind. Step 5 moves whatever still lies in the old log, so it may be repeated, and writes what was moved before
-once more: a process that was killed, or whose sync failed, may have left that in the page cache alone. Names and steps
-are Apache's (TransactionalEntryLogCompactor), so either bookie finishes what the other began.
+once more: a process that was killed, or whose sync failed, may have left that in the page cache alone.
+
+Steps are Apache's (TransactionalEntryLogCompactor), and what a genuine bookie left at step 3 or later is finished. The
+name of step 3 is our own, because of what a genuine bookie does with Apache's (entry_log_format.switching_name): to it
+both logs are logs like any other, and the index is right about either.
 
 A log is only believed to be read completely when the bytes read of each ledger are those of its sealed map; of a log
 without a seal the index itself is asked before the old log goes. A log that fails that, or holds a damaged record, is
@@ -166,7 +169,7 @@ class LogCompaction:
         writer.seal()
         writer.file.close()
         base = os.path.dirname(writer.path)
-        whole = os.path.join(base, fmt.compacted_name(writer.log_id, self.old_id))
+        whole = os.path.join(base, fmt.switching_name(writer.log_id, self.old_id))
         self._fs.link(writer.path, whole)
         self._fs.sync_dir(base)
         self._fs.unlink(writer.path)
@@ -183,7 +186,7 @@ class LogCompaction:
         writer.file.close()
         writer.checksums.abandon()
         base = os.path.dirname(writer.path)
-        log_name, whole = fmt.log_name(writer.log_id), fmt.compacted_name(writer.log_id, self.old_id)
+        log_name, whole = fmt.log_name(writer.log_id), fmt.switching_name(writer.log_id, self.old_id)
         # The name that a start would finish goes before the one that it takes for a log.
         for path in (writer.path, os.path.join(base, whole), os.path.join(base, log_name)):
             if self._fs.exists(path):

@@ -88,7 +88,8 @@ class EntryLogs:
                 self._fs.unlink(os.path.join(base, name))
                 changed = True
             elif (ids := fmt.parse_compacted_name(name)) is not None:
-                self.unfinished.append(ids)
+                if ids not in self.unfinished:
+                    self.unfinished.append(ids)
                 log_name = fmt.log_name(ids[0])
                 if log_name not in names:
                     self._fs.link(os.path.join(base, name), os.path.join(base, log_name))
@@ -179,10 +180,12 @@ class EntryLogs:
         """No index points into the old log any more, durably: delete it, then the new one's second name."""
         self.remove([old_log_id])
         path = self._paths[log_id]
-        second = os.path.join(os.path.dirname(path), fmt.compacted_name(log_id, old_log_id))
-        if self._fs.exists(second):
-            self._fs.unlink(second)
-            self._fs.sync_dir(os.path.dirname(path))
+        base = os.path.dirname(path)
+        seconds = [os.path.join(base, name) for name in fmt.second_names(log_id, old_log_id)]
+        if there := [second for second in seconds if self._fs.exists(second)]:
+            for second in there:
+                self._fs.unlink(second)
+            self._fs.sync_dir(base)
         if (log_id, old_log_id) in self.unfinished:
             self.unfinished.remove((log_id, old_log_id))
 

@@ -99,7 +99,7 @@ def parse_log_name(name: str) -> int | None:
 
 
 _COMPACTING_NAME = re.compile(r"[0-9a-f]{1,8}\.log\.compacting")
-_COMPACTED_NAME = re.compile(r"([0-9a-f]{1,8})\.log\.([0-9a-f]{1,8})\.compacted")
+_COMPACTED_NAME = re.compile(r"([0-9a-f]{1,8})\.log\.([0-9a-f]{1,8})\.(?:switching|compacted)")
 
 
 def compacting_name(log_id: int) -> str:
@@ -112,13 +112,23 @@ def is_compacting_name(name: str) -> bool:
     return _COMPACTING_NAME.fullmatch(name) is not None
 
 
-def compacted_name(log_id: int, old_log_id: int) -> str:
-    """Second name of a whole log with the live entries of another one, until the index says so."""
-    return f"{log_id:x}.log.{old_log_id:x}.compacted"
+def switching_name(log_id: int, old_log_id: int) -> str:
+    """Second name of a whole log with the live entries of another one, until the index says so.
+
+    Differs from Apache: its name ends with "compacted", and a bookie of 4.17 or 4.18 that finds one finishes with the
+    log's id in decimal: from id 10 on it makes a log of another id, and loses what a later compaction puts under that
+    id. A name that it does not know leaves it with two good logs.
+    """
+    return f"{log_id:x}.log.{old_log_id:x}.switching"
+
+
+def second_names(log_id: int, old_log_id: int) -> tuple[str, str]:
+    """Ours and Apache's."""
+    return switching_name(log_id, old_log_id), f"{log_id:x}.log.{old_log_id:x}.compacted"
 
 
 def parse_compacted_name(name: str) -> tuple[int, int] | None:
-    """Log id and old log id."""
+    """Log id and old log id of a second name, ours or Apache's."""
     match = _COMPACTED_NAME.fullmatch(name)
     return None if match is None else (int(match[1], 16), int(match[2], 16))
 

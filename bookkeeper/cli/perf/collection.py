@@ -63,7 +63,7 @@ class WatchedBookie:
     def entry_log_bytes(self) -> int:
         """What entry logs take on disk; elsewhere, what the closed ones held at the last round."""
         if self.ledger_directory is not None:
-            return bytes_on_disk(self.ledger_directory, ".log") + bytes_on_disk(self.ledger_directory, ".compacted")
+            return bytes_on_disk(self.ledger_directory, ".log") + bytes_on_disk(self.ledger_directory, ".switching")
         return int(self.metrics().get(_CLOSED_LOGS, 0.0))
 
     def metrics(self) -> dict[str, float]:

@@ -262,7 +262,7 @@ def _own_files(directory: str) -> dict[str, OwnFiles]:
 def _kind_of(name: str) -> str:
     if name.endswith(".txn"):
         return "journal"
-    if name.endswith((".log", ".compacting", ".compacted")):
+    if name.endswith((".log", ".compacting", ".switching", ".compacted")):
         return "entry logs"
     if name.endswith(".idx"):
         return "index files"

@@ -183,3 +183,33 @@ def test_the_index_tells_whether_a_log_is_still_needed() -> None:
     assert all(one is not None for one in found)
     stored.delete(1, 3)
     assert all(not any(find_reference(stored.fs, stored.directories, log_id)) for log_id in closed)
+
+
+@pytest.mark.parametrize("name", ["switching", "compacted"])
+def test_a_start_finishes_what_we_left_and_what_a_genuine_bookie_left(name: str) -> None:
+    """I-62. Ours has a name that a genuine bookie does not know: of Apache's it makes a log with a wrong id."""
+    stored = _filled()
+    logs = stored.storage.entry_logs
+    old_id, path = logs.closed()[0]
+    compaction = LogCompaction(
+        stored.fs, logs, stored.storage.ledger_cache, old_id=old_id, old_path=path, expected=None
+    )
+    compaction.begin("/a")
+    for _ in compaction.copy():
+        pass
+    compaction.settle()
+    new_id = compaction.new_id
+    second = f"/a/current/{new_id:x}.log.{old_id:x}."
+    assert [each for each in _names(stored.fs) if "compacted" in each] == []
+    stored.fs.rename(second + "switching", second + name)
+    stored.fs.unlink(f"/a/current/{new_id:x}.log")
+    stored.fs.sync_dir("/a/current")
+    stored.crash()
+    stored.replay()
+    assert stored.storage.entry_logs.unfinished == [(new_id, old_id)]
+    stored.check()
+    stored.finish(new_id, old_id)
+    stored.check()
+    assert not stored.fs.exists(second + name)
+    assert not stored.fs.exists(path)
+    assert stored.fs.exists(f"/a/current/{new_id:x}.log")
