@@ -27,7 +27,7 @@ from bookkeeper.protocol.schedule import write_set
 from tests.simulation.checks import MetadataWatch, left_behind
 from tests.simulation.history import LedgerHistory, Violation
 from tests.simulation.litter import Litter
-from tests.simulation.world import SimulatedBookie, SimulatedClient, World
+from tests.simulation.world import OFTEN, SimulatedBookie, SimulatedClient, World
 from tests.support.faulty_filesystem import Op
 
 BOOKIES = 5
@@ -56,7 +56,7 @@ class Campaign:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(f"campaign/{seed}")
-        self.world = World(seed, use_v2=self.rng.random() < 0.7)
+        self.world = World(seed, use_v2=self.rng.random() < 0.7, garbage=OFTEN)
         self.histories: dict[int, LedgerHistory] = {}
         self.outcome = Outcome(seed)
         self._writers: list[SimulatedClient] = []

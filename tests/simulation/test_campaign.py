@@ -35,6 +35,7 @@ FAULT_KINDS = (
 )
 
 
+@pytest.mark.timeout(300)
 def test_no_promise_is_broken_whatever_fails(
     seed: int, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,12 +73,15 @@ STORAGE_SETTINGS = StorageSettings(
     journal_bytes_between_checkpoints_max=16 * 1024,
     checkpoint_duty_max=1.0,
 )
-GARBAGE_SETTINGS = GarbageSettings(
+OFTEN = GarbageSettings(
     wait_s=1.5,
     overreplicated_wait_s=4.0,
     compaction=CompactionSettings(minor_interval_s=2.0, major_interval_s=4.0),
     rate=CompactionRate(entries_per_s=20_000.0),
 )
+SELDOM = GarbageSettings(wait_s=1e6)
+"""As good as never: rounds take steps, and most runs bound those (L-9)."""
+
 CLIENT_SETTINGS = ClientSettings(
     add_timeout_s=1.0,
     read_timeout_s=1.0,
@@ -98,10 +101,14 @@ class Killed(BaseException):
 
 
 class World:
-    """One simulated cluster. `options.use_v2`: the protocol version of its clients."""
+    """One simulated cluster.
 
-    def __init__(self, seed: int, *, use_v2: bool = True) -> None:
+    use_v2: the protocol version of its clients. garbage: when its bookies collect; as good as never unless told.
+    """
+
+    def __init__(self, seed: int, *, use_v2: bool = True, garbage: GarbageSettings = SELDOM) -> None:
         self.seed = seed
+        self.garbage = garbage
         self.rng = random.Random(f"world/{seed}")
         self.clock = SimulatedClock()
         self.network = SimulatedNetwork(self.clock, self.derive("network"))
@@ -319,7 +326,7 @@ class SimulatedBookie:
             clock,
             worker=worker("garbage"),
             storage_worker=storage_worker,
-            settings=GARBAGE_SETTINGS,
+            settings=world.garbage,
             instance_id=INSTANCE_ID,
             bookie_id=self.bookie_id,
             wall_s=clock.seconds,
