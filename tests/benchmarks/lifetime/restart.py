@@ -156,8 +156,8 @@ def _run(options: argparse.Namespace, genuine: Genuine, directory: Path) -> int:
         journal, ledgers = (bytes_on_disk(kept / name) for name in ("journal", "ledgers"))
         print(json.dumps(machine_facts(genuine.java, directory)))
         print(
-            f"{options.ledgers:,} ledgers, journals {readable_size(journal)}, of which {readable_size(_tail_bytes(kept))} "
-            f"with zeros ahead are behind the last mark; ledgers {readable_size(ledgers)}"
+            f"{options.ledgers:,} ledgers, ledger files {readable_size(ledgers)}, journals {readable_size(journal)}, "
+            f"of which {readable_size(_tail_bytes(kept))} with zeros ahead are behind the last mark"
         )
         took: dict[str, list[tuple[float, float]]] = {side: [] for side in SIDES}
         for repetition in range(options.reps):
