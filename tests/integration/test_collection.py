@@ -32,6 +32,7 @@ SETTINGS = {
     "httpServerEnabled": "true",
 }
 PASSWORD = b"secret"
+ROUNDS_MAX = 5
 
 
 @pytest.fixture
@@ -60,6 +61,15 @@ def collect(bookie: LocalBookie) -> None:
     order(bookie, "PUT", "gc")
     while order(bookie, "GET", "gc") != {"is_in_force_gc": "false"}:
         pass
+
+
+def collect_until_gone(bookie: LocalBookie, ledger_id: int) -> None:
+    """A round leaves a ledger alone that is being written or loaded just then; a later one takes it."""
+    for _ in range(ROUNDS_MAX):
+        collect(bookie)
+        if ledger_id not in index_files(bookie):
+            return
+    raise AssertionError(f"ledger {ledger_id} is still there after {ROUNDS_MAX} rounds")
 
 
 def log_bytes(bookie: LocalBookie) -> int:
@@ -109,13 +119,13 @@ def test_space_returns_and_everything_else_is_read_as_before(cluster: LocalClust
         before = [log_bytes(bookie) for bookie in cluster.bookies]
         library.delete(0.7)
         for bookie in cluster.bookies:
-            collect(bookie)
-            collect(bookie)  # the log that was active then
+            for _ in range(ROUNDS_MAX):  # the log that was active at first comes later
+                collect(bookie)
             assert index_files(bookie) == set(library.payloads)
         library.check()
         live = sum(len(payload) + 100 for payloads in library.payloads.values() for payload in payloads)
         for bookie, size in zip(cluster.bookies, before, strict=True):
-            assert log_bytes(bookie) < live * 1.5 + 1_048_576 < size
+            assert log_bytes(bookie) < live * 1.25 + 2 * 1_048_576 < size  # one log is being written, one was then
         for bookie in cluster.bookies:
             bookie.kill()
             bookie.start()
@@ -141,8 +151,8 @@ def test_a_bookie_killed_anywhere_in_collection_and_compaction_loses_nothing(clu
         victim.kill()
         victim.start()
     with connect(cluster.uri) as library.client:
-        collect(victim)
-        collect(victim)
+        for _ in range(ROUNDS_MAX):
+            collect(victim)
         assert index_files(victim) == set(library.payloads)
         names = [path.name for path in victim.directory.rglob("*") if path.name.endswith((".compacting", ".switching"))]
         assert not names
@@ -162,12 +172,10 @@ def test_a_writer_that_was_fenced_is_refused_after_its_ledger_was_deleted_and_th
         with pytest.raises(NoSuchLedger):
             new.open(writer.id, password=PASSWORD)
         for bookie in cluster.bookies:
-            collect(bookie)
-            assert writer.id not in index_files(bookie)
+            collect_until_gone(bookie, writer.id)
             assert bookie.stop() == 0
             bookie.start()
         with pytest.raises(BookKeeperError):
             writer.append(b"after")
         for bookie in cluster.bookies:
-            collect(bookie)
-            assert writer.id not in index_files(bookie)
+            collect_until_gone(bookie, writer.id)
