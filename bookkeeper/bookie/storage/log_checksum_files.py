@@ -243,7 +243,7 @@ class PageCheck:
         page, last = fmt.page_of(offset), fmt.page_of(offset + len(data) - 1)
         view = memoryview(data)
         while page <= last:
-            block = self._block(log_id, page // fmt.BLOCK_PAGES, limit)
+            block = self._block(log_id, page // fmt.BLOCK_PAGES)
             if block is NOT_IN_MEMORY:
                 return None
             stop = min(last + 1, (page // fmt.BLOCK_PAGES + 1) * fmt.BLOCK_PAGES)
@@ -252,12 +252,12 @@ class PageCheck:
             page = stop
         return bad
 
-    def _block(self, log_id: int, number: int, limit: int) -> Block | object | None:
+    def _block(self, log_id: int, number: int) -> Block | object | None:
         """The block; None where nothing is known of its pages, NOT_IN_MEMORY where a blocking read must tell."""
         pages = self._checksums.writing(log_id)
         if pages is not None:
             low = number * fmt.BLOCK_PAGES
-            return Block(pages.crcs[low : low + fmt.BLOCK_PAGES], low, limit, log_ends=False)
+            return Block(pages.crcs[low : low + fmt.BLOCK_PAGES], low, sys.maxsize, log_ends=False)
         path = self._checksums.path_of(log_id)
         if path is None:
             return None
@@ -324,17 +324,20 @@ class CheckedLog:
 
 
 def _mismatches(block: Block, page: int, stop: int, offset: int, view: memoryview, limit: int) -> list[int]:
-    """Those of the pages from `page` to `stop` - 1 whose bytes fail their checksum, or are missing."""
+    """Those of the pages from `page` to `stop` - 1 whose bytes fail their checksum, or are missing.
+
+    Left out are pages that got whole, or were the last of a log that was closed, after `limit` was asked for: `view`
+    may have been read before.
+    """
     bad: list[int] = []
     crc = crc32c.crc32c
     crcs, first = block.crcs, block.first_page
     for number in range(page, min(stop, first + len(crcs))):
-        low = fmt.page_start(number)
         high = fmt.page_end(number)
-        if high > block.end:
-            high = block.end
         if high > limit:
             break
-        if crc(view[low - offset : high - offset]) != crcs[number - first]:
+        if high > block.end:
+            high = block.end
+        if crc(view[fmt.page_start(number) - offset : high - offset]) != crcs[number - first]:
             bad.append(number)
     return bad

@@ -8,6 +8,7 @@ import pytest
 
 from bookkeeper.bookie.storage import log_checksums as fmt
 from bookkeeper.bookie.storage.entry_log_format import decode_header
+from bookkeeper.bookie.storage.log_checksum_files import PageCheck
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.model import Status
 from tests.support.faulty_filesystem import FaultyFileSystem, Op
@@ -187,3 +188,20 @@ def test_a_side_file_without_its_log_is_removed_at_the_start() -> None:
     stored.start()
     assert not fs.exists("/a/current/1.crc")
     assert fs.exists("/a/current/2.crc")
+
+
+def test_a_page_that_got_whole_after_the_bytes_were_read_is_not_judged_by_them() -> None:
+    """Where a log may be checked is asked before it is read; what the writer did since is not in the bytes (I-67)."""
+    stored = StoredLedgers(settings=StorageSettings())
+    stored.add(2, 0, 60, payload=b"y" * 100)
+    stored.flush()
+    check = PageCheck(stored.storage.entry_logs.checksums, wait=True)
+    limit = check.limit(1)
+    before = stored.fs.contents("/a/current/1.log")[4096:]
+    stored.add(2, 60, 60, payload=b"y" * 100)
+    stored.flush()
+    assert 4096 < limit < check.limit(1)
+    assert check.bad_pages(1, 4096, before, limit) == []
+    stored.storage.entry_logs.roll()
+    assert check.bad_pages(1, 4096, before, limit) == []
+    assert check.bad_pages(1, 4096, b"?" + before[1:], limit) == [1]
