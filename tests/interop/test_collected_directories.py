@@ -114,3 +114,40 @@ def test_collected_and_compacted_directories_pass_from_bookie_to_bookie(
     finally:
         ours.kill()
         genuine.kill()
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
+def test_a_log_that_a_genuine_bookie_made_ahead_is_no_damage_and_goes(
+    apache: Apache, cluster: LocalCluster, tmp_path: Path, end: str
+) -> None:
+    """It preallocates the next entry log: a file without a byte, which no bookie ever writes to afterwards."""
+    port = free_port()
+    settings = {**SMALL, "localScrubInterval": "1"}
+    ours = LocalBookie(1, tmp_path, cluster.uri, port, {**SESSION_TIMEOUT, **settings})
+    genuine = ApacheBookie(apache, tmp_path, cluster.uri, port, {**SMALL, **SORTED})
+    shelf = Shelf(cluster.uri)
+    try:
+        genuine.start()
+        shelf.turn_over()
+        if end == "SIGKILL":
+            genuine.kill()
+        else:
+            genuine.stop()
+        ahead = [path for path in tmp_path.rglob("*.log") if not path.stat().st_size]
+        assert ahead
+        ours.start()
+        for _ in range(LOOKS_MAX):
+            with RawClient(port):  # paces the looks
+                pass
+            if not any(path.exists() for path in ahead):
+                break
+        assert not any(path.exists() for path in ahead)
+        shelf.check()
+        ours.stop()
+    finally:
+        ours.kill()
+        genuine.kill()
+    said = ours.log_path.read_text()
+    assert "Removed entry log" in said
+    assert "is left alone" not in said
+    assert "an entry log header has" not in said

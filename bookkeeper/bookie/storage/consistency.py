@@ -166,8 +166,8 @@ class StorageCheck:
 
     def _check_log(self, log_id: int, path: str, unindexed: set[int]) -> Iterator[Fault]:
         self.counters.logs += 1
-        if self._sizes[path] <= log_fmt.HEADER_SIZE and self._is_zero(path):
-            return  # Apache creates the next log ahead of its need; ours may be killed before the header is written
+        if self._is_unwritten(path):
+            return
         sizes: dict[int, int] = {}
         known: dict[int, array[int]] = {}
         kept, whole = 0, True
@@ -190,11 +190,11 @@ class StorageCheck:
         if whole:
             yield from self._check_map(path, sizes)
 
-    def _is_zero(self, path: str) -> bool:
-        """True for a log in which nothing was written, the header included."""
+    def _is_unwritten(self, path: str) -> bool:
+        """See `offline.is_unwritten`."""
         file = self._fs.open(path, OpenMode.READ)
         try:
-            return not file.pread(log_fmt.HEADER_SIZE, 0).strip(b"\0")
+            return offline.is_unwritten(file)
         finally:
             file.close()
 

@@ -30,7 +30,6 @@ from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.checksum_check import highest_log_id
@@ -194,10 +193,10 @@ class IndexRebuild:
                 self._damage.append(error)
 
     def _is_unwritten(self, path: str) -> bool:
-        """True for a log that was created and in which nothing stands yet."""
+        """See `offline.is_unwritten`."""
         file = self._fs.open(path, OpenMode.READ)
         try:
-            return file.size() <= log_fmt.HEADER_SIZE and not file.pread(log_fmt.HEADER_SIZE, 0).strip(b"\0")
+            return offline.is_unwritten(file)
         finally:
             file.close()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.garbage import LedgerBytes
 from bookkeeper.bookie.storage.log_checksum_files import LogChecksums
-from bookkeeper.bookie.storage.offline import iter_records
+from bookkeeper.bookie.storage.offline import is_unwritten, iter_records
 from bookkeeper.filesystem import FileSystem, OpenMode
 
 CACHED_LEDGERS_MAX = 4_000_000
@@ -48,9 +48,14 @@ class LogLedgers:
         return found
 
     def read_map(self, log_id: int, path: str) -> LedgerBytes | None:
-        """From the map, if it is sealed; None when the log must be scanned. Raises CorruptRecord, OSError."""
+        """From the map, if it is sealed; None when the log must be scanned. Raises CorruptRecord, OSError.
+
+        Of a log in which nothing was written: no ledger, which is no more certain than a scan (`is_sealed`).
+        """
         file = self._fs.open(path, OpenMode.READ)
         try:
+            if is_unwritten(file):
+                return self._keep(log_id, LedgerBytes({}))
             header = fmt.decode_header(file.pread(fmt.HEADER_SIZE, 0), path)
             if header.seal is None or file.size() != header.map_offset + header.seal.map_size:
                 return None

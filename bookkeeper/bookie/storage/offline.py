@@ -51,6 +51,18 @@ class LogRecord:
         return self.location & log_fmt.OFFSET_MASK
 
 
+def is_unwritten(file: LogBytes) -> bool:
+    """True for a log that was created and in which nothing stands yet but the header, or a part of it: it has no entry.
+
+    A genuine bookie creates the next log ahead of its need and leaves it empty when it stops; a killed bookie of ours
+    may not have come to write the header.
+    """
+    if file.size() > log_fmt.HEADER_SIZE:
+        return False
+    data = file.pread(log_fmt.HEADER_SIZE, 0)
+    return not data.strip(b"\0") or log_fmt.encode_header(log_fmt.LogHeader()).startswith(data)
+
+
 def read_log_header(fs: FileSystem, path: str) -> log_fmt.LogHeader:
     """Raises CorruptRecord, UnknownFormatVersion, OSError."""
     file = fs.open(path, OpenMode.READ)

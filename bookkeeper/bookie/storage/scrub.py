@@ -37,7 +37,7 @@ from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, Block, PageChecksums, page_end, page_of, page_start
 from bookkeeper.bookie.storage.log_reads import LogReader, Results
-from bookkeeper.bookie.storage.offline import iter_index, list_index_files
+from bookkeeper.bookie.storage.offline import is_unwritten, iter_index, list_index_files
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 
@@ -180,6 +180,8 @@ class StorageScrub:
 
     def _check_header(self, path: str, file: File, *, sealed: bool) -> tuple[Damage | None, list[int] | None]:
         """What is wrong with header or map; the ledgers of the log, where its map can be believed."""
+        if not sealed and is_unwritten(file):
+            return None, None
         try:
             header = log_fmt.decode_header(file.pread(log_fmt.HEADER_SIZE, 0), path)
         except StorageError as error:

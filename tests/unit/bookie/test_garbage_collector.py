@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bookkeeper.bookie import garbage_collector
@@ -21,6 +22,7 @@ from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.storage.offline import iter_records
 from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.errors import NoWritableDisk
+from bookkeeper.filesystem import OpenMode
 from bookkeeper.metadata.memory import INSTANCE_ID, MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, Fragment, LedgerId, LedgerMetadata, Status
 from tests.support.simulated_clock import SimulatedClock, SimulatedProcess, SimulatedWorker
@@ -255,3 +257,34 @@ def _entries_in_logs(bench: Bench, ledger_id: int) -> set[int]:
         for record in iter_records(fs, path, log_id=log_id, bodies=False)
         if record.ledger_id == ledger_id
     }
+
+
+@pytest.mark.parametrize("content", [b"", fmt.encode_header(fmt.LogHeader())])
+def test_a_log_that_a_genuine_bookie_made_ahead_is_removed_and_nothing_else(content: bytes) -> None:
+    """It leaves the next log without a byte: that is no damage, and no index points into it (I-60)."""
+    bench = Bench()
+    before = bench.closed
+    file = bench.stored.fs.open("/a/current/77.log", OpenMode.CREATE_EXCLUSIVE)
+    file.pwrite(content, 0)
+    file.sync()
+    bench.restart()
+    assert 0x77 in bench.closed
+    bench.rounds(1)
+    assert set(before) <= set(bench.closed)
+    assert 0x77 not in bench.closed
+    assert not bench.collector.status.quarantined
+    bench.stored.check()
+
+
+def test_a_log_that_was_cut_to_nothing_stays_while_the_index_points_into_it() -> None:
+    """I-60: an empty file is no proof that it was empty."""
+    bench = Bench()
+    log_id = bench.closed[0]
+    path = bench.stored.storage.entry_logs.path_of(log_id)
+    assert path is not None
+    file = bench.stored.fs.open(path, OpenMode.UPDATE)
+    file.truncate(0)
+    file.sync()
+    bench.rounds(2)
+    assert log_id in bench.closed
+    assert path in bench.collector.status.quarantined

@@ -4,7 +4,7 @@ import pytest
 
 from bookkeeper.bookie.storage.checksum_check import check_log_pages
 from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage
-from bookkeeper.bookie.storage.entry_log_format import decode_header
+from bookkeeper.bookie.storage.entry_log_format import LogHeader, decode_header, encode_header
 from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.storage.settings import StorageSettings
@@ -280,3 +280,26 @@ def test_a_page_that_was_checked_in_part_stays_bad_when_its_first_part_is() -> N
     for _ in range(2):
         stored.start()
         assert {damage.offset for damage in scrub(stored, everything=True)} == {1024}
+
+
+@pytest.mark.parametrize("content", [b"", b"BK", encode_header(LogHeader())[:100], encode_header(LogHeader())])
+def test_a_log_in_which_nothing_was_written_is_no_damage(content: bytes) -> None:
+    """A genuine bookie of 4.18.0 creates the next log ahead and leaves it without a byte; the header may follow."""
+    stored = stored_ledgers()
+    file = stored.fs.open("/a/current/77.log", OpenMode.CREATE_EXCLUSIVE)
+    file.pwrite(content, 0)
+    file.sync()
+    restarted(stored)
+    for _ in range(2):
+        assert scrub(stored) == []
+        stored.check()
+        restarted(stored)
+
+
+def test_a_log_that_was_cut_to_nothing_is_damage_as_long_as_its_checksums_tell() -> None:
+    stored = stored_ledgers()
+    file = stored.fs.open(LOG, OpenMode.UPDATE)
+    file.truncate(0)
+    file.sync()
+    restarted(stored)
+    assert {damage.ledger_id for damage in scrub(stored)} == {2, 3, NO_LEDGER}
