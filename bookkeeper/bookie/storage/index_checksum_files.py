@@ -25,7 +25,7 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.storage import index_checksums as fmt
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.index_checksums import ChecksumTable, Kind, Rows
+from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, ChecksumTable, Kind, Rows
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import File, FileSystem, OpenMode, is_no_space
 
@@ -311,9 +311,20 @@ class _ChecksumFile:
         return None
 
     def _void(self, writing: Sequence[Rows]) -> None:
+        """Nothing is known of these pages, but that one was damaged before, and that a ledger has a file if it had one.
+
+        The journal brings back what such a ledger got last, and nothing of what a checkpoint covered before (I-31).
+        """
         for rows in writing:
+            left = rows.unknown()
+            for at, (ledger_id, page, _) in enumerate(rows):
+                if self.table.get(ledger_id, page) == DAMAGED:
+                    left.values[at] = DAMAGED
+            for ledger_id in sorted(set(rows.ledgers)):
+                if self.table.pages_of(ledger_id):
+                    left.add(ledger_id, HEADER_ROW, 0)
             self.unsettled.update(rows.ledgers)
-            self.table.put(rows.unknown())
+            self.table.put(left)
 
     def _reset(self, highest_log_id: int) -> None:
         self.table = ChecksumTable()
@@ -350,7 +361,7 @@ class _ChecksumFile:
     def note_complete(self) -> None:
         """See IndexChecksums."""
         if not self.complete:
-            self.append(Kind.COMPLETE, Rows(), sync=False)
+            self.append(Kind.COMPLETE, Rows(), sync=True)
             self.complete = True
 
     def rewrite_if_large(self) -> None:

@@ -25,7 +25,9 @@ ones and no other:
     page       HEADER_ROW   of a ledger that has no page: its file exists
 
 What a crash leaves behind: WRITING without SETTLED, pages that have their old bytes or the new ones; nothing is known
-of them then, until the replay writes them again or the scrub has read them. A torn record at the end was not synced, so
+of them then, until the replay writes them again or the scrub has read them. But that the file of a ledger must be there
+stays known, and that a page was damaged: the journal has neither. SETTLED is synced before the mark moves, so of
+every ledger that the journal may forget it is known that it has a file. A torn record at the end was not synced, so
 nothing that it speaks of was begun. A bad record with a good one behind it is damage: the file is dropped, as is that
 of a bookie that finds a newer entry log than it has made (Apache's has written to the index since): everything is
 unknown then, and read anew by the scrub.
@@ -93,8 +95,9 @@ class Rows:
         return zip(self.ledgers, self.pages, self.values, strict=True)
 
     def unknown(self) -> Rows:
-        """The same pages, of which nothing is known."""
-        return Rows(self.ledgers, self.pages, array("q", [UNKNOWN]) * len(self))
+        """The same pages, of which nothing is known; but those that are damaged whether they were written or not."""
+        values = array("q", [DAMAGED if value == DAMAGED else UNKNOWN for value in self.values])
+        return Rows(self.ledgers[:], self.pages[:], values)
 
     def without(self, ledger_ids: set[int]) -> Rows:
         """The rows of other ledgers."""

@@ -12,7 +12,7 @@ from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import LAST_ENTRY, Status
-from tests.support.faulty_filesystem import FaultyFileSystem, Op
+from tests.support.faulty_filesystem import FaultyFileSystem, Op, PowerCut
 from tests.support.stored_ledgers import StoredLedgers
 
 STORE = "/a/current/indexChecksums"
@@ -131,8 +131,8 @@ def test_a_torn_end_is_left_out_and_damage_before_it_drops_the_file() -> None:
         twin = IndexChecksums(fs.clone(), ["/a"])
         twin.open(0)
         found = twin.pages_of("/a", 3)
-        # The last record is that of settle: without it the last page is unknown.
-        assert found == ({0: 0, 1: 1, 2: 2} if at >= len(whole) - 512 else {})
+        # The last record is that of settle: without it the last page is unknown; that there is a file is not.
+        assert found == ({0: 0, 1: 1, 2: 2, fmt.HEADER_ROW: 0} if at >= len(whole) - 512 else {})
         fs.poke(STORE, at, whole[at : at + 1])
 
 
@@ -331,3 +331,62 @@ def test_a_directory_without_room_for_a_new_index_file_does_not_claim_that_it_ha
     stored.crash()
     stored.replay()
     assert stored.read(2, [0]) == [Status.NO_LEDGER]
+
+
+def test_a_ledger_that_lost_its_index_file_is_never_denied_wherever_the_power_goes() -> None:
+    """I-31, I-59. Method: a ledger that a checkpoint has covered, so that the journal may forget it; another checkpoint
+    writes to it, and the power goes at each of its operations, with several choices of what was not synced; its index
+    file is gone, by accident. The first checkpoint, too: from the moment its mark counts.
+    """
+    cuts = 0
+    while True:
+        stored = two_pages()
+        covered = stored.fs.clone()
+        stored.add(2, 1030, 3)
+        stored.add(3, 5, 3)
+        stored.fs.cut_power_at(cuts + 1)
+        try:
+            stored.checkpoint()
+        except PowerCut:
+            cuts += 1
+        else:
+            break
+        for seed in range(6):
+            for ledger_id in (2, 3, 4):
+                _check_denies_nothing(stored.fs, ledger_id, seed)
+    assert cuts >= 10
+    for fs in (covered, stored.fs):
+        for ledger_id in (2, 3, 4):
+            _check_denies_nothing(fs, ledger_id, seed=0)
+
+
+def _check_denies_nothing(fs: FaultyFileSystem, ledger_id: int, seed: int) -> None:
+    twin = fs.clone()
+    twin.forget_faults()
+    twin.crash(random.Random(seed) if seed else None)
+    twin.unlink(f"/a/current/0/{ledger_id}/{ledger_id}.idx")
+    started = StoredLedgers(settings=StorageSettings(), fs=twin)
+    for _ in range(2):
+        assert started.read(ledger_id, [0, LAST_ENTRY]) == [Status.IO_ERROR] * 2
+        with pytest.raises(CorruptRecord):
+            started.storage.add(ledger_id, [7], [b"x" * 40])  # nor made anew, with what the journal still has
+        started.start()
+
+
+def test_a_damaged_page_stays_damaged_when_a_crash_cuts_short_what_is_added_to_it() -> None:
+    """I-31, I-59: else the scrub would take its zeros for what was written."""
+    stored = two_pages()
+    stored.fs.poke(INDEX, 1024 + 8 * 100, bytes(80))
+    stored.start()
+    stored.storage.replay_finished()
+    stored.add(2, 100, 2)
+    stored.fs.fail_nth(Op.SYNC, 1, errno.EIO, path="2.idx")
+    with pytest.raises(OSError, match="5"):
+        stored.checkpoint()
+    assert stored.storage.read_cold(2, [105]) == [Status.IO_ERROR]
+    stored.fs.end_processes()
+    for _ in range(2):
+        stored.start()
+        for _ in stored.storage.scrub().steps(everything=True):
+            pass
+        assert stored.read(2, [105]) == [Status.IO_ERROR]
