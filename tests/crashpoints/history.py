@@ -23,6 +23,10 @@ def key_of(ledger_id: int) -> bytes:
     return struct.pack(">q12s", ledger_id, b"master key  ")
 
 
+PAYLOAD = slice(36, None)
+"""Of a body with a CRC32C."""
+
+
 def body_of(ledger_id: int, entry_id: int, version: int = 0, *, lac: int = -1) -> bytes:
     """An entry whose every byte depends on what it is; 50 to 350 bytes."""
     text = f"{ledger_id}/{entry_id}/{version}|".encode()
@@ -131,10 +135,12 @@ class History:
 class Entry:
     """One entry id. possible: bodies that it may have. held: it must be there; forced: after a power cut, too.
 
+    agreed: those of the possible ones that say the same as the one that was acknowledged first (I-69).
     asked_last: number of the newest request with it.
     """
 
     possible: list[bytes] = field(default_factory=list)
+    agreed: list[bytes] = field(default_factory=list)
     held: bool = False
     forced: bool = False
     asked_last: int = -1
@@ -177,6 +183,8 @@ class Belief:
                 for ledger in self.ledgers.values():
                     for entry in ledger.entries.values():
                         entry.held = entry.forced
+                        if not entry.held:
+                            entry.agreed = []
             else:
                 request = self._open.pop(event.number)
                 if isinstance(event.answer, bytes) or event.answer in _DONE[type(request)]:
@@ -210,8 +218,11 @@ class Belief:
         if isinstance(request, Add):
             if not request.deferred:
                 ledger.has_key = True
-            for entry_id in request.bodies:
+            for entry_id, body in request.bodies.items():
                 entry = ledger.entries[entry_id]
+                if not entry.held:
+                    # An add before it that failed without saying "no" may have stored the same, never another payload.
+                    entry.agreed = [other for other in entry.possible if other[PAYLOAD] == body[PAYLOAD]]
                 entry.held = True
                 entry.forced = entry.forced or not request.deferred
             return

@@ -97,7 +97,7 @@ def _check_entries(ledger_id: int, ledger: Ledger, held: Held) -> None:
         entry = ledger.entries.get(entry_id)
         if entry is None or body not in entry.possible:
             raise Violation(f"ledger {ledger_id}, entry {entry_id}: {body[:60]!r} was never written")
-        if entry.held and entry.forced and body != entry.possible[0]:
+        if entry.held and entry.forced and body not in entry.agreed:
             raise Violation(f"ledger {ledger_id}, entry {entry_id}: another body than the acknowledged one (I-69)")
     for entry_id, entry in ledger.entries.items():
         if entry.held and not ledger.deleted and entry_id not in held.entries:

@@ -12,7 +12,7 @@ from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import Status
 from tests.crashpoints.enumeration import choices_at, points_of, state_at
 from tests.crashpoints.examination import examine
-from tests.crashpoints.history import Add, Answered, Asked, Belief, Deleted, Fence, Force, PowerLost
+from tests.crashpoints.history import Add, Answered, Asked, Belief, Deleted, Fence, Force, PowerLost, body_of
 from tests.crashpoints.stories import STORIES
 from tests.crashpoints.sweep import Attempt, Part, examine_part, story_named
 from tests.support.disk_image import DiskImage, Name, Sector, Size
@@ -136,6 +136,21 @@ def test_what_must_hold_follows_from_what_was_answered() -> None:
     forced = [*events, Asked(7, Force(1)), Answered(7, Status.OK), PowerLost()]
     assert Belief(forced).ledgers[1].entries[2].held
     assert Belief([*events, Deleted(1)]).ledgers[1].deleted
+
+
+def test_the_payload_that_was_acknowledged_first_is_the_one_to_be_held() -> None:
+    """I-69; an add that was answered "unknown" before may be held in its place only with the same payload."""
+    first, again = body_of(1, 0), body_of(1, 0, lac=5)
+    other, late = body_of(1, 0, version=1), body_of(1, 0, version=2)
+    events = [
+        Asked(0, Add(1, b"key", {0: first}, deferred=False)),
+        Answered(0, Status.IO_ERROR),
+        Asked(2, Add(1, b"key", {0: other}, deferred=False)),
+    ]
+    refused = [*events, Answered(2, Status.IO_ERROR), Asked(4, Add(1, b"key", {0: again}, deferred=False))]
+    late_one = Asked(6, Add(1, b"key", {0: late}, deferred=False))
+    assert Belief([*events, Answered(2, Status.OK), late_one]).ledgers[1].entries[0].agreed == [other]
+    assert Belief([*refused, Answered(4, Status.OK), late_one]).ledgers[1].entries[0].agreed == [first, again]
 
 
 def test_a_state_is_the_same_each_time_it_is_made() -> None:
