@@ -16,10 +16,11 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.storage.compaction import Copied, LogCompaction, find_reference, room_for, switch
 from bookkeeper.bookie.storage.disks import LedgerDirectories
+from bookkeeper.bookie.storage.entry_log_format import SIZE
 from bookkeeper.bookie.storage.garbage import LedgerBytes, LogUsage
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.worker_calls import on_worker
-from bookkeeper.errors import NoWritableDisk, StorageError
+from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem, OpenMode, is_no_space
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.ports import Clock, Worker
@@ -66,13 +67,31 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """entries, bytes: copied. freed: bytes that the disk got back. reason: in words, unless it was done."""
+    """entries, bytes: copied. freed: bytes that the disk got back. reason: in words, unless it was done.
+
+    log_damaged: the old log itself cannot be read through.
+    """
 
     outcome: Outcome
     entries: int = 0
     bytes: int = 0
     freed: int = 0
     reason: str = ""
+    log_damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """Why a compaction cannot be finished, and what that depends on.
+
+    repaired: damages that had been repaired by then. reference: ledger and entry that the index has in the old log.
+    path: the damaged file.
+    """
+
+    result: CompactionResult
+    repaired: int
+    reference: tuple[int, int] | None = None
+    path: str | None = None
 
 
 class Compactor:
@@ -105,6 +124,7 @@ class Compactor:
         self._may_go_on = may_go_on
         self.progress = Copied()
         """Of the log in hand."""
+        self._doubts: dict[tuple[int, int], _Doubt] = {}  # of `EntryLogs.unfinished`: new and old log
 
     async def compact(self, usage: LogUsage, path: str, expected: LedgerBytes | None) -> CompactionResult:
         """Rewrite a closed log. expected: its sealed map, None without a seal. Raises OSError (fatal: I-48)."""
@@ -113,38 +133,18 @@ class Compactor:
         directory = await on_worker(self._worker, partial(room_for, self._fs, self._directories, path, needed=needed))
         if directory is None:
             return CompactionResult(Outcome.NO_ROOM, reason=f"{needed} bytes must be free in one ledger directory")
-        compaction = LogCompaction(
-            self._fs,
-            self._storage.entry_logs,
-            self._storage.ledger_cache,
-            old_id=usage.log_id,
-            old_path=path,
-            expected=expected,
-        )
-        try:
-            await on_worker(self._storage_worker, partial(compaction.begin, directory))
-            stopped = await self._copy(compaction)
-        except OSError as error:
-            if not is_no_space(error):
-                raise
-            await on_worker(self._worker, compaction.give_up)
-            return CompactionResult(Outcome.NO_ROOM, reason=str(error))
-        except StorageError as error:
-            await on_worker(self._worker, compaction.give_up)
-            return CompactionResult(Outcome.DOUBTFUL, reason=str(error))
-        if stopped:
-            await on_worker(self._worker, compaction.give_up)
-            return CompactionResult(Outcome.STOPPED)
-        try:
-            await on_worker(self._worker, compaction.settle)
-        except OSError as error:
-            if not is_no_space(error):
-                raise
-            await on_worker(self._worker, compaction.give_up)
-            return CompactionResult(Outcome.NO_ROOM, reason=str(error))
+        compaction = self._compaction(usage.log_id, path, expected)
+        failed = await self._write(compaction, directory, compaction.copy())
+        sealed = expected is not None
+        if failed is not None and failed.log_damaged:
+            self.progress = Copied()
+            compaction, sealed = self._compaction(usage.log_id, path, expected), False
+            failed = await self._write_indexed(compaction, directory, path, expected)
+        if failed is not None:
+            return failed
         self._storage.entry_logs.unfinished.append((compaction.new_id, compaction.old_id))
         size = await on_worker(self._worker, partial(_size, self._fs, path))
-        result = await self.finish(compaction.new_id, compaction.old_id, sealed=expected is not None)
+        result = await self.finish(compaction.new_id, compaction.old_id, sealed=sealed)
         return CompactionResult(
             result.outcome,
             compaction.entries,
@@ -153,9 +153,65 @@ class Compactor:
             result.reason,
         )
 
-    async def _copy(self, compaction: LogCompaction) -> bool:
+    def _compaction(self, log_id: int, path: str, expected: LedgerBytes | None) -> LogCompaction:
+        return LogCompaction(
+            self._fs,
+            self._storage.entry_logs,
+            self._storage.ledger_cache,
+            old_id=log_id,
+            old_path=path,
+            expected=expected,
+        )
+
+    async def _write(
+        self, compaction: LogCompaction, directory: str, steps: Iterator[Copied]
+    ) -> CompactionResult | None:
+        """Steps 1 to 4: None once the new log is there; else why not, and nothing is left of it."""
+        try:
+            await on_worker(self._storage_worker, partial(compaction.begin, directory))
+            if not await self._copy(steps):
+                await on_worker(self._worker, compaction.settle)
+                return None
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            failed = CompactionResult(Outcome.NO_ROOM, reason=str(error))
+        except StorageError as error:
+            damaged = isinstance(error, CorruptRecord) and error.path == compaction.old_path
+            failed = CompactionResult(Outcome.DOUBTFUL, reason=str(error), log_damaged=damaged)
+        else:
+            failed = CompactionResult(Outcome.STOPPED)
+        await on_worker(self._worker, compaction.give_up)
+        return failed
+
+    async def _write_indexed(
+        self, compaction: LogCompaction, directory: str, path: str, expected: LedgerBytes | None
+    ) -> CompactionResult | None:
+        """As `_write`, of a log that cannot be read through."""
+        try:
+            await self._checkpoints.checkpoint_now()
+        except NoWritableDisk as error:
+            return CompactionResult(Outcome.NO_ROOM, reason=str(error))
+        ledger_ids = None if expected is None else expected.ledger_ids
+        needed = self._storage.indexed_records().steps(compaction.old_id, path, ledger_ids)
+        return await self._write(compaction, directory, compaction.copy_indexed(needed))
+
+    async def needed(self, log_id: int, path: str) -> LedgerBytes:
+        """What the index needs of a closed log that cannot be read through.
+
+        Raises StorageError when some of that is damaged, or the index is; OSError.
+        """
+        await self._checkpoints.checkpoint_now()
+        found: dict[int, int] = {}
+        steps = self._storage.indexed_records().steps(log_id, path, None)
+        while (records := await self._step(self._worker, steps)) is not None:
+            for record in records:
+                found[record.ledger_id] = found.get(record.ledger_id, 0) + record.size + SIZE.size
+            await pause(self._clock, STEP_PAUSE_S)
+        return LedgerBytes(found, total=await on_worker(self._worker, partial(_size, self._fs, path)))
+
+    async def _copy(self, steps: Iterator[Copied]) -> bool:
         """True when it was stopped."""
-        steps = compaction.copy()
         while True:
             begun_s = self._clock.seconds()
             copied = await self._step(self._worker, steps)
@@ -172,30 +228,72 @@ class Compactor:
                 return True
 
     async def finish(self, new_id: int, old_id: int, *, sealed: bool = False) -> CompactionResult:
-        """Steps 5 and 6; also of a compaction that an earlier process settled. Raises OSError (fatal: I-48)."""
+        """Steps 5 and 6; also of a compaction that an earlier process settled. Raises OSError (fatal: I-48).
+
+        What was found doubtful is not looked at again before what it depends on has changed.
+        """
+        pair = (new_id, old_id)
+        doubt = self._doubts.pop(pair, None)
+        if doubt is not None and await on_worker(self._worker, partial(self._holds, doubt, old_id)):
+            self._doubts[pair] = doubt
+            return doubt.result
+        repaired = self._storage.damage.repaired_count
+        try:
+            found = await self._finish(new_id, old_id, sealed=sealed)
+        except NoWritableDisk as error:
+            return CompactionResult(Outcome.DOUBTFUL, reason=str(error))  # there may be room at any time
+        except StorageError as error:
+            result = CompactionResult(Outcome.DOUBTFUL, reason=str(error))
+            path = error.path if isinstance(error, CorruptRecord) else None
+            self._doubts[pair] = _Doubt(result, repaired, path=path)
+            return result
+        if found is None:
+            return CompactionResult(Outcome.DONE)
+        path = self._storage.entry_logs.path_of(old_id)
+        why = f"the index of ledger {found[0]} has entry {found[1]} in {path}, where reading the log did not find it"
+        result = CompactionResult(Outcome.DOUBTFUL, reason=why)
+        self._doubts[pair] = _Doubt(result, repaired, reference=found)
+        return result
+
+    def _holds(self, doubt: _Doubt, old_id: int) -> bool:
+        """Whether a doubt is still what it was. Thread: the collector's worker."""
+        if doubt.reference is not None:
+            ledger_id, entry_id = doubt.reference
+            try:
+                (location,) = self._storage.ledger_cache.located(ledger_id, [entry_id])
+            except StorageError:
+                return True  # the index cannot tell that it changed
+            return location >> 32 == old_id
+        if doubt.path is not None and not self._fs.exists(doubt.path):
+            return False
+        return doubt.repaired == self._storage.damage.repaired_count
+
+    def look_again(self) -> None:
+        """Forget all doubts: what they came from may have been mended."""
+        self._doubts.clear()
+
+    async def _finish(self, new_id: int, old_id: int, *, sealed: bool) -> tuple[int, int] | None:
+        """None when it is done; else ledger and entry of an index that still points into the old log."""
         logs = self._storage.entry_logs
         path, old_path = logs.path_of(new_id), logs.path_of(old_id)
         assert path is not None
-        try:
-            steps = switch(self._fs, self._storage.ledger_cache, new_id=new_id, new_path=path, old_id=old_id)
-            while await self._step(self._storage_worker, steps) is not None:
-                if self._storage.needs_checkpoint:
-                    await self._checkpoints.checkpoint_now()
-                await pause(self._clock, STEP_PAUSE_S)
-            await self._checkpoints.checkpoint_now()
-            if old_path is not None and not sealed:
-                found = await self._reference(old_id)
-                if found is not None:
-                    ledger_id, entry_id = found
-                    return CompactionResult(
-                        Outcome.DOUBTFUL,
-                        reason=f"the index of ledger {ledger_id} has entry {entry_id} in {old_path}, "
-                        "where reading the log did not find it",
-                    )
-        except (StorageError, NoWritableDisk) as error:
-            return CompactionResult(Outcome.DOUBTFUL, reason=str(error))
+        steps = switch(
+            self._fs,
+            self._storage.ledger_cache,
+            new_id=new_id,
+            new_path=path,
+            old_id=old_id,
+            check=logs.checksums.checked(new_id),
+        )
+        while await self._step(self._storage_worker, steps) is not None:
+            if self._storage.needs_checkpoint:
+                await self._checkpoints.checkpoint_now()
+            await pause(self._clock, STEP_PAUSE_S)
+        await self._checkpoints.checkpoint_now()
+        if old_path is not None and not sealed and (found := await self._reference(old_id)) is not None:
+            return found
         await on_worker(self._storage_worker, partial(logs.end_compaction, new_id, old_id))
-        return CompactionResult(Outcome.DONE)
+        return None
 
     async def reference(self, log_id: int) -> tuple[int, int] | None:
         """Ledger and entry of an index that points into a closed log; None when none does. Raises OSError."""

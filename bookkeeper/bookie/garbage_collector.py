@@ -45,7 +45,7 @@ from bookkeeper.bookie.storage.garbage import (
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.worker_calls import on_worker
-from bookkeeper.errors import MetadataError, NoSuchLedger, NoWritableDisk, StorageError
+from bookkeeper.errors import CorruptRecord, MetadataError, NoSuchLedger, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore, StoreState
@@ -285,6 +285,7 @@ class GarbageCollector:
         self.status.last_error = ""
         if forced or self._clock.seconds() - self._quarantine_s >= QUARANTINE_S:
             self.status.quarantined.clear()  # what kept them from being read, or rewritten, may have been mended
+            self._compactor.look_again()
             self._quarantine_s = self._clock.seconds()
         try:
             await self._collect_ledgers(grace_s=0.0 if forced else self._settings.wait_s / 2)
@@ -521,9 +522,25 @@ class GarbageCollector:
                 if scanned is not None:
                     return scanned
                 await pause(self._clock, STEP_PAUSE_S)
+        except CorruptRecord as error:
+            return await self._needed_of(log_id, path, error)
         except (StorageError, OSError) as error:
             self._quarantine(path, str(error))
             return None
+
+    async def _needed_of(self, log_id: int, path: str, damaged: CorruptRecord) -> LedgerBytes | None:
+        """As `_ledgers_of`, from the index: of a log that cannot be read through, nothing else can tell."""
+        if path in self.status.quarantined:
+            return None
+        try:
+            needed = await self._compactor.needed(log_id, path)
+        except NoWritableDisk as error:
+            self._note_error(error)
+            return None
+        except (StorageError, OSError) as error:
+            self._quarantine(path, f"{damaged}; {error}")
+            return None
+        return self._log_ledgers.keep_indexed(log_id, needed)
 
     async def _may_remove(self, log_id: int, path: str) -> bool:
         """The map of a sealed log is proof enough; of another one the index is asked (I-60)."""

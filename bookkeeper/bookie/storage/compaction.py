@@ -20,7 +20,9 @@ both logs are logs like any other, and the index is right about either.
 
 A log is only believed to be read completely when the bytes read of each ledger are those of its sealed map; of a log
 without a seal the index itself is asked before the old log goes. A log that fails that, or holds a damaged record, is
-left alone, and said so. So is one with a page that fails its checksum: a copy of it would look whole (I-67).
+left alone, and said so. So is one with a page that fails its checksum: a copy of it would look whole (I-67). But when
+nothing that the index names lies in what is damaged, because repairs have stored it elsewhere, the log is rewritten
+from the index (`copy_indexed`).
 
 This file has the steps; who drives them, and how fast, is `bookie.compactor`.
 """
@@ -28,7 +30,7 @@ This file has the steps; who drives them, and how fast, is `bookie.compactor`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bookkeeper.bookie.storage import entry_log_format as fmt
@@ -37,15 +39,18 @@ from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.garbage import LedgerBytes
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.log_writer import LogWriter
-from bookkeeper.bookie.storage.offline import LogRecord, iter_index, iter_records, list_index_files
+from bookkeeper.bookie.storage.offline import LogBytes, LogRecord, iter_index, iter_records, list_index_files
 from bookkeeper.errors import CorruptRecord, StorageError
-from bookkeeper.filesystem import FileSystem
+from bookkeeper.filesystem import File, FileSystem
 
 BLOCK_BYTES = 256 * 1024
 """Copied between two pauses."""
 
 RECORDS_MAX = 1000
 """Looked at between two pauses, and locations switched in one turn of the storage worker."""
+
+SWITCHED_BYTES_MAX = 1024 * 1024
+"""Of the new log, read in one turn of the storage worker: one read, or one record."""
 
 INDEX_FILES_STEP = 200
 """Index files read between two pauses where the index is asked."""
@@ -91,7 +96,7 @@ class LogCompaction:
         self._logs = logs
         self._cache = cache
         self.old_id = old_id
-        self._old_path = old_path
+        self.old_path = old_path
         self._expected = expected
         self._writer: LogWriter | None = None
         self.entries = 0
@@ -130,9 +135,14 @@ class LogCompaction:
     def _records(self) -> Iterator[LogRecord]:
         try:
             check = self._logs.checksums.checked(self.old_id)
-            yield from iter_records(self._fs, self._old_path, log_id=self.old_id, check=check)
+            yield from iter_records(self._fs, self.old_path, log_id=self.old_id, check=check)
         except OSError as error:
-            raise StorageError(f"cannot read entry log {self._old_path}: {error}") from error
+            raise StorageError(f"cannot read entry log {self.old_path}: {error}") from error
+
+    def copy_indexed(self, steps: Iterator[list[LogRecord]]) -> Iterator[Copied]:
+        """As `copy`, of the records that index files name: where the log cannot be read through. See IndexedRecords."""
+        for records in steps:
+            yield self._copy_live(records)
 
     def _copy_live(self, records: list[LogRecord]) -> Copied:
         assert self._writer is not None
@@ -156,7 +166,7 @@ class LogCompaction:
         found = LedgerBytes(seen)
         if not found.same_as(self._expected):
             raise CorruptRecord(
-                self._old_path,
+                self.old_path,
                 fmt.HEADER_SIZE,
                 f"its records have {found.total} bytes of {len(found)} ledgers, its sealed map says "
                 f"{self._expected.total} bytes of {len(self._expected)}: some record is damaged",
@@ -194,17 +204,28 @@ class LogCompaction:
                 self._fs.sync_dir(base)
 
 
-def switch(fs: FileSystem, cache: LedgerCache, *, new_id: int, new_path: str, old_id: int) -> Iterator[int]:
+def switch(
+    fs: FileSystem,
+    cache: LedgerCache,
+    *,
+    new_id: int,
+    new_path: str,
+    old_id: int,
+    check: Callable[[File], LogBytes] | None = None,
+) -> Iterator[int]:
     """Step 5 without its checkpoint: what lies in the old log lies in the new one from now on, in small steps.
 
-    Yields how many locations a step changed. Thread: storage worker. Raises CorruptRecord, StorageError, OSError.
+    Yields how many locations a step changed. check: as of `iter_records`; what was damaged since it was copied stays
+    where it was. Thread: storage worker. Raises CorruptRecord, StorageError, OSError.
     """
     records: list[LogRecord] = []
-    for record in iter_records(fs, new_path, log_id=new_id, bodies=False):
+    size = 0
+    for record in iter_records(fs, new_path, log_id=new_id, bodies=False, check=check):
         records.append(record)
-        if len(records) >= RECORDS_MAX:
+        size += record.size
+        if len(records) >= RECORDS_MAX or size >= SWITCHED_BYTES_MAX:
             yield _switch(cache, records, old_id)
-            records = []
+            records, size = [], 0
     if records:
         yield _switch(cache, records, old_id)
 

@@ -123,15 +123,15 @@ class Suspects:
 
 
 class LedgerBytes:
-    """Bytes of each ledger in one log, 16 bytes of memory a ledger."""
+    """Bytes of each ledger in one log, 16 bytes of memory a ledger. total: of all records, where some are nobody's."""
 
     __slots__ = ("_ledger_ids", "_sizes", "total")
 
-    def __init__(self, ledger_bytes: Mapping[int, int]) -> None:
+    def __init__(self, ledger_bytes: Mapping[int, int], *, total: int | None = None) -> None:
         items = sorted(ledger_bytes.items())
         self._ledger_ids = array("q", [ledger_id for ledger_id, _ in items])
         self._sizes = array("q", [size for _, size in items])
-        self.total = sum(self._sizes)
+        self.total = sum(self._sizes) if total is None else total
 
     def __len__(self) -> int:
         return len(self._ledger_ids)

@@ -35,6 +35,7 @@ from bookkeeper.bookie.storage.index_format import (
     KEY_SIZE_MAX,
     PAGE_SLOTS,
 )
+from bookkeeper.bookie.storage.indexed_records import IndexedRecords
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState
 from bookkeeper.bookie.storage.log_reads import LogReader, Results
@@ -552,6 +553,10 @@ class LedgerStorage:
             self.damage,
             LogReader(self._logs, self._files, self.damage, wait=True),
         )
+
+    def indexed_records(self) -> IndexedRecords:
+        """What finds the records of a damaged log that are still needed."""
+        return IndexedRecords(self._fs, self._directories, self._index_checksums, self._logs.checksums)
 
     @property
     def entry_logs(self) -> EntryLogs:

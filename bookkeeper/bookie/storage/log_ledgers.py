@@ -21,6 +21,7 @@ CACHED_LEDGERS_MAX = 4_000_000
 """Ledgers over all logs whose maps stay in memory: 64 MB. Those of sealed logs beyond it are read again."""
 
 STEP_RECORDS = 2000
+STEP_BYTES = 1024 * 1024
 """Of a scan between two pauses: some milliseconds."""
 
 
@@ -78,11 +79,19 @@ class LogLedgers:
         """Read all records' heads: None after each step, at the end the result. Raises CorruptRecord, OSError."""
         found: dict[int, int] = {}
         check = self._checksums.checked(log_id) if self._checksums is not None else None
-        for number, record in enumerate(iter_records(self._fs, path, log_id=log_id, bodies=False, check=check), 1):
+        records = size = 0
+        for record in iter_records(self._fs, path, log_id=log_id, bodies=False, check=check):
             found[record.ledger_id] = found.get(record.ledger_id, 0) + record.size + fmt.SIZE.size
-            if number % STEP_RECORDS == 0:
+            records += 1
+            size += record.size
+            if records >= STEP_RECORDS or size >= STEP_BYTES:
+                records = size = 0
                 yield None
         yield self._keep(log_id, LedgerBytes(found))
+
+    def keep_indexed(self, log_id: int, ledgers: LedgerBytes) -> LedgerBytes:
+        """What the index needs of a log that cannot be read through: it will never be more."""
+        return self._keep(log_id, ledgers)
 
     def forget(self, log_id: int) -> None:
         """The log is gone."""

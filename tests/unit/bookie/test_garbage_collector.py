@@ -12,12 +12,14 @@ from unittest import mock
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
-from bookkeeper.bookie import garbage_collector
+from bookkeeper.bookie import compactor, garbage_collector
 from bookkeeper.bookie.garbage_collector import GarbageCollector, GarbageSettings
 from bookkeeper.bookie.garbage_status import GarbageStage
 from bookkeeper.bookie.storage import entry_log_format as fmt
+from bookkeeper.bookie.storage.compaction import LogCompaction, switch
 from bookkeeper.bookie.storage.garbage import CompactionKind, CompactionSettings, LedgerBytes, LogUsage
 from bookkeeper.bookie.storage.index_files import index_path
+from bookkeeper.bookie.storage.log_checksum_files import checksums_path
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.storage.offline import iter_records
 from bookkeeper.bookie.storage.tombstones import TombstoneKind
@@ -288,3 +290,145 @@ def test_a_log_that_was_cut_to_nothing_stays_while_the_index_points_into_it() ->
     bench.rounds(2)
     assert log_id in bench.closed
     assert path in bench.collector.status.quarantined
+
+
+def _damaged_bench(*, sealed: bool) -> tuple[Bench, int, str]:
+    """And the first log, which has a page that fails its checksum, and three records that cannot be told."""
+    bench = Bench(CompactionSettings(minor_interval_s=1e9, major_interval_s=1e9, major_threshold=0.99))
+    stored = bench.stored
+    for _ in stored.storage.scrub().steps(everything=True):  # it makes index pages certain
+        pass
+    log_id = bench.closed[0]
+    path = stored.storage.entry_logs.path_of(log_id)
+    assert path is not None
+    records = list(iter_records(stored.fs, path, log_id=log_id))
+    if not sealed:
+        bench.unseal(log_id)
+    stored.fs.poke(path, records[0].offset - 4, b"\xff" * (records[2].offset - records[0].offset + 20))
+    return bench, log_id, path
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_damaged_log_is_rewritten_once_what_the_index_needs_of_the_damage_was_stored_elsewhere(sealed: bool) -> None:
+    """I-67, L-5: recovery adds replace what is damaged; then the damaged bytes are nobody's, and no reason to keep the
+    log for ever. Until then it stays, whole.
+    """
+    bench, log_id, path = _damaged_bench(sealed=sealed)
+    stored = bench.stored
+    bench.delete(2)
+    bench.force(CompactionKind.MAJOR)
+    assert log_id in bench.closed
+    assert path in bench.collector.status.quarantined
+    assert not [name for name in stored.fs.listdir("/a/current") if name.endswith(".compacting")]
+    assert _repair(stored)
+    bench.force(CompactionKind.MAJOR)
+    assert log_id not in bench.closed
+    assert not stored.fs.exists(path)
+    assert not bench.collector.status.quarantined
+    stored.check()
+    stored.crash()
+    stored.replay()
+    stored.check()
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_damaged_log_without_a_live_entry_is_removed(sealed: bool) -> None:
+    bench, log_id, path = _damaged_bench(sealed=sealed)
+    bench.delete(1, 2, 3)
+    bench.force()
+    assert log_id not in bench.closed
+    assert not bench.stored.fs.exists(path)
+
+
+def test_a_damaged_log_stays_while_a_damaged_index_page_may_need_it() -> None:
+    """I-60: what the index needs is told by the index; one that has a damaged page tells nothing."""
+    bench, log_id, path = _damaged_bench(sealed=False)
+    stored = bench.stored
+    bench.delete(2)
+    _repair(stored)
+    stored.fs.poke(index_path("/a", 3), 1024 + 8 * 30, bytes(8))
+    bench.restart()
+    for _ in range(2):
+        bench.force(CompactionKind.MAJOR)
+        assert log_id in bench.closed
+        assert stored.fs.exists(path)
+
+
+def _repair(stored: StoredLedgers) -> list[tuple[int, int]]:
+    """As replication does: every entry that cannot be read is added again."""
+    damaged: list[tuple[int, int]] = []
+    for ledger_id, entry_id in stored.entries:
+        if stored.storage.read_cold(ledger_id, [entry_id]) == [Status.IO_ERROR]:
+            assert stored.storage.damaged(ledger_id, [entry_id])
+            damaged.append((ledger_id, entry_id))
+    for ledger_id, entry_id in damaged:
+        stored.add(ledger_id, entry_id, 1)
+    stored.checkpoint()
+    return damaged
+
+
+def test_a_compaction_that_stays_doubtful_costs_nothing_until_what_it_depends_on_changes() -> None:
+    """Else every round reads the new log, makes a checkpoint, and reads all index files."""
+    bench = Bench()
+    stored = bench.stored
+    logs = stored.storage.entry_logs
+    old_id, old_path = logs.closed()[0]
+    compaction = LogCompaction(
+        stored.fs, logs, stored.storage.ledger_cache, old_id=old_id, old_path=old_path, expected=None
+    )
+    compaction.begin("/a")
+    for _ in compaction.copy():
+        pass
+    compaction.settle()
+    new_path = logs.path_of(compaction.new_id)
+    assert new_path is not None
+    record = next(iter_records(stored.fs, new_path, log_id=compaction.new_id))
+    # The new log does not have an entry that the index has in the old one.
+    stored.fs.poke(new_path, record.offset, (99).to_bytes(8, "big"))
+    stored.fs.unlink(checksums_path(new_path, compaction.new_id))
+    bench.restart()
+    switched: list[int] = []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        switched.append(1)
+        return switch(*args, **kwargs)
+
+    with mock.patch.object(compactor, "switch", counted):
+        bench.rounds(4)
+        assert len(switched) == 1
+        assert old_id in bench.closed
+        bench.force()
+        assert len(switched) == 2
+        bench.rounds(2)
+        assert len(switched) == 2
+        stored.add(record.ledger_id, record.entry_id, 1)  # as a repair does
+        bench.stored.checkpoint()
+        bench.rounds(1)
+        assert len(switched) == 3
+    assert stored.storage.entry_logs.unfinished == []
+    assert old_id not in bench.closed
+    bench.stored.check()
+
+
+def test_what_was_damaged_in_a_new_log_before_the_index_was_switched_is_kept_in_the_old_one() -> None:
+    """I-62, I-67: of a compaction that a crash cut short; the old copy is the good one."""
+    bench = Bench()
+    stored = bench.stored
+    logs = stored.storage.entry_logs
+    old_id, old_path = logs.closed()[0]
+    compaction = LogCompaction(
+        stored.fs, logs, stored.storage.ledger_cache, old_id=old_id, old_path=old_path, expected=None
+    )
+    compaction.begin("/a")
+    for _ in compaction.copy():
+        pass
+    compaction.settle()
+    new_path = logs.path_of(compaction.new_id)
+    assert new_path is not None
+    record = next(iter_records(stored.fs, new_path, log_id=compaction.new_id))
+    stored.fs.poke(new_path, record.offset + 40, b"?")
+    bench.restart()
+    bench.rounds(2)
+    assert old_id in bench.closed
+    assert old_path in bench.collector.status.quarantined
+    stored.check()

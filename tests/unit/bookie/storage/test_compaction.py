@@ -6,8 +6,9 @@ from unittest import mock
 
 import pytest
 
-from bookkeeper.bookie.storage.compaction import LogCompaction, find_reference
+from bookkeeper.bookie.storage.compaction import LogCompaction, find_reference, switch
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
+from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord
 from tests.support.faulty_filesystem import FaultyFileSystem, PowerCut
 from tests.support.stored_ledgers import StoredLedgers
@@ -109,6 +110,28 @@ def test_a_power_cut_anywhere_in_a_compaction_loses_nothing_and_leaves_nothing_b
     check everything, let the next round finish, check again, and look for files that nobody needs.
     """
     assert _cut_everywhere(StoredLedgers.compact) >= 15
+
+
+def test_a_power_cut_anywhere_in_a_compaction_from_the_index_loses_nothing_either() -> None:
+    """As above, of a log that cannot be read through."""
+
+    def indexed(stored: StoredLedgers, old_id: int) -> int:
+        for _ in stored.storage.scrub().steps(everything=False):  # it makes index pages certain
+            pass
+        logs = stored.storage.entry_logs
+        path = logs.path_of(old_id)
+        assert path is not None
+        compaction = LogCompaction(
+            stored.fs, logs, stored.storage.ledger_cache, old_id=old_id, old_path=path, expected=None
+        )
+        compaction.begin("/a")
+        for _ in compaction.copy_indexed(stored.storage.indexed_records().steps(old_id, path, None)):
+            pass
+        compaction.settle()
+        stored.finish(compaction.new_id, old_id)
+        return compaction.entries
+
+    assert _cut_everywhere(indexed) >= 15
 
 
 def test_cutting_everywhere_finds_an_old_log_that_goes_before_the_index_is_durable() -> None:
@@ -213,3 +236,30 @@ def test_a_start_finishes_what_we_left_and_what_a_genuine_bookie_left(name: str)
     assert not stored.fs.exists(second + name)
     assert not stored.fs.exists(path)
     assert stored.fs.exists(f"/a/current/{new_id:x}.log")
+
+
+def test_a_step_of_the_switch_is_bounded_in_records_and_in_bytes() -> None:
+    """It is a turn of the storage worker, which writes entries, too: large entries must not make it a long one."""
+    stored = StoredLedgers(settings=StorageSettings(memtable_bytes_max=1 << 26))
+    stored.replay()
+    stored.add(1, 0, 40, payload=b"x" * 150_000)
+    stored.add(2, 0, 3000)
+    stored.checkpoint()
+    stored.storage.entry_logs.roll()
+    logs = stored.storage.entry_logs
+    old_id, path = logs.closed()[0]
+    compaction = LogCompaction(
+        stored.fs, logs, stored.storage.ledger_cache, old_id=old_id, old_path=path, expected=None
+    )
+    compaction.begin("/a")
+    for _ in compaction.copy():
+        pass
+    compaction.settle()
+    new_path = logs.path_of(compaction.new_id)
+    assert new_path is not None
+    steps = list(
+        switch(stored.fs, stored.storage.ledger_cache, new_id=compaction.new_id, new_path=new_path, old_id=old_id)
+    )
+    assert sum(steps) == 3040
+    assert max(steps) <= 1000
+    assert steps[:5] == [7] * 5
