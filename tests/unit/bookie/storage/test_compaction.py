@@ -124,8 +124,9 @@ def test_a_power_cut_anywhere_in_a_compaction_from_the_index_loses_nothing_eithe
         compaction = LogCompaction(
             stored.fs, logs, stored.storage.ledger_cache, old_id=old_id, old_path=path, expected=None
         )
+        needed = list(stored.storage.indexed_records().steps(old_id, path, None))
         compaction.begin("/a")
-        for _ in compaction.copy_indexed(stored.storage.indexed_records().steps(old_id, path, None)):
+        for _ in compaction.copy_indexed(iter(needed)):
             pass
         compaction.settle()
         stored.finish(compaction.new_id, old_id)
