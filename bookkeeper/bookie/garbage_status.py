@@ -68,3 +68,8 @@ class GarbageStatus:
         if path in self.quarantined or len(self.quarantined) < QUARANTINED_MAX:
             self.quarantined[path] = reason
         return not known
+
+    def note_error(self, error: BaseException, wall_s: float) -> None:
+        """What went wrong in the round under way."""
+        self.last_error = str(error) or type(error).__name__
+        self.last_error_s = wall_s

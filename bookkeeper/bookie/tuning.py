@@ -6,7 +6,7 @@ import resource
 
 from bookkeeper.bookie.bookie import BookieBounds
 from bookkeeper.bookie.compactor import CompactionRate
-from bookkeeper.bookie.garbage_collector import GarbageSettings
+from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.scrubber import ScrubSettings
 from bookkeeper.bookie.service import ConnectionBounds

@@ -17,7 +17,9 @@ from unittest import mock
 import pytest
 from twisted.internet.defer import Deferred, succeed
 
-from bookkeeper.bookie.garbage_collector import GarbageCollector, GarbageSettings
+from bookkeeper.bookie.deleted_ledgers import DeletedLedgers
+from bookkeeper.bookie.garbage_collector import GarbageCollector
+from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.garbage import CompactionSettings, Suspects
 from bookkeeper.errors import MetadataUnavailable, NoSuchLedger
@@ -195,14 +197,14 @@ def test_only_ledgers_that_do_not_exist_are_deleted_whatever_the_store_does(
 
 @contextmanager
 def _one_look_and_no_proof() -> Iterator[None]:
-    async def credulous(self: GarbageCollector, ledger_ids: Sequence[int]) -> list[int]:
+    async def credulous(self: DeletedLedgers, ledger_ids: Sequence[int]) -> list[int]:
         return list(ledger_ids)
 
     def hasty(self: Suspects, missing: Iterable[int], now_s: float, *, grace_s: float) -> list[int]:
         return list(missing)
 
     with (
-        mock.patch.object(GarbageCollector, "_prove_gone", credulous),
+        mock.patch.object(DeletedLedgers, "_prove_gone", credulous),
         mock.patch.object(Suspects, "observe", hasty),
         _no_sync(),
     ):
@@ -217,14 +219,14 @@ def _no_sync() -> Iterator[None]:
 
 @contextmanager
 def _errors_mean_gone() -> Iterator[None]:
-    def credulous(self: GarbageCollector, ledger_id: int) -> Deferred[bool]:
+    def credulous(self: DeletedLedgers, ledger_id: int) -> Deferred[bool]:
         return self._store.ledgers.read(ledger_id).addCallbacks(lambda _: False, lambda _: True)
 
     def all_of_them(self: Suspects, missing: Iterable[int], now_s: float, *, grace_s: float) -> list[int]:
         return list(range(60))  # so that existing ledgers are asked for as well
 
     with (
-        mock.patch.object(GarbageCollector, "_is_gone", credulous),
+        mock.patch.object(DeletedLedgers, "_is_gone", credulous),
         mock.patch.object(Suspects, "observe", all_of_them),
     ):
         yield

@@ -25,7 +25,8 @@ from twisted.python.failure import Failure
 from bookkeeper.bookie import startup
 from bookkeeper.bookie.bookie import Bookie
 from bookkeeper.bookie.compactor import CompactionRate
-from bookkeeper.bookie.garbage_collector import GarbageCollector, GarbageSettings
+from bookkeeper.bookie.garbage_collector import GarbageCollector
+from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason

@@ -12,8 +12,9 @@ from unittest import mock
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
-from bookkeeper.bookie import compactor, garbage_collector
-from bookkeeper.bookie.garbage_collector import GarbageCollector, GarbageSettings
+from bookkeeper.bookie import compactor, entry_log_collection
+from bookkeeper.bookie.garbage_collector import GarbageCollector
+from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.garbage_status import GarbageStage
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.compaction import LogCompaction, switch
@@ -187,7 +188,7 @@ def test_a_log_that_is_left_alone_is_read_again_once_a_day_or_when_forced() -> N
     quarantine_s = 30 * WAIT_S
     with (
         mock.patch.object(LogLedgers, "scan", counted),
-        mock.patch.object(garbage_collector, "QUARANTINE_S", quarantine_s),
+        mock.patch.object(entry_log_collection, "QUARANTINE_S", quarantine_s),
     ):
         bench.rounds(5)
         assert len(scans) == 1

@@ -1,0 +1,246 @@
+"""Which ledgers of this bookie are deleted, or belong to others: told by proof, and taken away here.
+
+    is this our cluster? (I-65) -> ledgers here -> ledgers of the store -> suspects -> ripe ones read one by one
+    -> proven: deleted, in batches
+
+Invariants:
+    a ledger is deleted only after the store itself said, to a synced read of that very ledger, that it is not there,
+    in a session that did not change meanwhile; every error means "keep" (I-64);
+    a copy too many is deleted only under the lock of those who make copies (I-66).
+
+Thread: reactor. Listing files runs on the collector's worker.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from heapq import merge
+
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.bookie.garbage_settings import GarbageSettings
+from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus
+from bookkeeper.bookie.ledger_removal import BATCH_MAX, LedgerRemoval
+from bookkeeper.bookie.storage.garbage import Missing, Suspects, absent_from, ascending
+from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
+from bookkeeper.bookie.worker_calls import on_worker
+from bookkeeper.errors import MetadataError, NoSuchLedger, StorageError
+from bookkeeper.metadata.outcome import pause
+from bookkeeper.metadata.store import MetadataStore, StoreState
+from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, LedgerState
+from bookkeeper.ports import Clock, Worker
+
+log = Logger()
+
+PROOFS_IN_FLIGHT = 64
+"""Reads of the metadata store that are awaited at once."""
+
+DELETIONS_MAX = 100_000
+ALARMED_DELETIONS_MAX = 1000
+"""Ledgers deleted in one round; after an alarm no more than that, each with its proof as ever."""
+
+
+class DeletedLedgers:
+    """See `GarbageCollector` for the arguments.
+
+    worker: lists files. status: what was done is noted there.
+    """
+
+    def __init__(
+        self,
+        storage: LedgerStorage,
+        removal: LedgerRemoval,
+        store: MetadataStore,
+        clock: Clock,
+        *,
+        worker: Worker,
+        settings: GarbageSettings,
+        instance_id: str,
+        bookie_id: BookieId,
+        wall_s: Callable[[], float],
+        status: GarbageStatus,
+    ) -> None:
+        self._storage = storage
+        self._removal = removal
+        self._store = store
+        self._clock = clock
+        self._worker = worker
+        self._settings = settings
+        self._instance_id = instance_id
+        self._bookie_id = bookie_id
+        self._wall_s = wall_s
+        self._status = status
+        self._suspects = Suspects()
+        self._overreplicated_s = clock.seconds()
+        self._sessions_lost = 0
+        self._watch = store.watch_state(self._on_state)
+        self._stopped = False
+
+    def stop(self) -> None:
+        """What answers from now on is no proof."""
+        self._stopped = True
+        self._watch.cancel()
+
+    def _on_state(self, state: StoreState) -> None:
+        if state in (StoreState.LOST, StoreState.CLOSED):
+            self._sessions_lost += 1
+
+    # --- deleted ledgers ----------------------------------------------------------------------------------------------
+
+    async def collect(self, *, grace_s: float) -> None:
+        self._status.stage = GarbageStage.CHECKING
+        await self._check_cluster()
+        local = await on_worker(self._worker, self.local)
+        self._status.ledgers_local = len(local)
+        missing = Missing(local)
+        async for batch in self._store.ledgers.ids():
+            missing.feed(batch)
+        absent = missing.finish()
+        await self._check_cluster()
+        deletions_max = DELETIONS_MAX
+        if missing.alarming:
+            self._status.alarms += 1
+            deletions_max = ALARMED_DELETIONS_MAX
+            log.critical(
+                "{missing} of the {local} ledgers here are not in the metadata store, which lists {listed}: is that "
+                "right? Each is deleted only after a proof of its own, and at most {limit} in a round",
+                missing=len(absent),
+                local=len(local),
+                listed=missing.listed_count,
+                limit=deletions_max,
+            )
+        ripe = self._suspects.observe(absent, self._clock.seconds(), grace_s=grace_s)
+        self._status.suspects = len(self._suspects)
+        deleted = 0
+        for start in range(0, len(ripe), BATCH_MAX):
+            if deleted >= deletions_max:
+                break
+            gone = await self._prove_gone(ripe[start : start + BATCH_MAX])
+            self._status.stage = GarbageStage.DELETING
+            removed: list[int] = await self._removal.remove(gone, moved=False) if gone else []
+            self._suspects.forget(removed)
+            deleted += len(removed)
+            self._status.ledgers_deleted += len(removed)
+            self._status.ledgers_local -= len(removed)
+            self._status.suspects = len(self._suspects)
+        if deleted:
+            log.info("Deleted {count} ledgers that the metadata store has no more", count=deleted)
+
+    async def _check_cluster(self) -> None:
+        """I-65: pointed at an empty or foreign root, an honest collector would delete everything."""
+        await self._store.sync()
+        found = await self._store.admin.instance_id()
+        if found != self._instance_id:
+            raise StorageError(
+                f"{self._store.description} is of cluster {found}, this bookie's directories are of cluster "
+                f"{self._instance_id}: nothing is collected. Check metadataServiceUri"
+            )
+
+    def local(self) -> array[int]:
+        """Ascending; with the ledgers that lost their index file: nobody deleted them, and their entries are in logs.
+
+        Thread: the collector's worker.
+        """
+        local = ascending(self._storage.ledger_ids())
+        for known in self._storage.ledgers_with_checksums():
+            lost = absent_from(local, known)
+            if lost:
+                local = array("q", merge(local, lost))
+        return local
+
+    async def _prove_gone(self, ledger_ids: Sequence[int]) -> list[int]:
+        """Those of which the store says, to a synced read, that they do not exist."""
+        gone: list[int] = []
+        for start in range(0, len(ledger_ids), PROOFS_IN_FLIGHT):
+            some = ledger_ids[start : start + PROOFS_IN_FLIGHT]
+            before = self._sessions_lost
+            await self._store.sync()
+            answers = await gatherResults([self._is_gone(LedgerId(ledger_id)) for ledger_id in some])
+            self._check_running()
+            if self._sessions_lost != before or self._store.state is not StoreState.CONNECTED:
+                continue  # another server may have answered, behind the one that was synced with (I-19)
+            gone += [ledger_id for ledger_id, is_gone in zip(some, answers, strict=True) if is_gone]
+        return gone
+
+    def _is_gone(self, ledger_id: LedgerId) -> Deferred[bool]:
+        def failed(failure: Failure) -> bool:
+            if isinstance(failure.value, NoSuchLedger):
+                return True
+            log.warn("Cannot tell whether ledger {id} exists: {error}; it stays", id=ledger_id, error=failure.value)
+            return False
+
+        return self._store.ledgers.read(ledger_id).addCallbacks(lambda _: False, failed)
+
+    def _check_running(self) -> None:
+        """To be called after a wait for answers, to which a stop is one more reason to know nothing."""
+        if self._stopped:
+            raise CancelledError
+
+    # --- copies too many ----------------------------------------------------------------------------------------------
+
+    async def collect_elsewhere(self, *, forced: bool) -> None:
+        wait_s = self._settings.overreplicated_wait_s
+        now_s = self._clock.seconds()
+        if wait_s <= 0 or (not forced and now_s - self._overreplicated_s < wait_s):
+            return
+        self._status.stage = GarbageStage.OVERREPLICATED
+        local = await on_worker(self._worker, self.local)
+        pause_s = 1.0 / self._settings.metadata_reads_per_s if self._settings.metadata_reads_per_s > 0 else 0.0
+        removed = 0
+        for start in range(0, len(local), PROOFS_IN_FLIGHT):
+            some = local[start : start + PROOFS_IN_FLIGHT]
+            await self._store.sync()
+            found = await gatherResults([self._is_elsewhere(LedgerId(ledger_id)) for ledger_id in some])
+            self._check_running()
+            for ledger_id, elsewhere in zip(some, found, strict=True):
+                if elsewhere and await self._remove_elsewhere(LedgerId(ledger_id)):
+                    removed += 1
+            await pause(self._clock, pause_s * len(some))
+        self._overreplicated_s = now_s
+        self._status.last_overreplicated_s = self._wall_s()
+        if removed:
+            log.info("Deleted the copies of {count} closed ledgers that belong to other bookies", count=removed)
+
+    async def _remove_elsewhere(self, ledger_id: LedgerId) -> bool:
+        """Under the lock of those who make copies, or one might be taken away that is being made (I-66)."""
+        lock = await self._store.underreplication.lock(ledger_id, self._bookie_id, lambda: None)
+        if lock is None:
+            return False  # somebody copies it, perhaps to this bookie
+        try:
+            before = self._sessions_lost
+            await self._store.sync()
+            elsewhere = await self._is_elsewhere(ledger_id)
+            self._check_running()
+            if not elsewhere or not lock.held or self._sessions_lost != before:
+                return False
+            removed: list[int] = await self._removal.remove([ledger_id], moved=True)
+        finally:
+            lock.release().addErrback(_lock_lingers, ledger_id)
+        self._status.ledgers_moved += len(removed)
+        return bool(removed)
+
+    def _is_elsewhere(self, ledger_id: LedgerId) -> Deferred[bool]:
+        """Whether the ledger is closed and no fragment of it names this bookie; False also where nobody can tell."""
+
+        def found(metadata: LedgerMetadata) -> bool:
+            return metadata.state is LedgerState.CLOSED and not any(
+                self._bookie_id in fragment.ensemble for fragment in metadata.fragments
+            )
+
+        def failed(failure: Failure) -> bool:
+            if isinstance(failure.value, MetadataError | CancelledError):
+                return False
+            raise AssertionError("the store failed otherwise than it may") from failure.value
+
+        return self._store.ledgers.read(ledger_id).addCallbacks(lambda versioned: found(versioned.value), failed)
+
+
+def _lock_lingers(failure: Failure, ledger_id: LedgerId) -> None:
+    log.info(
+        "The lock of ledger {id} could not be given back, it goes with the session: {error}",
+        id=ledger_id,
+        error=failure.value,
+    )
