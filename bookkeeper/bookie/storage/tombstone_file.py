@@ -10,7 +10,7 @@ Thread: storage worker, or whoever starts the bookie; `get` belongs to the react
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 
 from twisted.logger import Logger
@@ -72,8 +72,7 @@ class TombstoneFile:
             kept = [tombstone for tombstone in found if tombstone.deleted_ms >= oldest_ms]
             if damaged or len(kept) < len(found):
                 self._rewrite(path, kept)
-        with self._lock:
-            self._book.expire(self._now_ms())
+        self._expire()
 
     def add(self, gone: Sequence[tuple[int, TombstoneKind]]) -> None:
         """Remember these ledgers, durably on return. Raises NoWritableDisk (nothing is), OSError (fatal: I-48)."""
@@ -103,17 +102,21 @@ class TombstoneFile:
 
         A file has more than is remembered also where ledgers were deleted again, or more were than can be remembered.
         """
-        with self._lock:
-            self._book.expire(self._now_ms())
+        self._expire()
         size = sum(self._sizes.values())
         if not size or size < 2 * len(self._book) * fmt.RECORD_SIZE:
             return
-        kept = list(self._book)  # only this thread changes the book
         first, *others = [path for path in self._paths() if path in self._sizes]
-        self._rewrite(first, kept)
-        if self._sizes[first] == len(kept) * fmt.RECORD_SIZE:
+        if self._rewrite(first, self._book):  # only this thread changes the book
             for path in others:
                 self._rewrite(path, [])
+
+    def _expire(self) -> None:
+        """Forget those that are too old. The lock, for which the reactor may wait, is held for a moment only."""
+        left = self._book.unexpired(self._now_ms())
+        if left is not None:
+            with self._lock:
+                self._book.replace(left)
 
     def _append(self, path: str, data: bytes) -> None:
         size = self._sizes.get(path)
@@ -131,25 +134,34 @@ class TombstoneFile:
             file.close()
         self._sizes[path] = size + len(data)
 
-    def _rewrite(self, path: str, tombstones: Sequence[Tombstone]) -> None:
-        data = b"".join(map(fmt.encode, tombstones))
+    def _rewrite(self, path: str, tombstones: Iterable[Tombstone]) -> bool:
+        """False when there is no room: the old file stays."""
+        data = bytearray()
+        for tombstone in tombstones:
+            data += fmt.encode(tombstone)
         try:
-            replace_durable(self._fs, path, data)
+            replace_durable(self._fs, path, bytes(data))
         except OSError as error:
             if not is_no_space(error):
                 raise
             log.warn("No room to write {path} anew: {error}; the old one stays", path=path, error=error)
-        else:
-            self._sizes[path] = len(data)
+            return False
+        self._sizes[path] = len(data)
+        return True
 
     def _put(self, tombstones: Sequence[Tombstone]) -> None:
         with self._lock:
-            lost = self._book.put(tombstones)
-        if lost:
+            self._book.put(tombstones)
+        if not self._book.should_merge:
+            return
+        columns = self._book.merged()
+        with self._lock:
+            self._book.replace(columns)
+        if columns.surplus:
             log.warn(
                 "{count} tombstones of deleted ledgers went before their time: more than {limit} ledgers were deleted "
                 "within {days:g} days",
-                count=lost,
+                count=columns.surplus,
                 limit=fmt.TOMBSTONES_MAX,
                 days=fmt.KEPT_S / 86400,
             )

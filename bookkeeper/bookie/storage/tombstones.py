@@ -23,8 +23,10 @@ import enum
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import compress
 
 import crc32c
 
@@ -42,6 +44,12 @@ _MAGIC = b"pyTS"
 _CHECKED_SIZE = RECORD_SIZE - 4
 
 _RECENT_MAX = 4096
+_AT_ONCE = 16_384
+"""Looked at in one step that holds the interpreter."""
+
+_SLACK_SHARE = 256
+"""Of the bound: so many more go where there are too many, so that the next ones do not make it necessary again."""
+
 _HOUR_MS = 3_600_000
 _NEVER = 1 << 62
 
@@ -95,24 +103,39 @@ def _decode(record: bytes) -> Tombstone | None:
     return Tombstone(ledger_id, TombstoneKind(kind), deleted_ms)
 
 
-class TombstoneBook:
-    """Tombstones by ledger id, compact: whole hours, and the kind in their lowest bit.
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Tombstones by ledger id; codes: whole hours, and the kind in the lowest bit.
 
-    The newest tombstone of a ledger counts. Thread: one at a time; `get` may be called while nobody else is in a call.
+    oldest: an hour that none is older than. surplus: how many went because there were too many.
+    """
+
+    ids: array[int]
+    codes: array[int]
+    oldest: int = _NEVER
+    surplus: int = 0
+
+
+class TombstoneBook:
+    """Tombstones in columns, and those that came last beside them. The newest tombstone of a ledger counts.
+
+    To put columns in order takes a second where there are millions: `merged` and `unexpired` make new ones and change
+    nothing, so that others may go on with `get` until `replace`.
+
+    Thread: one at a time that changes; `get` beside `merged` and `unexpired` alone.
     """
 
     def __init__(self, *, count_max: int = TOMBSTONES_MAX) -> None:
         self._count_max = count_max
-        self._ids = array("q")
-        self._codes = array("I")
+        self._columns = Columns(array("q"), array("I"))
         self._recent: dict[int, int] = {}
-        self._oldest = _NEVER  # hour; none is older
+        self._recent_oldest = _NEVER
 
     def __len__(self) -> int:
-        return len(self._ids) + sum(1 for ledger_id in self._recent if self._find(ledger_id) is None)
+        return len(self._columns.ids) + sum(1 for ledger_id in self._recent if self._find(ledger_id) is None)
 
     def __bool__(self) -> bool:
-        return bool(self._ids) or bool(self._recent)
+        return bool(self._columns.ids) or bool(self._recent)
 
     def get(self, ledger_id: int) -> TombstoneKind | None:
         """Why the ledger is gone; None when nothing is remembered of it."""
@@ -121,62 +144,105 @@ class TombstoneBook:
             place = self._find(ledger_id)
             if place is None:
                 return None
-            code = self._codes[place]
+            code = self._columns.codes[place]
         return TombstoneKind.MOVED if code & 1 else TombstoneKind.DELETED
 
-    def put(self, tombstones: Iterable[Tombstone]) -> int:
-        """Remember these; return how many older ones had to go for them."""
+    def put(self, tombstones: Iterable[Tombstone]) -> None:
+        """Remember these. `merged` is to follow where it is due."""
         for tombstone in tombstones:
             code = tombstone.deleted_ms // _HOUR_MS << 1 | (tombstone.kind is TombstoneKind.MOVED)
             self._recent[tombstone.ledger_id] = code
-            self._oldest = min(self._oldest, code >> 1)
-        if len(self._recent) > _RECENT_MAX or len(self) > self._count_max:
-            return self._merge()
-        return 0
+            self._recent_oldest = min(self._recent_oldest, code >> 1)
 
-    def expire(self, now_ms: int) -> int:
-        """Drop those older than KEPT_S; return how many. Cheap when there are none."""
+    @property
+    def should_merge(self) -> bool:
+        """True when many came since the last time, or there are too many."""
+        count = len(self._recent)
+        return count > _RECENT_MAX or (count + len(self._columns.ids) > self._count_max and len(self) > self._count_max)
+
+    def merged(self) -> Columns:
+        """All of them in order; without the oldest, and some more, where they are too many."""
+        columns = self._in_order()
+        surplus = len(columns.ids) - self._count_max
+        if surplus <= 0:
+            return columns
+        return _without_oldest(columns, surplus + self._count_max // _SLACK_SHARE)
+
+    def unexpired(self, now_ms: int) -> Columns | None:
+        """Without those older than KEPT_S; None, at once, when there are none."""
         oldest = (now_ms - KEPT_S * 1000) // _HOUR_MS
-        if self._oldest >= oldest:
-            return 0
-        before = len(self)
-        self._rebuild((ledger_id, code) for ledger_id, code in self._items() if code >> 1 >= oldest)
-        return before - len(self)
+        if min(self._columns.oldest, self._recent_oldest) >= oldest:
+            return None
+        return _chosen(self._in_order(), lambda code: code >> 1 >= oldest)
+
+    def replace(self, columns: Columns) -> None:
+        """Take what `merged` or `unexpired` returned, nothing having been put since."""
+        self._columns, self._recent, self._recent_oldest = columns, {}, _NEVER
 
     def __iter__(self) -> Iterator[Tombstone]:
         """All of them, by ledger id; times are those of the whole hours."""
-        for ledger_id, code in self._items():
+        columns = self._in_order()
+        for ledger_id, code in zip(columns.ids, columns.codes, strict=True):
             kind = TombstoneKind.MOVED if code & 1 else TombstoneKind.DELETED
             yield Tombstone(ledger_id, kind, (code >> 1) * _HOUR_MS)
 
     def _find(self, ledger_id: int) -> int | None:
-        place = bisect_left(self._ids, ledger_id)
-        return place if place < len(self._ids) and self._ids[place] == ledger_id else None
+        ids = self._columns.ids
+        place = bisect_left(ids, ledger_id)
+        return place if place < len(ids) and ids[place] == ledger_id else None
 
-    def _items(self) -> Iterator[tuple[int, int]]:
-        """All of them, by ledger id. The recent ones are few: the columns are cut where they belong, and not sorted."""
-        ids, codes, at = self._ids, self._codes, 0
+    def _in_order(self) -> Columns:
+        """The recent ones are few: the columns are cut where they belong, and not sorted."""
+        ids, codes, at = self._columns.ids, self._columns.codes, 0
+        new_ids, new_codes = array("q"), array("I")
         for ledger_id, code in sorted(self._recent.items()):
             place = bisect_left(ids, ledger_id, at)
-            yield from zip(ids[at:place], codes[at:place], strict=True)
-            yield ledger_id, code
+            _extend(new_ids, ids, at, place)
+            _extend(new_codes, codes, at, place)
+            new_ids.append(ledger_id)
+            new_codes.append(code)
             at = place + (place < len(ids) and ids[place] == ledger_id)
-        yield from zip(ids[at:], codes[at:], strict=True)
+        _extend(new_ids, ids, at, len(ids))
+        _extend(new_codes, codes, at, len(ids))
+        return Columns(new_ids, new_codes, min(self._columns.oldest, self._recent_oldest))
 
-    def _merge(self) -> int:
-        surplus = len(self) - self._count_max
-        if surplus <= 0:
-            self._rebuild(self._items())
-            return 0
-        gone = {ledger_id for ledger_id, _ in sorted(self._items(), key=lambda item: item[1])[:surplus]}
-        self._rebuild(item for item in self._items() if item[0] not in gone)
-        return surplus
 
-    def _rebuild(self, items: Iterable[tuple[int, int]]) -> None:
-        ids, codes, oldest = array("q"), array("I"), _NEVER
-        for ledger_id, code in items:
-            ids.append(ledger_id)
-            codes.append(code)
-            if code >> 1 < oldest:
-                oldest = code >> 1
-        self._ids, self._codes, self._recent, self._oldest = ids, codes, {}, oldest
+def _extend(column: array[int], more: array[int], start: int, stop: int) -> None:
+    for low in range(start, stop, _AT_ONCE):
+        column += more[low : min(stop, low + _AT_ONCE)]
+
+
+def _without_oldest(columns: Columns, count: int) -> Columns:
+    """Without so many of the oldest. Hours are few: they are counted, and nothing is sorted."""
+    in_hour: Counter[int] = Counter()
+    for start in range(0, len(columns.codes), _AT_ONCE):
+        in_hour.update(code >> 1 for code in columns.codes[start : start + _AT_ONCE])
+    last, left = _NEVER, count
+    for hour in sorted(in_hour):
+        last = hour
+        if in_hour[hour] >= left:
+            break
+        left -= in_hour[hour]
+
+    def stays(code: int) -> bool:
+        nonlocal left
+        if code >> 1 == last and left > 0:
+            left -= 1
+            return False
+        return code >> 1 >= last
+
+    chosen = _chosen(columns, stays)
+    return Columns(chosen.ids, chosen.codes, chosen.oldest, len(columns.ids) - len(chosen.ids))
+
+
+def _chosen(columns: Columns, stays: Callable[[int], bool]) -> Columns:
+    """Those whose codes are to stay, in pieces: no other thread waits long for the interpreter."""
+    ids, codes, oldest = array("q"), array("I"), _NEVER
+    for start in range(0, len(columns.ids), _AT_ONCE):
+        some = columns.codes[start : start + _AT_ONCE]
+        flags = [stays(code) for code in some]
+        ids.extend(compress(columns.ids[start : start + _AT_ONCE], flags))
+        kept = array("I", compress(some, flags))
+        codes += kept
+        oldest = min(oldest, min(kept, default=_NEVER << 1) >> 1)
+    return Columns(ids, codes, oldest)

@@ -2,6 +2,8 @@
 
 import contextlib
 import random
+from collections.abc import Iterable
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -60,6 +62,25 @@ def test_every_flipped_byte_of_a_record_is_found() -> None:
             assert fmt.decode_all(data + bytes(flipped) + data)[1] == [32]
 
 
+def put(book: TombstoneBook, tombstones: Iterable[Tombstone]) -> int:
+    """As the file does; how many older ones had to go."""
+    book.put(tombstones)
+    if not book.should_merge:
+        return 0
+    columns = book.merged()
+    book.replace(columns)
+    return columns.surplus
+
+
+def expire(book: TombstoneBook, now_ms: int) -> int:
+    """As the file does; how many went."""
+    before = len(book)
+    left = book.unexpired(now_ms)
+    if left is not None:
+        book.replace(left)
+    return before - len(book)
+
+
 def test_the_book_is_a_dictionary_with_an_end() -> None:
     """Against a dictionary, over random puts, merges and expiries."""
     rng = random.Random(3)
@@ -68,7 +89,7 @@ def test_the_book_is_a_dictionary_with_an_end() -> None:
     for _ in range(60):
         now_ms += rng.randrange(HOUR_MS, 12 * HOUR_MS)
         gone = [Tombstone(rng.randrange(3000), rng.choice([DELETED, MOVED]), now_ms) for _ in range(rng.randrange(400))]
-        book.put(gone)
+        put(book, gone)
         twin.update((one.ledger_id, (one.kind, one.deleted_ms)) for one in gone)
         if rng.random() < 0.3:
             before = len(twin)
@@ -77,7 +98,7 @@ def test_the_book_is_a_dictionary_with_an_end() -> None:
                 for ledger_id, known in twin.items()
                 if known[1] // HOUR_MS >= (now_ms - fmt.KEPT_S * 1000) // HOUR_MS
             }
-            assert book.expire(now_ms) == before - len(twin)
+            assert expire(book, now_ms) == before - len(twin)
         assert len(book) == len(twin)
         for ledger_id in range(0, 3000, 7):
             assert book.get(ledger_id) == (twin[ledger_id][0] if ledger_id in twin else None)
@@ -85,8 +106,8 @@ def test_the_book_is_a_dictionary_with_an_end() -> None:
 
 def test_beyond_the_bound_the_oldest_go() -> None:
     book = TombstoneBook(count_max=10)
-    assert book.put(Tombstone(ledger_id, DELETED, ledger_id * HOUR_MS) for ledger_id in range(10)) == 0
-    assert book.put([Tombstone(99, DELETED, 50 * HOUR_MS)]) == 1
+    assert put(book, (Tombstone(ledger_id, DELETED, ledger_id * HOUR_MS) for ledger_id in range(10))) == 0
+    assert put(book, [Tombstone(99, DELETED, 50 * HOUR_MS)]) == 1
     assert book.get(0) is None
     assert book.get(1) is DELETED
     assert book.get(99) is DELETED
@@ -195,11 +216,50 @@ def test_the_book_is_the_newest_of_each_ledger_whatever_is_put_and_expired() -> 
         for _ in range(400):
             now_ms += rng.randrange(6 * HOUR_MS)
             ledger_ids = [rng.randrange(100) for _ in range(rng.randrange(5))]
-            book.put(Tombstone(ledger_id, DELETED, now_ms) for ledger_id in ledger_ids)
+            put(book, (Tombstone(ledger_id, DELETED, now_ms) for ledger_id in ledger_ids))
             expected.update(dict.fromkeys(ledger_ids, now_ms // HOUR_MS))
             if rng.random() < 0.3:
-                book.expire(now_ms)
+                expire(book, now_ms)
                 oldest = (now_ms - fmt.KEPT_S * 1000) // HOUR_MS
                 expected = {ledger_id: hour for ledger_id, hour in expected.items() if hour >= oldest}
             assert {each.ledger_id: each.deleted_ms // HOUR_MS for each in book} == expected
             assert len(book) == len(expected)
+
+
+def test_the_oldest_go_as_a_sort_by_hour_would_have_it_and_a_few_more_than_must() -> None:
+    rng = random.Random(9)
+    book = TombstoneBook(count_max=1024)
+    hours = {ledger_id: rng.randrange(50) for ledger_id in range(3000)}
+    known: dict[int, int] = {}
+    for ledger_id, hour in hours.items():
+        known[ledger_id] = hour
+        lost = put(book, [Tombstone(ledger_id, DELETED, hour * HOUR_MS)])
+        assert lost in (0, 1 + 1024 // 256)
+        left = {each.ledger_id: each.deleted_ms // HOUR_MS for each in book}
+        gone = known.keys() - left.keys()
+        assert len(gone) == lost
+        assert not gone or max(known[each] for each in gone) <= min(left.values())
+        known = left
+
+
+def test_nobody_waits_for_a_book_that_is_put_in_order() -> None:
+    """The reactor asks for tombstones at each keyed request, and waits for the lock: millions are not gone through
+    while it is held, neither when they expire nor when they are too many.
+    """
+    disk = Disk()
+    file = disk.open()
+    file._book = TombstoneBook(count_max=8000)  # noqa: SLF001
+    held: list[bool] = []
+    chosen = fmt._chosen  # noqa: SLF001
+
+    def watched(*args: Any) -> Any:
+        held.append(file._lock.locked())  # noqa: SLF001
+        return chosen(*args)
+
+    with mock.patch.object(fmt, "_chosen", watched):
+        for first in range(0, 9000, 1000):
+            file.add([(ledger_id, DELETED) for ledger_id in range(first, first + 1000)])
+        disk.now_ms += 8 * DAY_MS
+        file.tidy()
+    assert held == [False, False]
+    assert len(file) == 0
