@@ -28,6 +28,9 @@ RETRY_DELAY_MAX_S = 5.0
 
 Decide = Callable[[LedgerMetadata], Change]
 
+Write = Callable[[LedgerMetadata, int], "Deferred[Versioned[LedgerMetadata]]"]
+"""Replaces the value that has a version, and fails, as `LedgerStore.write`."""
+
 
 async def update_metadata(
     store: MetadataStore,
@@ -35,12 +38,14 @@ async def update_metadata(
     ledger_id: LedgerId,
     current: Versioned[LedgerMetadata],
     decide: Decide,
+    write: Write | None = None,
 ) -> Versioned[LedgerMetadata]:
     """Apply `decide` to the ledger's metadata, beginning with the copy at hand; return what is then in the store.
 
     decide: a new value, NO_UPDATE (which its own outcome must be answered with), or Refused, whose error is raised;
-    it may also raise. Raises NoSuchLedger when the ledger is gone, VersionConflict or MetadataUnavailable after
-    ATTEMPTS_MAX tries; nothing is known of the outcome after MetadataUnavailable.
+    it may also raise. write: how a new value is stored, where not by itself alone. Raises NoSuchLedger when the ledger
+    is gone, VersionConflict or MetadataUnavailable after ATTEMPTS_MAX tries; nothing is known of the outcome after
+    MetadataUnavailable.
     """
     delay_s = RETRY_DELAY_S
     for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -50,6 +55,8 @@ async def update_metadata(
         if isinstance(wanted, NoUpdate):
             return current
         try:
+            if write is not None:
+                return await write(wanted, current.version)
             return await store.ledgers.write(ledger_id, wanted, current.version)
         except VersionConflict:
             if attempt == ATTEMPTS_MAX:

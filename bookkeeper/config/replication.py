@@ -62,7 +62,7 @@ class ReplicationSettings(SecuritySettings):
     replication_ledgers_max: int = key(
         "replicationLedgersMax",
         integer("ledgers", 1, 10_000),
-        "64",
+        "256",
         AUTO_RECOVERY,
         "Ledgers that a worker repairs at once.",
         ours=True,

@@ -13,6 +13,7 @@ from bookkeeper.errors import (
     MetadataCorrupt,
     MetadataError,
     MetadataOutcomeUnknown,
+    MetadataUnavailable,
     NoSuchLedger,
     VersionConflict,
 )
@@ -24,14 +25,16 @@ from bookkeeper.metadata.ledger_watch import LedgerWatch, WatchRefresher
 from bookkeeper.metadata.listing import walk_ledgers
 from bookkeeper.metadata.outcome import Errand, Owned
 from bookkeeper.metadata.paths import ledger_path
-from bookkeeper.metadata.store import LedgerListener, MetadataSettings, Watch
+from bookkeeper.metadata.repair_locks import HeldLock
+from bookkeeper.metadata.store import LedgerListener, MetadataSettings, RepairLock, Watch
 from bookkeeper.metadata.stored_layout import StoredLayout
-from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, Stat, Tree
+from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, Stat, Tree, Write
 from bookkeeper.model import LedgerId, LedgerMetadata, Versioned
 
 if TYPE_CHECKING:
     from random import Random
 
+    from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
     from bookkeeper.ports import Clock
 
 CREATOR_TOKEN_LIMIT = 2**63 - 1
@@ -70,8 +73,19 @@ class ZnodeLedgers:
         """See LedgerStore."""
         return Deferred.fromCoroutine(self._read(ledger_id))
 
-    def write(self, ledger_id: LedgerId, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
+    def write(
+        self,
+        ledger_id: LedgerId,
+        metadata: LedgerMetadata,
+        version: int,
+        *,
+        lock: RepairLock | None = None,
+        ends: UnderreplicatedLedger | None = None,
+    ) -> Deferred[Versioned[LedgerMetadata]]:
         """See LedgerStore."""
+        if isinstance(lock, HeldLock):
+            return Deferred.fromCoroutine(self._write_locked(ledger_id, metadata, version, lock, ends))
+        # Without a node there is nothing to look at: a lock is advice (I-20), and the version decides.
         return Deferred.fromCoroutine(self._write(ledger_id, metadata, version))
 
     def delete(self, ledger_id: LedgerId, version: int) -> Deferred[None]:
@@ -158,6 +172,42 @@ class ZnodeLedgers:
             raise VersionConflict(f"ledger {ledger_id} is not at version {version}: {error}") from error
         return Versioned(_as_stored(metadata, data, path), stat.version)
 
+    async def _write_locked(
+        self,
+        ledger_id: LedgerId,
+        metadata: LedgerMetadata,
+        version: int,
+        lock: HeldLock,
+        ends: UnderreplicatedLedger | None,
+    ) -> Versioned[LedgerMetadata]:
+        check_representable(metadata)
+        errand = self._errand(f"write the metadata of ledger {ledger_id}", one_session=True)
+        path = await self._path_of(ledger_id, errand)
+        lock.check()
+        data = format_ledger(metadata)
+        change = Write(path, data, version)
+        written = Versioned(_as_stored(metadata, data, path), version + 1)
+        ending = None if ends is None else lock.ending(ends)
+        if ending is not None:
+            try:
+                await errand.write_with(change, ending)
+            except (NodeAbsent, NodeChanged, NodeNotEmpty):
+                pass  # without the end of the repair, then
+            else:
+                lock.removed_with_mark()
+                return written
+        try:
+            await errand.write_with(change, [lock.still_there()])
+        except (NodeAbsent, NodeChanged) as error:
+            if await errand.stat(lock.path) is None:
+                raise MetadataUnavailable(
+                    f"the metadata of ledger {ledger_id} stays as it is: the lock on the ledger was lost ({lock.path})"
+                ) from error
+            if isinstance(error, NodeAbsent):
+                raise NoSuchLedger(f"there is no ledger {ledger_id} any more ({path})") from error
+            raise VersionConflict(f"ledger {ledger_id} is not at version {version}: {error}") from error
+        return written
+
     async def _delete(self, ledger_id: LedgerId, version: int) -> None:
         errand = self._errand(f"delete ledger {ledger_id}")
         kind = (await self._layout.current(errand)).kind
@@ -184,8 +234,8 @@ class ZnodeLedgers:
         layout = await self._layout.current(errand or self._errand(f"find ledger {ledger_id}"))
         return self._root + ledger_path(layout.kind, ledger_id)
 
-    def _errand(self, purpose: str) -> Errand:
-        return Errand(self._tree, self._clock, self._settings, purpose)
+    def _errand(self, purpose: str, *, one_session: bool = False) -> Errand:
+        return Errand(self._tree, self._clock, self._settings, purpose, one_session=one_session)
 
 
 def _as_stored(metadata: LedgerMetadata, data: bytes, path: str) -> LedgerMetadata:

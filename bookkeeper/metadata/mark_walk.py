@@ -17,7 +17,13 @@ from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataUnavailabl
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import LISTING_BATCH_MAX, MetadataSettings, StoreState
 from bookkeeper.metadata.tree import NodeAbsent, Tree, TreeEvent
-from bookkeeper.metadata.underreplication_format import DIRECTORY_DEPTH, is_mark_directory, ledger_of_leaf, mark_path
+from bookkeeper.metadata.underreplication_format import (
+    DIRECTORY_DEPTH,
+    is_mark_directory,
+    ledger_of_directory,
+    ledger_of_leaf,
+    mark_path,
+)
 from bookkeeper.metadata.watches import call_listener
 from bookkeeper.model import LedgerId
 
@@ -38,18 +44,34 @@ WORK_PAUSE_S = 2.0
 log = Logger()
 
 
-async def walk_marks(
-    new_errand: Callable[[], Errand], base: str, random: Random | None
-) -> AsyncIterator[list[LedgerId]]:
-    """All marked ledgers under `base`, in batches of 1..LISTING_BATCH_MAX; holds the names of one directory per level,
-    and of READ_AHEAD on the last.
+async def walk_marks(new_errand: Callable[[], Errand], base: str) -> AsyncIterator[list[LedgerId]]:
+    """All marked ledgers under `base`, ascending, in batches of 1..LISTING_BATCH_MAX; holds the names of one directory
+    per level, and of READ_AHEAD on the last.
 
-    random: None goes in ascending order, and a name that is no mark's and no directory's is MetadataCorrupt: a listing
-    that may be short must not look complete. Otherwise directories, and marks in one, come in random order, so that
-    many workers begin at different places; and a stranger, which must not stop all repair, is logged and passed over.
+    A name that is no mark's and no directory's is MetadataCorrupt: a listing that may be short must not look complete.
     """
+    async for batch in _batched(_walk(new_errand, base, base, DIRECTORY_DEPTH)):
+        yield batch
+
+
+async def walk_candidates(
+    new_errand: Callable[[], Errand], base: str, random: Random, on_listed: Callable[[str, int], object]
+) -> AsyncIterator[list[LedgerId]]:
+    """Ledgers that have a directory for a mark under `base`, in batches of 1..LISTING_BATCH_MAX, for workers.
+
+    The directory tells the ledger, so that it is not listed, too: the mark is read under the lock of the ledger anyway,
+    and one that was removed a moment ago is then found to be gone. Directories come in random order, so that many
+    workers begin at different places; a stranger, which must not stop all repair, is logged and passed over.
+
+    on_listed: hears of each directory of such directories, and how many are in it.
+    """
+    async for batch in _batched(_walk_directories(new_errand, base, "", DIRECTORY_DEPTH, random, on_listed)):
+        yield batch
+
+
+async def _batched(source: AsyncIterator[LedgerId]) -> AsyncIterator[list[LedgerId]]:
     batch: list[LedgerId] = []
-    async for ledger_id in _walk(new_errand, base, base, DIRECTORY_DEPTH, random):
+    async for ledger_id in source:
         batch.append(ledger_id)
         if len(batch) == LISTING_BATCH_MAX:
             yield batch
@@ -58,47 +80,59 @@ async def walk_marks(
         yield batch
 
 
-async def _walk(
-    new_errand: Callable[[], Errand], base: str, path: str, depth: int, random: Random | None
+async def _walk_directories(
+    new_errand: Callable[[], Errand],
+    base: str,
+    below: str,
+    depth: int,
+    random: Random,
+    on_listed: Callable[[str, int], object],
 ) -> AsyncIterator[LedgerId]:
-    names = await _children(new_errand, path)
-    async for ledger_id in _walk_names(new_errand, base, path, names, depth, random):
-        yield ledger_id
-
-
-async def _walk_names(
-    new_errand: Callable[[], Errand], base: str, path: str, names: list[str], depth: int, random: Random | None
-) -> AsyncIterator[LedgerId]:
-    """What is below `path`, whose children are `names`."""
-    names.sort(key=lambda name: (len(name), name))  # leaves of more digits have greater ids
-    if random is not None:
-        random.shuffle(names)
+    """What is under `base` + `below`, which holds directories of `depth` levels."""
+    names = await _children(new_errand, base + below)
     if depth == 1:
-        # Each of these holds a mark or a few: read one after the other they would cost a round trip per ledger.
+        on_listed(base + below, len(names))
+    random.shuffle(names)
+    for name in names:
+        path = f"{below}/{name}"
+        if not is_mark_directory(name):
+            log.error("{path} is no directory of marks; passed over", path=base + path)
+        elif depth > 1:
+            async for ledger_id in _walk_directories(new_errand, base, path, depth - 1, random, on_listed):
+                yield ledger_id
+        elif (ledger := ledger_of_directory(path)) is not None:
+            yield ledger
+        else:
+            log.error("{path} is the directory of no ledger; passed over", path=base + path)
+
+
+async def _walk(new_errand: Callable[[], Errand], base: str, path: str, depth: int) -> AsyncIterator[LedgerId]:
+    names = await _children(new_errand, path)
+    names.sort(key=lambda name: (len(name), name))  # leaves of more digits have greater ids
+    if depth > 1:
         for name in names:
-            if not is_mark_directory(name):
-                _note_stranger(f"{path}/{name}", random)
-        directories = [f"{path}/{name}" for name in names if is_mark_directory(name)]
-        async for directory, found in _children_ahead(new_errand, directories):
-            async for ledger_id in _walk_names(new_errand, base, directory, found, 0, random):
+            _check_directory(path, name)
+            async for ledger_id in _walk(new_errand, base, f"{path}/{name}", depth - 1):
                 yield ledger_id
         return
     for name in names:
-        if depth and is_mark_directory(name):
-            async for ledger_id in _walk(new_errand, base, f"{path}/{name}", depth - 1, random):
-                yield ledger_id
-            continue
-        ledger = ledger_of_leaf(name) if depth == 0 else None
-        if ledger is not None and base + mark_path(ledger) == f"{path}/{name}":
+        _check_directory(path, name)
+    # Each of these holds a mark or a few: read one after the other they would cost a round trip per ledger.
+    async for directory, found in _children_ahead(new_errand, [f"{path}/{name}" for name in names]):
+        for name in sorted(found):
+            ledger = ledger_of_leaf(name)
+            if ledger is None or base + mark_path(ledger) != f"{directory}/{name}":
+                raise _stranger(f"{directory}/{name}")
             yield ledger
-        else:
-            _note_stranger(f"{path}/{name}", random)
 
 
-def _note_stranger(path: str, random: Random | None) -> None:
-    if random is None:
-        raise MetadataCorrupt(f"{path} is neither the mark of an under-replicated ledger nor a directory")
-    log.error("{path} is no mark of an under-replicated ledger; passed over", path=path)
+def _check_directory(path: str, name: str) -> None:
+    if not is_mark_directory(name):
+        raise _stranger(f"{path}/{name}")
+
+
+def _stranger(path: str) -> MetadataCorrupt:
+    return MetadataCorrupt(f"{path} is neither the mark of an under-replicated ledger nor a directory")
 
 
 async def _children_ahead(new_errand: Callable[[], Errand], paths: list[str]) -> AsyncIterator[tuple[str, list[str]]]:

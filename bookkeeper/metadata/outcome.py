@@ -42,6 +42,7 @@ from bookkeeper.metadata.tree import (
     Step,
     Tree,
     WatchListener,
+    Write,
 )
 
 if TYPE_CHECKING:
@@ -212,20 +213,41 @@ class Errand:
             try:
                 return await self._change(lambda: self.tree.write(path, data, version))
             except OutcomeOpen as lost:
-                found = await self._look(path, lost)
-                if found is None:
-                    raise NodeAbsent(f"{path} is gone") from lost
-                found_data, stat = found
-                if stat.version == version:
-                    continue
-                if stat.version == version + 1 and found_data == (data or b""):
-                    return stat
-                if stat.version > version + 1:
-                    raise MetadataOutcomeUnknown(
-                        f"{self._purpose}: the answer to writing version {version + 1} of {path} was lost, and by now "
-                        f"it has version {stat.version}; read it again to see whether the change is part of it"
-                    ) from lost
-                raise NodeChanged(f"{path} has version {stat.version} and other content") from lost
+                found = self._written(path, data, version, await self._look(path, lost), lost)
+                if found is not None:
+                    return found
+
+    async def write_with(self, write: Write, others: Sequence[Step]) -> None:
+        """Replace data together with other steps, or do nothing; any step may be what is refused.
+
+        Raises NodeAbsent, NodeChanged, and what the other steps are refused with.
+        """
+        while True:
+            try:
+                await self._change(lambda: self.tree.transact([write, *others]))
+                return
+            except OutcomeOpen as lost:
+                found = await self._look(write.path, lost)
+                if self._written(write.path, write.data, write.version, found, lost) is not None:
+                    return
+
+    def _written(
+        self, path: str, data: bytes | None, version: int, found: tuple[bytes, Stat] | None, lost: OutcomeOpen
+    ) -> Stat | None:
+        """What became of a write, by what was found afterwards; None: it did not happen."""
+        if found is None:
+            raise NodeAbsent(f"{path} is gone") from lost
+        found_data, stat = found
+        if stat.version == version:
+            return None
+        if stat.version == version + 1 and found_data == (data or b""):
+            return stat
+        if stat.version > version + 1:
+            raise MetadataOutcomeUnknown(
+                f"{self._purpose}: the answer to writing version {version + 1} of {path} was lost, and by now "
+                f"it has version {stat.version}; read it again to see whether the change is part of it"
+            ) from lost
+        raise NodeChanged(f"{path} has version {stat.version} and other content") from lost
 
     async def delete(self, path: str, version: int, creation_id: int | None = None) -> None:
         """Remove the node that has `version`. Raises NodeAbsent, NodeChanged, NodeNotEmpty.

@@ -3,7 +3,11 @@
 A lock only saves work that another worker does already (I-20): what two holders do to a ledger is kept right by
 compare-and-set. It ends with its session; the holder is told, and what it then still does is of an old epoch (I-77).
 
-Thread: reactor.
+The mark of a ledger is read under its lock once, and watched from then on (`MarkSight`): a repair ends in one
+transaction that removes mark, its directory and the lock, without another look at the mark, as long as no change of it
+was heard of.
+
+Thread: reactor. Bound: MARKS_WATCHED_MAX watches on marks; beyond it the end of a repair looks again.
 """
 
 from __future__ import annotations
@@ -16,8 +20,25 @@ from twisted.internet.defer import Deferred
 from bookkeeper.errors import MetadataUnavailable
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings, RepairLock, StoreState
-from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, NodeExists, NodeKind, Tree
-from bookkeeper.metadata.underreplication_format import format_lock, leaf_name, parse_lock
+from bookkeeper.metadata.tree import (
+    Check,
+    Delete,
+    NodeAbsent,
+    NodeChanged,
+    NodeExists,
+    NodeKind,
+    Stat,
+    Step,
+    Tree,
+    TreeEvent,
+)
+from bookkeeper.metadata.underreplication_format import (
+    UnderreplicatedLedger,
+    format_lock,
+    leaf_name,
+    mark_path,
+    parse_lock,
+)
 from bookkeeper.metadata.watches import call_listener
 from bookkeeper.model import LedgerId
 
@@ -25,8 +46,28 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Clock
 
 
+MARKS_WATCHED_MAX = 4096
+"""Watches on marks that may be set on the server: those of ledgers being repaired, or kept locked."""
+
+
+class MarkSight:
+    """The mark of a locked ledger, as it was read; it hears of the first change. The watch on it."""
+
+    __slots__ = ("_on_end", "intact", "path", "seen")
+
+    def __init__(self, path: str, on_end: Callable[[MarkSight], object]) -> None:
+        self.path = path
+        self.intact = True  # nothing was heard of a change, and the watch is set
+        self.seen: tuple[int, int] | None = None  # creation id, version
+        self._on_end = on_end
+
+    def __call__(self, _event: TreeEvent) -> None:
+        self.intact = False
+        self._on_end(self)
+
+
 class RepairLocks:
-    """The locks of one connection. make_directory(errand): makes U/locks where it is missing."""
+    """The locks of one connection. marks: U/ledgers. make_directory(errand): makes U/locks where it is missing."""
 
     def __init__(
         self,
@@ -34,12 +75,15 @@ class RepairLocks:
         clock: Clock,
         settings: MetadataSettings,
         base: str,
+        marks: str,
         make_directory: Callable[[Errand, str], Deferred[None]],
     ) -> None:
         self._tree = tree
         self._clock = clock
         self._settings = settings
         self._base = base
+        self._marks = marks
+        self._sights: dict[str, MarkSight] = {}  # by path: watches that the server may still have set
         self._make_directory = make_directory
         self._held: dict[LedgerId, HeldLock | None] = {}  # None: being taken
         tree.watch_state(self._on_state)
@@ -96,9 +140,38 @@ class RepairLocks:
 
     def forget(self, lock: HeldLock) -> None:
         """Its node is gone: it was given up together with something else."""
-        lock.held = False
         if self._held.get(lock.ledger_id) is lock:
             del self._held[lock.ledger_id]
+
+    async def read_mark(self, errand: Errand, lock: HeldLock) -> tuple[bytes, Stat] | None:
+        """The mark of a locked ledger, watched from now on where there is room for a watch."""
+        path = self.mark_of(lock.ledger_id)
+        lock.sight = None
+        old = self._sights.pop(path, None)  # of a lock before this one; on the server it is the same watch
+        if old is not None:
+            self._tree.forget(path, old)
+        if len(self._sights) >= MARKS_WATCHED_MAX:
+            return await errand.read_surely(path)
+        sight = self._sights[path] = MarkSight(path, self._on_sight_end)
+        try:
+            found = await errand.read(path, sight)
+        except NodeAbsent:
+            self._on_sight_end(sight)
+            return await errand.read_surely(path)
+        except BaseException:
+            self._on_sight_end(sight)
+            raise
+        sight.seen = found[1].creation_id, found[1].version
+        lock.sight = sight
+        return found
+
+    def mark_of(self, ledger_id: LedgerId) -> str:
+        """The path of a ledger's mark."""
+        return self._marks + mark_path(ledger_id)
+
+    def _on_sight_end(self, sight: MarkSight) -> None:
+        if self._sights.get(sight.path) is sight:
+            del self._sights[sight.path]
 
     async def _remove(self, lock: HeldLock) -> None:
         errand = self._errand(f"unlock ledger {lock.ledger_id}", one_session=True)
@@ -135,11 +208,46 @@ class HeldLock:
         self._locks = locks
         self._on_lost = on_lost
         self.held = True
+        self.mark_removed = False
+        self.sight: MarkSight | None = None
 
     def release(self) -> Deferred[None]:
         """See RepairLock."""
         self.held = False
         return Deferred.fromCoroutine(self._locks.give_up(self))
+
+    def check(self) -> None:
+        """Raise MetadataUnavailable unless it is held."""
+        if not self.held:
+            raise MetadataUnavailable(f"nothing is done on ledger {self.ledger_id}: the lock on it was lost")
+
+    def still_there(self) -> Step:
+        """Part of a transaction of the lock's session: its node is there."""
+        return Check(self.path, 0)
+
+    def ending(self, seen: UnderreplicatedLedger) -> list[Step] | None:
+        """Steps of a transaction that end the repair: the mark goes as it was seen, alone in its directory, and so does
+        the lock. None where the mark has to be looked at first (I-76).
+
+        Versions begin anew with every node, and the store compares only them: a mark that was removed and made again
+        while we worked is told apart by the watch on it. The moment in which its news are on their way stays open.
+        """
+        sight = self.sight
+        if sight is None or not sight.intact or sight.seen != (seen.creation_id, seen.version):
+            return None
+        return self.ending_unwatched(seen)
+
+    def ending_unwatched(self, seen: UnderreplicatedLedger) -> list[Step]:
+        """The same steps for who has looked at the mark a moment ago."""
+        path = self._locks.mark_of(self.ledger_id)
+        # Directories and locks are never written: they have version 0.
+        return [Delete(path, seen.version), Delete(path.rpartition("/")[0], 0), Delete(self.path, 0)]
+
+    def removed_with_mark(self) -> None:
+        """Those steps were done."""
+        self.held = False
+        self.mark_removed = True
+        self._locks.forget(self)
 
     def lose(self) -> None:
         """The session is over."""

@@ -122,8 +122,22 @@ class LedgerStore(Protocol):
     def read(self, ledger_id: LedgerId) -> Deferred[Versioned[LedgerMetadata]]:
         """The ledger's metadata. Raises NoSuchLedger, MetadataCorrupt, MetadataTooNew."""
 
-    def write(self, ledger_id: LedgerId, metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
-        """Replace the metadata that had `version`. Raises VersionConflict, NoSuchLedger."""
+    def write(
+        self,
+        ledger_id: LedgerId,
+        metadata: LedgerMetadata,
+        version: int,
+        *,
+        lock: RepairLock | None = None,
+        ends: UnderreplicatedLedger | None = None,
+    ) -> Deferred[Versioned[LedgerMetadata]]:
+        """Replace the metadata that had `version`. Raises VersionConflict, NoSuchLedger.
+
+        lock: nothing is written once it is no longer held: its node is there, and its session still on, at the very
+        moment of the change, or MetadataUnavailable is raised. ends: this is the end of a repair under `lock`: the
+        mark, as it was read with the lock, and the lock go in the same step; where the mark has changed meanwhile both
+        stay, and the metadata is written all the same (`RepairLock.mark_removed` tells).
+        """
 
     def delete(self, ledger_id: LedgerId, version: int) -> Deferred[None]:
         """Remove the ledger that has `version`; one that is gone already counts as removed. Raises VersionConflict."""
@@ -255,6 +269,10 @@ class RepairLock(Protocol):
     def held(self) -> bool:
         """Whether it is ours, as far as we know: False from `release` on, and once its session is over (I-77)."""
 
+    @property
+    def mark_removed(self) -> bool:
+        """Whether it was given up together with the ledger's mark, by `LedgerStore.write` or `finish`."""
+
     def release(self) -> Deferred[None]:
         """Give it up. Harmless when repeated, or when its session is over.
 
@@ -299,8 +317,12 @@ class Underreplication(Protocol):
         its mark changed, even when all of them were noted (I-76).
         """
 
-    def read(self, ledger_id: LedgerId) -> Deferred[UnderreplicatedLedger | None]:
-        """The ledger's mark; None when it certainly has none (syncs). Raises MetadataCorrupt."""
+    def read(self, ledger_id: LedgerId, lock: RepairLock | None = None) -> Deferred[UnderreplicatedLedger | None]:
+        """The ledger's mark; None when it certainly has none (syncs). Raises MetadataCorrupt.
+
+        lock: under which the ledger is repaired then: changes of the mark are heard of from now on, so that the end of
+        the repair need not look for them.
+        """
 
     def remove(self, seen: UnderreplicatedLedger, lock: RepairLock | None = None) -> Deferred[None]:
         """Remove the mark as it was seen when the repair began; one that is gone counts as removed (I-76).
@@ -310,7 +332,8 @@ class Underreplication(Protocol):
         """
 
     def finish(self, seen: UnderreplicatedLedger, lock: RepairLock) -> Deferred[None]:
-        """Remove the mark as `remove` does, and give up the lock, in one step where that can be.
+        """Remove the mark as `remove` does, and give up the lock, in one step where that can be; one that
+        `LedgerStore.write` ended already is harmless.
 
         Where it fails, as `remove` does, the lock stays.
         """
@@ -320,7 +343,10 @@ class Underreplication(Protocol):
         (MetadataCorrupt): a listing that ends is complete, but for what changed meanwhile."""
 
     def candidates(self, random: Random) -> AsyncIterator[list[LedgerId]]:
-        """The same in random order from the top, for workers; strangers are logged and passed over."""
+        """The same in random order from the top, for workers; strangers are logged and passed over.
+
+        A ledger whose mark was removed a moment ago may be among them: `read` tells.
+        """
 
     def watch_work(self, on_work: Callable[[], object]) -> Watch:
         """Tell `on_work` soon, then when marks came or went, at most every 2 s; across sessions.

@@ -2,6 +2,7 @@
 
     underreplication_format, bad_copies_format    pure: names and bytes
     mark_walk.py       listing the marks, hearing of new ones
+    mark_directories.py    removing directories without marks
     repair_locks.py    a ledger is being repaired
     bad_copies.py      U/badcopies
     node_watch.py      following U/disable and U/lostBookieRecoveryDelay
@@ -26,7 +27,6 @@ from twisted.logger import Logger
 
 from bookkeeper.errors import (
     MetadataCorrupt,
-    MetadataError,
     MetadataOutcomeUnknown,
     MetadataUnavailable,
     NotInitialised,
@@ -36,14 +36,14 @@ from bookkeeper.metadata.auditor_election import AuditorElection, elected_audito
 from bookkeeper.metadata.bad_copies import ZnodeBadCopies
 from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
 from bookkeeper.metadata.directories import Directories
-from bookkeeper.metadata.mark_walk import WorkWatch, walk_marks
+from bookkeeper.metadata.mark_directories import MarkDirectories
+from bookkeeper.metadata.mark_walk import WorkWatch, walk_candidates, walk_marks
 from bookkeeper.metadata.node_watch import NodeWatch
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.repair_locks import HeldLock, RepairLocks
 from bookkeeper.metadata.store import AuditorCandidate, MetadataSettings, RepairLock, Underreplication, Watch
-from bookkeeper.metadata.tree import Access, Delete, NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, Stat, Tree
+from bookkeeper.metadata.tree import Access, Create, NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, Stat, Tree
 from bookkeeper.metadata.underreplication_format import (
-    DIRECTORY_DEPTH,
     CheckKind,
     UnderreplicatedLedger,
     check_layout,
@@ -84,7 +84,8 @@ class ZnodeUnderreplication:
         self._checked = False  # the layout is one that we know
         self._prepared = False
         self._directories = Directories(root)
-        self._locks = RepairLocks(tree, clock, settings, self._locks_path, self._make_directory)
+        self._locks = RepairLocks(tree, clock, settings, self._locks_path, self._marks, self._make_directory)
+        self._tidying = MarkDirectories(self._marks)
         self._bad_copies = ZnodeBadCopies(f"{self._base}/badcopies", self._errand, self._make_directory)
 
     def prepare(self) -> Deferred[None]:
@@ -97,9 +98,9 @@ class ZnodeUnderreplication:
         """See Underreplication."""
         return Deferred.fromCoroutine(self._mark(ledger_id, tuple(dict.fromkeys(missing)), now_ms))
 
-    def read(self, ledger_id: LedgerId) -> Deferred[UnderreplicatedLedger | None]:
+    def read(self, ledger_id: LedgerId, lock: RepairLock | None = None) -> Deferred[UnderreplicatedLedger | None]:
         """See Underreplication."""
-        return Deferred.fromCoroutine(self._read(ledger_id))
+        return Deferred.fromCoroutine(self._read(ledger_id, lock))
 
     def remove(self, seen: UnderreplicatedLedger, lock: RepairLock | None = None) -> Deferred[None]:
         """See Underreplication."""
@@ -111,13 +112,18 @@ class ZnodeUnderreplication:
 
     async def ids(self) -> AsyncIterator[list[LedgerId]]:
         """See Underreplication."""
-        async for batch in self._walk(None):
+        await self._check_layout(self._walk_errand())
+        async for batch in walk_marks(self._walk_errand, self._marks):
             yield batch
 
     async def candidates(self, random: Random) -> AsyncIterator[list[LedgerId]]:
         """See Underreplication."""
-        async for batch in self._walk(random):
+        await self._check_layout(self._walk_errand())
+        self._tidying.begin_walk()
+        async for batch in walk_candidates(self._walk_errand, self._marks, random, self._tidying.on_listed):
             yield batch
+        for directory in self._tidying.long_empty():
+            await self._tidying.tidy(self._walk_errand(), directory)
 
     def watch_work(self, on_work: Callable[[], object]) -> Watch:
         """See Underreplication."""
@@ -294,13 +300,24 @@ class ZnodeUnderreplication:
         await self._prepare(errand)
         path = self._marks + mark_path(ledger_id)
         new = format_mark(missing, now_ms)
+        directory = path.rpartition("/")[0]
         while True:
+            try:
+                # Usually nobody has marked the ledger yet, so that its own directory is missing, too.
+                await errand.transact([Create(directory), Create(path, new)], _nobody_knows)
+                return
+            except NodeAbsent:
+                await self._directories.make(errand, directory.rpartition("/")[0])
+                errand.check_time(f"{directory} cannot be made")
+                continue
+            except NodeExists:
+                pass
             try:
                 await errand.create(path, new, _not_ours)
                 return
             except NodeAbsent:
-                # The directories are missing, or were tidied away by whoever removed their last mark.
-                await self._directories.make(errand, path.rpartition("/")[0])
+                # The directories were tidied away by whoever removed their last mark.
+                await self._directories.make(errand, directory)
             except NodeExists:
                 if await self._add_to_mark(errand, ledger_id, path, missing, now_ms):
                     return
@@ -327,12 +344,17 @@ class ZnodeUnderreplication:
             return False  # the next look tells
         return True
 
-    async def _read(self, ledger_id: LedgerId) -> UnderreplicatedLedger | None:
+    async def _read(self, ledger_id: LedgerId, lock: RepairLock | None) -> UnderreplicatedLedger | None:
         errand = self._errand(f"read the mark of ledger {ledger_id}")
         await self._check_layout(errand)
         path = self._marks + mark_path(ledger_id)
-        found = await errand.read_surely(path)
+        if isinstance(lock, HeldLock):
+            found = await self._locks.read_mark(errand, lock)
+        else:
+            found = await errand.read_surely(path)
         if found is None:
+            if isinstance(lock, HeldLock):
+                await self._tidying.remove_if_old(errand, path.rpartition("/")[0], lock.path)
             return None
         missing, marked_ms = parse_mark(found[0], path)
         return UnderreplicatedLedger(ledger_id, missing, marked_ms, found[1].version, found[1].creation_id)
@@ -360,55 +382,39 @@ class ZnodeUnderreplication:
             raise VersionConflict(
                 f"the mark of ledger {seen.ledger_id} has changed since its repair began: {error}"
             ) from error
-        await self._tidy(errand, path)
+        await self._tidying.tidy(errand, path.rpartition("/")[0])
 
     async def _finish(self, seen: UnderreplicatedLedger, lock: RepairLock) -> None:
         """Usually (the mark is as it was, and alone in its directory) one transaction instead of six steps."""
         path = self._marks + mark_path(seen.ledger_id)
+        directory = path.rpartition("/")[0]
+        errand = self._errand(f"end the repair of ledger {seen.ledger_id}", one_session=True)
         if lock.held and isinstance(lock, HeldLock):
-            errand = self._errand(f"end the repair of ledger {seen.ledger_id}", one_session=True)
-            stat = await errand.stat(path)
-            if stat is not None and (stat.creation_id, stat.version) == (seen.creation_id, seen.version):
-                directory = path.rpartition("/")[0]
+            steps = lock.ending(seen)
+            if steps is None:
+                stat = await errand.stat(path)
+                if stat is not None and (stat.creation_id, stat.version) == (seen.creation_id, seen.version):
+                    steps = lock.ending_unwatched(seen)
 
-                async def is_done() -> bool:
-                    return await errand.stat(path) is None and await errand.stat(lock.path) is None
+            async def is_done() -> bool:
+                return await errand.stat(path) is None and await errand.stat(lock.path) is None
 
+            if steps is not None:
                 try:
-                    # Directories and locks are never written: they have version 0.
-                    await errand.transact(
-                        [Delete(path, seen.version), Delete(directory, 0), Delete(lock.path, 0)], is_done
-                    )
+                    await errand.transact(steps, is_done)
                 except (NodeAbsent, NodeChanged, NodeNotEmpty):
                     pass  # step by step, then
                 else:
-                    self._locks.forget(lock)
-                    await self._tidy(errand, directory)
-                    return
+                    lock.removed_with_mark()
+        if lock.mark_removed:
+            if self._tidying.is_due(directory):
+                await self._tidying.tidy(errand, directory.rpartition("/")[0])
+            return
         await self._remove(seen, lock)
         await lock.release()
 
-    async def _tidy(self, errand: Errand, path: str) -> None:
-        """Remove directories that became empty, upwards. Nothing depends on it: the mark is gone already."""
-        for _ in range(DIRECTORY_DEPTH):
-            path = path.rpartition("/")[0]
-            if path == self._marks:
-                return
-            try:
-                stat = await errand.stat(path)
-                if stat is None or stat.children_count:
-                    return
-                await errand.delete(path, stat.version, stat.creation_id)
-            except MetadataError:
-                return  # usually NodeNotEmpty
-
-    async def _walk(self, random: Random | None) -> AsyncIterator[list[LedgerId]]:
-        def new_errand() -> Errand:
-            return self._errand("list the under-replicated ledgers")
-
-        await self._check_layout(new_errand())
-        async for batch in walk_marks(new_errand, self._marks, random):
-            yield batch
+    def _walk_errand(self) -> Errand:
+        return self._errand("list the under-replicated ledgers")
 
     async def _lock(self, ledger_id: LedgerId, host: str, on_lost: Callable[[], object]) -> RepairLock | None:
         await self._prepare(self._errand(f"lock ledger {ledger_id}"))
@@ -488,6 +494,11 @@ class ZnodeUnderreplication:
 
     def _errand(self, purpose: str, *, one_session: bool = False) -> Errand:
         return Errand(self._tree, self._clock, self._settings, purpose, one_session=one_session)
+
+
+async def _nobody_knows() -> bool:
+    """As `_not_ours`, of a transaction: it is tried again, and finds what there is."""
+    return False
 
 
 def _not_ours(_data: bytes, _stat: Stat) -> bool:

@@ -92,6 +92,12 @@ def ledger_of_leaf(name: str) -> LedgerId | None:
     return LedgerId(int(match[1]))
 
 
+def ledger_of_directory(path: str) -> LedgerId | None:
+    """The ledger whose mark goes into `/0000/0000/0000/3039`, below U/ledgers; None where no ledger's does."""
+    ledger_id = int(path.replace("/", ""), 16)
+    return LedgerId(ledger_id) if ledger_id <= LEDGER_ID_MAX else None
+
+
 def is_mark_directory(name: str) -> bool:
     """Whether a name is that of a directory between U/ledgers and the marks."""
     return _DIRECTORY.fullmatch(name) is not None

@@ -29,7 +29,7 @@ from bookkeeper.errors import (
     NoSuchLedger,
     VersionConflict,
 )
-from bookkeeper.model import LedgerId, LedgerMetadata, Versioned
+from bookkeeper.model import LedgerMetadata, Versioned
 from bookkeeper.replication.access import LedgerAccess, access_of
 from bookkeeper.replication.copying import TargetFailed
 from bookkeeper.replication.fragment_check import LedgerChecker
@@ -41,6 +41,7 @@ from bookkeeper.replication.verdicts import Standing
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.metadata.bad_copies_format import BadRange
+    from bookkeeper.metadata.store import RepairLock
 
 log = Logger()
 
@@ -56,9 +57,9 @@ class BadCopyRepair:
         self._client, self._context = client, client.context
         self._checker, self._restorer = checker, restorer
 
-    async def mend(self, ledger_id: LedgerId, go_on: Callable[[], None]) -> RepairReport:
-        """Mend what is noted of one ledger. Raises MetadataError, and what `go_on` raises."""
-        store = self._context.store
+    async def mend(self, lock: RepairLock, go_on: Callable[[], None]) -> RepairReport:
+        """Mend what is noted of the ledger that is locked. Raises MetadataError, and what `go_on` raises."""
+        store, ledger_id = self._context.store, lock.ledger_id
         noted = await store.underreplication.bad_copies(ledger_id)
         if noted is None:
             return RepairReport(RepairEnd.REPAIRED)
@@ -75,7 +76,7 @@ class BadCopyRepair:
             for bad in noted.ranges:
                 go_on()
                 try:
-                    current = await self._mend(access, current, bad, go_on)
+                    current = await self._mend(access, current, bad, lock, go_on)
                     mended.append(bad)
                 except (EntryMissing, EntryCorrupt, EntryUnreadable) as error:
                     unreadable = True
@@ -94,7 +95,12 @@ class BadCopyRepair:
         return RepairReport(RepairEnd.REPAIRED)
 
     async def _mend(
-        self, access: LedgerAccess, current: Versioned[LedgerMetadata], bad: BadRange, go_on: Callable[[], None]
+        self,
+        access: LedgerAccess,
+        current: Versioned[LedgerMetadata],
+        bad: BadRange,
+        lock: RepairLock,
+        go_on: Callable[[], None],
     ) -> Versioned[LedgerMetadata]:
         for fragment in fragments_of(current.value):
             first = max(bad.first_entry_id, fragment.first_entry_id)
@@ -112,7 +118,7 @@ class BadCopyRepair:
                 continue
             if not self._context.directory.is_registered(bad.bookie_id):
                 raise _NotYet(f"{bad.bookie_id} is not registered; its copies of {first}..{last} wait")
-            current = await self._mend_part(access, current, fragment, index, (first, last), go_on)
+            current = await self._mend_part(access, current, fragment, index, (first, last), lock, go_on)
         return current
 
     async def _mend_part(
@@ -122,6 +128,7 @@ class BadCopyRepair:
         fragment: FragmentRange,
         index: int,
         part: tuple[int, int],
+        lock: RepairLock,
         go_on: Callable[[], None],
     ) -> Versioned[LedgerMetadata]:
         """In place; if that does not work, by moving the fragment's copies of this place to another bookie."""
@@ -153,7 +160,7 @@ class BadCopyRepair:
             why=why,
         )
         go_on()
-        moved = await self._restorer.restore(access, current, fragment, {index: bookie_id}, go_on)
+        moved = await self._restorer.restore(access, current, fragment, {index: bookie_id}, go_on, lock=lock)
         if moved.version == current.version:
             raise _NotYet(f"{bookie_id} keeps bad copies, and there is no other bookie to take its place")
         return moved

@@ -41,7 +41,7 @@ from bookkeeper.replication.fragments import FragmentRange, fragments_of
 from bookkeeper.replication.moving import FragmentRestorer
 from bookkeeper.replication.parallel import Lanes
 from bookkeeper.replication.tally import CopyTally
-from bookkeeper.replication.worker import WorkerSettings
+from bookkeeper.replication.worker_settings import WorkerSettings
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
@@ -264,7 +264,9 @@ class BookieRecovery:
         for fragment in fragments_of(current.value):
             lost = fragment.indexes_of(bookies)
             if lost and fragment.agreed:
-                current = await self._restorer.restore(access, current, fragment, lost, go_on, exclude=bookies)
+                current = await self._restorer.restore(
+                    access, current, fragment, lost, go_on, exclude=bookies, lock=lock
+                )
         return not (undecided and skip_open)
 
     def _go_on(self, lock: RepairLock) -> None:

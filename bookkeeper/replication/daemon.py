@@ -27,7 +27,8 @@ from bookkeeper.replication.access import access_of
 from bookkeeper.replication.audit_jobs import Placement
 from bookkeeper.replication.auditor import Auditor
 from bookkeeper.replication.fragment_check import LedgerChecker
-from bookkeeper.replication.worker import ReplicationWorker, WorkerSettings
+from bookkeeper.replication.worker import ReplicationWorker
+from bookkeeper.replication.worker_settings import WorkerSettings
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient

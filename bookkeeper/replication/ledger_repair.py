@@ -38,11 +38,13 @@ from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Versioned
 from bookkeeper.replication.access import LedgerAccess, access_of
 from bookkeeper.replication.audit import Suspicion
 from bookkeeper.replication.fragment_check import LedgerChecker
-from bookkeeper.replication.moving import FragmentRestorer
+from bookkeeper.replication.moving import FragmentRestorer, RepairEnding
 from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing, bad_ones
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
+    from bookkeeper.metadata.store import RepairLock
+    from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
 
 log = Logger()
 
@@ -82,14 +84,15 @@ class LedgerRepair:
 
     async def repair(
         self,
-        ledger_id: LedgerId,
-        suspects: Collection[BookieId],
+        lock: RepairLock,
+        mark: UnderreplicatedLedger,
         *,
         lost_before: Collection[Suspicion],
         silent_too: bool,
         go_on: Callable[[], None],
     ) -> RepairReport:
-        """Repair one ledger. suspects: bookies said to lack entries of it; of these everything is looked for.
+        """Repair one ledger under its lock. mark: whom it names is said to lack entries: everything of theirs is looked
+        for. Where the repair ends with one change of the metadata, mark and lock go with that (`lock.mark_removed`).
 
         lost_before: what the last fragment of an open ledger lacked a grace period ago: if it still does, the ledger is
         recovered, and its writer fenced. silent_too: copies of registered bookies that give no verdict are made anew.
@@ -97,19 +100,20 @@ class LedgerRepair:
         Raises MetadataError, and what `go_on` raises; all other trouble is in the report.
         """
         try:
-            return await self._repair(ledger_id, suspects, lost_before, silent_too, go_on)
+            return await self._repair(lock, mark, lost_before, silent_too, go_on)
         except NoSuchLedger:
             # The store says so only after a sync: deletion is normal traffic (I-78).
             return RepairReport(RepairEnd.DELETED)
 
     async def _repair(
         self,
-        ledger_id: LedgerId,
-        suspects: Collection[BookieId],
+        lock: RepairLock,
+        mark: UnderreplicatedLedger,
         lost_before: Collection[Suspicion],
         silent_too: bool,
         go_on: Callable[[], None],
     ) -> RepairReport:
+        ledger_id, suspects = mark.ledger_id, mark.missing
         store = self._context.store
         current = await store.ledgers.read(ledger_id)
         access = access_of(self._client.settings, ledger_id, current.value)
@@ -132,16 +136,20 @@ class LedgerRepair:
         troubles: list[str] = []
         unreadable = denied = False
         moved = 0
-        for verdict in bad_ones(verdicts):
-            if not verdict.fragment.agreed:
-                continue
+        agreed = [verdict for verdict in bad_ones(verdicts) if verdict.fragment.agreed]
+        undecided = [verdict for verdict in bad_ones(verdicts) if not verdict.fragment.agreed]
+        ending = RepairEnding(mark, lambda metadata: not self._gone(metadata))
+        for left, verdict in zip(range(len(agreed))[::-1], agreed, strict=True):
             lost = verdict.lost(silent_too=silent_too)
             if len(lost) < sum(copy.standing is not Standing.PRESENT for copy in verdict.copies):
                 troubles.append(str(verdict))
             if not lost:
                 continue
             try:
-                current = await self._restorer.restore(access, current, verdict.fragment, lost, go_on)
+                last = None if left or undecided or troubles else ending
+                current = await self._restorer.restore(
+                    access, current, verdict.fragment, lost, go_on, lock=lock, ending=last
+                )
                 moved += 1
             except (EntryMissing, EntryCorrupt, EntryUnreadable) as error:
                 unreadable = True
@@ -152,11 +160,15 @@ class LedgerRepair:
         if troubles:
             reason = "; ".join(troubles)
             return RepairReport(RepairEnd.FAILED, reason, unreadable, denied, moved, open_losses)
-        undecided = [verdict for verdict in bad_ones(verdicts) if not verdict.fragment.agreed]
         if undecided:
             return RepairReport(RepairEnd.OPEN, "; ".join(map(str, undecided)), moved=moved, undecided=open_losses)
         gone = self._gone(current.value)
-        if gone:
+        if lock.mark_removed:
+            if gone:
+                # Lost while the change was on its way: an audit may have looked at the ledger before that, and this
+                # member not have been in it then.
+                await store.underreplication.mark(ledger_id, gone, now_ms=None)
+        elif gone:
             return RepairReport(RepairEnd.FAILED, f"{', '.join(gone)} went meanwhile", moved=moved)
         return RepairReport(RepairEnd.REPAIRED, moved=moved)
 

@@ -4,6 +4,12 @@
          ^                              |                             |
          `-- a target failed: another --'      the place has another member by now: nothing to do there any more
 
+Under the lock of a repair the metadata changes only while that lock is held, in one transaction with the look at it.
+What is safe is decided by the compare-and-set alone (I-20, I-75); the transaction adds that a worker whose session
+ended, or whose lock was removed, changes nothing after that moment: by then a bookie may collect copies that no
+metadata names yet (I-66), and another worker be at the same fragment (I-77). The last change of a repair takes mark and
+lock with it. What it cannot add: a lock that was removed by hand and taken by somebody else looks like ours.
+
 A fragment without entries, or a place that stores none of them, only needs the metadata to name a bookie that is there.
 Where no other bookie is left, the copies that a registered, writable member lacks are written to that member itself.
 
@@ -14,7 +20,8 @@ Thread: reactor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bookkeeper.client.ensemble_change import choose_replacements
@@ -26,15 +33,28 @@ from bookkeeper.replication.copying import BATCH_ENTRIES_MAX, LedgerCopying, Tar
 from bookkeeper.replication.fragments import CopyPlan, FragmentRange, fragments_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from twisted.internet.defer import Deferred
 
     from bookkeeper.client.context import ClientContext
+    from bookkeeper.metadata.store import RepairLock
+    from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
     from bookkeeper.replication.access import LedgerAccess
     from bookkeeper.replication.flow import CopyFlow
     from bookkeeper.replication.tally import CopyTally
 
 TARGETS_MAX = 5
 """Bookies that may fail as targets of one fragment before its repair is put off."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairEnding:
+    """That this fragment is the last of a repair. mark: goes with the change, as it was seen.
+
+    whole: whether a ledger with such metadata lacks nothing, as far as is known now.
+    """
+
+    mark: UnderreplicatedLedger
+    whole: Callable[[LedgerMetadata], bool]
 
 
 class FragmentRestorer:
@@ -58,12 +78,16 @@ class FragmentRestorer:
         lost: Mapping[int, BookieId],
         go_on: Callable[[], None] = lambda: None,
         exclude: frozenset[BookieId] = frozenset(),
+        lock: RepairLock | None = None,
+        ending: RepairEnding | None = None,
     ) -> Versioned[LedgerMetadata]:
         """Give each lost place of an agreed fragment a member with all its copies; return the metadata as it is then.
 
         lost: by ensemble index, whose copies are gone or of no use. exclude: who gets none. go_on: called before each
-        step; what it raises ends the work. Raises NotEnoughBookies, ReplicationFailed, the errors of an entry that
-        cannot be read (`copying`), NoSuchLedger, MetadataError.
+        step; what it raises ends the work. lock: under which the metadata is changed, and MetadataUnavailable raised
+        where it is lost; `lock.mark_removed` tells whether the change was the `ending` of the repair. Raises
+        NotEnoughBookies, ReplicationFailed, the errors of an entry that cannot be read (`copying`), NoSuchLedger,
+        MetadataError.
         """
         await self._context.directory.ready()
         failed: dict[BookieId, object] = {}
@@ -90,7 +114,8 @@ class FragmentRestorer:
                 copying.close()
             moved = {index: new for index, new in targets.items() if new != left[index]}
             if moved:
-                current = await self._commit(access, current, fragment, left, moved, go_on)
+                last = ending if moved.keys() == left.keys() else None
+                current = await self._commit(access, current, fragment, left, moved, go_on, lock, last)
                 self._tally.fragments_moved += 1
                 fragment = _same_fragment(current.value, fragment)
             self._tally.copies_rewritten += len(targets) - len(moved)
@@ -167,7 +192,17 @@ class FragmentRestorer:
         lost: Mapping[int, BookieId],
         moved: Mapping[int, BookieId],
         go_on: Callable[[], None],
+        lock: RepairLock | None,
+        ending: RepairEnding | None,
     ) -> Versioned[LedgerMetadata]:
+        ledgers = self._context.store.ledgers
+
+        def write(metadata: LedgerMetadata, version: int) -> Deferred[Versioned[LedgerMetadata]]:
+            if lock is None:
+                return ledgers.write(access.ledger_id, metadata, version)
+            ends = ending.mark if ending is not None and ending.whole(metadata) else None
+            return ledgers.write(access.ledger_id, metadata, version, lock=lock, ends=ends)
+
         def decide(metadata: LedgerMetadata) -> Change:
             # Before each try: once the lock is lost, a bookie may take away a copy that no metadata names (I-66, I-77).
             go_on()
@@ -179,7 +214,7 @@ class FragmentRestorer:
             )
 
         context = self._context
-        return await update_metadata(context.store, context.clock, access.ledger_id, current, decide)
+        return await update_metadata(context.store, context.clock, access.ledger_id, current, decide, write)
 
 
 def _same_fragment(metadata: LedgerMetadata, fragment: FragmentRange) -> FragmentRange:

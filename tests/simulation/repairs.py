@@ -17,7 +17,8 @@ from bookkeeper.metadata.layout import LayoutKind
 from bookkeeper.metadata.paths import ledger_path
 from bookkeeper.model import BookieId, DigestType, LedgerId, LedgerMetadata
 from bookkeeper.replication.fragments import FragmentRange, fragments_of
-from bookkeeper.replication.worker import ReplicationWorker, WorkerSettings
+from bookkeeper.replication.worker import ReplicationWorker
+from bookkeeper.replication.worker_settings import WorkerSettings
 from tests.simulation.history import Violation
 from tests.simulation.world import SimulatedBookie, SimulatedClient, World
 

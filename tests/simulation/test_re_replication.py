@@ -134,7 +134,7 @@ class NoLock:
     """A lock that keeps nobody out."""
 
     def __init__(self, ledger_id: LedgerId) -> None:
-        self.ledger_id, self.held = ledger_id, True
+        self.ledger_id, self.held, self.mark_removed = ledger_id, True, False
 
     def release(self) -> Deferred[None]:
         self.held = False

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
-from bookkeeper.errors import LayoutMismatch, MetadataCorrupt, MetadataUnavailable, NotInitialised, VersionConflict
+from bookkeeper.errors import (
+    LayoutMismatch,
+    MetadataCorrupt,
+    MetadataUnavailable,
+    NoSuchLedger,
+    NotInitialised,
+    VersionConflict,
+)
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.store import MetadataStore
@@ -15,6 +23,7 @@ from tests.support.metadata_contract.world import (
     World,
     cluster,
     fact,
+    ledger,
     raises,
 )
 
@@ -170,6 +179,85 @@ async def a_repair_does_not_end_with_a_mark_that_changed(world: World) -> None:
     assert again is not None
     await store.underreplication.finish(again, lock)
     assert await marked(store) == []
+
+
+@fact
+async def the_last_change_of_a_repair_takes_mark_and_lock_with_it(world: World) -> None:
+    store, other = await cluster(world), await world.connect()
+    ledger_id, created = await store.ledgers.create(ledger())
+    for version in range(2):
+        await other.underreplication.mark(ledger_id, [A], now_ms=None)
+        lock = await store.underreplication.lock(ledger_id, "worker", nothing)
+        assert lock is not None
+        await store.sync()
+        seen = await store.underreplication.read(ledger_id, lock)
+        assert seen is not None
+        changed = dataclasses.replace(created.value, ctime_ms=version)
+        written = await store.ledgers.write(ledger_id, changed, version, lock=lock, ends=seen)
+        assert (lock.mark_removed, lock.held) == (True, False)
+        assert await store.ledgers.read(ledger_id) == written
+        await store.underreplication.finish(seen, lock)
+        assert await world.get("/underreplication/ledgers/0000") is None
+        await other.sync()
+        assert await other.underreplication.lock_holder(ledger_id) is None
+    await raises(MetadataUnavailable, store.ledgers.write(ledger_id, changed, 2, lock=lock))
+    assert (await store.ledgers.read(ledger_id)).version == 2
+
+
+@fact
+async def a_mark_that_changed_outlives_the_last_change_of_a_repair(world: World) -> None:
+    """I-76: a loss reported meanwhile, and a mark made anew. The copies are there all the same: it says so."""
+    store, other = await cluster(world), await world.connect()
+    ledger_id, created = await store.ledgers.create(ledger())
+    await store.underreplication.mark(ledger_id, [A], now_ms=10)
+    lock = await store.underreplication.lock(ledger_id, "worker", nothing)
+    assert lock is not None
+    for version, again in enumerate((True, False)):
+        seen = await store.underreplication.read(ledger_id, lock)
+        assert seen is not None
+        await other.sync()
+        if again:
+            await other.underreplication.remove(seen)
+        await other.underreplication.mark(ledger_id, [A if again else B], now_ms=20)
+        await store.sync()
+        changed = dataclasses.replace(created.value, ctime_ms=version)
+        written = await store.ledgers.write(ledger_id, changed, version, lock=lock, ends=seen)
+        assert (lock.mark_removed, lock.held) == (False, True)
+        assert await store.ledgers.read(ledger_id) == written
+        await raises(VersionConflict, store.underreplication.finish(seen, lock))
+        assert await marked(store) == [ledger_id]
+
+
+@fact
+async def under_a_lock_that_is_lost_no_metadata_changes(world: World) -> None:
+    """I-77: the look at the lock and the change are one step; which metadata is the newest decides as ever (I-15)."""
+    store, other = await cluster(world), await world.connect()
+    ledger_id, created = await store.ledgers.create(ledger())
+    lock = await store.underreplication.lock(ledger_id, "worker", nothing)
+    assert lock is not None
+    await raises(VersionConflict, store.ledgers.write(ledger_id, created.value, 7, lock=lock))
+    await raises(NoSuchLedger, store.ledgers.write(LedgerId(ledger_id + 1), created.value, 0, lock=lock))
+    assert (await store.ledgers.write(ledger_id, created.value, 0, lock=lock)).version == 1
+    await world.expire(store)
+    await raises(MetadataUnavailable, store.ledgers.write(ledger_id, created.value, 1, lock=lock))
+    await other.sync()
+    assert (await other.ledgers.read(ledger_id)).version == 1
+
+
+@fact
+async def a_directory_that_lost_its_mark_is_passed_over(world: World) -> None:
+    """What a crash between the making of the two leaves. It stays as long as somebody may be about to fill it."""
+    store = await cluster(world)
+    await world.put("/underreplication/ledgers/0000/0000/0000/3039", b"")
+    await store.sync()
+    assert await candidates(store, 1) == [LEDGER]
+    lock = await store.underreplication.lock(LEDGER, "worker", nothing)
+    assert lock is not None
+    assert await store.underreplication.read(LEDGER, lock) is None
+    await lock.release()
+    assert await world.get("/underreplication/ledgers/0000/0000/0000/3039") is not None
+    await store.underreplication.mark(LEDGER, [A], now_ms=None)
+    assert await marked(store) == [LEDGER]
 
 
 @fact

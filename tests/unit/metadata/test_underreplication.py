@@ -1,5 +1,6 @@
 """The under-replication tree when answers are lost, servers lag, sessions end and locks do not exclude."""
 
+import dataclasses
 import random
 from collections.abc import Callable
 from functools import partial
@@ -9,15 +10,18 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import MetadataUnavailable, VersionConflict
-from bookkeeper.metadata import mark_walk
+from bookkeeper.metadata import mark_walk, repair_locks
 from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata.mark_directories import OLD_MS
 from bookkeeper.metadata.mark_walk import WORK_PAUSE_S
 from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadata, MemoryMetadataStore
+from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.repair_locks import HeldLock
 from bookkeeper.metadata.store import Underreplication
 from bookkeeper.metadata.tree import NodeKind
 from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger, mark_path
 from bookkeeper.model import BookieId, EntryId, LedgerId
+from tests.support.metadata_contract import ledger
 from tests.support.metadata_contract.underreplication import marked
 from tests.support.simulated_clock import SimulatedClock
 from tests.unit.metadata.test_metadata_outcomes import FAULTS, Bench
@@ -41,9 +45,14 @@ def nothing() -> None:
 @FAULTS
 def test_a_mark_is_made_whatever_becomes_of_the_first_attempt(fault: Fault) -> None:
     """I-16."""
-    for part in ("urL", "/ledgers/0000", "underreplication/LAYOUT", "underreplication"):
+    for operation, part in (
+        ("transact", "/0000/0000/0000/3039"),
+        ("create", "/ledgers/0000"),
+        ("create", "underreplication/LAYOUT"),
+        ("create", "underreplication"),
+    ):
         bench = Bench()
-        bench.faults.force(fault, "create", part)
+        bench.faults.force(fault, operation, part)
         bench.run(bench.store.underreplication.mark(LEDGER, [A], now_ms=7))
         assert bench.shared.stored(MARK) == b'replica: "a:3181"\nctime: 7\n'
         assert bench.faults.counts[fault.value] == 1
@@ -245,6 +254,121 @@ def test_a_mark_is_not_removed_in_another_session_than_the_locks(operation: str)
     with pytest.raises(MetadataUnavailable):
         bench.run(bench.store.underreplication.remove(seen_by(bench), lock))
     assert bench.shared.exists(MARK)
+
+
+@FAULTS
+@pytest.mark.parametrize("ends", [True, False], ids=["last", "not last"])
+def test_metadata_changes_once_under_a_lock_whatever_becomes_of_the_answer(fault: Fault, *, ends: bool) -> None:
+    """I-16, I-77: with the session the lock is gone, and nothing is changed in the next one."""
+    bench = Bench()
+    ledger_id, created = bench.run(bench.truth.ledgers.create(ledger(), LEDGER))  # type: ignore[misc]
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    lock: Any = bench.run(bench.store.underreplication.lock(LEDGER, "worker", nothing))
+    seen: Any = bench.run(bench.store.underreplication.read(LEDGER, lock))
+    changed = dataclasses.replace(created.value, ctime_ms=17)
+    bench.faults.force(fault, "transact", "L2345")
+    writing = bench.store.ledgers.write(ledger_id, changed, 0, lock=lock, ends=seen if ends else None)
+    if fault is Fault.SESSION_LOST:
+        with pytest.raises(MetadataUnavailable):
+            bench.run(writing)
+        assert bench.run(bench.truth.ledgers.read(ledger_id)) == created
+        assert bench.shared.exists(MARK)
+        return
+    written = bench.run(writing)
+    assert bench.run(bench.truth.ledgers.read(ledger_id)) == written
+    # A watch on the mark went with the connection, so that after a first attempt that failed the mark is looked at.
+    assert lock.mark_removed == ends
+    bench.run(bench.store.underreplication.finish(seen, lock))
+    assert not bench.shared.exists(MARK)
+    assert not bench.shared.exists(LOCK)
+
+
+def test_metadata_is_not_changed_under_the_next_ones_lock() -> None:
+    """I-77: it has the same path and version. Mutant: try again in the next session."""
+    bench = Bench(outage_s=1.0)
+    ledger_id, created = bench.run(bench.truth.ledgers.create(ledger(), LEDGER))  # type: ignore[misc]
+    lock: Any = bench.run(bench.store.underreplication.lock(LEDGER, "worker", nothing))
+    bench.faults.force(Fault.SESSION_LOST, "transact", "L2345")
+    writing = bench.store.ledgers.write(ledger_id, created.value, 0, lock=lock)
+    bench.until(Fault.SESSION_LOST)
+    assert bench.run(bench.truth.underreplication.lock(LEDGER, "another", nothing)) is not None
+    with pytest.raises(MetadataUnavailable):
+        bench.run(writing)
+    assert bench.run(bench.truth.ledgers.read(ledger_id)) == created
+
+
+def test_a_lock_that_was_removed_by_hand_keeps_metadata_as_it_is() -> None:
+    """Its session goes on. Mutant: check the session only."""
+    bench = Bench()
+    ledger_id, created = bench.run(bench.truth.ledgers.create(ledger(), LEDGER))  # type: ignore[misc]
+    lock: Any = bench.run(bench.store.underreplication.lock(LEDGER, "worker", nothing))
+    bench.shared.znodes.delete(LOCK, 0)
+    with pytest.raises(MetadataUnavailable, match="was lost"):
+        bench.run(bench.store.ledgers.write(ledger_id, created.value, 0, lock=lock))
+    assert bench.run(bench.truth.ledgers.read(ledger_id)) == created
+
+
+def test_beyond_the_watches_on_marks_a_mark_made_anew_is_told_apart_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """I-76. The bound is kept, and a repair ends by looking."""
+    monkeypatch.setattr(repair_locks, "MARKS_WATCHED_MAX", 1)
+    bench = Bench()
+    for ledger_id in (LedgerId(1), LEDGER):
+        bench.run(bench.truth.underreplication.mark(ledger_id, [A], now_ms=7))
+    tree = bench.store.underreplication
+    locks: list[Any] = [bench.run(tree.lock(ledger_id, "worker", nothing)) for ledger_id in (LedgerId(1), LEDGER)]
+    watched, seen = [bench.run(tree.read(lock.ledger_id, lock)) for lock in locks]
+    bench.run(bench.truth.underreplication.remove(seen_by(bench)))
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    with pytest.raises(VersionConflict):
+        bench.run(tree.finish(seen, locks[1]))  # type: ignore[arg-type]
+    assert bench.shared.exists(MARK)
+    bench.run(tree.finish(watched, locks[0]))  # type: ignore[arg-type]
+    assert locks[0].mark_removed
+
+
+def test_a_directory_without_a_mark_goes_once_nobody_can_be_about_to_fill_it() -> None:
+    bench = Bench()
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    bench.shared.znodes.delete(MARK, 0)
+    tree, directory = bench.store.underreplication, MARK.rpartition("/")[0]
+    for after_s, there in ((OLD_MS / 1000 - 5, True), (10.0, False)):
+        bench.run(pause(bench.clock, after_s))
+        lock: Any = bench.run(tree.lock(LEDGER, "worker", nothing))
+        assert bench.run(tree.read(LEDGER, lock)) is None
+        bench.run(lock.release())
+        assert bench.shared.exists(directory) == there
+
+
+def test_a_shared_directory_goes_when_all_its_marks_are_gone_whoever_removed_them() -> None:
+    """One worker counts those that it removes itself; of those that another one removed it learns by walking."""
+    bench = Bench()
+    ids = [LedgerId(number) for number in range(6)]
+    for ledger_id in ids:
+        bench.run(bench.truth.underreplication.mark(ledger_id, [A], now_ms=7))
+    shared = MARK.rpartition("/")[0].rpartition("/")[0]
+
+    async def walk(tree: Underreplication) -> None:
+        async for _ in tree.candidates(random.Random(1)):
+            pass
+
+    async def repair(tree: Underreplication, ledger_id: LedgerId) -> None:
+        lock = await tree.lock(ledger_id, "worker", nothing)
+        assert lock is not None
+        seen = await tree.read(ledger_id, lock)
+        assert seen is not None
+        await tree.finish(seen, lock)
+
+    trees = [bench.store.underreplication, bench.truth.underreplication]
+    for tree in trees:
+        bench.run(walk(tree))
+    for number, ledger_id in enumerate(ids):
+        bench.run(repair(trees[number % 2], ledger_id))
+    assert bench.shared.exists(shared)
+    for _ in range(2):
+        bench.run(walk(trees[0]))
+    assert not bench.shared.exists(shared)
 
 
 def test_two_workers_of_one_process_do_not_share_a_lock() -> None:

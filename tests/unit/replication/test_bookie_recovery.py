@@ -13,7 +13,8 @@ from bookkeeper.errors import InvalidArgument
 from bookkeeper.metadata.memory import MemoryMetadataStore
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata
 from bookkeeper.replication.bookie_recovery import LOOK_PAUSE_S, BookieRecovery, RecoveryProgress
-from bookkeeper.replication.worker import ReplicationWorker, WorkerSettings
+from bookkeeper.replication.worker import ReplicationWorker
+from bookkeeper.replication.worker_settings import WorkerSettings
 from bookkeeper.wire import messages
 from tests.support.damaged_ledgers import holders_missing, payloads, write_ledger
 from tests.support.fake_bookie import HOLD, FakeBookie, FakeCluster

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 from unittest import mock
@@ -12,12 +14,13 @@ import pytest
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff
 from bookkeeper.metadata.bad_copies_format import BadRange
-from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadataStore
+from bookkeeper.metadata.memory import Fault, MemoryFaults, MemoryMetadataStore
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Status
 from bookkeeper.replication.fragments import fragments_of
 from bookkeeper.replication.troubles import TroubleState
-from bookkeeper.replication.worker import ReplicationWorker, WorkerSettings
+from bookkeeper.replication.worker import ReplicationWorker
+from bookkeeper.replication.worker_settings import WorkerSettings
 from bookkeeper.wire import messages
 from bookkeeper.wire.digest import digest_of
 from tests.support.damaged_ledgers import holders_missing, payloads, write_ledger
@@ -96,6 +99,61 @@ def test_marked_ledgers_are_repaired_and_their_marks_and_locks_go() -> None:
     assert worker.ledgers_repaired == 30
     assert scene.metrics.value("replication_replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED") == 30
     assert scene.metrics.value("replication_replication_worker_NUM_ENTRIES_WRITTEN") == worker.tally.entries_written
+
+
+def test_a_small_ledger_costs_the_metadata_service_four_requests() -> None:
+    """To lock it, to read its mark, to read its metadata; and one transaction: its new member, mark and lock go."""
+    scene = Scene(4)
+    *members, _spare = scene.cluster.bookies
+    count = 40
+
+    async def write() -> list[int]:
+        return [(await write_ledger(scene.writer, members, 5, write_quorum=2)).id for _ in range(count + 1)]
+
+    first, *ids = scene.cluster.wait(write())
+    members[1].leave()
+    asked: Counter[str] = Counter()
+
+    class CountedRequests(MemoryFaults):
+        """No faults; it hears of every request."""
+
+        def decide(self, random: random.Random, operation: str, path: str) -> Fault | None:
+            asked[f"{operation} {re.sub(r'L[0-9]+|[0-9a-f]{4}(?=/)', 'N', path)}"] += 1
+            return super().decide(random, operation, path)
+
+    scene.worker(faults=CountedRequests(delay_max_s=0.001))
+    for marked in ([first], ids):  # the first one finds the tree and the layout
+        asked.clear()
+        scene.cluster.wait(scene.mark(marked, members[1]))
+        scene.await_no_marks(20)
+    lock, mark = "/ledgers/underreplication/locks/urN", "/ledgers/underreplication/ledgers/N/N/N/N/urN"
+    ledger = "/ledgers/00/N/N"
+    each = {f"create {lock}", f"read {mark}", f"read {ledger}", f"transact {ledger}"}
+    assert {request: times for request, times in asked.items() if times >= count / 2} == dict.fromkeys(each, count)
+    assert asked.total() < 4 * count + 60, asked
+
+
+def test_marks_that_come_while_others_are_repaired_are_found_at_once() -> None:
+    """News of marks come every 2 s at most; a worker that is done meanwhile looks by itself. Mutant: wait for news."""
+    scene = Scene(4)
+    *members, _spare = scene.cluster.bookies
+
+    async def write() -> list[int]:
+        return [(await write_ledger(scene.writer, members, 5, write_quorum=2)).id for _ in range(5)]
+
+    ids = scene.cluster.wait(write())
+    members[1].leave()
+    scene.worker(faults=MemoryFaults(delay_max_s=0.001))
+    scene.cluster.run(5.0)
+    began = scene.cluster.clock.seconds()
+    scene.cluster.wait(scene.mark(ids[:1], members[1]))
+    while scene.marked():
+        scene.cluster.run(0.05)
+    for ledger_id in ids[1:]:
+        scene.cluster.wait(scene.mark([ledger_id], members[1]))
+        while scene.marked():
+            scene.cluster.run(0.05)
+    assert scene.cluster.clock.seconds() - began < 5.0
 
 
 def test_a_mark_that_comes_later_is_seen() -> None:
