@@ -197,9 +197,11 @@ class Scrubber:
         counters = self._scrub.counters
         log.info(
             "Scrub, {phase}: {bytes} bytes, {logs} entry logs, {files} index files since the start; "
-            "{logs_adopted} logs and {pages_adopted} index pages got checksums; {damaged} damaged ranges are known",
+            "{logs_adopted} logs and {pages_adopted} index pages got checksums; {pages_left} damaged index pages could "
+            "not be made anew; {damaged} damaged ranges are known",
             phase=self._phase.value, bytes=counters.bytes, logs=counters.logs, files=counters.index_files,
-            logs_adopted=counters.logs_adopted, pages_adopted=counters.pages_adopted, damaged=len(self._damage),
+            logs_adopted=counters.logs_adopted, pages_adopted=counters.pages_adopted,
+            pages_left=counters.pages_left, damaged=len(self._damage),
         )  # fmt: skip
         self._phase, self._steps = Phase.IDLE, None
         joined, self._joined = self._joined, []

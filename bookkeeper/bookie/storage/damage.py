@@ -127,9 +127,9 @@ class DamageRecord:
                     self.repaired_count += len(wanted)
                     self._set(key, left)
 
-    def mended(self, path: str, offset: int) -> None:
-        """The bytes at this place are right again."""
-        self._forget(lambda key: key[1] == path and key[2] == offset)
+    def mended(self, path: str, offset: int, size: int = 1) -> None:
+        """So many bytes from this place on are right again."""
+        self._forget(lambda key: key[1] == path and offset <= key[2] < offset + size)
 
     def file_gone(self, path: str) -> None:
         """The file was deleted as no longer needed."""

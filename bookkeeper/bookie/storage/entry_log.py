@@ -133,6 +133,11 @@ class EntryLogs:
         """The log that is written to, None before the first write."""
         return self._active.log_id if self._active is not None else None
 
+    def is_writing(self, ledger_id: int) -> bool:
+        """True when the active log has entries of the ledger. Thread: any."""
+        active = self._active
+        return active is not None and ledger_id in active.ledger_bytes
+
     def closed(self) -> list[tuple[int, str]]:
         """Ids and paths of the logs that will not change any more, ascending. Thread: storage worker."""
         active_id = self.active_log_id

@@ -149,6 +149,20 @@ class IndexChecksums:
                     file.unfinished = False
                     file.rewrite_if_large()
 
+    def note_damaged(self, directory: str, ledger_id: int, page: int) -> None:
+        """This page is damaged until a checkpoint has written all of it anew; durable with the next `begin`.
+
+        Raises as `begin`.
+        """
+        with self._write_lock:
+            self.changes += 1
+            row = Rows()
+            row.add(ledger_id, page, DAMAGED)
+            file = self._files[directory]
+            file.append(Kind.HOLD, row, sync=False)
+            with self._lock:
+                file.table.put(row)
+
     def adopt(self, directory: str, rows: Rows, changes: int) -> bool:
         """Note the checksums of pages as they were read. False: something was written since `changes`, read again.
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from threading import Lock
 
@@ -51,6 +52,7 @@ class LedgerCache:
         self._absent: set[int] = set()
         self._doomed: set[int] = set()
         self._dirty: dict[int, LedgerState] = {}
+        self._to_reload: set[int] = set()  # their highest entry may be lower than the state says
         self._epoch = 0  # changes when a ledger is created or evicted
         self._no_room_below = 0  # an eviction that found nothing is not repeated before as many bytes are there
         self._dirty_bytes = 0
@@ -145,6 +147,8 @@ class LedgerCache:
 
         in_use: ledgers with entries in a write buffer; they stay, as do dirty ones.
         """
+        if self._to_reload:
+            self._forget_for_reload(in_use)
         if len(self._states) <= self._ledgers_max:
             return
         with self.lock:
@@ -158,6 +162,13 @@ class LedgerCache:
                 self._forget(ledger_id)
                 if len(self._states) <= self._ledgers_max:
                     return
+
+    def _forget_for_reload(self, in_use: Callable[[int], bool]) -> None:
+        with self.lock:
+            for ledger_id in list(self._to_reload):
+                if ledger_id not in self._dirty and not in_use(ledger_id):
+                    self._to_reload.discard(ledger_id)
+                    self._forget(ledger_id)
 
     def doom(self, ledger_ids: Iterable[int], in_use: Callable[[int], bool]) -> list[int]:
         """Forget these ledgers, whose files are to be deleted; return those for which that may be. Thread: reactor.
@@ -320,6 +331,52 @@ class LedgerCache:
             }:
                 self.load_page(state, number, wait=True)
         raise StorageError(f"ledger {ledger_id} was evicted {_RELOADS_MAX} times while it was looked up")
+
+    def mend_page(
+        self, ledger_id: int, number: int, found: Sequence[int], is_at: Callable[[int, int], bool]
+    ) -> str | None:
+        """Complete a damaged page: all its slots as `found`, but where it names a place that `is_at` (slot, location).
+
+        The next checkpoint writes it. Why it was not done, or None. Thread: storage worker. Raises StorageError.
+        """
+        for _ in range(_RELOADS_MAX):
+            state = self.load(ledger_id)
+            if state is None:
+                return "the ledger is not here any more"
+            with suppress(DamagedPage):
+                self.load_page(state, number, wait=True)
+            with self.lock:
+                page, generation = state.pages.get(number), state.generation
+                if page is None:
+                    continue  # evicted meanwhile
+                if page.complete:  # it was read before the file was damaged
+                    self._mend(state, number, page, page.slots + array("q", bytes(8 * (PAGE_SLOTS - len(page.slots)))))
+                    return None
+                now = page.slots[:]
+            slots = array("q", found)
+            for slot, location in enumerate(now):
+                if location and location != slots[slot]:
+                    if is_at(slot, location):
+                        slots[slot] = location
+                    elif not slots[slot]:
+                        return f"it names a place for entry {number * PAGE_SLOTS + slot}, of which no log has a record"
+            with self.lock:
+                if generation == state.generation and self._states.get(ledger_id) is state:
+                    self._mend(state, number, page, slots)
+                    return None
+        raise StorageError(f"page {number} of ledger {ledger_id} changed {_RELOADS_MAX} times while it was made anew")
+
+    def _mend(self, state: LedgerState, number: int, page: IndexPage, slots: array[int]) -> None:
+        before, was_dirty = page.size, page.dirty
+        page.slots, page.complete = slots, True
+        page.mark_dirty(0, PAGE_SLOTS)  # zeros, too: the file has something else there
+        state.generation += 1
+        self.page_bytes += page.size - before
+        self._dirty[state.ledger_id] = state
+        self._dirty_bytes += page.size - (before if was_dirty else 0)
+        last_page, last_slot = divmod(state.last_entry_id, PAGE_SLOTS)
+        if last_page == number and not slots[last_slot]:
+            self._to_reload.add(state.ledger_id)
 
     def _add_page(self, state: LedgerState, number: int, page: IndexPage) -> None:
         state.pages[number] = page

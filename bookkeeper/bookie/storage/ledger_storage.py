@@ -43,6 +43,7 @@ from bookkeeper.bookie.storage.memtable import Memtable
 from bookkeeper.bookie.storage.memtable_flush import MemtableFlush
 from bookkeeper.bookie.storage.offline import index_subdirectories, list_ledger_ids, list_unfinished_index_files
 from bookkeeper.bookie.storage.open_files import OpenFiles
+from bookkeeper.bookie.storage.page_mending import FoundPages, PageMending
 from bookkeeper.bookie.storage.scrub import StorageScrub
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, LEDGER_ID_MAX, StorageSettings
 from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
@@ -120,6 +121,8 @@ class LedgerStorage:
             self._index_checksums,
             open_files_max=settings.open_files_max,
         )
+        self._found_pages = FoundPages()
+        self._mending = PageMending(fs, self._logs, self._cache, self._index_checksums, self.damage, self._found_pages)
         self._warm_reader = LogReader(self._logs, self._files, self.damage, wait=False)
         self._cold_reader = LogReader(self._logs, self._files, self.damage, wait=True)
         self.tombstones = TombstoneFile(fs, directories, now_ms)
@@ -323,10 +326,12 @@ class LedgerStorage:
             return [Status.IO_ERROR] * len(entry_ids)
         if state is None:
             return [Status.NO_LEDGER if self.failure is None else Status.IO_ERROR] * len(entry_ids)
+        places: Sequence[int] = ()
         if LAST_ENTRY in entry_ids:
             last = state.last_entry_id
             if last < 0 and len(entry_ids) == 1:
                 return [Status.NO_ENTRY if self.failure is None else Status.IO_ERROR]
+            places = [index for index, entry_id in enumerate(entry_ids) if entry_id == LAST_ENTRY and last >= 0]
             entry_ids = [last if entry_id == LAST_ENTRY else entry_id for entry_id in entry_ids]
         results: Results = [None] * len(entry_ids)
         missing = self._read_memory(ledger_id, entry_ids, results)
@@ -334,6 +339,9 @@ class LedgerStorage:
             return list(bodies)
         if missing:
             self._read_disk(state, entry_ids, missing, results, wait=wait)
+        for index in places:
+            if results[index] is Status.NO_ENTRY:  # of a page that was damaged: which one is the last is not known yet
+                results[index] = Status.IO_ERROR
         return results
 
     def _read_memory(self, ledger_id: int, entry_ids: Sequence[int], results: Results) -> Sequence[int]:
@@ -552,6 +560,7 @@ class LedgerStorage:
             self._index_checksums,
             self.damage,
             LogReader(self._logs, self._files, self.damage, wait=True),
+            self._found_pages,
         )
 
     def indexed_records(self) -> IndexedRecords:
@@ -630,6 +639,7 @@ class LedgerStorage:
         for _ in self._snapshots:  # not those that adds fill meanwhile: under load that would never end
             self.flush_snapshot()
         with _Fatal(self):
+            self._mending.apply()
             self._logs.sync()
             self.counters.index_files_written += self._index_flusher.flush(
                 self._make_room, names_in_doubt=self._replaying
@@ -645,7 +655,12 @@ class LedgerStorage:
     @property
     def is_dirty(self) -> bool:
         """True when a checkpoint would write something."""
-        return bool(self._active) or bool(self._snapshots) or self._cache.dirty_ledger_count > 0
+        return (
+            bool(self._active)
+            or bool(self._snapshots)
+            or self._cache.dirty_ledger_count > 0
+            or len(self._found_pages) > 0
+        )
 
     @property
     def needs_checkpoint(self) -> bool:

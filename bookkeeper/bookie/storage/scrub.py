@@ -6,7 +6,8 @@
     entry log   every page; header and map against the header's seal. Which entries a bad page takes along the index
                 tells: those are noted as damaged, a page that no entry needs is noted without any
     index       both copies of the header (one that is torn is written again), every page; files that are gone although
-                nobody deleted their ledgers; pages that name a log which is not there
+                nobody deleted their ledgers; pages that name a log which is not there. Damaged pages are made anew out
+                of the logs, where that is certain (page_mending.py)
 
 A log that is being written is left out: what it lacks is in the journal. What the scrub makes checksums of is believed
 as it is; checksums that are known are never replaced by what a damaged page has now. One damaged or unreadable file
@@ -38,6 +39,7 @@ from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, Block, PageChecksums, page_end, page_of, page_start
 from bookkeeper.bookie.storage.log_reads import LogReader, Results
 from bookkeeper.bookie.storage.offline import is_unwritten, iter_index, list_index_files
+from bookkeeper.bookie.storage.page_mending import PAGES_MAX, BadPage, FoundPages, PageSearch
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 
@@ -58,7 +60,7 @@ _TRIES_MAX = 5
 
 @dataclass(slots=True)
 class ScrubCounters:
-    """Sums since the start."""
+    """Sums since the start. pages_left: damaged ones that could not be made anew, in every round once more."""
 
     bytes: int = 0
     logs: int = 0
@@ -66,6 +68,7 @@ class ScrubCounters:
     logs_adopted: int = 0
     pages_adopted: int = 0
     headers_mended: int = 0
+    pages_left: int = 0
     unreadable: int = 0
 
 
@@ -81,6 +84,7 @@ class StorageScrub:
         checksums: IndexChecksums,
         damage: DamageRecord,
         reader: LogReader,
+        found_pages: FoundPages,
     ) -> None:
         self._fs = fs
         self._directories = directories
@@ -89,7 +93,10 @@ class StorageScrub:
         self._checksums = checksums
         self._damage = damage
         self._reader = reader
+        self._found_pages = found_pages
         self.counters = ScrubCounters()
+        self._bad_pages: list[BadPage] = []  # of this round; some
+        self._missing_log = False  # some index page names a log that is gone
         self._unsure: set[int] = set()  # ledgers that changed too often, or could not be read, in this round
 
     @property
@@ -101,6 +108,7 @@ class StorageScrub:
 
     def steps(self, *, everything: bool) -> Iterator[int]:
         """A round, or the catch-up alone; yields the bytes that each step has read."""
+        self._bad_pages, self._missing_log = [], False
         for log_id in self._logs.log_ids:
             for size in self._guarded(self._log(log_id, everything=everything), self._logs.path_of(log_id)):
                 self.counters.bytes += size
@@ -112,6 +120,21 @@ class StorageScrub:
                 self.counters.bytes += size
                 yield size
         self._checksums.unsettled -= unsettled - self._unsure
+        if self._bad_pages:
+            yield from self._guarded(self._mend_pages(), "the entry logs")
+
+    def _mend_pages(self) -> Iterator[int]:
+        """Look for what the damaged pages of this round should say; a checkpoint writes it."""
+        search = PageSearch(self._fs, self._logs, self._found_pages)
+        if self._missing_log:
+            search.left = dict.fromkeys(self._bad_pages, "the index names an entry log that is gone")
+        else:
+            for size in search.steps(self._bad_pages):
+                self.counters.bytes += size
+                yield size
+        self.counters.pages_left += len(search.left)
+        for page, why in search.left.items():
+            log.warn("{page} stays damaged, what it does not name is unknown: {why}", page=str(page), why=why)
 
     def _guarded(self, steps: Iterator[int], what: str | None) -> Iterator[int]:
         """Those steps; an error ends them and is told, and whatever comes next goes on."""
@@ -319,7 +342,7 @@ class StorageScrub:
             changes = self._checksums.changes
             known = self._checksums.pages_of(directory, ledger_id)
             data = file.pread((stop - first) * fmt.PAGE_SIZE, fmt.slot_offset(first * fmt.PAGE_SLOTS))
-            rows, damages = Rows(), list[Damage]()
+            rows, damages, bad = Rows(), list[Damage](), list[int]()
             for page in range(first, stop):
                 at = (page - first) * fmt.PAGE_SIZE
                 some = data[at : at + fmt.PAGE_SIZE]
@@ -328,7 +351,10 @@ class StorageScrub:
                     rows.add(ledger_id, page, page_checksum(some))
                 elif value not in (UNKNOWN, page_checksum(some)):
                     damages.append(_damaged_page(ledger_id, path, page, value))
-                damages += self._missing_logs(ledger_id, path, page, some)
+                    bad.append(page)
+                gone = self._missing_logs(ledger_id, path, page, some)
+                damages += gone
+                self._missing_log |= bool(gone) and page not in bad
             if first == 0 and not known and not rows:
                 rows.add(ledger_id, HEADER_ROW, 0)
             if changes != self._checksums.changes or not self._fs.exists(path):
@@ -339,6 +365,8 @@ class StorageScrub:
                 self.counters.pages_adopted += len(rows)
             for damage in damages:
                 self._found(damage)
+            for page in bad[: max(0, PAGES_MAX - len(self._bad_pages))]:
+                self._bad_pages.append(BadPage(directory, ledger_id, path, page))
             return len(data), True
         return len(data), False
 

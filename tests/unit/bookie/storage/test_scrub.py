@@ -1,5 +1,8 @@
 """The scrub finds what is damaged, says whose it is, and makes checksums of what has none (I-67)."""
 
+import random
+from collections.abc import Callable
+
 import pytest
 
 from bookkeeper.bookie.storage.checksum_check import check_log_pages
@@ -7,10 +10,13 @@ from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage
 from bookkeeper.bookie.storage.entry_log_format import LogHeader, decode_header, encode_header
 from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
+from bookkeeper.bookie.storage.offline import iter_records
+from bookkeeper.bookie.storage.page_mending import BadPage, FoundPages, PageSearch
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import OpenMode
-from bookkeeper.model import Status
+from bookkeeper.model import LAST_ENTRY, Status
+from tests.support.faulty_filesystem import PowerCut
 from tests.support.stored_ledgers import StoredLedgers
 
 LARGE_LOGS = StorageSettings(
@@ -303,3 +309,221 @@ def test_a_log_that_was_cut_to_nothing_is_damage_as_long_as_its_checksums_tell()
     file.sync()
     restarted(stored)
     assert {damage.ledger_id for damage in scrub(stored)} == {2, 3, NO_LEDGER}
+
+
+# --- index pages made anew --------------------------------------------------------------------------------------------
+
+
+def mendable() -> StoredLedgers:
+    """Ledger 2 has two index pages with gaps, over several closed logs; the log being written has none of it."""
+    stored = StoredLedgers(settings=LARGE_LOGS)
+    stored.replay()
+    for first in range(0, 1200, 200):
+        stored.add(2, first, 150, payload=b"x" * 100)
+        stored.add(3, first, 50)
+        stored.checkpoint()
+    stored.storage.entry_logs.roll()
+    for _ in stored.storage.scrub().steps(everything=True):
+        pass
+    return stored
+
+
+INDEX = "/a/current/0/2/2.idx"
+PAGE_0, PAGE_1 = 1024, 1024 + 8192
+
+
+def mended(stored: StoredLedgers) -> int:
+    """A round and a checkpoint; the pages that were made anew."""
+    scrub(stored)
+    assert stored.storage.is_dirty == bool(stored.storage._found_pages)  # noqa: SLF001
+    stored.checkpoint()
+    return stored.storage._found_pages.mended_count  # noqa: SLF001
+
+
+@pytest.mark.parametrize("damage", [bytes(8192), bytes(800), b"\xff" * 8, b"\0\0\0\1\0\0\x10\0"])
+@pytest.mark.parametrize("offset", [PAGE_0, PAGE_1, PAGE_0 + 8 * 20])
+def test_a_damaged_index_page_is_made_anew_out_of_the_logs(offset: int, damage: bytes) -> None:
+    """I-59: every entry is found again, and what was never stored is denied again; for good."""
+    stored = mendable()
+    stored.fs.poke(INDEX, offset, damage[: 8192 - (offset - PAGE_0) % 8192])
+    restarted(stored)
+    assert mended(stored) == 1
+    stored.check()
+    for _ in range(2):
+        stored.crash()
+        stored.replay()
+        assert scrub(stored) == []
+        stored.check()
+
+
+def test_a_damaged_index_page_that_memory_has_whole_is_written_anew_from_there() -> None:
+    stored = mendable()
+    assert stored.read(2, [7]) == [stored.entries[2, 7]]
+    stored.fs.poke(INDEX, PAGE_0, bytes(8192))
+    assert mended(stored) == 1
+    stored.check()
+    restarted(stored)
+    stored.check()
+
+
+def test_the_last_entry_of_a_page_that_was_made_anew_is_never_denied_nor_guessed() -> None:
+    """Of a damaged last page the last entry is not known; it is once the ledger was read anew (I-31)."""
+    stored = mendable()
+    stored.fs.poke(INDEX, PAGE_1, bytes(8192))
+    restarted(stored)
+    assert stored.storage.read_cold(2, [LAST_ENTRY]) == [Status.IO_ERROR]
+    scrub(stored)
+    stored.storage.rotate()
+    stored.storage.checkpoint()
+    assert stored.storage.read_cold(2, [LAST_ENTRY, 0]) == [Status.IO_ERROR, stored.entries[2, 0]]
+    assert stored.storage.read(2, [0]) in ([None], [stored.entries[2, 0]])  # the reactor has it read anew
+    assert stored.read(2, [LAST_ENTRY]) == [stored.entries[2, 1149]]
+    stored.check()
+
+
+def _flip(path: str, offset: int) -> Callable[[StoredLedgers], None]:
+    def flip(stored: StoredLedgers) -> None:
+        stored.fs.poke(path, offset, b"?")
+
+    return flip
+
+
+def _unseal(stored: StoredLedgers) -> None:
+    stored.fs.poke(LOG, 0, encode_header(LogHeader()))
+
+
+def _hide_a_record(stored: StoredLedgers) -> None:
+    """In a log whose checksums were lost: they are made anew of what it has by then. Its map says that it lacks one."""
+    record = next(iter_records(stored.fs, LOG, log_id=1))
+    stored.fs.poke(LOG, record.offset, (9).to_bytes(8, "big"))
+    stored.storage.entry_logs.checksums.remove(1)
+
+
+def _lose_log(stored: StoredLedgers) -> None:
+    stored.fs.unlink(LOG)
+    stored.fs.unlink(LOG.replace(".log", ".crc"))
+
+
+def _write_to_it(stored: StoredLedgers) -> None:
+    stored.add(2, 1150, 1)
+    stored.checkpoint()
+
+
+def _cut_compaction_short(stored: StoredLedgers) -> None:
+    stored.storage.entry_logs.unfinished.append((2, 1))
+
+
+@pytest.mark.parametrize(
+    "obstacle", [_flip(LOG, 9000), _unseal, _hide_a_record, _lose_log, _write_to_it, _cut_compaction_short]
+)
+def test_an_index_page_is_not_made_anew_where_an_entry_might_be_overlooked(
+    obstacle: Callable[[StoredLedgers], None],
+) -> None:
+    """I-31, I-59: then its zeros stay unknown, and nothing is denied."""
+    stored = mendable()
+    stored.fs.poke(INDEX, PAGE_0, bytes(8192))
+    restarted(stored)
+    obstacle(stored)
+    if obstacle is _lose_log:
+        restarted(stored)
+    scrubbing = stored.storage.scrub()
+    for _ in scrubbing.steps(everything=True):
+        pass
+    assert scrubbing.counters.pages_left == 1
+    stored.checkpoint()
+    assert stored.storage._found_pages.mended_count == 0  # noqa: SLF001
+    for _ in range(2):
+        assert stored.read(2, [0, 149, 150, 1000]) == [Status.IO_ERROR] * 4
+        restarted(stored)
+
+
+def test_logs_without_checksums_tell_nothing_about_an_index_page() -> None:
+    stored = mendable()
+    bad = BadPage("/a", 2, INDEX, 0)
+    found = FoundPages()
+    for lost in (None, 1):
+        if lost is not None:
+            stored.storage.entry_logs.checksums.remove(lost)
+        search = PageSearch(stored.fs, stored.storage.entry_logs, found)
+        assert (sum(search.steps([bad])) > 50_000) == (lost is None)
+        assert list(search.left) == ([bad] if lost else [])
+        assert len(found) == (0 if lost else 1)
+
+
+def test_a_page_that_names_a_place_for_an_entry_without_a_record_stays_damaged() -> None:
+    """I-31: something may have been there."""
+    stored = mendable()
+    stored.fs.poke(INDEX, PAGE_0 + 8 * 160, b"\0\0\0\1\0\0\x10\0")
+    restarted(stored)
+    assert mended(stored) == 0
+    for _ in range(2):
+        assert stored.read(2, [150, 160]) == [Status.IO_ERROR] * 2
+        assert stored.read(2, [0]) == [stored.entries[2, 0]]
+        restarted(stored)
+
+
+@pytest.mark.parametrize("between", ["roll", "compact", "add", "delete"])
+def test_what_changes_between_the_search_and_the_checkpoint_is_not_lost(between: str) -> None:
+    stored = mendable()
+    stored.fs.poke(INDEX, PAGE_0, bytes(8192))
+    restarted(stored)
+    scrub(stored)
+    match between:
+        case "roll":
+            stored.add(3, 5000, 1)
+            stored.flush()
+            stored.storage.entry_logs.roll()
+        case "compact":
+            stored.storage.entry_logs.publish(77, LOG)
+        case "add":
+            stored.add(2, 0, 1, payload=b"newer")
+            stored.add(2, 170, 1)
+            stored.flush()
+        case "delete":
+            stored.delete(2)
+    stored.checkpoint()
+    if between == "delete":
+        assert stored.read(2, [0]) == [Status.NO_LEDGER]
+        return
+    assert stored.storage._found_pages.mended_count == 0  # noqa: SLF001
+    assert stored.read(2, [1, 151]) == [Status.IO_ERROR] * 2
+    if between == "compact":
+        return
+    stored.storage.entry_logs.roll()
+    assert mended(stored) == 1
+    stored.check()
+
+
+def test_a_power_cut_while_a_page_is_made_anew_leaves_it_whole_or_damaged() -> None:
+    """I-31: never unknown, which the scrub would believe, zeros and all."""
+    cuts = 0
+    while True:
+        stored = mendable()
+        stored.fs.poke(INDEX, PAGE_0, bytes(8192))
+        restarted(stored)
+        scrub(stored)
+        stored.fs.cut_power_at(cuts + 1)
+        try:
+            stored.checkpoint()
+        except PowerCut:
+            cuts += 1
+        else:
+            break
+        for seed in range(4):
+            twin = StoredLedgers(settings=LARGE_LOGS, fs=stored.fs.clone())
+            twin.fs.forget_faults()
+            twin.entries, twin.keys = stored.entries, stored.keys
+            twin.crash(random.Random(seed) if seed else None)
+            twin.storage.replay_finished()
+            for _ in range(2):
+                for _ in twin.storage.scrub().steps(everything=False):
+                    pass
+                for entry_id in (0, 100, 149, 151, 300):
+                    wanted = twin.entries.get((2, entry_id), Status.NO_ENTRY)
+                    assert twin.read(2, [entry_id])[0] in (wanted, Status.IO_ERROR)
+                twin.start()
+                twin.storage.replay_finished()
+            if seed == 0:
+                mended(twin)
+                twin.check()
+    assert cuts >= 5
