@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from twisted.internet.defer import Deferred
 
 from bookkeeper.admin.http.routing import unavailable
-from bookkeeper.cli.auto_recovery import worker_of
+from bookkeeper.cli.auto_recovery import auditor_of, worker_of
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import InvalidArgument, ReplicationFailed
@@ -81,6 +81,41 @@ class RecoveryOverHttp:
             for trouble in worker.troubles
             if ledger_id in (None, trouble.ledger_id)
         ][:TROUBLES_SHOWN_MAX]
+
+    def auditor(self) -> Mapping[str, object]:
+        """See Troubled."""
+        daemon = self._daemon()
+        auditor = None if daemon is None else auditor_of(daemon)
+        if daemon is None or auditor is None or daemon.client is None:
+            raise unavailable("the auditor does not run yet, or stops")
+        status, now_s = auditor.status(), daemon.client.context.clock.seconds()
+
+        def ago(moment_s: float | None) -> int | None:
+            return None if moment_s is None else round(now_s - moment_s)
+
+        return {
+            "elected": status.elected,
+            "secondsElected": ago(status.elected_since_s),
+            "enabled": status.enabled,
+            "recoveryDelaySeconds": status.recovery_delay_s,
+            "bookiesGone": list(status.gone),
+            "secondsToAudit": None if status.due_s is None else max(0, round(status.due_s - now_s)),
+            "lastError": status.last_error,
+            "jobs": [
+                {
+                    "job": job.job.value,
+                    "said": str(job),
+                    "running": job.running_since_s is not None,
+                    "lastEndedSecondsAgo": ago(job.last_ended_s),
+                    "lookedAt": job.looked_at,
+                    "marked": job.marked,
+                    "undecided": job.undecided,
+                    "doubts": list(job.doubts),
+                    "lastError": job.last_error,
+                }
+                for job in status.jobs
+            ],
+        }
 
 
 def _shown(progress: RecoveryProgress) -> dict[str, object]:

@@ -115,6 +115,12 @@ class RepairLocks:
         found = await self._errand(f"see who repairs ledger {ledger_id}").read_surely(path)
         return None if found is None else parse_lock(found[0], path)
 
+    async def taken_ms(self, ledger_id: LedgerId) -> int | None:
+        """Since when the lock is held, by the store's clock."""
+        path = f"{self._base}/{leaf_name(ledger_id)}"
+        found = await self._errand(f"see since when ledger {ledger_id} is locked").read_surely(path)
+        return None if found is None else found[1].created_ms
+
     async def _create(self, errand: Errand, path: str, data: bytes, session_id: int) -> bool:
         while True:
             try:

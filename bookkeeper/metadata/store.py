@@ -366,6 +366,9 @@ class Underreplication(Protocol):
     def lock_holder(self, ledger_id: LedgerId) -> Deferred[str | None]:
         """Who says to hold the lock ("" where it does not say); None while nobody does (syncs)."""
 
+    def locked_ms(self, ledger_id: LedgerId) -> Deferred[int | None]:
+        """Since when the lock is held, by the store's clock, in milliseconds since 1970; None while it is not."""
+
     # --- switches and times
 
     def is_enabled(self) -> Deferred[bool]:

@@ -139,6 +139,10 @@ class ZnodeUnderreplication:
         """See Underreplication."""
         return Deferred.fromCoroutine(self._locks.holder(ledger_id))
 
+    def locked_ms(self, ledger_id: LedgerId) -> Deferred[int | None]:
+        """See Underreplication."""
+        return Deferred.fromCoroutine(self._locks.taken_ms(ledger_id))
+
     # --- switches and times ----------------------------------------------------------------------------------------
 
     def is_enabled(self) -> Deferred[bool]:

@@ -24,6 +24,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from bookkeeper.model import BookieId, LedgerId
+from tests.support.auto_recovery import LocalAutoRecovery
 from tests.support.cluster import local_cluster, wait_for_exit
 
 pytestmark = pytest.mark.timeout(180)
@@ -360,11 +361,35 @@ def test_a_ledger_that_lost_a_bookie(
     said = why("ledger", str(ledger_id), "--uri", three.uri)
     worker.stop()
     worker.close()
-    assert "locked by host7: it repairs the ledger" in said.part("working")
+    assert re.search(rf"locked by host7 since {WHEN}: it repairs the ledger", said.part("working"))
     assert "the worker copies what is missing to another bookie" in said.part("next")
     lost.start()
     said = why("ledger", str(ledger_id), "--uri", three.uri)
     assert said.state == "is marked as under-replicated, though every copy that could be asked about is there"
+
+
+def test_what_auditor_and_worker_say_where_they_can_be_asked(
+    three: LocalCluster, client: BlockingBookKeeper, tmp_path: Path, why: Callable[..., Said]
+) -> None:
+    """Nobody is left to take the copies, so that the worker fails, and says why."""
+    ledger_id = written(client, three.bookies)
+    lost = three.bookies[2]
+    lost.kill()
+    port = free_port()
+    settings = {"httpServerEnabled": "true", "httpServerPort": str(port), "auditorPeriodicBookieCheckInterval": "5"}
+    words = ("ledger", str(ledger_id), "--uri", three.uri)
+    with LocalAutoRecovery(tmp_path / "recovery", three.uri, settings):
+        said = wait_for(
+            lambda: why(*words, "--ask", f"127.0.0.1:{port}"), lambda said: "nobody is left" in said.part("error")
+        )
+        assert f"the worker of 127.0.0.1:{port} failed" in said.part("error")
+        assert "the auditor says: look for ledgers on lost bookies: " in said.part("working")
+        assert said.facts["auditor_said"]["elected"] is True
+        alone = why(*words)
+        assert "what the auditor does is unknown: " in alone.part("working")
+        assert "why it is not repaired yet is unknown: no worker could be asked" in alone.part("working")
+        assert alone.facts["auditor_said"] is None
+    lost.start()
 
 
 def test_an_open_ledger_whose_writer_is_gone(

@@ -10,6 +10,7 @@
     PUT     /api/v1/autorecovery/decommission   {"bookie_src": "B", "delete_cookie": false}
     GET     of these two                        what was begun here, how far it is, how it ended (not in Apache)
     GET     /api/v1/autorecovery/troubles       what the worker here could not repair, and why (not in Apache)
+    GET     /api/v1/autorecovery/auditor        what the auditor here does, elected or not (not in Apache)
 
 A recovery or a decommission is begun, and the answer does not wait for it, as Apache's.
 """
@@ -59,10 +60,13 @@ class Recovering(Protocol):
 
 
 class Troubled(Protocol):
-    """The replication worker of this process."""
+    """The replication worker of this process, and its auditor."""
 
     def troubles(self, ledger_id: int | None) -> Sequence[Mapping[str, object]]:
         """What it could not repair: of one ledger, or of all; names as in JSON."""
+
+    def auditor(self) -> Mapping[str, object]:
+        """What the auditor of this process does, whether it is elected or not; names as in JSON."""
 
 
 class AutoRecovery:
@@ -97,7 +101,10 @@ class AutoRecovery:
                 Route("PUT", f"{TOP}/decommission", self._decommission),
             ]
         if self._troubled is not None:
-            routes.append(Route("GET", f"{TOP}/troubles", self._troubles))
+            routes += [
+                Route("GET", f"{TOP}/troubles", self._troubles),
+                Route("GET", f"{TOP}/auditor", self._auditor_here),
+            ]
         return routes
 
     # --- switches
@@ -233,6 +240,10 @@ class AutoRecovery:
         assert self._troubled is not None
         ledger_id = request.whole_number("ledger_id", -1, minimum=-1)
         return json_answer([dict(each) for each in self._troubled.troubles(None if ledger_id < 0 else ledger_id)])
+
+    async def _auditor_here(self, _: HttpRequest) -> Answer:
+        assert self._troubled is not None
+        return json_answer(dict(self._troubled.auditor()))
 
 
 def _bookies(name: str, value: object) -> list[BookieId]:

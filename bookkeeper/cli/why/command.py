@@ -11,6 +11,7 @@ keeps in <journal directory>/current, and the metadata store; also while HTTP is
 examples:
   bookkeeper why ledger 7
   bookkeeper why ledger 7 --uri zk+hierarchical://zk1:2181/ledgers --json
+  bookkeeper why ledger 7 --ask recovery-host:8001     a process with auto-recovery that is no bookie is asked, too
   bookkeeper why readonly --conf conf/bk_server.conf
   bookkeeper why disk --conf conf/bk_server.conf
   bookkeeper why space --conf conf/bk_server.conf
@@ -60,8 +61,23 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
             metavar="SECONDS",
             help="how long to watch an open ledger for progress (default: %(default)g)",
         )
+        parser.add_argument(
+            "--ask",
+            type=_address,
+            action="append",
+            default=[],
+            metavar="HOST:PORT",
+            help="HTTP server of a process with auto-recovery that is no bookie, repeatable",
+        )
     add_json_again(parser, text="one JSON document instead of text")
     add_verbose(parser)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _again(parser: argparse.ArgumentParser) -> None:

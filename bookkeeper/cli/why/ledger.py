@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bookkeeper.cli.output import counted, entries
+from bookkeeper.cli.why.at_work import auditor_said, say_auditor, say_lock, say_workers
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, runs_text
 from bookkeeper.cli.why.ledger_facts import LedgerFacts
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
@@ -129,6 +130,10 @@ def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -
         "marked_for": list(facts.repair.mark.missing) if isinstance(facts.repair.mark, UnderreplicatedLedger) else [],
         "lock": facts.repair.lock if isinstance(facts.repair.lock, str) else None,
         "auditor": facts.repair.auditor if isinstance(facts.repair.auditor, str) else None,
+        "auditor_said": auditor_said(facts),
+        "processes_asked": {process.where: process.error or "answered" for process in facts.processes},
+        "locked_ms": facts.repair.locked_ms if isinstance(facts.repair.locked_ms, int) else None,
+        "marked_ms": facts.repair.mark.marked_ms if isinstance(facts.repair.mark, UnderreplicatedLedger) else None,
         "auto_recovery_enabled": facts.repair.enabled if isinstance(facts.repair.enabled, bool) else None,
         "held": _held_json(facts),
     }
@@ -282,7 +287,7 @@ def _say_bad_copies(facts: LedgerFacts, found: Explanation) -> None:
 
 def _say_repair(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place], found: Explanation) -> None:
     repair = facts.repair
-    mark, lock = repair.mark, repair.lock
+    mark = repair.mark
     if isinstance(mark, UnderreplicatedLedger):
         when = "" if mark.marked_ms is None else f" {clock_time(mark.marked_ms, facts.now_ms)}"
         whose = ", ".join(mark.missing) or "nobody by name"
@@ -293,33 +298,16 @@ def _say_repair(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Plac
         found.working.append(f"whether it is marked for repair is unknown: {mark}")
     elif bad:
         found.working.append("not marked for repair: no auditor has reported it yet")
-    if isinstance(lock, str):
-        holder = lock or "a worker that does not say where it runs"
-        found.working.append(f"locked by {holder}: it repairs the ledger, or keeps others from it until its next try")
-    elif isinstance(mark, UnderreplicatedLedger) and lock is None:
-        found.working.append("not locked: no worker has it in hand")
-    _say_auditor(facts, found, needed=bool(bad) or isinstance(mark, UnderreplicatedLedger))
-    for bookie, trouble in facts.troubles.items():
-        reason, failures = trouble.get("reason", ""), trouble.get("failures", "")
-        found.errors.append(f"the worker of {bookie} failed {failures} times: {reason}")
-    if bad or isinstance(mark, UnderreplicatedLedger):
-        _say_next(facts, metadata, bad, found)
-
-
-def _say_auditor(facts: LedgerFacts, found: Explanation, *, needed: bool) -> None:
-    repair = facts.repair
+    say_lock(facts, found)
     if repair.enabled is False:
         found.working.append("auto-recovery is disabled in this cluster: auditor and workers pause")
-    if not needed:
-        return
-    if isinstance(repair.auditor, BookKeeperError):
-        found.working.append(f"who the auditor is, is unknown: {repair.auditor}")
-    elif repair.auditor is None:
-        found.working.append("no auditor is elected: no process with auto-recovery runs")
-    else:
-        delay = repair.delay_s
-        known = "" if isinstance(delay, BookKeeperError) or delay is None else f", lostBookieRecoveryDelay {delay} s"
-        found.working.append(f"the auditor is {repair.auditor}{known}")
+    elif isinstance(repair.enabled, BookKeeperError):
+        found.working.append(f"whether auto-recovery is on is unknown: {repair.enabled}")
+    if bad or isinstance(mark, UnderreplicatedLedger):
+        say_auditor(facts, found)
+    say_workers(facts, found)
+    if bad or isinstance(mark, UnderreplicatedLedger):
+        _say_next(facts, metadata, bad, found)
 
 
 def _say_next(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place], found: Explanation) -> None:

@@ -2,23 +2,21 @@
 
 Each question that fails leaves its error in the place of its answer, so that one silent bookie does not hide the rest.
 Nothing is changed and nobody is fenced. Bounds: ASKED_MAX bookies are asked for their entries, each within the read
-timeout of the settings; HTTP_ASKED_MAX HTTP servers of bookies, HTTP_TIMEOUT_S each.
+timeout of the settings; HTTP servers as `processes` says.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import http.client
-import json
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.cli.shell.base import shell_settings
+from bookkeeper.cli.why.processes import ProcessAnswer, ask_processes
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.reactor_thread import ReactorThread
@@ -33,14 +31,14 @@ from bookkeeper.model import AvailableBookies, BookieId, LedgerId, LedgerMetadat
 T = TypeVar("T")
 
 ASKED_MAX = 64
-HTTP_ASKED_MAX = 16
-HTTP_TIMEOUT_S = 2.0
-HTTP_ANSWER_MAX = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class RepairFacts:
-    """Auto-recovery. Each may be the error that kept it from being known."""
+    """Auto-recovery. Each may be the error that kept it from being known.
+
+    locked_ms: since when it is locked, by the store's clock.
+    """
 
     enabled: bool | BookKeeperError
     auditor: BookieId | BookKeeperError | None
@@ -49,6 +47,7 @@ class RepairFacts:
     lock: str | BookKeeperError | None
     bad_copies: BadCopies | BookKeeperError | None
     checked_ms: int | BookKeeperError | None
+    locked_ms: int | BookKeeperError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,8 @@ class LedgerFacts:
 
     metadata: or why it could not be read. registered: bookie -> "writable" or "read-only". cookies: bookies that ever
     belonged to the cluster; None where that could not be read. held: bookie -> the entries it says it holds, or its
-    error; only of bookies that were asked. progress: of an open ledger. troubles: what workers with an HTTP server say
-    of it, by bookie.
+    error; only of bookies that were asked. progress: of an open ledger. processes: what those with an HTTP server say.
+    bookies_unasked: registered ones that publish none, or are too many.
     """
 
     now_ms: int
@@ -79,7 +78,8 @@ class LedgerFacts:
     repair: RepairFacts
     held: Mapping[BookieId, list[range] | BookKeeperError] = field(default_factory=dict)
     progress: Progress | BookKeeperError | None = None
-    troubles: Mapping[BookieId, Mapping[str, Any]] = field(default_factory=dict)
+    processes: tuple[ProcessAnswer, ...] = ()
+    bookies_unasked: int = 0
 
 
 def find_out(args: argparse.Namespace) -> LedgerFacts:
@@ -101,9 +101,17 @@ def find_out(args: argparse.Namespace) -> LedgerFacts:
         facts = crossing.run(lambda: Deferred.fromCoroutine(look()))
     finally:
         crossing.stop()
-    if isinstance(facts.repair.mark, UnderreplicatedLedger) or facts.repair.lock is not None:
-        return replace(facts, troubles=_troubles(facts.ledger_id, http_servers))
-    return facts
+    # The auditor first: of many bookies not all are asked.
+    servers = [
+        (f"bookie {each}", http_servers[each]) for each in sorted(http_servers, key=_after(facts.repair.auditor))
+    ]
+    named = [(f"{host}:{port}", (host, port)) for host, port in args.ask]
+    processes = ask_processes(facts.ledger_id, [*named, *servers])
+    return replace(facts, processes=processes, bookies_unasked=len(facts.registered) + len(named) - len(processes))
+
+
+def _after(first: object) -> Callable[[BookieId], tuple[bool, str]]:
+    return lambda bookie_id: (bookie_id != first, bookie_id)
 
 
 async def _or_error(awaited: Awaitable[T]) -> T | BookKeeperError:
@@ -156,6 +164,7 @@ class _Looking:
             lock=await _or_error(tree.lock_holder(ledger_id)),
             bad_copies=await _or_error(tree.bad_copies(ledger_id)),
             checked_ms=await _or_error(tree.check_time_ms(CheckKind.ALL_LEDGERS)),
+            locked_ms=await _or_error(tree.locked_ms(ledger_id)),
         )
 
     async def _held(self, bookies: list[BookieId]) -> dict[BookieId, list[range] | BookKeeperError]:
@@ -190,23 +199,3 @@ def _members(metadata: LedgerMetadata | BookKeeperError, registered: Mapping[Boo
     if isinstance(metadata, BookKeeperError):
         return sorted(registered)
     return list(dict.fromkeys(bookie for fragment in metadata.fragments for bookie in fragment.ensemble))
-
-
-# --- HTTP -------------------------------------------------------------------------------------------------------------
-
-
-def _troubles(ledger_id: int, servers: Mapping[BookieId, tuple[str, int]]) -> dict[BookieId, Mapping[str, Any]]:
-    """What replication workers that serve HTTP say of the ledger; one that cannot be reached says nothing."""
-    found: dict[BookieId, Mapping[str, Any]] = {}
-    for bookie_id, (host, port) in list(servers.items())[:HTTP_ASKED_MAX]:
-        with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-            connection = http.client.HTTPConnection(host, port, timeout=HTTP_TIMEOUT_S)
-            try:
-                connection.request("GET", f"/api/v1/autorecovery/troubles?ledger_id={ledger_id}")
-                answer = connection.getresponse()
-                said = json.loads(answer.read(HTTP_ANSWER_MAX))
-            finally:
-                connection.close()
-            if answer.status == http.HTTPStatus.OK and isinstance(said, list) and said and isinstance(said[0], dict):
-                found[bookie_id] = said[0]
-    return found

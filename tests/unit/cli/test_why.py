@@ -17,15 +17,18 @@ from bookkeeper.bookie.status_format import (
     RegistrationStatus,
 )
 from bookkeeper.bookie.storage.disks import DiskSettings
+from bookkeeper.cli.main import main
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, runs_text, size
 from bookkeeper.cli.why.host import explain_disk, explain_readonly
 from bookkeeper.cli.why.host_facts import DirectoryFacts, HostFacts, StoreFacts
 from bookkeeper.cli.why.ledger import explain_ledger, missing_of
 from bookkeeper.cli.why.ledger_facts import LedgerFacts, RepairFacts
+from bookkeeper.cli.why.processes import ProcessAnswer
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import ConnectFailed, MetadataCorrupt, MetadataUnavailable
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
+from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import holds
 from bookkeeper.replication.fragments import FragmentRange
@@ -152,8 +155,71 @@ def test_what_cannot_be_read_is_unknown_and_no_absence() -> None:
 
 
 def test_what_a_worker_says_of_its_failures_is_told() -> None:
-    said = explain_ledger(ledger(troubles={B[3]: {"failures": 3, "reason": "entry 4 cannot be read"}}))
-    assert said.errors == [f"the worker of {B[3]} failed 3 times: entry 4 cannot be read"]
+    trouble = {"failures": 3, "reason": "entry 4 cannot be read"}
+    said = explain_ledger(ledger(processes=(ProcessAnswer(f"bookie {B[3]}", works=True, trouble=trouble),)))
+    assert said.errors == [f"the worker of bookie {B[3]} failed 3 times: entry 4 cannot be read"]
+
+
+MARKED = UnderreplicatedLedger(LedgerId(7), (B[1],), NOW - 60_000, 0, 1)
+
+
+def working(*processes: ProcessAnswer, auditor: BookieId = B[3], **changes: object) -> str:
+    repair = RepairFacts(True, auditor, 60, MARKED, "host7", None, None, NOW - 30_000)
+    return " | ".join(explain_ledger(ledger(repair=repair, processes=processes, **changes)).working)
+
+
+def test_what_only_the_store_knows_is_told_and_the_rest_is_unknown() -> None:
+    said = working(bookies_unasked=4)
+    assert "marked for repair" in said
+    assert "(60 s ago)" in said
+    assert "locked by host7 since" in said
+    assert "(30 s ago)" in said
+    assert f"the auditor is {B[3]}, lostBookieRecoveryDelay 60 s" in said
+    assert f"what the auditor does is unknown: bookie {B[3]} publishes no HTTP server" in said
+    assert "why it is not repaired yet is unknown: no worker could be asked (4 bookies could not be asked" in said
+
+
+def test_an_auditor_beside_no_bookie_is_nowhere_recorded() -> None:
+    said = working(auditor=BookieId("host9:3181"))
+    assert "it runs beside no registered bookie, and where it serves HTTP is recorded nowhere: name its HTTP" in said
+
+
+def test_a_process_that_does_not_answer_or_does_not_audit_is_not_taken_for_the_auditor() -> None:
+    own = f"bookie {B[3]}"
+    assert "is unknown: its HTTP server did not tell: h:1: refused" in working(ProcessAnswer(own, error="h:1: refused"))
+    said = working(ProcessAnswer(own, works=True, auditor={"elected": False, "jobs": [{"job": "x", "running": True}]}))
+    assert "says that it does not audit; another one stands under its name" in said
+    assert "the auditor says" not in said
+    assert f"{own}: no worker there has failed on it; whether others have is unknown" in said
+
+
+def test_what_the_auditor_says_is_told() -> None:
+    jobs = [
+        {"job": "look", "said": "7 ledgers looked at", "running": True, "lastEndedSecondsAgo": None, "lastError": ""},
+        {
+            "job": "check",
+            "said": "not done yet",
+            "running": False,
+            "lastEndedSecondsAgo": None,
+            "lastError": "no store",
+        },
+    ]
+    auditor = {"elected": True, "bookiesGone": [B[1]], "secondsToAudit": 12, "jobs": jobs, "lastError": ""}
+    facts = ledger(
+        repair=RepairFacts(True, BookieId("host9:3181"), 60, MARKED, None, None, None),
+        processes=(ProcessAnswer("host9:8001", works=True, auditor=auditor),),
+    )
+    said = explain_ledger(facts)
+    assert f"the auditor says: the audit for {B[1]} is due in 12 s" in said.working
+    assert "the auditor says: look: 7 ledgers looked at" in said.working
+    assert said.errors == ["the auditor's last run (check) failed: no store"]
+    assert said.facts["auditor_said"] == auditor
+
+
+@pytest.mark.parametrize("text", ["host", ":80", "host:", "host:0", "host:65536", "host:x"])
+def test_whom_to_ask_is_a_host_and_a_port(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["why", "ledger", "7", "--ask", text]) == 2
+    assert "is not HOST:PORT" in capsys.readouterr().err
 
 
 # --- a host

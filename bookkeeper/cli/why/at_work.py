@@ -1,0 +1,112 @@
+"""Who is at work on a ledger, by the metadata store and by what processes say of themselves. Pure.
+
+The store knows the mark and since when, who holds the lock and since when, and who was elected. Why a repair does not
+come forward only the processes know: what none of them could be asked is said to be unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bookkeeper.cli.output import counted
+from bookkeeper.cli.why.explanation import Explanation, clock_time, duration
+from bookkeeper.cli.why.ledger_facts import LedgerFacts
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
+
+ERRORS_TOLD_MAX = 3
+
+ASK = "name its HTTP server with --ask HOST:PORT"
+
+
+def say_lock(facts: LedgerFacts, found: Explanation) -> None:
+    """Who has it in hand."""
+    lock, since = facts.repair.lock, facts.repair.locked_ms
+    if isinstance(lock, str):
+        holder = lock or "a worker that does not say where it runs"
+        when = f" since {clock_time(since, facts.now_ms)}" if isinstance(since, int) else ""
+        found.working.append(
+            f"locked by {holder}{when}: it repairs the ledger, or keeps others from it until its next try"
+        )
+    elif isinstance(lock, BookKeeperError):
+        found.working.append(f"whether a worker has it in hand is unknown: {lock}")
+    elif isinstance(facts.repair.mark, UnderreplicatedLedger):
+        found.working.append("not locked: no worker has it in hand")
+
+
+def say_workers(facts: LedgerFacts, found: Explanation) -> None:
+    """Why it is not repaired yet, as far as workers could be asked."""
+    for process in facts.processes:
+        if process.trouble is not None:
+            reason, failures = process.trouble.get("reason", ""), process.trouble.get("failures", "")
+            found.errors.append(f"the worker of {process.where} failed {failures} times: {reason}")
+    in_hand = isinstance(facts.repair.mark, UnderreplicatedLedger) or isinstance(facts.repair.lock, str)
+    if not in_hand or any(process.trouble is not None for process in facts.processes):
+        return
+    workers = [process.where for process in facts.processes if process.works]
+    if workers:
+        found.working.append(
+            f"{', '.join(workers)}: no worker there has failed on it; whether others have is unknown{_unasked(facts)}"
+        )
+    else:
+        found.working.append(f"why it is not repaired yet is unknown: no worker could be asked{_unasked(facts)}")
+
+
+def say_auditor(facts: LedgerFacts, found: Explanation) -> None:
+    """Who it is, and what it says."""
+    auditor, delay = facts.repair.auditor, facts.repair.delay_s
+    if isinstance(auditor, BookKeeperError):
+        found.working.append(f"who the auditor is, is unknown: {auditor}")
+        return
+    if auditor is None:
+        found.working.append("no auditor is elected: no process with auto-recovery runs")
+        return
+    known = "" if isinstance(delay, BookKeeperError) or delay is None else f", lostBookieRecoveryDelay {delay} s"
+    found.working.append(f"the auditor is {auditor}{known}")
+    said = auditor_said(facts)
+    if said is None:
+        found.working.append(f"what the auditor does is unknown: {_why_silent(facts, auditor)}")
+        return
+    _say_its_words(said, found)
+
+
+def auditor_said(facts: LedgerFacts) -> Mapping[str, Any] | None:
+    """What the elected auditor says of itself; None where it could not be asked."""
+    return next((process.auditor for process in facts.processes if process.audits), None)
+
+
+def _say_its_words(said: Mapping[str, Any], found: Explanation) -> None:
+    if gone := said.get("bookiesGone"):
+        due = said.get("secondsToAudit")
+        when = f"due in {duration(due)}" if isinstance(due, int | float) else "when it is due it does not say"
+        found.working.append(f"the auditor says: the audit for {', '.join(map(str, gone))} is {when}")
+    for job in said.get("jobs", ()):
+        if isinstance(job, dict) and (job.get("running") or job.get("lastEndedSecondsAgo") is not None):
+            found.working.append(f"the auditor says: {job.get('job')}: {job.get('said')}")
+        if isinstance(job, dict) and job.get("lastError"):
+            found.errors.append(f"the auditor's last run ({job.get('job')}) failed: {job['lastError']}")
+    if said.get("lastError"):
+        found.errors.append(f"the auditor says: {said['lastError']}")
+
+
+def _why_silent(facts: LedgerFacts, auditor: str) -> str:
+    own = next((process for process in facts.processes if process.where == f"bookie {auditor}"), None)
+    if own is not None and own.error:
+        return f"its HTTP server did not tell: {own.error}"
+    if own is not None:
+        return f"the process of bookie {auditor} says that it does not audit; another one stands under its name: {ASK}"
+    if auditor in facts.registered:
+        return f"bookie {auditor} publishes no HTTP server (httpServerEnabled); if another process audits: {ASK}"
+    return f"it runs beside no registered bookie, and where it serves HTTP is recorded nowhere: {ASK}"
+
+
+def _unasked(facts: LedgerFacts) -> str:
+    failed = [f"{process.where}: {process.error}" for process in facts.processes if process.error]
+    told = failed[:ERRORS_TOLD_MAX]
+    if len(failed) > ERRORS_TOLD_MAX:
+        told.append(f"{len(failed) - ERRORS_TOLD_MAX} more did not answer")
+    if facts.bookies_unasked:
+        told.append(f"{counted(facts.bookies_unasked, 'bookie')} could not be asked over HTTP (httpServerEnabled)")
+    told.append(f"of a worker beside no bookie nothing is recorded: {ASK}")
+    return f" ({'; '.join(told)})"
