@@ -12,7 +12,7 @@ from bookkeeper.cli.output import EXIT_FAILURE, EXIT_USAGE
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff
-from tests.support.auto_recovery import LocalAutoRecovery, await_unregistered, mark
+from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks, await_unregistered, mark, marked
 from tests.support.cluster import local_cluster
 from tests.support.command_line import CommandLine, Outcome, start
 
@@ -168,4 +168,25 @@ def test_a_bookie_that_is_down_is_decommissioned_by_the_workers_of_the_cluster(
     assert f"deleted the cookie of bookie {dead}" in err
     assert f"3 ledgers named {dead}, and none does any more" in err
     assert not any(names(client, ledger_id, dead) for ledger_id in ids)
+    assert dead not in shell("listbookies", "-a").out
+
+
+def test_a_decommission_has_our_auditor_look_at_once(
+    cluster: LocalCluster, client: BlockingBookKeeper, shell: Shell, tmp_path: Path
+) -> None:
+    """Nobody marks a ledger by hand, and left alone the auditor would wait for an hour: the order is all it gets."""
+    dead, kept, *_ = (bookie.bookie_id for bookie in cluster.bookies)
+    ids = [write(client, dead, kept) for _ in range(3)]
+    fine = write(client, kept)
+    settings = {"lostBookieRecoveryDelay": "3600", "auditorPeriodicBookieCheckInterval": "86400"}
+    with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, settings):
+        cluster.bookies[0].kill()
+        await_unregistered(cluster.uri, dead)
+        assert marked(cluster.uri) == []
+        done = json.loads(shell("decommissionbookie", "-bookieid", dead, "--json").out)
+        assert (done["ledgers_found"], done["ledgers_moved"]) == (3, 3)
+        await_no_marks(cluster.uri)
+    assert not any(names(client, ledger_id, dead) for ledger_id in ids)
+    for ledger_id in (*ids, fine):
+        read_back(cluster.uri, ledger_id)
     assert dead not in shell("listbookies", "-a").out

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
-from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
-from bookkeeper.wire.codec import request_encoder
-from bookkeeper.wire.messages import ReadBodies
-from tests.support.cluster import RawClient, local_cluster
+from bookkeeper.embedded.cluster import LocalCluster
+from tests.support.cluster import local_cluster
+from tests.support.damaged_disks import change_a_byte, stored
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -32,36 +31,21 @@ def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def raw_read(bookie: LocalBookie, ledger_id: int, entry_id: int) -> bytes | None:
-    """The stored bytes; None where the bookie does not give them."""
-    with RawClient(bookie.port) as raw:
-        raw.send(request_encoder(2).encode_reads(ledger_id, [entry_id])[1])
-        (answer,) = raw.receive()
-    return answer.bodies[0] if isinstance(answer, ReadBodies) else None
-
-
 def test_a_changed_byte_is_not_served_and_comes_back_from_another_copy(cluster: LocalCluster) -> None:
     victim, other, _ = cluster.bookies
     payloads = [b"%d/" % number + b"p" * 500 for number in range(200)]
     with connect(cluster.uri) as client:
         with client.create(ensemble=3, write_quorum=3, ack_quorum=3, password=PASSWORD) as ledger:
             ledger.append_many(payloads)
-        before = [raw_read(bookie, ledger.id, 77) for bookie in (victim, other)]
+        before = [stored(bookie, ledger.id, 77) for bookie in (victim, other)]
         assert before[0] == before[1]
         assert before[0] is not None
-        assert victim.stop() == 0
-        (path,) = victim.directory.rglob("ledgers/current/*.log")
-        data = path.read_bytes()
-        at = data.index(b"77/ppp") + 10
-        with path.open("r+b") as file:
-            file.seek(at)
-            file.write(b"q")
-        victim.start()
-        assert raw_read(victim, ledger.id, 77) is None
+        change_a_byte(victim, b"77/ppp")
+        assert stored(victim, ledger.id, 77) is None
         with client.open(ledger.id, password=PASSWORD) as reader:
             assert [entry.payload for batch in reader.batches() for entry in batch] == payloads
         deadline = time.monotonic() + REPAIRED_WITHIN_S
-        while (repaired := raw_read(victim, ledger.id, 77)) is None and time.monotonic() < deadline:
+        while (repaired := stored(victim, ledger.id, 77)) is None and time.monotonic() < deadline:
             client.list_entries(ledger.id, other.bookie_id)  # paces the looks
         assert repaired is not None, "not repaired"
         assert repaired[-len(payloads[77]) :] == payloads[77]

@@ -23,6 +23,7 @@ from tests.support.auto_recovery import (
     marked,
     names,
 )
+from tests.support.damaged_disks import change_a_byte, stored
 
 PASSWORD = b"pass-word"
 COUNT = 40
@@ -149,3 +150,29 @@ def test_both_workers_repair_the_same_damage_together(
         (fragment,) = client.metadata(ledger_id).fragments
         assert set(fragment.ensemble) == {bookie.bookie_id for bookie in (*kept, spare)}
     assert_read_by_both(cluster, apache_client, digests, spare.bookie_id)
+
+
+def test_a_damaged_copy_is_repaired_beside_a_genuine_auditor_and_worker(
+    apache: Apache, apache_client: ApacheClient, tmp_path: Path
+) -> None:
+    """Theirs see no note of bad copies. Their auditor reads every entry and marks the ledger; their worker locks it,
+    and finds nobody to take the copies. Ours writes the copy anew in place all the same, and every mark goes."""
+    settings = {**SESSION_TIMEOUT, "autoRecoveryDaemonEnabled": "true", "flushInterval": "200"}
+    reading = {"auditorPeriodicCheckInterval": "2", "auditorLedgerVerificationPercentage": "100"}
+    with LocalCluster(3, directory=tmp_path / "cluster", settings=settings) as cluster:
+        victim, *_ = cluster.bookies
+        with connect(cluster.uri, ClientSettings(password=PASSWORD)) as client:
+            with client.create(ensemble=3, write_quorum=3, ack_quorum=3) as ledger:
+                ledger.append_many(entries(COUNT))
+            assert all(stored(victim, ledger.id, each) is not None for each in range(COUNT))
+            change_a_byte(victim, b"entr")  # of the first payload; its page is in doubt then
+            damaged = next(each for each in range(COUNT) if stored(victim, ledger.id, each) is None)
+            with ApacheAutoRecovery(apache, tmp_path, cluster.uri, "theirs", reading) as theirs:
+
+                def repaired() -> bool:
+                    return stored(victim, ledger.id, damaged) is not None and not marked(cluster.uri)
+
+                theirs.await_condition(repaired, "the copy is whole again", timeout_s=REPAIR_TIMEOUT_S)
+            (fragment,) = client.metadata(ledger.id).fragments
+            assert set(fragment.ensemble) == {bookie.bookie_id for bookie in cluster.bookies}
+        assert_read_by_both(cluster, apache_client, {int(ledger.id): DigestType.CRC32C}, victim.bookie_id)
