@@ -17,15 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hmac import compare_digest
 from operator import lt
-from threading import Lock
-
-from twisted.logger import Logger
 
 from bookkeeper.bookie.storage.damage import DamageRecord
 from bookkeeper.bookie.storage.deletion import Deletion, LedgerDeletion
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.entry_log import EntryLogs
-from bookkeeper.bookie.storage.held import held_runs
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_files import IndexFiles
 from bookkeeper.bookie.storage.index_flush import IndexFlusher
@@ -33,32 +29,25 @@ from bookkeeper.bookie.storage.index_format import (
     EXPLICIT_LAC_SIZE_MAX,
     EXPLICIT_LAC_SIZE_MIN,
     KEY_SIZE_MAX,
-    PAGE_SLOTS,
 )
 from bookkeeper.bookie.storage.indexed_records import IndexedRecords
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState
-from bookkeeper.bookie.storage.log_reads import LogReader, Results
-from bookkeeper.bookie.storage.memtable import Memtable
+from bookkeeper.bookie.storage.log_reads import LogReader
 from bookkeeper.bookie.storage.memtable_flush import MemtableFlush
 from bookkeeper.bookie.storage.offline import index_subdirectories, list_ledger_ids, list_unfinished_index_files
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.bookie.storage.page_mending import FoundPages, PageMending
 from bookkeeper.bookie.storage.scrub import StorageScrub
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, LEDGER_ID_MAX, StorageSettings
+from bookkeeper.bookie.storage.stored_reads import StoredReads
 from bookkeeper.bookie.storage.tombstone_file import TombstoneFile
 from bookkeeper.bookie.storage.tombstones import TombstoneKind
+from bookkeeper.bookie.storage.write_buffers import WriteBuffers
 from bookkeeper.errors import InvalidArgument, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem
-from bookkeeper.model import LAST_ENTRY, Status
+from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch
-
-log = Logger()
-
-SNAPSHOTS_MAX = 2
-"""Full write buffers that wait for the disk. When both exist and the active one is full too, adds are pushed back."""
-
-_RETRIES_MAX = 10
 
 _OVER = object()
 
@@ -123,13 +112,16 @@ class LedgerStorage:
         )
         self._found_pages = FoundPages()
         self._mending = PageMending(fs, self._logs, self._cache, self._index_checksums, self.damage, self._found_pages)
-        self._warm_reader = LogReader(self._logs, self._files, self.damage, wait=False)
-        self._cold_reader = LogReader(self._logs, self._files, self.damage, wait=True)
+        self._buffers = WriteBuffers()
+        self._reads = StoredReads(
+            self._cache,
+            self._buffers,
+            warm=LogReader(self._logs, self._files, self.damage, wait=False),
+            cold=LogReader(self._logs, self._files, self.damage, wait=True),
+            certain=lambda: self.failure is None,
+        )
         self.tombstones = TombstoneFile(fs, directories, now_ms)
         self._deletion = LedgerDeletion(fs, directories, self._files, self.tombstones, self._index_checksums)
-        self._active = Memtable()
-        self._snapshots: tuple[Memtable, ...] = ()
-        self._tables_lock = Lock()
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -192,7 +184,7 @@ class LedgerStorage:
                 f"entry ids from 0 to {ENTRY_ID_MAX}"
             )
         state = self._writable_state(ledger_id)
-        self.added_bytes += self._active.add(ledger_id, entry_ids, bodies)
+        self.added_bytes += self._buffers.active.add(ledger_id, entry_ids, bodies)
         if len(self.damage):
             self.damage.replaced(ledger_id, entry_ids)
         if highest > state.last_entry_id:
@@ -208,8 +200,8 @@ class LedgerStorage:
         """
         if self.failure is not None:
             return start
-        self._cache.trim(self._in_tables)
-        get, add = self._cache.get, self._active.add
+        self._cache.trim(self._buffers.__contains__)
+        get, add = self._cache.get, self._buffers.active.add
         size, stop = 0, len(batches)
         for position in range(start, stop):
             batch = batches[position]
@@ -247,7 +239,7 @@ class LedgerStorage:
         """True when no more entries must be added: buffer and snapshots, or the index, wait for the disk."""
         settings = self._settings
         return (
-            (self._active.size >= settings.memtable_bytes_max and len(self._snapshots) >= SNAPSHOTS_MAX)
+            (self._buffers.active.size >= settings.memtable_bytes_max and not self._buffers.can_rotate)
             or self._cache.dirty_bytes >= settings.index_cache_bytes_max
             or not self.takes_ledgers
         )
@@ -260,146 +252,37 @@ class LedgerStorage:
     @property
     def should_flush(self) -> bool:
         """True when the buffer is at its bound and can be rotated."""
-        return self._active.size >= self._settings.memtable_bytes_max and len(self._snapshots) < SNAPSHOTS_MAX
+        return self._buffers.active.size >= self._settings.memtable_bytes_max and self._buffers.can_rotate
 
     @property
     def snapshot_count(self) -> int:
         """Snapshots that wait to be written to the entry log."""
-        return len(self._snapshots)
+        return len(self._buffers.snapshots)
 
     @property
     def can_rotate(self) -> bool:
         """True when a snapshot slot is free."""
-        return len(self._snapshots) < SNAPSHOTS_MAX
+        return self._buffers.can_rotate
 
     def rotate(self) -> bool:
         """Make the buffer a snapshot and start an empty one. False when it is empty or no slot is free. Reactor."""
-        if not self._active or not self.can_rotate:
-            return False
-        with self._tables_lock:
-            self._snapshots = (*self._snapshots, self._active)
-            self._active = Memtable()
-        return True
+        return self._buffers.rotate()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status | None]:
-        """One result per id: the body, NO_LEDGER, NO_ENTRY (both certain: I-31) or IO_ERROR. Thread: reactor.
-
-        None where the disk must be waited for: `read_cold` does. LAST_ENTRY means the last one held.
-        """
-        entries = self._active.entries(ledger_id)
-        if entries is not None:
-            bodies: Results = list(map(entries.get, entry_ids))
-            if None not in bodies:
-                return bodies
-        self._cache.trim(self._in_tables)
-        if not self._cache.is_known(ledger_id):
-            return [None] * len(entry_ids)
-        return self._look_up(ledger_id, entry_ids, wait=False)
+        """See `StoredReads.read`. Thread: reactor."""
+        return self._reads.read(ledger_id, entry_ids)
 
     def read_cold(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status]:
-        """As `read`, with blocking reads; no None, and nothing is raised for damaged files. Thread: read worker."""
+        """See `StoredReads.read_cold`. Thread: read worker."""
         self.counters.cold_reads += len(entry_ids)
-        results = self._look_up(ledger_id, entry_ids, wait=True)
-        for _ in range(_RETRIES_MAX):
-            if None not in results:
-                break
-            results = self._look_up(ledger_id, entry_ids, wait=True)  # the ledger was evicted meanwhile
-        return [Status.IO_ERROR if result is None else result for result in results]
+        return self._reads.read_cold(ledger_id, entry_ids)
 
     def held_cold(self, ledger_id: int, first: int, stop: int) -> list[range]:
-        """The runs of entries held among the ids from `first` to `stop` - 1, ascending. Thread: read worker.
-
-        Raises StorageError where that cannot be told for certain (I-31).
-        """
+        """See `StoredReads.held_cold`. Thread: read worker."""
         self._check_usable()
-        with self._tables_lock:
-            tables = (self._active, *self._snapshots)
-        return held_runs(self._cache, tables, ledger_id, first, stop)
-
-    def _look_up(self, ledger_id: int, entry_ids: Sequence[int], *, wait: bool) -> Results:
-        try:
-            state = self._cache.load(ledger_id)
-        except StorageError as error:
-            log.error("Cannot read ledger {ledger_id}: {error}", ledger_id=ledger_id, error=error)
-            return [Status.IO_ERROR] * len(entry_ids)
-        if state is None:
-            return [Status.NO_LEDGER if self.failure is None else Status.IO_ERROR] * len(entry_ids)
-        places: Sequence[int] = ()
-        if LAST_ENTRY in entry_ids:
-            last = state.last_entry_id
-            if last < 0 and len(entry_ids) == 1:
-                return [Status.NO_ENTRY if self.failure is None else Status.IO_ERROR]
-            places = [index for index, entry_id in enumerate(entry_ids) if entry_id == LAST_ENTRY and last >= 0]
-            entry_ids = [last if entry_id == LAST_ENTRY else entry_id for entry_id in entry_ids]
-        results: Results = [None] * len(entry_ids)
-        missing = self._read_memory(ledger_id, entry_ids, results)
-        if len(missing) == len(entry_ids) > 1 and (bodies := self._read_run(state, entry_ids, wait=wait)):
-            return list(bodies)
-        if missing:
-            self._read_disk(state, entry_ids, missing, results, wait=wait)
-        for index in places:
-            if results[index] is Status.NO_ENTRY:  # of a page that was damaged: which one is the last is not known yet
-                results[index] = Status.IO_ERROR
-        return results
-
-    def _read_memory(self, ledger_id: int, entry_ids: Sequence[int], results: Results) -> Sequence[int]:
-        """Fill in what the buffers hold; return the places of the rest."""
-        with self._tables_lock:
-            tables = (self._active, *reversed(self._snapshots))
-        missing: Sequence[int] = range(len(entry_ids))
-        for table in tables:
-            entries = table.entries(ledger_id)
-            if entries is None:
-                continue
-            for index in missing:
-                results[index] = entries.get(entry_ids[index])
-            missing = [index for index in missing if results[index] is None]
-        return missing
-
-    def _read_run(self, state: LedgerState, entry_ids: Sequence[int], *, wait: bool) -> list[bytes] | None:
-        """Bodies of consecutive entries that lie one behind the other; None where it is not that simple."""
-        first, count = entry_ids[0], len(entry_ids)
-        if entry_ids[-1] - first != count - 1 or list(entry_ids) != list(range(first, first + count)):
-            return None
-        locations = self._cache.run(state, first, count)
-        if locations is None:
-            return None
-        return (self._cold_reader if wait else self._warm_reader).read_run(state.ledger_id, first, locations)
-
-    def _read_disk(
-        self, state: LedgerState, entry_ids: Sequence[int], missing: Sequence[int], results: Results, *, wait: bool
-    ) -> None:
-        """Fill in `missing` from index and entry log. Without `wait` some may stay None."""
-        wanted_ids = [entry_ids[index] for index in missing]
-        locations = self._cache.locations(state, wanted_ids)
-        unsure = {
-            entry_id // PAGE_SLOTS for entry_id, location in zip(wanted_ids, locations, strict=True) if location is None
-        }
-        failed: set[int] = set()
-        for number in sorted(unsure):
-            try:
-                self._cache.load_page(state, number, wait=wait)
-            except StorageError as error:
-                log.error("Cannot look up entries of ledger {id}: {error}", id=state.ledger_id, error=error)
-                failed.add(number)
-            # Looked up page by page: with a small cache the next page may evict this one.
-            places = [place for place, entry_id in enumerate(wanted_ids) if entry_id // PAGE_SLOTS == number]
-            found = self._cache.locations(state, [wanted_ids[place] for place in places])
-            for place, location in zip(places, found, strict=True):
-                locations[place] = location
-        located: list[tuple[int, int, int]] = []
-        for index, entry_id, location in zip(missing, wanted_ids, locations, strict=True):
-            if location:
-                located.append((location, entry_id, index))
-            elif entry_id // PAGE_SLOTS in failed:  # of a damaged page what it does say is used
-                results[index] = Status.IO_ERROR
-            elif location == 0:
-                results[index] = Status.NO_ENTRY if self.failure is None else Status.IO_ERROR
-        if located:
-            reader = self._cold_reader if wait else self._warm_reader
-            reader.read(state.ledger_id, located, results)
+        return self._reads.held_cold(ledger_id, first, stop)
 
     # --- ledgers ------------------------------------------------------------------------------------------------------
 
@@ -514,7 +397,7 @@ class LedgerStorage:
 
     def doom(self, ledger_ids: Iterable[int]) -> list[int]:
         """See `LedgerCache.doom`: not those in a write buffer or with something unwritten. Thread: reactor."""
-        return self._cache.doom(ledger_ids, self._in_tables)
+        return self._cache.doom(ledger_ids, self._buffers.__contains__)
 
     def delete(self, deletion: Deletion) -> None:
         """Delete doomed ledgers, durably on return. Thread: storage worker.
@@ -585,11 +468,8 @@ class LedgerStorage:
         self._check_usable()
         if not 0 <= ledger_id <= LEDGER_ID_MAX:
             raise InvalidArgument(f"ledger id {ledger_id} is not between 0 and {LEDGER_ID_MAX}")
-        self._cache.trim(self._in_tables)
+        self._cache.trim(self._buffers.__contains__)
         return self._cache.create(ledger_id)
-
-    def _in_tables(self, ledger_id: int) -> bool:
-        return ledger_id in self._active or any(ledger_id in table for table in self._snapshots)
 
     def _check_usable(self) -> None:
         if self.failure is not None:
@@ -604,9 +484,9 @@ class LedgerStorage:
         kept in `failure`. Thread: storage worker.
         """
         self._check_usable()
-        if not self._snapshots:
+        if not self._buffers.snapshots:
             return 0
-        count = self._snapshots[0].entry_count
+        count = self._buffers.snapshots[0].entry_count
         while self.flush_block():
             pass
         return count
@@ -614,7 +494,7 @@ class LedgerStorage:
     def flush_block(self) -> bool:
         """The next block of that; False once the snapshot is written and dropped, or there is none. As above."""
         self._check_usable()
-        snapshots = self._snapshots
+        snapshots = self._buffers.snapshots
         if not snapshots:
             return False
         with _Fatal(self):
@@ -622,8 +502,7 @@ class LedgerStorage:
             if next(blocks, _OVER) is not _OVER:
                 self._blocks = blocks
                 return True
-        with self._tables_lock:
-            self._snapshots = self._snapshots[1:]
+        self._buffers.drop_oldest()
         self.counters.entries_flushed += snapshots[0].entry_count
         self.counters.flushes += 1
         return False
@@ -636,7 +515,7 @@ class LedgerStorage:
         Raises as `flush_snapshot`.
         """
         self._check_usable()
-        for _ in self._snapshots:  # not those that adds fill meanwhile: under load that would never end
+        for _ in self._buffers.snapshots:  # not those that adds fill meanwhile: under load that would never end
             self.flush_snapshot()
         with _Fatal(self):
             self._mending.apply()
@@ -648,19 +527,14 @@ class LedgerStorage:
 
     def _make_room(self) -> None:
         """Adds go on while very many files are written: flush what they filled, synced before the index names it."""
-        if self._snapshots:
+        if self._buffers.snapshots:
             self.flush_snapshot()
             self._logs.sync()
 
     @property
     def is_dirty(self) -> bool:
         """True when a checkpoint would write something."""
-        return (
-            bool(self._active)
-            or bool(self._snapshots)
-            or self._cache.dirty_ledger_count > 0
-            or len(self._found_pages) > 0
-        )
+        return bool(self._buffers) or self._cache.dirty_ledger_count > 0 or len(self._found_pages) > 0
 
     @property
     def needs_checkpoint(self) -> bool:
@@ -679,7 +553,7 @@ class LedgerStorage:
     @property
     def memory_bytes(self) -> int:
         """What buffers and locations take, about."""
-        return self._active.size + sum(table.size for table in self._snapshots) + self._cache.page_bytes
+        return self._buffers.size + self._cache.page_bytes
 
     @property
     def open_file_count(self) -> int:
