@@ -203,6 +203,17 @@ class IndexChecksums:
                     with self._lock:
                         file.table.drop(known.ledgers)
 
+    def forget_elsewhere(self, ledger_id: int, directory: str) -> None:
+        """The ledger's file is in this directory, or will be: not in any other. Raises as `begin`."""
+        with self._write_lock:
+            for other, file in self._files.items():
+                if other != directory and file.table.pages_of(ledger_id):
+                    gone = Rows()
+                    gone.ledgers.append(ledger_id)
+                    file.append(Kind.GONE, gone, sync=True)
+                    with self._lock:
+                        file.table.drop(gone.ledgers)
+
     def forgotten(self, ledger_ids: Iterable[int]) -> None:
         """Their index files are gone, or their deletion was given up."""
         with self._write_lock:
@@ -401,10 +412,11 @@ class _ChecksumFile:
                 size += len(data)
             file.sync()
             self._fs.rename(temporary, self._path)
+            # Whatever becomes of the name: the old file has it no more. The next append writes the file once again.
+            self.close()
             self._fs.sync_dir(os.path.dirname(self._path))
         except OSError as error:
             raise self._no_room_or(error) from error
-        self.close()
         self._file, self._size = file, size
 
     def _snapshot(self, rows: Rows) -> Iterable[tuple[Kind, Rows]]:

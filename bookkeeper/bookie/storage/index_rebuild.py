@@ -34,7 +34,7 @@ from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.checksum_check import highest_log_id
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import HEADER_ROW, Rows, page_checksum
+from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, Rows, page_checksum
 from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, index_path
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import CorruptRecord, StorageError, UnknownFormatVersion
@@ -267,25 +267,52 @@ class IndexRebuild:
         return rebuilt
 
     def _write(self, rebuilt: Rebuilt) -> None:
+        """What the checksums say at each moment is in `IndexRebuild._doubtful`."""
         ledger_id, path = rebuilt.ledger_id, rebuilt.path
         old, pages = self._old[ledger_id], self._locations[ledger_id].pages
         slot_count = (max(pages) + 1) * fmt.PAGE_SLOTS if pages else 0
         header = fmt.IndexHeader(
             self._key(ledger_id, old) or b"", rebuilt.fenced, self._explicit_lac(ledger_id, old), slot_count
         )
-        rows = Rows()
-        for number in sorted(pages):
-            rows.add(ledger_id, number, page_checksum(fmt.encode_slots(pages[number])))
-        if not pages:
-            rows.add(ledger_id, HEADER_ROW, 0)
         checksums = self._open_checksums()
         directory = next(each for each in self._index_dirs if index_path(each, ledger_id) == path)
-        checksums.forget([ledger_id])
-        checksums.forgotten([ledger_id])
-        checksums.begin({directory: rows})
+        known = checksums.pages_of(directory, ledger_id)
+        rows = Rows()
+        for number in sorted({*pages, *known} - {HEADER_ROW}):
+            rows.add(ledger_id, number, page_checksum(fmt.encode_slots(pages[number]) if number in pages else b""))
+        if not rows:
+            rows.add(ledger_id, HEADER_ROW, 0)
+        checksums.begin({directory: self._doubtful(ledger_id, old, rows, known)})
+        checksums.forget_elsewhere(ledger_id, directory)
         self._replace(path, header, pages)
+        checksums.begin({directory: rows})
         checksums.written({directory: rows})
         checksums.settle()
+
+    def _doubtful(self, ledger_id: int, old: _Old, rows: Rows, known: Mapping[int, int]) -> Rows:
+        """What is noted before the file is replaced. A power cut leaves the old file or the new one, and then
+
+            the old page is whole, or nobody knows its checksum    nothing is known of the page: both serve
+            it is not, or the file is gone                         the page is damaged, whichever file it is in
+
+        so a ledger that lost entries is never taken for one that does not have them (I-31), and one that has them
+        serves on. After the replacement the new checksums are noted.
+        """
+        doubtful = Rows()
+        for _, page, value in rows:
+            whole = old.path is not None and (page == HEADER_ROW or self._is_whole(old.path, page, known.get(page)))
+            doubtful.add(ledger_id, page, value if whole else DAMAGED)
+        return doubtful
+
+    def _is_whole(self, path: str, page: int, value: int | None) -> bool:
+        """False when the page certainly is damaged."""
+        if value is None:
+            return True
+        file = self._fs.open(path, OpenMode.READ)
+        try:
+            return value == page_checksum(file.pread(fmt.PAGE_SIZE, fmt.slot_offset(page * fmt.PAGE_SLOTS)))
+        finally:
+            file.close()
 
     def _open_checksums(self) -> IndexChecksums:
         if self._checksums is None:

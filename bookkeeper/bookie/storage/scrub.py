@@ -197,6 +197,7 @@ class StorageScrub:
         if bad:
             yield from self._report_pages(log_id, path, bad, ledger_ids if header_problem is None else None)
         if not whole and self._logs.path_of(log_id) == path:
+            file.sync()  # what a killed process left may be in the cache alone, and no side file speaks of that
             sealed = header_problem is None and ledger_ids is not None
             self._logs.checksums.adopt(log_id, path, crcs, size=size, sealed=sealed)
             self.counters.logs_adopted += 1
@@ -360,6 +361,7 @@ class StorageScrub:
             if changes != self._checksums.changes or not self._fs.exists(path):
                 continue
             if rows:
+                file.sync()  # what a killed process left may be in the cache alone: a power cut changes the page then
                 if not self._checksums.adopt(directory, rows, changes):
                     continue
                 self.counters.pages_adopted += len(rows)

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from bookkeeper.bookie.storage import index_checksum_files
 from bookkeeper.bookie.storage import index_checksums as fmt
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_checksums import UNKNOWN, ChecksumTable, Kind, Rows
@@ -12,6 +13,7 @@ from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import LAST_ENTRY, Status
+from tests.support.disk_image import DiskImage
 from tests.support.faulty_filesystem import FaultyFileSystem, Op, PowerCut
 from tests.support.stored_ledgers import StoredLedgers
 
@@ -115,6 +117,43 @@ def test_pages_that_were_being_written_are_unknown_after_a_crash_for_good() -> N
     again = opened(fs)
     assert again.value("/a", 3, 0) == UNKNOWN
     assert again.value("/a", 4, 0) == 9
+
+
+def test_a_damaged_page_stays_damaged_while_it_is_written_and_when_a_crash_cuts_that_short() -> None:
+    """I-31: nothing that is added to a page gives its lost locations back."""
+    fs = FaultyFileSystem()
+    checksums = opened(fs)
+    checksums.begin({"/a": rows_of((3, 0, fmt.DAMAGED), (3, 1, 5))})
+    assert [checksums.value("/a", 3, page) for page in (0, 1)] == [fmt.DAMAGED, UNKNOWN]
+    for _ in range(2):
+        fs.crash()
+        checksums = opened(fs)
+        assert [checksums.value("/a", 3, page) for page in (0, 1)] == [fmt.DAMAGED, UNKNOWN]
+        assert checksums.unsettled == {3}
+
+
+@pytest.mark.parametrize("name_survives", [True, False])
+def test_a_file_whose_new_name_could_not_be_synced_is_written_once_more(
+    monkeypatch: pytest.MonkeyPatch, *, name_survives: bool
+) -> None:
+    """What is noted next must not go to the old file, which has no name any more."""
+    fs = FaultyFileSystem()
+    checksums = opened(fs)
+    checksums.adopt("/a", rows_of((3, 0, 1)), checksums.changes)
+    monkeypatch.setattr(index_checksum_files, "REWRITE_SIZE_MIN", 0)
+    fs.fail_nth(Op.SYNC_DIR, 1, errno.EIO)
+    failed = False
+    for page in range(1, 40):  # until it is large enough to be written anew
+        try:
+            checksums.adopt("/a", rows_of((3, page, 1)), checksums.changes)
+        except OSError:
+            failed = True
+            break
+    assert failed
+    checksums.begin({"/a": rows_of((3, 0, 2))})
+    image = DiskImage.of(fs)
+    fs = image.after_power_cut(image.units if name_survives else ())
+    assert opened(fs).value("/a", 3, 0) == UNKNOWN
 
 
 def test_a_torn_end_is_left_out_and_damage_before_it_drops_the_file() -> None:
@@ -280,6 +319,27 @@ def test_a_damaged_page_stops_no_checkpoint_and_keeps_what_is_added_to_it() -> N
         assert bad == list(range(102, 110))
         assert not NEGATIVE & {result for result in results if isinstance(result, Status)}
         stored.start()
+
+
+def test_a_crash_while_something_is_added_to_a_damaged_page_makes_no_denial_of_it() -> None:
+    """I-31: the page is neither what it was nor what it was to become, and nobody may take it for whole."""
+    whole = two_pages()
+    whole.fs.poke(INDEX, 1024 + 8 * 100, bytes(80))
+    for op, path, nth in ((Op.WRITE, INDEX, 1), (Op.SYNC, INDEX, 1), (Op.WRITE, STORE, 2), (Op.SYNC, STORE, 2)):
+        stored = StoredLedgers(settings=StorageSettings(), fs=whole.fs.clone())
+        stored.storage.replay_finished()
+        stored.add(2, 100, 2)
+        stored.storage.rotate()
+        stored.storage.flush_snapshot()
+        stored.storage.entry_logs.roll()
+        stored.fs.fail_nth(op, nth, errno.EIO, path=path)
+        with pytest.raises(OSError, match="error"):
+            stored.checkpoint()
+        stored.fs.end_processes()
+        for _ in range(2):
+            stored.start()
+            stored.replay()
+            assert set(stored.read(2, range(102, 110))) == {Status.IO_ERROR}
 
 
 def test_pages_are_unknown_after_another_bookie_wrote_and_nothing_is_denied() -> None:

@@ -12,7 +12,8 @@ from bookkeeper.bookie.storage.index_format import decode_header, slot_offset
 from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled, Rebuilt
 from bookkeeper.errors import StorageError
 from bookkeeper.filesystem import OpenMode
-from tests.support.faulty_filesystem import Op, PowerCut
+from bookkeeper.model import Status
+from tests.support.faulty_filesystem import FaultyFileSystem, Op, PowerCut
 from tests.support.stored_ledgers import KEY, StoredLedgers, lac_packet
 
 LEDGER, FENCED = 7, 8
@@ -169,3 +170,79 @@ def test_a_power_cut_leaves_the_old_file_or_the_new_one(stored: StoredLedgers) -
     rebuild(stored, ids=(LEDGER,))
     stored.fs.crash()
     assert stored.fs.contents(INDEX)[1024:] == old[1024:]
+
+
+@pytest.mark.parametrize("index_dirs", [("/a",), ("/x", "/y")])
+@pytest.mark.parametrize("damage", ["lost", "a page of zeros"])
+def test_a_crash_at_any_moment_never_makes_lost_entries_absent(damage: str, index_dirs: tuple[str, ...]) -> None:
+    """I-31: the ledger is unknown, or whole, until the rebuild has ended, and then whole."""
+    stored = StoredLedgers(index_dirs=index_dirs)
+    stored.add(LEDGER, 0, 20)
+    stored.add(FENCED, 0, 20)
+    stored.fence(FENCED)
+    stored.checkpoint()
+    stored.storage.close()
+    for ledger_id in (LEDGER, FENCED):
+        (path,) = [path for path in stored.fs.paths() if path.endswith(f"/{ledger_id}.idx")]
+        if damage == "lost":
+            stored.fs.unlink(path)
+            stored.fs.sync_dir(path.rpartition("/")[0])
+        else:
+            stored.fs.poke(path, slot_offset(0), bytes(80))
+    seen = set()
+    for nth in range(1, 1000):
+        fs = stored.fs.clone()
+        fs.cut_power_at(nth)
+        try:
+            _rebuild_both(fs, index_dirs)
+        except PowerCut:
+            fs.crash()
+        else:
+            fs.cut_power_at(10**6)
+            fs.crash()
+            assert nth > 20
+            assert {complete for complete, _ in seen} == {False, True}
+            assert (False, True) not in seen, "what is not complete is known to be damaged"
+            break
+        seen.add(_look(stored, fs, index_dirs))
+        _rebuild_both(fs, index_dirs)
+        assert _look(stored, fs, index_dirs) == (True, True)
+    assert _look(stored, fs, index_dirs) == (True, True)
+
+
+def _rebuild_both(fs: FaultyFileSystem, index_dirs: tuple[str, ...]) -> None:
+    work = IndexRebuild(fs, ("/a",), index_dirs, (LEDGER, FENCED), KEYS, lambda _: None)
+    work.scan(lambda _: None)
+    for ledger_id in (LEDGER, FENCED):
+        assert work.write(ledger_id).refused is None
+    work.close()
+
+
+def _look(stored: StoredLedgers, fs: FaultyFileSystem, index_dirs: tuple[str, ...]) -> tuple[bool, bool]:
+    """Whether a bookie has everything, and whether it knows of no damage; a denial fails the test."""
+    started = StoredLedgers(index_dirs=index_dirs, fs=fs.clone())
+    started.storage.replay_finished()
+    complete = True
+    for ledger_id in (LEDGER, FENCED):
+        results = started.read(ledger_id, range(20))
+        assert not {Status.NO_ENTRY, Status.NO_LEDGER} & {each for each in results if isinstance(each, Status)}
+        complete = complete and results == [stored.entries[ledger_id, entry_id] for entry_id in range(20)]
+        if results != [Status.IO_ERROR] * 20:
+            assert started.storage.is_fenced(ledger_id) or ledger_id == LEDGER
+    for _ in started.storage.scrub().steps(everything=True):
+        pass
+    return complete, started.storage.damage.all() == []
+
+
+def test_a_log_that_a_crash_kept_without_its_header_hides_nothing(stored: StoredLedgers) -> None:
+    before = stored.fs.contents(INDEX)
+    for log_id, data in (
+        (0x7E, b""),
+        (0x7F, bytes(1024)),
+        (0x80, stored.fs.contents("/a/current/1.log")[:4] + bytes(508)),
+    ):
+        file = stored.fs.open(f"/a/current/{log_id:x}.log", OpenMode.CREATE_EXCLUSIVE)
+        file.pwrite(data, 0)
+        file.close()
+    assert rebuild(stored, ids=(LEDGER,))[LEDGER].refused is None
+    assert stored.fs.contents(INDEX) == before
