@@ -47,7 +47,7 @@ sim: venv-dev  ## a longer simulation campaign from a fresh seed (SEED= SEEDS=)
 corruption: venv-dev  ## every byte of every file of a small bookie damaged, one at a time: none silently (ARGS=)
 	$(BIN)/python -m tests.corruption.main $(ARGS)
 
-crashpoints: venv-dev  ## every crash point of a bookie, some 30 minutes (ARGS='--every 20', a story, or --state ID)
+crashpoints: venv-dev  ## every crash point of a bookie, some 45 minutes (ARGS='--every 20', a story, or --state ID)
 	$(BIN)/python -m tests.crashpoints $(ARGS)
 
 integration: venv-dev  ## real ZooKeeper, sockets, disks, processes

@@ -77,7 +77,8 @@ class Backlog(Protocol):
 class BookieChronicle:
     """What is remembered of one bookie process, and the file that says it.
 
-    now_ms: wall clock. worker: writes. collection, scrub: asked at each write, once they are there.
+    now_ms: wall clock. worker: writes. process: what tells this process from others, None to ask the system.
+    collection, scrub: asked at each write, once they are there.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class BookieChronicle:
         metadata_service_uri: str,
         instance_id: str,
         mode: ModeSwitch,
+        process: str | None = None,
     ) -> None:
         self._fs, self._worker, self._clock, self._now_ms = fs, worker, clock, now_ms
         self._path = os.path.join(journal_dir, "current", STATUS_FILE)
@@ -111,7 +113,7 @@ class BookieChronicle:
         self._journals: list[tuple[str, Backlog]] = []
         self.collection: Callable[[], CollectionStatus] | None = None
         self.scrub: Callable[[], ScrubStatus] | None = None
-        self._process = process_identity(os.getpid()) or f"{os.getpid()}"
+        self._process = process or process_identity(os.getpid()) or f"{os.getpid()}"
         self._timer: Timer | None = None
         self._written_s = clock.seconds() - WRITE_INTERVAL_S
         self._writing = False

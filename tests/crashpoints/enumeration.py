@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from tests.crashpoints.history import Event, History, PowerLost
 from tests.crashpoints.life import Life
 from tests.crashpoints.machine import Machine
-from tests.crashpoints.stories import Story
+from tests.crashpoints.story import Story
 from tests.support.disk_image import DiskImage, Unit
 from tests.support.disk_nodes import SECTOR_SIZE, FileImage
 from tests.support.faulty_filesystem import CHANGING, FaultyFileSystem, Op

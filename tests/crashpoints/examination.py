@@ -5,20 +5,27 @@
 
 The first start is itself cut short at one operation, which the state's id chooses, and the disk of that moment is
 started and compared as well.
+
+Besides, as the story has it: the first start of all is on a disk without room, and may fail; index files that were lost
+are made anew, once the bookie has shown that it denies nothing of them; damaged entries are repaired; a last scrub
+finds no damage but what was done (I-67).
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import random
 import re
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, NoWritableDisk
 from bookkeeper.model import Status
 from tests.crashpoints.enumeration import RANDOM_SUBSETS, State, crashed, is_kill
-from tests.crashpoints.history import Asked, Belief, History, PowerLost
+from tests.crashpoints.history import Asked, Belief, History, Mended, PowerLost
 from tests.crashpoints.machine import BookieProcess, Machine
+from tests.crashpoints.offline import rebuild_index_files
 from tests.crashpoints.oracle import Held, Violation, check, check_unchanged, observe
-from tests.crashpoints.stories import Story
+from tests.crashpoints.story import Story
 from tests.support.disk_image import DiskImage
 from tests.support.faulty_filesystem import CHANGING, Op
 
@@ -48,6 +55,9 @@ def examine(story: Story, state: State) -> None:
         if operations == cut_at and op in CHANGING:
             cut_short.append((DiskImage.of(machine.fs), machine.cookie, history.moment))
 
+    if story.starts_full:
+        _start_without_room(machine, history, state.id, rng)
+    _mend(story, machine, history, state.id)
     machine.fs.on_operation = watch
     bookie = started(machine, history, state.id)
     belief = Belief(history.events)
@@ -61,6 +71,7 @@ def examine(story: Story, state: State) -> None:
     later = Belief(history.events)
     collected = observe(bookie, later)
     check(later, collected)
+    _refuse_writers_of_moved(bookie, later, shown)
     machine.fs.on_operation = None
     events = history.events[:]
     again = after_power_cut(machine, history)
@@ -69,10 +80,12 @@ def examine(story: Story, state: State) -> None:
     shown_again = observe(bookie, later)
     check(later, shown_again)
     _refuse_writers_of_deleted(bookie, later)
+    _refuse_writers_of_moved(bookie, later, shown)
     check_unchanged(belief, shown, shown_again, was_killed=state.was_killed)
     check_unchanged(later, collected, shown_again, was_killed=False)
     bookie.checkpoint()
     _check_leftovers(again)
+    _scrub(bookie, later, sync_failed=state.id.endswith(":dropped"))
     for image, cookie, moment in cut_short:
         nested = State(f"{state.id}/{cut_at}:{cut_choice}", machine.fs, events[:moment], cookie, is_kill(cut_choice))
         _examine_nested(story, nested, image, cut_choice)
@@ -119,13 +132,17 @@ def _serve(bookie: BookieProcess, belief: Belief, shown: dict[int, Held | None])
         if held is None or held.key is None:
             continue
         known = belief.ledgers[ledger_id]
-        if known.deleted:
+        if known.deleted or known.elsewhere or known.index_damaged:
             continue
         next_id = max(known.entries, default=-1) + 2
         asked.append((bookie.add(ledger_id, [next_id], key=b"x" * 20), Status.UNAUTHORIZED))
         asked.append((bookie.add(ledger_id, [next_id]), Status.FENCED if held.fenced else Status.OK))
         if held.fenced:
             asked.append((bookie.add(ledger_id, [next_id], recovery=True), Status.OK))
+        if held.unknown:
+            entries = [known.entries[entry_id] for entry_id in held.unknown]
+            bodies = [(entry.agreed or entry.possible)[0] for entry in entries]
+            asked.append((bookie.add(ledger_id, list(held.unknown), bodies=bodies, recovery=True), Status.OK))
         unsure = [entry_id for entry_id in held.entries if not known.entries[entry_id].held]
         if unsure:
             bodies = [held.entries[entry_id] for entry_id in unsure]
@@ -148,6 +165,75 @@ def _refuse_writers_of_deleted(bookie: BookieProcess, belief: Belief) -> None:
     asked = [(bookie.add(ledger_id, [1000]), Status.FENCED) for ledger_id in fenced]
     bookie.settle()
     _compare(bookie, asked)
+
+
+def _refuse_writers_of_moved(bookie: BookieProcess, belief: Belief, shown: dict[int, Held | None]) -> None:
+    """I-66: once the copy here is gone, as it is after a collection, and also when a repair brings it back.
+
+    shown: what was here before the collection.
+    """
+    moved = [
+        ledger_id
+        for ledger_id, known in belief.ledgers.items()
+        if not known.deleted and (known.writers_refused or (known.elsewhere and shown.get(ledger_id) is not None))
+    ]
+    asked = [(bookie.add(ledger_id, [1000]), Status.FENCED) for ledger_id in moved]
+    bookie.settle()
+    _compare(bookie, asked)
+
+
+def _start_without_room(machine: Machine, history: History, seed: str, rng: random.Random) -> None:
+    """What it does before it gives up must do no harm; a bookie that starts all the same must not deny anything."""
+    fs = machine.fs
+    directories = (machine.layout.ledger_dirs, machine.layout.journal_dirs, ("",))[rng.randrange(3)]
+    fs.free_below = dict.fromkeys(directories, 0.0)
+    bookie = BookieProcess(machine, history, seed)
+    try:
+        bookie.start()
+        belief = Belief(history.events)
+        check(belief, observe(bookie, belief))
+        bookie.settle()
+    except NoWritableDisk:
+        pass
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise Violation(f"no start on a full disk: {error!r}") from error
+    except BookKeeperError as error:
+        raise Violation(f"no start on a full disk: {error!r}") from error
+    fs.free_below = {}
+    machine.kill()
+
+
+def _mend(story: Story, machine: Machine, history: History, seed: str) -> None:
+    """Make lost index files anew. Before that, a bookie, if it starts, must not deny what was in them."""
+    belief = Belief(history.events)
+    lost = [ledger_id for ledger_id, known in belief.ledgers.items() if known.index_damaged]
+    if not lost or not story.rebuilds:
+        return
+    twin = Machine(machine.layout, DiskImage.of(machine.fs).after_kill(), cookie=machine.cookie, events=history.events)
+    bookie = BookieProcess(twin, History(history.events), seed)
+    with contextlib.suppress(BookKeeperError):  # the journal may have entries for a file that is gone
+        bookie.start()
+        check(belief, observe(bookie, belief))
+    for rebuilt in rebuild_index_files(machine, lost):
+        if rebuilt.refused is not None:
+            raise Violation(f"the index of ledger {rebuilt.ledger_id} is not made anew: {rebuilt.refused}")
+        history.note(Mended(rebuilt.ledger_id))
+
+
+def _scrub(bookie: BookieProcess, belief: Belief, *, sync_failed: bool) -> None:
+    """No damage but what was done.
+
+    sync_failed: the cache had bytes that no sync stores any more, and that the next process took for stored.
+    """
+    storage = bookie.storage
+    for _ in storage.scrub().steps(everything=True):
+        pass
+    for damage in storage.damage.all():
+        known = belief.ledgers.get(damage.ledger_id)
+        excused = known is not None and (known.deleted or known.index_damaged)
+        if damage.path not in belief.damaged_paths and not excused and not sync_failed:
+            raise Violation(f"the scrub takes this for damaged (I-67): {damage}")
 
 
 def _compare(bookie: BookieProcess, asked: list[tuple[Asked, Status]]) -> None:

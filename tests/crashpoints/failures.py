@@ -21,15 +21,18 @@ from tests.crashpoints.enumeration import Names, State
 from tests.crashpoints.history import History, PowerLost
 from tests.crashpoints.life import Ended, Life
 from tests.crashpoints.oracle import Violation
-from tests.crashpoints.stories import Story
+from tests.crashpoints.story import Story
 from tests.support.disk_image import DiskImage
 from tests.support.faulty_filesystem import CHANGING, Op
 
 GROWING = frozenset({Op.CREATE, Op.WRITE, Op.TRUNCATE, Op.RENAME, Op.LINK, Op.MAKE_DIR})
 """Operations that can find no room."""
 
-FORGIVEN = ("metadata.sessions", ".crc")
+FORGIVEN = ("metadata.sessions", ".crc", "bookie.status")
 """No data depends on these files, which are made anew: their errors do not end a bookie."""
+
+FORGIVEN_WORKER = "scrub"
+"""Nor do those of the scrub, which makes checksums of what has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +64,19 @@ def calls_of(story: Story) -> list[Call]:
 def failed(story: Story, call: Call, kind: str) -> State:
     """Tell the story with this failure; the machine that it leaves. Raises Violation when the bookie goes on."""
     names = Names()
-    happened = forgiven = False
+    happened = forgiven = scrubs = False
+    ends = 0
 
     def watch(op: Op, path: str) -> None:
-        nonlocal happened, forgiven
+        nonlocal happened, forgiven, scrubs, ends
         if op is not Op.SYNC_DIR:
             forgiven = forgiven if happened else any(name in path for name in FORGIVEN)
+        if not happened:
+            scrubs = any(worker.busy and worker.name == FORGIVEN_WORKER for worker in life.bookie.workers)
         if happened or names.next(op, path) != call.name:
             return
         happened = True
+        ends = len(life.ends)
         fs = life.machine.fs
         if kind == "full":
             fs.quota_bytes = fs.used_bytes
@@ -88,8 +95,8 @@ def failed(story: Story, call: Call, kind: str) -> State:
     machine = life.machine
     machine.fs.on_operation = None
     machine.fs.quota_bytes = None
-    ended = ended or any(process.failure is not None for process in life.processes)
-    fatal = call.op in CHANGING and kind in ("eio", "dropped") and not forgiven
+    ended = ended or len(life.ends) > ends or any(process.failure is not None for process in life.processes)
+    fatal = call.op in CHANGING and kind in ("eio", "dropped") and not forgiven and not scrubs
     if fatal and happened and not ended:
         raise Violation(f"the bookie went on after a failed {call.op.value} (I-48)")
     image, events = DiskImage.of(machine.fs), life.history.events

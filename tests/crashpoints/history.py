@@ -4,6 +4,7 @@ A `Belief` is made from the events up to a moment:
 
     never asked            must not be there: no entry, no fence, no ledger
     asked, not answered    may be there or not; if it is, as asked
+    damaged, moved         see the events
     answered OK            must be there, as asked; a deferred add after a power cut only once it was forced
     refused                must not be there
 """
@@ -99,7 +100,47 @@ class Deleted:
     ledger_id: int
 
 
-Event = Asked | Answered | PowerLost | Deleted
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """Bytes of these entries in an entry log have changed at rest: they may be answered as unknown, never denied.
+
+    path: of the file. entry_ids: None for an index file, or where it is gone: so may be the ledger as a whole.
+    """
+
+    path: str
+    ledger_id: int
+    entry_ids: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """The ledger's index file was made anew: everything counts again."""
+
+    ledger_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The metadata store has the ledger, closed, on other bookies only: the copy here may go at any time."""
+
+    ledger_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repairing:
+    """Somebody has locked the ledger and copies it to this bookie: what is acknowledged from now on stays."""
+
+    ledger_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The metadata store names this bookie again, and the lock is given back."""
+
+    ledger_id: int
+
+
+Event = Asked | Answered | PowerLost | Deleted | Damaged | Mended | Moved | Repairing | Returned
 
 
 class History:
@@ -136,7 +177,7 @@ class Entry:
     """One entry id. possible: bodies that it may have. held: it must be there; forced: after a power cut, too.
 
     agreed: those of the possible ones that say the same as the one that was acknowledged first (I-69).
-    asked_last: number of the newest request with it.
+    asked_last: number of the newest request with it. damaged: its bytes were, and nobody has written it since.
     """
 
     possible: list[bytes] = field(default_factory=list)
@@ -144,6 +185,7 @@ class Entry:
     held: bool = False
     forced: bool = False
     asked_last: int = -1
+    damaged: bool = False
 
 
 @dataclass(slots=True)
@@ -161,6 +203,12 @@ class Ledger:
     """Requests that may have created it."""
     deleted: bool = False
     """From the metadata store: whatever was promised of it, but its fence, is void."""
+    index_damaged: bool = False
+    elsewhere: bool = False
+    """Moved, and nobody copies it back: nothing is promised of it."""
+    moved: bool = False
+    """It was elsewhere at some time. writers_refused: and its copy here had gone."""
+    writers_refused: bool = False
 
     @property
     def must_have_key(self) -> bool:
@@ -173,12 +221,19 @@ class Belief:
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.ledgers: dict[int, Ledger] = {}
+        self.damaged_paths: set[str] = set()
         self._open: dict[int, Request] = {}
         for event in events:
             if isinstance(event, Asked):
                 self._ask(event.number, event.request)
             elif isinstance(event, Deleted):
                 self.ledgers[event.ledger_id].deleted = True
+            elif isinstance(event, Damaged | Mended):
+                self._damage(self.ledgers[event.ledger_id], event)
+            elif isinstance(event, Moved):
+                _void(self.ledgers[event.ledger_id])
+            elif isinstance(event, Repairing | Returned):
+                self.ledgers[event.ledger_id].elsewhere = False
             elif isinstance(event, PowerLost):
                 for ledger in self.ledgers.values():
                     for entry in ledger.entries.values():
@@ -191,6 +246,21 @@ class Belief:
                     self._grant(event.number, request)
                 elif event.answer in _REFUSED:
                     self._refuse(request)
+                    ledger = self.ledgers[request.ledger_id]
+                    ledger.writers_refused |= ledger.moved and event.answer is Status.FENCED
+
+    def _damage(self, ledger: Ledger, event: Damaged | Mended) -> None:
+        if isinstance(event, Mended):
+            ledger.index_damaged = False
+            return
+        self.damaged_paths.add(event.path)
+        if event.entry_ids is not None:
+            for entry_id in event.entry_ids:
+                ledger.entries[entry_id].damaged = True
+        else:
+            # Whoever makes the file anew cannot know whether there was a fence, nor which explicit LAC was the last.
+            ledger.index_damaged = ledger.may_be_fenced = True
+            ledger.lac = None
 
     def _ask(self, number: int, request: Request) -> None:
         self._open[number] = request
@@ -225,6 +295,7 @@ class Belief:
                     entry.agreed = [other for other in entry.possible if other[PAYLOAD] == body[PAYLOAD]]
                 entry.held = True
                 entry.forced = entry.forced or not request.deferred
+                entry.damaged = False
             return
         ledger.has_key = True
         if isinstance(request, Fence):
@@ -243,6 +314,14 @@ class Belief:
                 ledger.entries[entry_id].possible.remove(body)
         elif isinstance(request, Lac):
             ledger.lacs.remove(request.packet)
+
+
+def _void(ledger: Ledger) -> None:
+    """It is elsewhere: what was acknowledged so far need not be here, but for the fence, which all of it must have."""
+    ledger.elsewhere = ledger.moved = ledger.may_be_fenced = True
+    ledger.has_key, ledger.lac = False, None
+    for entry in ledger.entries.values():
+        entry.held = entry.forced = False
 
 
 _DONE: dict[type, frozenset[Status]] = {

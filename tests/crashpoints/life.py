@@ -6,19 +6,24 @@ OSError instead of letting it happen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bookkeeper.errors import BookKeeperError, NoWritableDisk
-from tests.crashpoints.history import History, PowerLost
+from tests.crashpoints.history import Damaged, History, Mended, PowerLost
 from tests.crashpoints.machine import BookieProcess, Layout, Machine
+from tests.crashpoints.offline import rebuild_index_files
 from tests.support.disk_image import DiskImage
 from tests.support.faulty_filesystem import FaultyFileSystem, Op
 
 Watch = Callable[[Op, str], None]
 
 
+THE_END = "the end of this process"
+"""What an error says by which a story ends a process on purpose."""
+
+
 class Ended(Exception):
-    """The bookie did not start, or ended by an error of the disk: the story is over."""
+    """The bookie did not start, or ended by an error of the disk: the story is over, or of its next process."""
 
 
 class Life:
@@ -38,6 +43,7 @@ class Life:
         self._watch = watch
         self._in_meanwhile = False
         self.processes: list[BookieProcess] = []
+        self.ends: list[str] = []
         self.bookie = BookieProcess(self.machine, self.history, name)
         self.machine.fs.on_operation = self._look
 
@@ -60,7 +66,7 @@ class Life:
         try:
             self.bookie.start()
         except (BookKeeperError, OSError) as error:
-            raise Ended(f"did not start: {error!r}") from error
+            raise self._ended(f"did not start: {error!r}") from error
         return self.bookie
 
     def stop(self) -> None:
@@ -69,7 +75,7 @@ class Life:
         try:
             self.bookie.stop()
         except (BookKeeperError, OSError) as error:
-            raise Ended(f"did not stop: {error!r}") from error
+            raise self._ended(f"did not stop: {error!r}") from error
         self._check_alive()
 
     def kill(self) -> None:
@@ -100,7 +106,7 @@ class Life:
         except NoWritableDisk:
             pass
         except (BookKeeperError, OSError) as error:
-            raise Ended(f"no flush: {error!r}") from error
+            raise self._ended(f"no flush: {error!r}") from error
 
     def checkpoint(self, *, ahead: bool = False) -> None:
         """One checkpoint; none where the disk is full. Raises Ended when the bookie failed.
@@ -112,7 +118,7 @@ class Life:
         except NoWritableDisk:
             pass
         except (BookKeeperError, OSError) as error:
-            raise Ended(f"no checkpoint: {error!r}") from error
+            raise self._ended(f"no checkpoint: {error!r}") from error
         self._check_alive()
 
     def collect(self) -> None:
@@ -120,8 +126,38 @@ class Life:
         try:
             self.bookie.collect()
         except (BookKeeperError, OSError) as error:
-            raise Ended(f"no collection: {error!r}") from error
+            raise self._ended(f"no collection: {error!r}") from error
         self._check_alive()
+
+    def scrub(self) -> None:
+        """A round of the scrub. Raises Ended when the bookie failed."""
+        try:
+            self.bookie.scrub()
+        except (BookKeeperError, OSError) as error:
+            raise self._ended(f"no scrub: {error!r}") from error
+        self._check_alive()
+
+    def accident(self, happen: Callable[[Machine], Damaged | list[Damaged] | None]) -> None:
+        """Something happens to the files at rest; no crash point is in it. Raises Ended where there is no such file."""
+        self.machine.fs.on_operation = None
+        try:
+            damage = happen(self.machine)
+        except (BookKeeperError, OSError) as error:
+            raise self._ended(f"no accident: {error!r}") from error
+        for event in [damage] if isinstance(damage, Damaged) else damage or []:
+            self.history.note(event)
+        self.machine.fs.on_operation = self._look
+
+    def rebuild(self, ledger_ids: Sequence[int]) -> None:
+        """Index files are made anew, of a bookie that does not run. Raises Ended when that fails."""
+        try:
+            rebuilt = rebuild_index_files(self.machine, ledger_ids)
+        except (BookKeeperError, OSError) as error:
+            raise self._ended(f"no new index: {error!r}") from error
+        for each in rebuilt:
+            if each.refused is not None:
+                raise self._ended(f"no new index: {each.refused}")
+            self.history.note(Mended(each.ledger_id))
 
     def pass_time(self, seconds: float) -> None:
         """Timers run. Raises Ended when the bookie failed."""
@@ -130,4 +166,9 @@ class Life:
 
     def _check_alive(self) -> None:
         if self.bookie.failure is not None:
-            raise Ended(f"ended by {self.bookie.failure!r}") from self.bookie.failure
+            raise self._ended(f"ended by {self.bookie.failure!r}") from self.bookie.failure
+
+    def _ended(self, why: str) -> Ended:
+        if THE_END not in why:
+            self.ends.append(why)
+        return Ended(why)

@@ -17,7 +17,7 @@ import contextlib
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.identity import directories_of, establish, lock_directories
 from bookkeeper.bookie.journal.settings import JournalSettings
 from bookkeeper.bookie.journal.writer import Journal
-from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
+from bookkeeper.bookie.mode import ModeSwitch
 from bookkeeper.bookie.sessions import SessionFile
 from bookkeeper.bookie.storage.checkpoint import Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
@@ -42,7 +42,7 @@ from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import NoWritableDisk, StorageError
 from bookkeeper.metadata.cookie import Cookie
 from bookkeeper.metadata.memory import INSTANCE_ID, MemoryMetadata, MemoryMetadataStore
-from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, Status
+from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState, Status
 from bookkeeper.wire.messages import AddBatch, FenceRead, ForceLedger, WriteLac
 from tests.crashpoints.history import (
     Add,
@@ -54,10 +54,14 @@ from tests.crashpoints.history import (
     Force,
     History,
     Lac,
+    Moved,
+    Repairing,
     Request,
+    Returned,
     body_of,
     key_of,
 )
+from tests.crashpoints.upkeep import NO_UPKEEP, Upkeep, UpkeepSettings
 from tests.support.faulty_filesystem import FaultyFileSystem
 from tests.support.simulated_clock import SimulatedClock, SimulatedProcess
 from tests.support.stored_ledgers import lac_packet
@@ -70,6 +74,15 @@ TURNS_MAX = 100_000
 ID = BookieId("bookie:3181")
 
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(EntryId(0), (ID,)),))
+
+ELSEWHERE = replace(
+    METADATA,
+    fragments=(Fragment(EntryId(0), (BookieId("other:3181"),)),),
+    state=LedgerState.CLOSED,
+    last_entry_id=EntryId(5),
+    length=6,
+)
+RETURNED = replace(ELSEWHERE, fragments=METADATA.fragments)
 
 NOW_MS = 1_700_000_000_000
 
@@ -112,6 +125,8 @@ class Layout:
     index_dirs: tuple[str, ...] = ()
     journals: JournalSettings = JOURNALS
     storage: StorageSettings = STORAGE
+    garbage: GarbageSettings = GARBAGE
+    upkeep: UpkeepSettings = NO_UPKEEP
 
     @property
     def cookie(self) -> Cookie:
@@ -177,12 +192,12 @@ class Machine:
         if cookie is not None:
             self._store.cookies.write(ID, cookie, None)
         self._ledgers: set[int] = set()
+        self._locks: dict[int, Deferred[Any]] = {}
         for event in events:
             if isinstance(event, Asked):
                 self.note_ledger(event.request.ledger_id)
         for event in events:
-            if isinstance(event, Deleted):
-                self.delete_ledger(event.ledger_id)
+            self.follow(event)
 
     def note_ledger(self, ledger_id: int) -> None:
         """The metadata store has the ledger, or had it."""
@@ -190,9 +205,19 @@ class Machine:
             self._ledgers.add(ledger_id)
             self._store.ledgers.create(METADATA, LedgerId(ledger_id))
 
-    def delete_ledger(self, ledger_id: int) -> None:
-        """Out of the metadata store."""
-        self._store.ledgers.delete(LedgerId(ledger_id), 0)
+    def follow(self, event: Event) -> None:
+        """The metadata store changes, or somebody's lock there, if that is what the event is about."""
+        ledgers, locks = self._store.ledgers, self._store.underreplication
+        if isinstance(event, Deleted):
+            ledger_id = LedgerId(event.ledger_id)
+            ledgers.read(ledger_id).addCallback(lambda found: ledgers.delete(ledger_id, found.version))
+        elif isinstance(event, Moved | Returned):
+            ledger_id, metadata = LedgerId(event.ledger_id), ELSEWHERE if isinstance(event, Moved) else RETURNED
+            ledgers.read(ledger_id).addCallback(lambda found: ledgers.write(ledger_id, metadata, found.version))
+            if isinstance(event, Returned):
+                self._locks.pop(event.ledger_id).addCallback(lambda lock: lock.release())
+        elif isinstance(event, Repairing):
+            self._locks[event.ledger_id] = locks.lock(LedgerId(event.ledger_id), "another", lambda: None)
 
     @property
     def cookie(self) -> bytes | None:
@@ -236,6 +261,8 @@ class BookieProcess:
         self._locks = lock_directories(fs, directories_of(cookie))
         await establish(fs, store.cookies, cookie, [], expansion_allowed=False, cluster_uri="memory")
         storage_worker, read_worker = self._worker("storage"), self._worker("read")
+        self.upkeep = Upkeep(layout.upkeep, fs, clock, self.mode, self._worker, self._fail)
+        self.upkeep.keep_status(layout.journal_dirs[0], read_worker, lambda: NOW_MS + round(clock.seconds() * 1000))
         self.directories = LedgerDirectories(layout.ledger_dirs, layout.index_dirs)
         self.storage = LedgerStorage(fs, self.directories, layout.storage, now_ms=lambda: NOW_MS)
         ends = await self._on(
@@ -258,9 +285,12 @@ class BookieProcess:
             clock,
             layout.storage,
             on_failure=self._fail,
-            on_disks_full=partial(self.mode.forbid, ReadOnlyReason.NO_ROOM),
-            on_room=partial(self.mode.allow, ReadOnlyReason.NO_ROOM),
+            on_disks_full=self.upkeep.on_no_room,
+            on_room=self.upkeep.on_room,
         )
+        self.upkeep.watch_disks(self.directories, read_worker)
+        if layout.upkeep.disks is not None:
+            await self._on(read_worker, lambda: None)  # they were looked at once
         self.bookie = Bookie(
             self.storage,
             self.journals,
@@ -281,13 +311,14 @@ class BookieProcess:
             clock,
             worker=self._worker("garbage"),
             storage_worker=storage_worker,
-            settings=GARBAGE,
+            settings=layout.garbage,
             instance_id=INSTANCE_ID,
             bookie_id=ID,
             wall_s=lambda: NOW_MS / 1000,
             on_failure=self._fail,
         )
         self.collector.start()
+        self.upkeep.scrub(self.storage)
         await SessionFile(fs, current(layout.journal_dirs[0]), read_worker).add(0x15)
 
     def _worker(self, name: str) -> Turns:
@@ -303,12 +334,15 @@ class BookieProcess:
     def stop(self) -> None:
         """In order: answer what is in flight, checkpoint, close the journals. Raises StorageError when it failed."""
         self.wait_for(self.collector.stop())
+        self.wait_for(self.upkeep.stop_scrub())
         self.bookie.stop()
         self.settle()
+        self.upkeep.stop_watching()
         with contextlib.suppress(NoWritableDisk):  # as the server: the next start replays
             self.wait_for(self.checkpointer.stop())
         for journal in self.journals:
             self.wait_for(journal.stop())
+        self.wait_for(self.upkeep.note_end("stopped"))
         self.storage.close()
         for lock in self._locks:
             lock.release()
@@ -322,6 +356,7 @@ class BookieProcess:
 
     def _exit(self, error: BaseException) -> None:
         self.failure = self.failure or error
+        self.upkeep.note_end("failed", error)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -444,10 +479,21 @@ class BookieProcess:
         while self.turn():
             pass
 
+    def scrub(self) -> None:
+        """A whole round. StorageError when the bookie fails."""
+        assert self.upkeep.scrubber is not None
+        self.wait_for(self.upkeep.scrubber.run_now())
+        while self.turn():
+            pass
+
     def delete_ledger(self, ledger_id: int) -> None:
         """Out of the metadata store."""
-        self.history.note(Deleted(ledger_id))
-        self.machine.delete_ledger(ledger_id)
+        self.note(Deleted(ledger_id))
+
+    def note(self, event: Event) -> None:
+        """Something happens elsewhere, as in the metadata store."""
+        self.history.note(event)
+        self.machine.follow(event)
 
     def _ask(self, request: Request) -> Asked:
         self.machine.note_ledger(request.ledger_id)

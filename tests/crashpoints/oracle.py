@@ -4,6 +4,8 @@ An observation is everything the bookie says of the ledgers it was ever asked ab
 what one start has shown, the next one must show again although nothing unsynced survived in between: a replay makes
 durable what it brings back, and a torn tail that it cleared does not come back (I-51, I-53). Only after a kill, what
 nobody was told of may show up from the cache of an index file, and be gone after a power cut.
+
+What was damaged at rest may be answered as unknown, and is never denied (I-31, I-59).
 """
 
 from __future__ import annotations
@@ -25,12 +27,17 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a bookie shows of one ledger. entries: those it has."""
+    """What a bookie shows of one ledger. entries: those it has. unknown: those of which it says that it cannot tell.
+
+    certain: False where that holds for the ledger as a whole.
+    """
 
     entries: dict[int, bytes]
     key: bytes | None
     fenced: bool
     lac: bytes | None
+    unknown: frozenset[int] = frozenset()
+    certain: bool = True
 
 
 def observe(bookie: BookieProcess, belief: Belief) -> dict[int, Held | None]:
@@ -44,18 +51,33 @@ def observe(bookie: BookieProcess, belief: Belief) -> dict[int, Held | None]:
         try:
             exists = storage.exists(ledger_id)
         except StorageError as error:
-            raise Violation(f"ledger {ledger_id} cannot be read: {error}") from error
+            if not ledger.index_damaged:
+                raise Violation(f"ledger {ledger_id} cannot be read: {error}") from error
+            if set(bookie.read(ledger_id, probed)) != {Status.IO_ERROR}:
+                raise Violation(f"ledger {ledger_id} cannot be read, and still answers") from error
+            observed[ledger_id] = Held({}, None, fenced=False, lac=None, unknown=frozenset(probed), certain=False)
+            continue
         results = dict(zip(probed, bookie.read(ledger_id, probed), strict=True))
         entries = {entry_id: result for entry_id, result in results.items() if isinstance(result, bytes)}
         negative = Status.NO_ENTRY if exists else Status.NO_LEDGER
+        unknown = frozenset(entry_id for entry_id in results if _may_be_unknown(ledger, entry_id, results[entry_id]))
         for entry_id, result in results.items():
+            if entry_id in unknown:
+                continue
             # A deleted ledger's index may come back after its logs are gone for good.
             if isinstance(result, Status) and result is not negative and not ledger.deleted:
                 raise Violation(f"ledger {ledger_id}, entry {entry_id}: {result.name} where {negative.name} is due")
-        if storage.last_entry_id(ledger_id) != max(entries, default=None) and not ledger.deleted:
-            raise Violation(f"ledger {ledger_id}: last entry {storage.last_entry_id(ledger_id)}, held {max(entries)}")
+        last_held = max([*entries, *unknown], default=None)
+        if storage.last_entry_id(ledger_id) != last_held and not ledger.deleted and not ledger.index_damaged:
+            raise Violation(f"ledger {ledger_id}: last entry {storage.last_entry_id(ledger_id)}, held {last_held}")
         observed[ledger_id] = (
-            Held(entries, storage.master_key(ledger_id), storage.is_fenced(ledger_id), storage.explicit_lac(ledger_id))
+            Held(
+                entries,
+                storage.master_key(ledger_id),
+                storage.is_fenced(ledger_id),
+                storage.explicit_lac(ledger_id),
+                unknown,
+            )
             if exists
             else None
         )
@@ -63,6 +85,13 @@ def observe(bookie: BookieProcess, belief: Belief) -> dict[int, Held | None]:
     if strange:
         raise Violation(f"ledgers {sorted(strange)} were never asked for")
     return observed
+
+
+def _may_be_unknown(ledger: Ledger, entry_id: int, result: bytes | Status) -> bool:
+    if result is not Status.IO_ERROR:
+        return False
+    entry = ledger.entries.get(entry_id)
+    return ledger.index_damaged or (entry is not None and entry.damaged)
 
 
 def check(belief: Belief, observed: dict[int, Held | None]) -> None:
@@ -76,7 +105,7 @@ def check(belief: Belief, observed: dict[int, Held | None]) -> None:
         if ledger_id == STRANGER or not ledger.asked:
             raise Violation(f"ledger {ledger_id} is there and nobody made it")
         _check_entries(ledger_id, ledger, held)
-        if ledger.deleted:
+        if ledger.deleted or not held.certain:
             continue
         if held.key is None and ledger.must_have_key:
             raise Violation(f"ledger {ledger_id} lost its key (I-53)")
@@ -100,7 +129,7 @@ def _check_entries(ledger_id: int, ledger: Ledger, held: Held) -> None:
         if entry.held and entry.forced and body not in entry.agreed:
             raise Violation(f"ledger {ledger_id}, entry {entry_id}: another body than the acknowledged one (I-69)")
     for entry_id, entry in ledger.entries.items():
-        if entry.held and not ledger.deleted and entry_id not in held.entries:
+        if entry.held and not ledger.deleted and entry_id not in held.entries and entry_id not in held.unknown:
             raise Violation(f"ledger {ledger_id}, entry {entry_id}: acknowledged and denied (I-31, I-47)")
 
 
@@ -110,7 +139,7 @@ def check_unchanged(
     """What was shown `before`, of what `belief` knows, is shown `after` a power cut; newer entries may be there."""
     for ledger_id, held in before.items():
         known = belief.ledgers.get(ledger_id, Ledger())
-        if known.deleted:
+        if known.deleted or known.elsewhere:
             continue
         difference = _difference(known, held, after[ledger_id], may_vanish=was_killed)
         if difference:
@@ -120,6 +149,8 @@ def check_unchanged(
 def _difference(known: Ledger, before: Held | None, after: Held | None, *, may_vanish: bool) -> str:
     if before is None:
         return "absent before, there after" if after is not None and known.asked else ""
+    if not (before.certain and (after is None or after.certain)):
+        return ""
     if after is None:
         return "" if may_vanish and not known.must_have_key else "there before, absent after"
     parts = []
@@ -128,6 +159,7 @@ def _difference(known: Ledger, before: Held | None, after: Held | None, *, may_v
         lost = {entry_id for entry_id in lost if known.entries[entry_id].held}
     if lost:
         parts.append(f"entries {sorted(lost)} are gone")
+    new -= before.unknown
     if new & known.entries.keys():
         parts.append(f"entries {sorted(new & known.entries.keys())} came")
     if any(after.entries.get(entry_id, body) != body for entry_id, body in before.entries.items()):

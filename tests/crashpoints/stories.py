@@ -7,24 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from tests.crashpoints.life import Ended, Life
+from tests.crashpoints.life import THE_END, Ended, Life
 from tests.crashpoints.machine import JOURNALS, STORAGE, Layout
+from tests.crashpoints.story import Story
+from tests.crashpoints.upkeep_stories import UPKEEP_STORIES
 from tests.support.faulty_filesystem import Op
-
-TELL = Callable[[Life], None]
-
-
-@dataclass(frozen=True)
-class Story:
-    """name: as in ids of crash points. subject: what is in danger, with the invariants."""
-
-    name: str
-    subject: str
-    tell: TELL
-    layout: Layout = field(default_factory=Layout)
 
 
 def first_start(life: Life) -> None:
@@ -330,7 +319,7 @@ def interrupted_compaction(life: Life) -> None:
 
     def meanwhile(op: Op, path: str) -> None:
         if op is Op.UNLINK and path.endswith(".compacting"):
-            raise OSError(errno.EIO, "the end of this process", path)
+            raise OSError(errno.EIO, THE_END, path)
 
     life.meanwhile = meanwhile
     with contextlib.suppress(Ended):
@@ -411,4 +400,5 @@ STORIES: tuple[Story, ...] = (
         one_directory,
         Layout(("/d",), ("/d",), (), replace(JOURNALS, file_size_max=2048)),
     ),
+    *UPKEEP_STORIES,
 )

@@ -18,7 +18,8 @@ from tests.crashpoints.enumeration import State, choices_at, points_of, state_at
 from tests.crashpoints.examination import examine
 from tests.crashpoints.failures import Call, calls_of, failed
 from tests.crashpoints.oracle import Violation
-from tests.crashpoints.stories import STORIES, Story
+from tests.crashpoints.stories import STORIES
+from tests.crashpoints.story import Story
 
 SHARDS = 16
 """Parts of a story that are given out to processes, each with every 16th of its operations."""

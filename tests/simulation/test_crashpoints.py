@@ -12,14 +12,28 @@ from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import Status
 from tests.crashpoints.enumeration import choices_at, points_of, state_at
 from tests.crashpoints.examination import examine
-from tests.crashpoints.history import Add, Answered, Asked, Belief, Deleted, Fence, Force, PowerLost, body_of
+from tests.crashpoints.history import (
+    Add,
+    Answered,
+    Asked,
+    Belief,
+    Damaged,
+    Deleted,
+    Fence,
+    Force,
+    Mended,
+    Moved,
+    PowerLost,
+    Repairing,
+    body_of,
+)
 from tests.crashpoints.stories import STORIES
 from tests.crashpoints.sweep import Attempt, Part, examine_part, story_named
 from tests.support.disk_image import DiskImage, Name, Sector, Size
 from tests.support.faulty_filesystem import FaultyFileSystem
 
-EVERY = 397
-"""About a dozen states of each story: a few seconds together."""
+EVERY = 499
+"""Seven states of each story at least: some seconds together."""
 
 
 @pytest.mark.parametrize("number", range(len(STORIES)), ids=[story.name for story in STORIES])
@@ -49,6 +63,43 @@ def test_what_failed_before(story: str, operation: str, choice: str) -> None:
     for point in chosen:
         state = state_at(told, point, events, choice)
         assert Attempt(state.id, state).examine(told) is None, state.id
+
+
+@pytest.mark.parametrize(
+    ("story", "operation", "choice"),
+    [
+        ("rebuilt-index", "rename:l1/0/2/2.idx.new", "none"),  # a lost index file, forgotten before it was made anew
+        ("rebuilt-index", "sync:l2/0/3/3.idx.new", "all"),
+        ("scrub", "sync:j2/4.txn", "kill"),  # checksums of bytes that were in the cache alone
+        ("damage", "sync:l1/0/2/2.idx", "all"),  # something is added to a damaged page
+    ],
+)
+def test_what_failed_before_in_upkeep(story: str, operation: str, choice: str) -> None:
+    """I-31, I-59, I-67; each has a unit test as well."""
+    told = story_named(story)
+    points, events = points_of(told)
+    chosen = [point for point in points if point.name.startswith(operation) and choice in choices_at(point)]
+    assert chosen
+    for point in chosen:
+        state = state_at(told, point, events, choice)
+        assert Attempt(state.id, state).examine(told) is None, state.id
+
+
+def test_the_stories_of_upkeep_meet_what_they_are_about() -> None:
+    """A story that lost its subject would pass for ever."""
+    answers = {
+        story: [event.answer for event in points_of(story_named(story))[1] if isinstance(event, Answered)]
+        for story in ("damage", "moved-copies", "full-disks", "status-file", "rebuilt-index")
+    }
+    assert Status.IO_ERROR in answers["damage"]  # a normal add where nobody can tell what is held
+    assert answers["moved-copies"].count(Status.FENCED) == 3
+    assert answers["full-disks"].count(Status.READ_ONLY) == 1
+    assert answers["full-disks"][-1] is Status.OK
+    assert Status.READ_ONLY in answers["status-file"]
+    events = points_of(story_named("rebuilt-index"))[1]
+    assert [type(event) for event in events if isinstance(event, Damaged | Mended)] == [Mended, Damaged, Damaged] + [
+        Mended
+    ] * 3
 
 
 def test_a_bookie_that_answers_before_the_sync_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +187,14 @@ def test_what_must_hold_follows_from_what_was_answered() -> None:
     forced = [*events, Asked(7, Force(1)), Answered(7, Status.OK), PowerLost()]
     assert Belief(forced).ledgers[1].entries[2].held
     assert Belief([*events, Deleted(1)]).ledgers[1].deleted
+    damaged = Belief([*events, Damaged("/l/1.log", 1, (1,))]).ledgers[1]
+    assert [entry.damaged for entry in damaged.entries.values()] == [False, True, False]
+    again = [Asked(8, Add(1, b"key", {1: b"b"}, deferred=False)), Answered(8, Status.OK)]
+    assert not Belief([*events, Damaged("/l/1.log", 1, (1,)), *again]).ledgers[1].entries[1].damaged
+    moved = Belief([*events, Moved(1)]).ledgers[1]
+    assert not any(entry.held for entry in moved.entries.values())
+    copied = Belief([*events, Moved(1), Repairing(1), *again]).ledgers[1]
+    assert [entry.held for entry in copied.entries.values()] == [False, True, False]
 
 
 def test_the_payload_that_was_acknowledged_first_is_the_one_to_be_held() -> None:

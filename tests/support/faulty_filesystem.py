@@ -124,7 +124,7 @@ class FaultyFile:
         end = offset + size
         growth = end - len(inode.data)
         if growth > 0:
-            room = growth if fs.quota_bytes is None else max(0, fs.quota_bytes - fs.used_bytes)
+            room = fs.room_for(growth, self.path)
             if room < growth:
                 fits = max(0, size - (growth - room))
                 if fits:
@@ -195,12 +195,15 @@ class FaultyFileSystem:
     """See the module. `/` exists; everything else is made with `make_dirs`.
 
     quota_bytes: writes beyond it fail with ENOSPC; None is no bound. May be changed at any time.
+    free_below: share of its size, 0..1, that the disk of a directory has free, where `usage` is to say less than the
+    quota leaves; with 0 no file below it grows any more.
     nowait: False makes pread_nowait answer None, as for data outside the page cache.
     """
 
     def __init__(self, quota_bytes: int | None = None) -> None:
         self.quota_bytes = quota_bytes
         self.used_bytes = 0
+        self.free_below: dict[str, float] = {}
         self.nowait = True
         self.counts: Counter[Op] = Counter()
         self.boots = 0
@@ -424,7 +427,11 @@ class FaultyFileSystem:
         """See FileSystem."""
         self._directory(path)
         total = DISK_SIZE if self.quota_bytes is None else self.quota_bytes
-        return DiskUsage(total=total, free=max(0, total - self.used_bytes))
+        free = max(0, total - self.used_bytes)
+        for directory, free_share in self.free_below.items():
+            if _is_below(path, directory):
+                free = min(free, round(total * free_share))
+        return DiskUsage(total=total, free=free)
 
     def lock(self, path: str) -> FaultyLock:
         """See FileSystem."""
@@ -454,9 +461,15 @@ class FaultyFileSystem:
 
     # --- inside
 
+    def room_for(self, size: int, path: str) -> int:
+        """How many of so many bytes a file can still grow by."""
+        if any(free_share <= 0 and _is_below(path, directory) for directory, free_share in self.free_below.items()):
+            return 0
+        return size if self.quota_bytes is None else max(0, min(size, self.quota_bytes - self.used_bytes))
+
     def take_space(self, size: int, path: str) -> None:
         """Count bytes as used, or fail with ENOSPC."""
-        if size > 0 and self.quota_bytes is not None and self.used_bytes + size > self.quota_bytes:
+        if size > 0 and self.room_for(size, path) < size:
             raise _error(errno_codes.ENOSPC, path)
         self.used_bytes += size
 
@@ -496,6 +509,10 @@ class FaultyFileSystem:
 
 def _split(path: str) -> list[str]:
     return [name for name in path.split("/") if name]
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory + "/")
 
 
 def _error(number: int, path: str) -> OSError:

@@ -75,7 +75,7 @@ def _regenerate(args: argparse.Namespace) -> int:
     refused = 0
     with stopped_bookie(fs, expected):
         key = None if args.password is None else master_key(args.password)
-        journaled = _read_journals(fs, expected, args.ledger_ids)
+        journaled = read_journals(fs, expected, args.ledger_ids)
         rebuild = IndexRebuild(fs, expected.ledger_dirs, index_dirs, args.ledger_ids, journaled, lambda _: key)
         progress = Progress("entry logs read", rebuild.log_count)
         rebuild.scan(progress.update)
@@ -108,7 +108,8 @@ def _tell_of_tombstones(fs: FileSystem, expected: Cookie, ledger_ids: list[int])
                 )
 
 
-def _read_journals(fs: FileSystem, expected: Cookie, ledger_ids: list[int]) -> Journaled:
+def read_journals(fs: FileSystem, expected: Cookie, ledger_ids: list[int]) -> Journaled:
+    """What the journals of a stopped bookie say of these ledgers. Raises OSError."""
     journals = Journals(settled=JournalContent(wanted=ledger_ids), replayed=JournalContent(wanted=ledger_ids))
     for fault in journals.read(fs, expected.journal_dirs, expected.ledger_dirs):
         note(str(fault))
