@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage.checksum_check import highest_log_id
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
+from bookkeeper.bookie.storage.index_checksums import HEADER_ROW
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Rebuilt
 from bookkeeper.bookie.storage.log_checksum_files import checksums_path
@@ -76,6 +77,6 @@ def index_file(machine: Machine, ledger_id: int, *, settled: bool = False) -> st
         checksums.inspect(highest_log_id(fs, layout.ledger_dirs))
     for directory in index_dirs:
         path = index_path(directory, ledger_id)
-        if fs.exists(path) and (not settled or checksums.pages_of(directory, ledger_id)):
+        if fs.exists(path) and (not settled or checksums.pages_of(directory, ledger_id).keys() - {HEADER_ROW}):
             return path
     raise FileNotFoundError(errno.ENOENT, "no such index file", index_path(index_dirs[0], ledger_id))
