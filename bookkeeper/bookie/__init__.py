@@ -1,6 +1,9 @@
 """One bookie: takes entries, makes them durable, serves them, and never forgets a fence.
 
-    server.py      composition root: settings, replay, storage, listener, registration
+    server.py      composition root: order of start and stop             surroundings.py  what all of it is given
+    claim.py       these directories are ours from now on                registered.py  in the metadata store
+    storage_side.py    replay, storage, journals, disks                  listening.py   ports, opened and shut
+    background.py  collection, reports of damage, scrub                  http_side.py   what operators see and order
     service.py     all connections: how many, how much, flushing         endpoint.py    one of them: in, out, held back
     dispatch.py    request -> Bookie call -> answer
     security.py    what is asked before the first request                entrance.py    TLS, authentication

@@ -1,8 +1,6 @@
-"""Drives the scrub: when a round begins, how fast it reads, who may hold it up (I-67).
+"""Drives the scrub: when a round begins, how fast it reads (I-67).
 
     start ----> catch-up ----> idle ----(interval, or asked for)----> round ----> idle
-                   |                                                    |
-                   +-------- paused: no step begins until resumed ------+
 
 The catch-up makes checksums of what has none and ends at once where there is nothing; rounds may be off. A step is read
 on the scrub's own thread, and the next one begins when the rate allows it. What is found is in the damage record; an
@@ -53,7 +51,7 @@ class Phase(enum.Enum):
 class Scrubber:
     """The background scrub of one storage.
 
-    now_ms: wall clock, for the status. wait: True while others need the disk more (asked before each step).
+    now_ms: wall clock, for the status.
     """
 
     def __init__(
@@ -77,7 +75,6 @@ class Scrubber:
         self._steps: Iterator[int] | None = None
         self._stepping = False
         self._timer: Timer | None = None
-        self._paused: set[str] = set()
         self._began_s = 0.0
         self._last_round_ms: int | None = None
         self._next_round_ms: int | None = None
@@ -107,18 +104,6 @@ class Scrubber:
         self._stopping = Deferred()
         return self._stopping
 
-    def pause(self, reason: str) -> None:
-        """Begin no more steps until `resume` was called for every reason given."""
-        self._paused.add(reason)
-        if self._steps is not None:
-            self._cancel_timer()
-
-    def resume(self, reason: str) -> None:
-        """This reason to pause is over. One that was not given is no error."""
-        self._paused.discard(reason)
-        if not self._paused and self._steps is not None and not self._stepping and self._timer is None:
-            self._step()
-
     def run_now(self) -> Deferred[None]:
         """Fires at the end of a whole round that begins now, or behind the one under way."""
         done: Deferred[None] = Deferred()
@@ -129,11 +114,8 @@ class Scrubber:
 
     def status(self) -> ScrubStatus:
         """Where it is."""
-        doing = self._phase.value
-        if self._paused and self._steps is not None:
-            doing = f"paused: {', '.join(sorted(self._paused))}"
         return ScrubStatus(
-            doing=doing,
+            doing=self._phase.value,
             last_round_ms=self._last_round_ms,
             next_round_ms=self._next_round_ms,
             checked_bytes=self._scrub.counters.bytes,
@@ -153,7 +135,7 @@ class Scrubber:
 
     def _step(self) -> None:
         self._timer = None
-        if self._paused or self._stepping or self._phase is Phase.STOPPED:
+        if self._stepping or self._phase is Phase.STOPPED:
             return
         assert self._steps is not None
         self._stepping = True
@@ -171,8 +153,7 @@ class Scrubber:
             rate = self._settings.bytes_per_s
             took_s = self._clock.seconds() - began_s
             wait_s = max(0.0, size / rate - took_s) if rate > 0 else 0.0
-            if not self._paused:
-                self._timer = self._clock.callLater(wait_s, self._step)
+            self._timer = self._clock.callLater(wait_s, self._step)
 
     def _failed(self, error: BaseException) -> None:
         self._stepping = False

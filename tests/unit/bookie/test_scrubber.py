@@ -101,22 +101,6 @@ def test_a_round_asked_for_during_another_one_comes_after_it() -> None:
     assert ended == [None]
 
 
-def test_it_stands_still_while_it_is_paused() -> None:
-    driven = Driven()
-    driven.run(5)
-    driven.scrubber.pause("disk nearly full")
-    driven.scrubber.pause("an operator")
-    driven.run(500)
-    assert driven.scrub.counters.bytes == 1000
-    assert driven.scrubber.status().doing == "paused: an operator, disk nearly full"
-    driven.scrubber.resume("an operator")
-    driven.run(50)
-    assert driven.scrub.counters.bytes == 1000
-    driven.scrubber.resume("disk nearly full")
-    driven.run(25)
-    assert driven.scrub.counters.bytes == 3000
-
-
 def test_an_error_ends_the_round_is_shown_and_the_next_round_comes() -> None:
     driven = Driven()
     driven.scrub.fails = True

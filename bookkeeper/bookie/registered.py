@@ -1,0 +1,99 @@
+"""The bookie in the metadata store: registered in its present mode, kept so, and taken out at the end.
+
+    none --register--> registered --session lost--> lost --(the store's client makes a new one)--> registered
+                           |  mode changed: registered anew; lagging while that fails
+                           +-- another one has the id: lost for good, and the process ends
+
+Only a bookie that serves is registered. While the store is unreachable the bookie goes on serving.
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from bookkeeper.bookie.sessions import SessionFile
+from bookkeeper.bookie.status import BookieChronicle
+from bookkeeper.bookie.surroundings import Surroundings
+from bookkeeper.errors import MetadataError
+from bookkeeper.metadata.store import Registration, RegistrationEvent
+from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo
+
+log = Logger()
+
+
+class Registered:
+    """on_lost_for_good: nobody will find this bookie any more."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        registration: Registration,
+        bookie_id: BookieId,
+        info: BookieServiceInfo,
+        chronicle: BookieChronicle,
+        on_lost_for_good: Callable[[], None],
+    ) -> None:
+        self._mode = surroundings.mode
+        self._sessions_lost = surroundings.metrics.counter("bookie_METADATA_SESSIONS_LOST")
+        self._registration, self._bookie_id, self._info = registration, bookie_id, info
+        self._chronicle, self._on_lost_for_good = chronicle, on_lost_for_good
+        self._ending = False
+
+    async def register(self, sessions: SessionFile) -> None:
+        """Return once clients can find the bookie. Raises MetadataError.
+
+        sessions: the file in a directory whose lock is held, so whoever noted a session there is dead, and need not be
+        waited for.
+        """
+        registration, mode = self._registration, self._mode
+        registration.keep_sessions(sessions)
+        registered = mode.mode
+        await registration.register(self._bookie_id, self._info, registered)
+        self._chronicle.on_registration("registered")
+        registration.watch(self._on_event)
+        mode.on_change = self._on_mode
+        if mode.mode is not registered:  # a disk filled up meanwhile
+            self._on_mode(mode.mode)
+
+    def expect_end(self) -> None:
+        """The process stops: a registration that is lost from now on is no news."""
+        self._ending = True
+
+    async def unregister(self) -> None:
+        """Take it out; where that fails it ends with the session."""
+        try:
+            await self._registration.unregister(self._bookie_id)
+        except MetadataError as error:
+            log.warn("Could not unregister, the registration ends with the session: {error}", error=error)
+
+    def _on_mode(self, mode: BookieMode) -> None:
+        log.info("The bookie is {mode} now", mode=mode.value)
+        changed: Deferred[None] = self._registration.register(self._bookie_id, self._info, mode)
+        changed.addCallbacks(lambda _: self._chronicle.on_registration("registered"), self._lagging)
+
+    def _lagging(self, failure: Failure) -> None:
+        self._chronicle.on_registration("lagging", failure.value)
+        log.error(
+            "The registration could not follow the change of mode: {error}. Adds are refused or taken all the same.",
+            error=failure.value,
+        )
+
+    def _on_event(self, event: RegistrationEvent, error: MetadataError | None) -> None:
+        if event is RegistrationEvent.LOST:
+            self._sessions_lost.add()
+            self._chronicle.on_registration(
+                "lost", "the session with the metadata store ended; a new one is being made"
+            )
+            log.warn("The metadata session is lost, and the registration with it; the bookie goes on serving")
+        elif event is RegistrationEvent.RENEWED:
+            self._chronicle.on_registration("registered")
+            log.info("Registered again")
+        elif not self._ending:
+            self._chronicle.on_registration("lost for good", error)
+            log.critical("The registration is lost for good: {error}", error=error)
+            self._on_lost_for_good()
