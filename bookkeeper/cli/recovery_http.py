@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.admin.http.routing import unavailable
 from bookkeeper.cli.auto_recovery import auditor_of, worker_of
+from bookkeeper.cli.known_bookies import nobody_names, strangers
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import InvalidArgument, ReplicationFailed
@@ -37,8 +38,11 @@ class RecoveryOverHttp:
         client, recovery = self._begin()
 
         async def run() -> str:
+            unknown = await strangers(client.store, sources)
             progress = await recovery.recover(sources)
             _raise_failures(progress)
+            if unknown and not progress.ledgers_found:
+                raise await nobody_names(client.store, unknown)
             deleted = await _delete_cookies(client, sources) if delete_cookies else ""
             return f"{progress.ledgers_done} ledgers moved, {progress.entries} entries copied{deleted}"
 
@@ -49,7 +53,10 @@ class RecoveryOverHttp:
         client, recovery = self._begin()
 
         async def run() -> str:
+            unknown = await strangers(client.store, [source])
             progress = await recovery.decommission(source)
+            if unknown and not progress.ledgers_found:
+                raise await nobody_names(client.store, unknown)
             deleted = await _delete_cookies(client, [source]) if delete_cookie else ""
             return f"no ledger names {source} any more; {progress.ledgers_found} did{deleted}"
 

@@ -89,12 +89,12 @@ def test_everything_of_a_dead_bookie_moves_and_its_cookie_goes(
     assert {each["ledger_id"] for each in listed} == {*ids, still_open.id}
 
     dry = shell("recover", "-dryrun", dead)
-    assert f"6 ledgers name {dead}; nothing was done" in dry.err
+    assert f"6 ledgers would be moved off {dead}; nothing was done" in dry.err
     assert all(names(client, ledger_id, dead) for ledger_id in ids)
     assert "needs --force" in shell("recover", dead, code=EXIT_USAGE).err
 
     done = shell("recover", "-f", "-d", dead)
-    assert f"6 ledgers named {dead} and are moved; {5 * COUNT} entries, " in done.err  # the open one's by its recovery
+    assert f"6 ledgers moved off {dead}; {5 * COUNT} entries, " in done.err  # the open one's by its recovery
     assert f"deleted the cookie of bookie {dead}" in done.err
     assert dead not in shell("listbookies", "-a").out
     for ledger_id in (*ids, still_open.id):
@@ -122,8 +122,23 @@ def test_a_living_bookie_is_emptied_ledger_by_ledger_and_open_ones_are_left_alon
         assert f"no cookie is deleted: 1 ledger may still name {source}" in outcome.err
         assert source in shell("listbookies", "-a").out
         still_open.append(b"its writer goes on")
+        assert "there is no ledger 999" in shell("recover", "-f", "-l", 999, source, code=EXIT_FAILURE).err
+        said = shell("recover", "-f", "-l", first, source).err
+        assert f"ledger {first} does not name {source}: there is nothing to move" in said
+        assert "0 ledgers moved" in said
     assert "-deleteCookie is for when" in shell("recover", "-f", "-d", "-l", first, source, code=EXIT_USAGE).err
     read_back(cluster.uri, second)
+
+
+@pytest.mark.parametrize("command", [("recover", "-f", "-d"), ("decommissionbookie", "-bookieid")], ids=lambda c: c[0])
+def test_a_mistyped_bookie_is_no_bookie_that_has_nothing_left(
+    cluster: LocalCluster, shell: Shell, command: tuple[str, ...]
+) -> None:
+    known = cluster.bookies[0].bookie_id
+    failed = shell(*command, f"{known}0", code=EXIT_FAILURE)
+    assert (
+        f"there is no bookie {known}0: not registered, no cookie, and no ledger names it; did you mean 1" in failed.err
+    )
 
 
 def test_a_ledger_without_a_readable_copy_is_told_and_skipped_only_on_purpose(
@@ -166,7 +181,7 @@ def test_a_bookie_that_is_down_is_decommissioned_by_the_workers_of_the_cluster(
     done = json.loads(out)
     assert (done["ledgers_found"], done["ledgers_moved"]) == (3, 3)
     assert f"deleted the cookie of bookie {dead}" in err
-    assert f"3 ledgers named {dead}, and none does any more" in err
+    assert f"3 ledgers moved off {dead}, and none names it any more" in err
     assert not any(names(client, ledger_id, dead) for ledger_id in ids)
     assert dead not in shell("listbookies", "-a").out
 

@@ -14,6 +14,7 @@ from bookkeeper.cli.perf.counters import read_metrics
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.blocking import connect as connect_client
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
+from tests.support import prometheus_text
 from tests.support.cluster import local_cluster
 
 pytestmark = pytest.mark.timeout(120)
@@ -89,7 +90,9 @@ def test_heartbeat_metrics_and_the_list_of_paths(bookie: LocalBookie) -> None:
     assert get(bookie, "/heartbeat").body == b"OK\n"
     metrics = get(bookie, "/metrics")
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert b"bookie_SERVER_STATUS 1\n" in metrics.body
+    families = prometheus_text.parse(metrics.body.decode())
+    assert families["bookie_SERVER_STATUS"].samples == {("bookie_SERVER_STATUS", ()): 1}
+    assert families["bookie_BOOKIE_ADD_ENTRY"].type == "summary"
     listed = get(bookie, "/").json["paths"]
     assert listed["/heartbeat"] == ["GET"]
     assert listed["/api/v1/ledger/delete"] == ["DELETE"]

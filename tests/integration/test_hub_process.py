@@ -27,6 +27,7 @@ from hedwig.hub.process import ExitCode
 from hedwig.model import Event, Status, SubscriberId, Topic
 from hedwig.wire.records import decode_ranges, decode_subscription
 from hedwig.wire.responses import Told
+from tests.support import prometheus_text
 from tests.support.certificates import Authority
 from tests.support.cluster import local_cluster
 from tests.support.hub_wire import RawHubClient, wait_for_exit
@@ -125,9 +126,11 @@ def test_metrics_count_what_was_done(hub: LocalHub) -> None:
         client.publish(Topic(b"a//b"), b"no such name")
         assert hub.metrics_url is not None
         with urllib.request.urlopen(hub.metrics_url, timeout=30) as answer:
-            lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
+            text = answer.read().decode()
         with urllib.request.urlopen(hub.metrics_url.replace("metrics", "heartbeat"), timeout=30) as answer:
             assert answer.read() == b"OK\n"
+    prometheus_text.parse(text)
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
     shown = {name: lines[f"hub_{name}"] for name in ("PUBLISHED_MESSAGES", "DELIVERED_MESSAGES", "OWNED_TOPICS")}
     assert shown == {"PUBLISHED_MESSAGES": "1", "DELIVERED_MESSAGES": "1", "OWNED_TOPICS": "1"}
     assert lines["hub_CONNECTIONS"] == lines["hub_ATTACHED_SUBSCRIPTIONS"] == "1"

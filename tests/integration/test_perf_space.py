@@ -4,13 +4,14 @@ import json
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE
 from bookkeeper.cli.perf import calibrate
 from bookkeeper.cli.perf.soak_record import LOAD, processes, read_soak
-from tests.support.cluster import FAST
+from tests.support.cluster import FAST, local_cluster
 from tests.support.command_line import CommandLine, start
 
 SETTINGS = [word for key, value in FAST.items() for word in ("-o", f"{key}={value}")]
@@ -39,6 +40,33 @@ def test_space_comes_back_under_load_and_everything_is_read_as_written(
     ]  # fmt: skip
     assert all(phase["adds"] for phase in told["phases"] if phase["phase"] != "delete")
     assert told["rate_ratio"] > 0
+
+
+def test_a_cluster_that_runs_is_told_to_collect_over_http(
+    zookeeper: Any,
+    ledgers_root: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its bookies are other people's: what only their machine knows is not told, nor made up."""
+    run = CommandLine(capfd, monkeypatch)
+    small = {"nettyMaxFrameSizeBytes": "1048576", "logSizeLimit": "2097152", "skipListSizeLimit": "2097152"}
+    settings = {**small, "httpServerEnabled": "true", "httpServerPort": "0"}
+    words = ("-ensemble", 2, "--fill", 12, "-time", 1, "--rate", 4000)
+    with local_cluster(zookeeper.address, ledgers_root, 2, directory=tmp_path, settings=settings) as cluster:
+        addresses = [
+            (bookie.metrics_url or "").removeprefix("http://").removesuffix("/metrics") for bookie in cluster.bookies
+        ]
+        https = [word for address in addresses for word in ("--http", address)]
+        told = run("perf", "collect", "--uri", cluster.uri, *https, *words).out
+        assert "errors: 0" in told
+        assert "closed, at the last round" in told
+        assert "what bookies wrote is not known here" in told
+        assert "beyond that" not in told
+        assert "given back 0B" not in told
+        refused = run("perf", "collect", "--uri", cluster.uri, "--http", "127.0.0.1:1", *words, code=EXIT_FAILURE)
+        assert "bookie 127.0.0.1:1 at http://127.0.0.1:1 does not tell its metrics" in refused.err
 
 
 def test_what_cannot_be_collected_is_told_before_anything_starts(

@@ -8,6 +8,7 @@ import pytest
 
 from bookkeeper import metrics as declarations
 from bookkeeper.metrics import METRICS, RECENT_OBSERVATIONS_MAX, Kind, Metrics
+from tests.support import prometheus_text
 
 
 def _samples(metrics: Metrics) -> dict[str, str]:
@@ -149,3 +150,39 @@ def test_an_undeclared_name_or_another_kind_is_refused(kind: Kind) -> None:
     other = next(spec.name for spec in METRICS.values() if spec.kind is not kind)
     with pytest.raises(KeyError, match=other):
         make(other)
+
+
+def test_the_text_of_every_metric_is_what_a_strict_reader_takes() -> None:
+    metrics = Metrics()
+    for name, spec in METRICS.items():
+        if spec.kind is Kind.SUMMARY:
+            metrics.summary(name).observe(1.5, times=3)
+        else:
+            (metrics.counter if spec.kind is Kind.COUNTER else metrics.gauge)(name, lambda: 1e21)
+    families = prometheus_text.parse(metrics.text().decode())
+    assert {name: families[name].help for name in METRICS} == {name: spec.help for name, spec in METRICS.items()}
+    assert {name: families[name].type for name in METRICS} == {name: spec.kind.value for name, spec in METRICS.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("# HELP a A.\n# TYPE a gauge\na 1", "does not end"),
+        ("a 1\n", "no TYPE before it"),
+        ("# HELP a A.\na 1\n", "no TYPE before it"),
+        ("# HELP a A.\n# TYPE b gauge\nb 1\n", "not behind its HELP"),
+        ("# HELP a A.\n# TYPE a gauge\n", "no sample"),
+        ("# HELP a A.\n# TYPE a gauge\na 1\na 1\n", "twice"),
+        ("# HELP a A.\n# TYPE a gauge\na 1\n# HELP a A.\n# TYPE a gauge\na 1\n", "comes twice"),
+        ("# HELP a A.\n# TYPE a gauge\na one\n", "no number"),
+        ("# HELP a A.\n# TYPE a gauge\nb 1\n", "no sample of a"),
+        ("# HELP a A.\n# TYPE a gauge\na{x=1} 1\n", "neither"),
+        ('# HELP a A.\n# TYPE a gauge\na{x="1",x="2"} 1\n', "twice"),
+        ('# HELP a A.\n# TYPE a summary\na{quantile="0.5"} 1\na_sum 1\n', "no _sum or no _count"),
+        ("# HELP a A.\n# TYPE a summary\na 1\na_sum 1\na_count 1\n", "quantile"),
+        ("# HELP a A.\n# TYPE a counter\na -1\n", "below 0"),
+    ],
+)
+def test_the_strict_reader_refuses_what_a_scraper_would(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        prometheus_text.parse(text)

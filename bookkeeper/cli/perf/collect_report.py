@@ -205,31 +205,43 @@ class Collected:
             f"{_times(self.p99_ratio)} times (goal <= {P99_GOAL:g})"
         )
         print(f"deleted {counted(self.deleted_ledgers, 'ledger')}, {readable_size(self.deleted_bytes)} with all copies")
-        print_table(
-            ["entry logs", "on disk", "live at least", "beyond that"],
-            [
-                [
-                    name,
-                    readable_size(space.log_bytes),
-                    readable_size(space.live_bytes),
-                    readable_size(space.garbage_bytes),
-                ]
-                for name, space in (("before", self.before), ("deleted", self.full), ("collected", self.after))
-            ],
-        )
+        self._print_space()
         done = self.collected
+        nine_tenths = "" if self.elsewhere else f", nine tenths after {self.returned_s:.1f} s"
         print(
             f"given back {readable_size(done.reclaimed_bytes)} in {counted(self.rounds, 'round')} and "
-            f"{self.collect_s:.1f} s, nine tenths after {self.returned_s:.1f} s: {readable_size(done.removed_bytes)} "
+            f"{self.collect_s:.1f} s{nine_tenths}: {readable_size(done.removed_bytes)} "
             f"by removing entry logs, {readable_size(done.rewritten_bytes)} by rewriting {done.logs_compacted:,}, "
             f"for which {readable_size(done.copied_bytes)} were copied"
         )
-        print(f"{self._written()}; {readable_size(self.whole.journal_bytes)} of that are records of journals")
+        records = f"{readable_size(self.whole.journal_bytes)}{'' if self.elsewhere else ' of that'}"
+        print(f"{self._written()}; {records} are records of journals")
         if self.device_bytes is not None:
             print(f"the disk itself took {readable_size(self.device_bytes)} meanwhile, from the whole machine")
         print(f"verified at the end: {entries(self.verified_entries)}; errors: {self.error_count}")
         for error in self.errors:
             print(f"  {error}")
+
+    @property
+    def elsewhere(self) -> bool:
+        """The bookies, or one of them, are seen over HTTP only: what their disks hold is not known."""
+        return self.whole.written_bytes is None
+
+    def _print_space(self) -> None:
+        moments = (("before", self.before), ("deleted", self.full), ("collected", self.after))
+        if self.elsewhere:  # logs that are written are missing, and no round may have looked yet: no difference is one
+            print_table(
+                ["entry logs", "closed, at the last round", "live at least"],
+                [[name, readable_size(each.log_bytes), readable_size(each.live_bytes)] for name, each in moments],
+            )
+            return
+        print_table(
+            ["entry logs", "on disk", "live at least", "beyond that"],
+            [
+                [name, readable_size(each.log_bytes), readable_size(each.live_bytes), readable_size(each.garbage_bytes)]
+                for name, each in moments
+            ],
+        )
 
     def _written(self) -> str:
         added = readable_size(self.added_bytes)

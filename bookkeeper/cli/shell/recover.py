@@ -14,6 +14,7 @@ import dataclasses
 import socket
 from collections.abc import Collection, Sequence
 
+from bookkeeper.cli.known_bookies import nobody_names, strangers
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import (
     EXIT_FAILURE,
@@ -109,11 +110,16 @@ def _run(args: argparse.Namespace, what: str, bookies: Collection[BookieId], *, 
 
     async def use(client: LedgerClient) -> RecoveryProgress:
         recovery = BookieRecovery(client, settings, socket.gethostname(), RecoveryProgress(on_change=shown))
+        unknown = await strangers(client.store, bookies)
+        if unknown:
+            note(f"{', '.join(unknown)}: not registered, and without a cookie")
         if decommission:
             (bookie_id,) = bookies
             done = await recovery.decommission(bookie_id)
         else:
             ledger_id = None if args.ledger_id is None else LedgerId(args.ledger_id)
+            if ledger_id is not None and not await _names_any(client, ledger_id, bookies):
+                return RecoveryProgress(ledgers_seen=1)
             done = await recovery.recover(
                 bookies,
                 ledger_id=ledger_id,
@@ -121,6 +127,8 @@ def _run(args: argparse.Namespace, what: str, bookies: Collection[BookieId], *, 
                 skip_unreadable=args.skip_unreadable,
                 dry_run=args.dry_run,
             )
+        if unknown and not done.ledgers_found and getattr(args, "ledger_id", None) is None:
+            raise await nobody_names(client.store, unknown)
         if _deletes_cookies(args, done, decommission=decommission):
             for each in bookies:
                 await _delete_cookie(client.store, each)
@@ -130,6 +138,15 @@ def _run(args: argparse.Namespace, what: str, bookies: Collection[BookieId], *, 
         return with_client(shell_settings(args), use)
     finally:
         shown.close()
+
+
+async def _names_any(client: LedgerClient, ledger_id: LedgerId, bookies: Collection[BookieId]) -> bool:
+    """Raises NoSuchLedger, which a recovery of all ledgers passes over."""
+    metadata = (await client.store.ledgers.read(ledger_id)).value
+    if any(each in fragment.ensemble for fragment in metadata.fragments for each in bookies):
+        return True
+    note(f"ledger {ledger_id} does not name {' or '.join(bookies)}: there is nothing to move")
+    return False
 
 
 def _deletes_cookies(args: argparse.Namespace, done: RecoveryProgress, *, decommission: bool) -> bool:
@@ -166,7 +183,7 @@ def _recover(args: argparse.Namespace) -> int:
         confirm(f"Move everything that {names} {'has' if len(args.bookies) == 1 else 'have'} to other bookies?",
                 force=args.force)  # fmt: skip
     done = _run(args, "ledgers recovered", args.bookies, decommission=False)
-    _tell(args, done, f"named {names} and are moved" if not args.dry_run else f"name {names}; nothing was done")
+    _tell(args, done, f"moved off {names}" if not args.dry_run else f"would be moved off {names}; nothing was done")
     return EXIT_FAILURE if done.ledgers_failed else EXIT_OK
 
 
@@ -199,6 +216,8 @@ def _query(args: argparse.Namespace) -> int:
         state = RecoveryProgress(on_change=lambda state: progress.update(state.ledgers_seen))
         recovery = BookieRecovery(client, settings, socket.gethostname(), state)
         async for found in recovery.ledgers_on(wanted):
+            if args.ledger_id not in (None, found.ledger_id):
+                continue
             count += 1
             progress.close()
             _print_found(found, wanted, as_json=args.json)
@@ -237,7 +256,7 @@ this waits until no ledger names it any more, and deletes its cookie."""
 def _decommission(args: argparse.Namespace) -> int:
     bookie_id = args.bookie_id or BookieId(configured_bookie_id(args))
     done = _run(args, "ledgers without it", [bookie_id], decommission=True)
-    _tell(args, done, f"named {bookie_id}, and none does any more")
+    _tell(args, done, f"moved off {bookie_id}, and none names it any more")
     return EXIT_OK
 
 

@@ -1,0 +1,36 @@
+"""Whether a cluster knows a bookie at all: a mistyped id must not pass for one that has nothing left.
+
+A bookie is known that is registered or has a cookie. One that is neither may still be named by ledgers, when its cookie
+was deleted too early; only when none does either, nobody ever meant it, or it was taken out before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from difflib import get_close_matches
+
+from bookkeeper.errors import InvalidArgument
+from bookkeeper.metadata.store import MetadataStore
+from bookkeeper.model import BookieId
+
+
+async def strangers(store: MetadataStore, bookies: Collection[BookieId]) -> list[BookieId]:
+    """Those of `bookies` that are neither registered nor have a cookie. Raises MetadataError."""
+    available = await store.bookies.current()
+    return [
+        each
+        for each in bookies
+        if each not in available.writable and each not in available.read_only and await store.cookies.read(each) is None
+    ]
+
+
+async def nobody_names(store: MetadataStore, bookies: Collection[BookieId]) -> InvalidArgument:
+    """The error for strangers that no ledger names."""
+    available = await store.bookies.current()
+    known = {*available.writable, *available.read_only, *await store.cookies.all()}
+    near = get_close_matches(next(iter(bookies)), known, n=1)
+    meant = f"did you mean {near[0]}?" if near else "`bookkeeper shell listbookies -a` lists those with a cookie"
+    return InvalidArgument(
+        f"there is no bookie {', '.join(bookies)}: not registered, no cookie, and no ledger names it; {meant} "
+        "(one that was taken out before is as unknown)"
+    )
