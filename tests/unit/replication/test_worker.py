@@ -70,6 +70,18 @@ class Scene:
             self.cluster.run(1.0)
         raise AssertionError(f"still marked: {self.marked()}")
 
+    def lose_second_copy(self, members: list[FakeBookie], entry_count: int) -> int:
+        """A ledger on `members`, the second of which leaves; it is marked."""
+
+        async def damage() -> int:
+            ledger = await write_ledger(self.writer, members, entry_count)
+            members[1].leave()
+            await self.mark([ledger.id], members[1])
+            return int(ledger.id)
+
+        ledger_id: int = self.cluster.wait(damage())
+        return ledger_id
+
     def locked(self, ledger_id: int) -> bool:
         return self.cluster.wait(self.tree.lock_holder(LedgerId(ledger_id))) is not None
 
@@ -326,14 +338,7 @@ def test_a_ledger_deleted_at_any_step_ends_quietly(at: int) -> None:
     """I-78: after the n-th request of the repair. The mark goes, nothing is in trouble."""
     scene = Scene(4)
     *members, _spare = scene.cluster.bookies
-
-    async def damage() -> int:
-        ledger = await write_ledger(scene.writer, members, 20)
-        members[1].leave()
-        await scene.mark([ledger.id], members[1])
-        return int(ledger.id)
-
-    ledger_id = scene.cluster.wait(damage())
+    ledger_id = scene.lose_second_copy(members, 20)
     seen = 0
 
     def rule(request: Any) -> object:
@@ -454,14 +459,7 @@ def test_nothing_is_begun_while_auto_recovery_is_disabled_and_it_goes_on_when_en
 def test_work_in_hand_ends_at_its_next_step_when_auto_recovery_is_disabled() -> None:
     scene = Scene(4)
     *members, spare = scene.cluster.bookies
-
-    async def damage() -> int:
-        ledger = await write_ledger(scene.writer, members, 20)
-        members[1].leave()
-        await scene.mark([ledger.id], members[1])
-        return int(ledger.id)
-
-    ledger_id = scene.cluster.wait(damage())
+    ledger_id = scene.lose_second_copy(members, 20)
     before = scene.metadata(ledger_id)
     spare.rule = lambda request: HOLD if is_add(request) else None
     worker = scene.worker()
@@ -481,14 +479,7 @@ def test_work_in_hand_ends_at_its_next_step_when_auto_recovery_is_disabled() -> 
 def test_a_long_fragment_is_left_in_the_middle_when_auto_recovery_is_disabled() -> None:
     scene = Scene(4)
     *members, spare = scene.cluster.bookies
-
-    async def damage() -> int:
-        ledger = await write_ledger(scene.writer, members, 400)
-        members[1].leave()
-        await scene.mark([ledger.id], members[1])
-        return int(ledger.id)
-
-    ledger_id = scene.cluster.wait(damage())
+    ledger_id = scene.lose_second_copy(members, 400)
     before = scene.metadata(ledger_id)
     worker = scene.worker(batch_entries_max=10, entries_per_s=40)
     assert scene.cluster.clock.run_until(lambda: spare.payload_count(ledger_id) >= 40, seconds=30)
