@@ -39,6 +39,8 @@ def damage_log(machine: Machine, log_id: int) -> list[Damaged]:
     if not machine.fs.exists(checksums_path(path, log_id)):
         raise FileNotFoundError(errno.ENOENT, "no side file beside it", path)
     records = list(iter_records(machine.fs, path, log_id=log_id))
+    if not records:
+        raise FileNotFoundError(errno.ENOENT, "no entry in it", path)
     last = records[-1]
     assert last.body is not None
     machine.fs.poke(path, (last.location & 0xFFFFFFFF) + 40, bytes([last.body[40] ^ 0x10]))
