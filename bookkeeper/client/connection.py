@@ -132,13 +132,16 @@ class BookieChannel:
             self._watch_full()
 
     def _watch_full(self) -> None:
-        call = partial(self._on_still_full, self._adds.count)
+        call = partial(self._on_still_full, self._link, self._adds.answered_count)
         self._full_timer = PatientTimer(self._clock, self._settings.add_timeout_s, call)
 
-    def _on_still_full(self, unanswered: int) -> None:
-        """A bookie that answers no add for so long holds up everybody, also those who sent it nothing (L-2)."""
+    def _on_still_full(self, link: BookieLink | None, answered_count: int) -> None:
+        """A bookie that answers no add for so long holds up everybody, also those who sent it nothing (L-2).
+
+        One that answers, and is kept full all the same by those who write, does not.
+        """
         self._full_timer = None
-        if self._link is not None and self.full and self._adds.count >= unanswered:
+        if self._link is not None and self._link is link and self.full and self._adds.answered_count == answered_count:
             self._link.abort(self._timed_out())
         elif self._room_waiters:
             self._watch_full()

@@ -241,6 +241,8 @@ class AddsInFlight(Generic[O]):
 
     The bytes are released in the order of sending as answers are counted: a bookie answers nearly in order, and for a
     bound on memory that is near enough.
+
+    count, bytes: of those that wait. answered_count: answers since the beginning.
     """
 
     def __init__(self) -> None:
@@ -249,6 +251,7 @@ class AddsInFlight(Generic[O]):
         self._answered_of_oldest = 0
         self.count = 0
         self.bytes = 0
+        self.answered_count = 0
 
     def owner_of(self, ledger_id: int) -> O | None:
         """Who writes the ledger."""
@@ -269,6 +272,7 @@ class AddsInFlight(Generic[O]):
         """`count` more answers, good or bad. Surplus answers (a bookie that answers twice) are ignored."""
         count = min(count, self.count)
         self.count -= count
+        self.answered_count += count
         answered = self._answered_of_oldest + count
         while self._sent and answered >= self._sent[0][0]:
             entries, size = self._sent.popleft()

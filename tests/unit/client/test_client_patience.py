@@ -11,7 +11,7 @@ from bookkeeper.client.reachability import REFUSAL_S
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import NotEnoughBookies, RequestTimedOut
 from bookkeeper.wire.messages import AddBatch, WriteLac
-from tests.support.fake_bookie import SILENCE, FakeCluster
+from tests.support.fake_bookie import HOLD, SILENCE, FakeCluster
 
 ALL = {"ensemble": 3, "write_quorum": 3, "ack_quorum": 2}
 
@@ -38,6 +38,27 @@ def test_a_bookie_that_answers_no_add_does_not_hold_up_handles_that_sent_it_noth
         cluster.wait(reader.try_read_last_confirmed())  # over the same connection, which is not silent by that
         cluster.run(0.4)
     assert ready.called
+
+
+def test_a_bookie_that_is_kept_full_and_answers_keeps_its_connection() -> None:
+    """Writers that always have more would else cut off a busy bookie every `add_timeout_s`, and change ensembles."""
+    cluster = FakeCluster(4)
+    client = cluster.client(settings(connection_bytes_max=100_000, add_timeout_s=5.0))
+    members = [bookie.bookie_id for bookie in cluster.bookies[:3]]
+    busy, other = (cluster.wait(client.create(bookies=members, **ALL)) for _ in range(2))
+    for bookie in cluster.bookies:
+        bookie.rule = lambda request: HOLD if isinstance(request, AddBatch) else None
+    for _ in range(10):
+        busy.append_batch_nowait([b"x" * 1000] * 120)
+        cluster.run(0.1)
+        ready = other.ready()
+        cluster.run(1.9)
+        assert not ready.called
+        for bookie in cluster.bookies:
+            bookie.release()
+        cluster.wait(ready)
+        cluster.run(0.1)
+    assert len(busy.metadata.fragments) == 1
 
 
 def test_a_shorter_timeout_is_not_kept_waiting_by_a_longer_one() -> None:
