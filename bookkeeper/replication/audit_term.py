@@ -205,7 +205,10 @@ class AuditTerm:
 
     def _on_delay(self, delay_s: int | None) -> None:
         if self.losses is not None and delay_s is not None:
-            log.info("The recovery delay of lost bookies was set to {delay_s} s", delay_s=delay_s)
+            if delay_s != self.losses.delay_s:
+                log.info("The recovery delay of lost bookies was set to {delay_s} s", delay_s=delay_s)
+            else:
+                log.info("An audit was asked for")  # setting the delay to what it is says nothing else
             self._on_loss(self.losses.on_delay(self._clock.seconds(), delay_s))
 
     def _on_time(self) -> None:

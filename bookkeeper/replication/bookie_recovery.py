@@ -64,8 +64,8 @@ FAILURES_KEPT = 1000
 class RecoveryProgress:
     """How far it is; `on_change` is called after every change, and may read everything here.
 
-    ledgers_seen: looked at so far. ledgers_found: of these, naming one of the bookies. ledgers_done, _skipped, _failed:
-    of the found ones. waits_for: in words. failures: ledger -> reason.
+    ledgers_seen: looked at so far, in the latest look at all ledgers. ledgers_found: of the first look's, naming one of
+    the bookies. ledgers_done, _skipped, _failed: of the found ones. waits_for: in words. failures: ledger -> reason.
     """
 
     on_change: Callable[[RecoveryProgress], object] = lambda _: None
@@ -321,6 +321,7 @@ class BookieRecovery:
             self._change(ledgers_done=len(left) - len(still))
             left = still
         # A ledger may have been made, or an ensemble changed, with the bookie while the first list was taken.
+        progress.ledgers_seen = 0
         self._wait_for("a last look at all ledgers")
         late = [each.ledger_id async for each in self.ledgers_on({bookie_id})]
         if late:

@@ -92,6 +92,7 @@ def test_the_recovery_delay_is_set_and_told(shell: Shell) -> None:
     assert "none is stored" in shell("lostbookierecoverydelay", "-get").err
     shell("lostbookierecoverydelay", "-set", 60)
     assert shell("lostbookierecoverydelay", "-g").out == "60\n"
+    assert shell("lostbookierecoverydelay").out == "60\n"
     shell("triggeraudit")
     assert shell("lostbookierecoverydelay", "-g").out == "60\n"
     shell("lostbookierecoverydelay", "-s", -1, code=EXIT_USAGE)

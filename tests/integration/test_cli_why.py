@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -392,6 +393,35 @@ def test_what_auditor_and_worker_say_where_they_can_be_asked(
     lost.start()
 
 
+def test_a_ledger_that_is_being_written_is_well(
+    three: LocalCluster, client: BlockingBookKeeper, why: Callable[..., Said]
+) -> None:
+    """The writer writes all the time, so that some copy is on its way whenever the bookies are asked."""
+    writer = client.create(ensemble=3, write_quorum=2, ack_quorum=2, password=PASSWORD)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            writer.append_many([b"x" * 10] * 200)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        for _ in range(3):
+            said = why("ledger", str(writer.id), "--uri", three.uri, "--observe", "0.3")
+            assert said.healthy is True, said.text
+            assert re.search(
+                r"^OPEN, every copy up to entry \d+ is there; its writer is alive: its last confirmed entry rose by "
+                r"[\d,]+ in 300 ms$",
+                said.state,
+            ), said.state
+            assert {place["missing"] for place in said.facts["places"]} == {0}
+    finally:
+        stop.set()
+        writing.join()
+    writer.close()
+
+
 def test_an_open_ledger_whose_writer_is_gone(
     three: LocalCluster, client: BlockingBookKeeper, why: Callable[..., Said]
 ) -> None:
@@ -401,7 +431,9 @@ def test_an_open_ledger_whose_writer_is_gone(
     writer.abort()
     words = ("ledger", str(writer.id), "--uri", three.uri, "--observe", "0.1")
     said = why(*words)
-    assert re.search(r"^OPEN; not written to in the 100 ms it was watched$", said.state), said.state
+    assert re.search(
+        r"^OPEN, every copy up to entry 8 is there; not written to in the 100 ms it was watched$", said.state
+    ), said.state
     assert "acknowledged up to entry 8, as the bookies know; the highest stored is 9" in said.part("holds")
     assert "no progress in 100 ms: its writer is idle, or gone" in said.part("working")
     assert "it stays open until its writer closes it" in said.part("next")

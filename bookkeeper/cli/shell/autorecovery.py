@@ -152,8 +152,8 @@ def _autorecovery(args: argparse.Namespace) -> int:
 
 
 def _delay_arguments(parser: argparse.ArgumentParser) -> None:
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("-g", "-get", "--get", action="store_true", dest="get", help="print it")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("-g", "-get", "--get", action="store_true", dest="get", help="print it (default)")
     which.add_argument("-s", "-set", "--set", type=at_least(0), metavar="SECONDS", dest="seconds",
                        help="how long the auditor waits for a lost bookie (default: it stays)")  # fmt: skip
 

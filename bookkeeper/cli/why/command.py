@@ -16,7 +16,10 @@ examples:
   bookkeeper why disk --conf conf/bk_server.conf
   bookkeeper why space --conf conf/bk_server.conf
 
-exit codes: 0 it could be found out, whether or not something is wrong (--json has "healthy"); 1 it could not
+--json has "healthy": true nothing needs to be done; false something is wrong; null that could not be found out (a
+bookie did not tell what it holds, say), which is no yes: "do" then names what brings the answer
+
+exit codes: 0 there is an answer, whatever "healthy" is; 1 there is none, as without a metadata store; 2 usage
 """
 
 from __future__ import annotations

@@ -13,13 +13,14 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 class Explanation:
     """An answer.
 
-    subject: what was asked about. healthy: nothing needs to be done. headline: the state, in one sentence.
+    subject: what was asked about. healthy: nothing needs to be done; None: that is unknown, which is never a yes.
+    headline: the state, in one sentence.
     holds: who has what. working: who is at work on it, or is not. errors: what went wrong last. next: what happens by
     itself. do: what an operator can do. facts: the same for programs.
     """
 
     subject: str
-    healthy: bool = True
+    healthy: bool | None = True
     headline: str = ""
     holds: list[str] = field(default_factory=list)
     working: list[str] = field(default_factory=list)
@@ -30,13 +31,18 @@ class Explanation:
 
     def trouble(self, headline: str) -> None:
         """Something needs to be done; the first such sentence is the headline, the others are beside the facts."""
-        if self.healthy:
+        if self.healthy is not False:
             if self.headline:
                 self.holds.insert(0, self.headline)
             self.headline = headline
         else:
             self.holds.insert(0, headline)
         self.healthy = False
+
+    def doubt(self) -> None:
+        """Whether something needs to be done could not be found out; known trouble stays what it is."""
+        if self.healthy:
+            self.healthy = None
 
     def lines(self) -> Iterator[str]:
         """For people."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from bookkeeper.cli.output import counted, entries
 from bookkeeper.cli.why.at_work import auditor_said, say_auditor, say_lock, say_workers
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, runs_text
-from bookkeeper.cli.why.ledger_facts import LedgerFacts
-from bookkeeper.errors import BookKeeperError, NoSuchLedger
+from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress
+from bookkeeper.errors import BookieIOError, BookieUnavailable, BookKeeperError, NoSuchLedger
 from bookkeeper.metadata.bad_copies_format import BadCopies
 from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
 from bookkeeper.model import BookieId, LedgerMetadata, LedgerState
@@ -75,6 +75,7 @@ def _explain_absent(facts: LedgerFacts, found: Explanation) -> None:
     for bookie, error in facts.held.items():
         if isinstance(error, BookKeeperError):
             found.holds.append(f"{bookie} did not tell what it holds: {error}")
+            found.doubt()
     if holders:
         found.next.append(
             "each of these bookies deletes them once two rounds of its garbage collection (gcWaitTime) and a proof say "
@@ -92,20 +93,26 @@ def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -
     bad = [place for place in places if place.standing in (Standing.LACKING, Standing.LOST)]
     unknown = [place for place in places if place.standing is Standing.UNKNOWN]
     state = _state(facts, metadata, last, found)
+    known_end = metadata.is_closed or isinstance(facts.progress, Progress)
     if bad:
         found.trouble(f"{state}, and lacks copies: {_lack_sentence(bad)}")
-    elif metadata.is_closed and not unknown:
+    elif unknown or not known_end:
+        which = ", ".join(dict.fromkeys(place.bookie_id for place in unknown))
+        found.headline = f"{state}; whether every copy is there is unknown" + (f": {which} did not tell" * bool(which))
+        found.doubt()
+    elif metadata.is_closed:
         found.headline = f"{state}; every copy is where it should be"
+    elif last >= 0:
+        found.headline = f"{state}, every copy up to entry {last} is there"
     else:
-        found.headline = state
+        found.headline = f"{state}, no entry is known to be acknowledged"
     _say_unreadable(metadata, places, found)
     _say_places(places, bad, unknown, found)
     _say_bad_copies(facts, found)
     _say_repair(facts, metadata, bad, found)
     if not metadata.is_closed:
         _say_open(facts, metadata, bad, found)
-    if unknown and not bad:
-        found.holds.append("whether every copy is there is unknown until those bookies answer")
+    _say_unknown(facts, unknown, found)
     found.facts = {
         "exists": True,
         "state": metadata.state.name,
@@ -150,8 +157,8 @@ def _known_end(facts: LedgerFacts, metadata: LedgerMetadata) -> int:
     """The last entry that every copy must have: of an open ledger what bookies know to be acknowledged."""
     if metadata.last_entry_id is not None:
         return metadata.last_entry_id
-    progress = facts.progress
-    return -1 if progress is None or isinstance(progress, BookKeeperError) else progress.lac_later
+    # What was acknowledged before the bookies were asked what they hold: of what came later a copy may be on its way.
+    return facts.progress.lac if isinstance(facts.progress, Progress) else -1
 
 
 # --- who holds what ---------------------------------------------------------------------------------------------------
@@ -265,12 +272,38 @@ def _say_unreadable(metadata: LedgerMetadata, places: Sequence[Place], found: Ex
                 break
 
 
+def _say_unknown(facts: LedgerFacts, unknown: Sequence[Place], found: Explanation) -> None:
+    """What to do about bookies that did not tell."""
+    if not unknown:
+        return
+    found.holds.append("whether every copy is there is unknown until those bookies answer")
+    found.next.append("who gives no verdict is not taken for one that lost entries: nothing is copied for that alone")
+    for bookie in dict.fromkeys(place.bookie_id for place in unknown):
+        error = facts.held.get(bookie)
+        if isinstance(error, BookieIOError):
+            found.do.append(
+                f"{bookie} could not read its files of the ledger, its log says which. Its scrub (localScrubInterval) "
+                "makes damaged index pages anew out of the entry logs, where that is certain"
+            )
+            found.do.append(
+                f"where it cannot, or sooner: stop {bookie}, run on its host: bookkeeper shell --conf FILE "
+                f"regenerate-interleaved-storage-index-file -l {facts.ledger_id}; start it again"
+            )
+        elif isinstance(error, BookieUnavailable):
+            found.do.append(f"{bookie} is registered and did not answer: look at its log and its load, then ask again")
+        else:
+            found.do.append(f"see to what {bookie} said, then ask again: {error or 'it was not asked'}")
+
+
 def _runs(held: Sequence[range]) -> str:
     return runs_text([(run[0], run[-1]) for run in held if run])
 
 
 def _say_bad_copies(facts: LedgerFacts, found: Explanation) -> None:
     bad = facts.repair.bad_copies
+    if isinstance(bad, BookKeeperError):
+        found.errors.append(f"whether bookies reported damaged copies of their own is unknown: {bad}")
+        found.doubt()
     if not isinstance(bad, BadCopies) or not bad.ranges:
         return
     found.trouble(f"bookies reported {len(bad.ranges)} ranges of damaged copies of their own")
@@ -296,6 +329,7 @@ def _say_repair(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Plac
             found.trouble("is marked as under-replicated, though every copy that could be asked about is there")
     elif isinstance(mark, BookKeeperError):
         found.working.append(f"whether it is marked for repair is unknown: {mark}")
+        found.doubt()
     elif bad:
         found.working.append("not marked for repair: no auditor has reported it yet")
     say_lock(facts, found)
@@ -382,6 +416,10 @@ def _say_open(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place]
     if moved:
         assert progress is not None
         assert not isinstance(progress, BookKeeperError)
+        found.headline += (
+            f"; its writer is alive: its last confirmed entry rose by {progress.lac_later - progress.lac:,} in "
+            f"{duration(progress.observed_s)}"
+        )
         found.working.append(
             f"its writer is alive: entries {progress.lac + 1}..{progress.lac_later} were acknowledged within "
             f"{duration(progress.observed_s)}"

@@ -52,7 +52,10 @@ class RepairFacts:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """An open ledger, looked at twice. lac: the last entry that bookies know to be acknowledged."""
+    """An open ledger, looked at twice before its bookies say what they hold.
+
+    lac, lac_later: the last entry that bookies knew to be acknowledged, the first time and the second.
+    """
 
     lac: int
     lac_later: int
@@ -132,6 +135,12 @@ class _Looking:
 
     async def run(self, observe_s: float, http_servers: dict[BookieId, tuple[str, int]]) -> LedgerFacts:
         metadata = await _or_error(self._client.metadata(self._ledger_id))
+        progress: Progress | BookKeeperError | None = None
+        if isinstance(metadata, LedgerMetadata) and not metadata.is_closed:
+            # First what was acknowledged, then who should hold it, then what they hold: a ledger is written meanwhile,
+            # and what the time between the two looks leaves to the slowest copy is more than it needs.
+            progress = await _or_error(self._progress(observe_s))
+            metadata = await _or_error(self._client.metadata(self._ledger_id))
         available = await self._store.bookies.current()
         for bookie_id, info in {**available.read_only, **available.writable}.items():
             server = next((each for each in info.endpoints if each.protocol == "http"), None)
@@ -140,7 +149,7 @@ class _Looking:
         cookies = await _or_error(self._store.cookies.all())
         registered = _registered(available)
         members = _members(metadata, registered)
-        facts = LedgerFacts(
+        return LedgerFacts(
             now_ms=time.time_ns() // 1_000_000,
             ledger_id=self._ledger_id,
             store=self._settings.metadata_service_uri,
@@ -149,10 +158,8 @@ class _Looking:
             cookies=None if isinstance(cookies, BookKeeperError) else frozenset(cookies),
             repair=await self._repair(),
             held=await self._held([each for each in members if each in registered]),
+            progress=progress if isinstance(metadata, LedgerMetadata) and not metadata.is_closed else None,
         )
-        if isinstance(metadata, LedgerMetadata) and not metadata.is_closed:
-            return replace(facts, progress=await _or_error(self._progress(observe_s)))
-        return facts
 
     async def _repair(self) -> RepairFacts:
         tree, ledger_id = self._store.underreplication, self._ledger_id

@@ -2,19 +2,22 @@
 
 Where a process serves HTTP is known of registered bookies that publish it, and of those that the command line names:
 one that runs beside no bookie is recorded nowhere. Whoever cannot be asked leaves the reason in the place of an answer.
-Bounds: ASKED_MAX processes, two requests each, TIMEOUT_S a request. Thread: any; it blocks.
+Bounds: ASKED_MAX processes, all of them at once, two requests each, ALL_TIMEOUT_S altogether. Thread: any; it blocks.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 ASKED_MAX = 16
 TIMEOUT_S = 2.0
+ALL_TIMEOUT_S = 4.0
 ANSWER_MAX = 256 * 1024
 
 Address = tuple[str, int]
@@ -41,8 +44,26 @@ class ProcessAnswer:
 
 
 def ask_processes(ledger_id: int, servers: Sequence[tuple[str, Address]]) -> tuple[ProcessAnswer, ...]:
-    """Ask the first ASKED_MAX of them, one after the other."""
-    return tuple(_ask(ledger_id, where, address) for where, address in servers[:ASKED_MAX])
+    """Ask the first ASKED_MAX of them at the same time. Who has not answered after ALL_TIMEOUT_S is not waited for."""
+    asked = servers[:ASKED_MAX]
+    answers: dict[int, ProcessAnswer] = {}  # by the place in `asked`
+
+    def ask(number: int, where: str, address: Address) -> None:
+        answers[number] = _ask(ledger_id, where, address)
+
+    threads = [
+        threading.Thread(target=ask, args=(number, where, address), name=f"ask {where}", daemon=True)
+        for number, (where, address) in enumerate(asked)
+    ]
+    for thread in threads:
+        thread.start()
+    deadline_s = time.monotonic() + ALL_TIMEOUT_S
+    for thread in threads:
+        thread.join(max(0.0, deadline_s - time.monotonic()))
+    return tuple(
+        answers.get(number) or ProcessAnswer(where, error=f"{host}:{port}: no whole answer within {ALL_TIMEOUT_S:g} s")
+        for number, (where, (host, port)) in enumerate(asked)
+    )
 
 
 def _ask(ledger_id: int, where: str, address: Address) -> ProcessAnswer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import threading
 
 import pytest
 
@@ -18,14 +19,15 @@ from bookkeeper.bookie.status_format import (
 )
 from bookkeeper.bookie.storage.disks import DiskSettings
 from bookkeeper.cli.main import main
+from bookkeeper.cli.why import processes
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, runs_text, size
 from bookkeeper.cli.why.host import explain_disk, explain_readonly
 from bookkeeper.cli.why.host_facts import DirectoryFacts, HostFacts, StoreFacts
 from bookkeeper.cli.why.ledger import explain_ledger, missing_of
-from bookkeeper.cli.why.ledger_facts import LedgerFacts, RepairFacts
+from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress, RepairFacts
 from bookkeeper.cli.why.processes import ProcessAnswer
 from bookkeeper.config import ServerSettings
-from bookkeeper.errors import ConnectFailed, MetadataCorrupt, MetadataUnavailable
+from bookkeeper.errors import BookieIOError, ConnectFailed, MetadataCorrupt, MetadataUnavailable
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
 from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
@@ -119,10 +121,81 @@ def ledger(**changes: object) -> LedgerFacts:
 
 def test_a_bookie_that_does_not_tell_is_unknown_and_not_called_good() -> None:
     said = explain_ledger(ledger(held={B[0]: [range(10)], B[1]: ConnectFailed("nobody there")}))
-    assert said.healthy
-    assert said.headline == "CLOSED at entry 9, 100 bytes"
+    assert said.healthy is None
+    assert said.json()["healthy"] is None
+    assert said.headline == f"CLOSED at entry 9, 100 bytes; whether every copy is there is unknown: {B[1]} did not tell"
+    assert said.next
+    assert any(B[1] in line for line in said.do)
     assert f"entries 0..9: {B[1]} should hold 10; what it holds is unknown: nobody there" in said.holds
     assert "whether every copy is there is unknown until those bookies answer" in said.holds
+
+
+def test_a_bookie_that_cannot_read_its_index_is_unknown_with_a_remedy() -> None:
+    said = explain_ledger(ledger(held={B[0]: [range(10)], B[1]: BookieIOError("I/O error", bookie_id=B[1])}))
+    assert said.healthy is None
+    assert "Its scrub (localScrubInterval) makes damaged index pages anew" in said.do[0]
+    assert f"stop {B[1]}, run on its host: bookkeeper shell --conf FILE " in said.do[1]
+    assert "regenerate-interleaved-storage-index-file -l 7; start it again" in said.do[1]
+
+
+def test_known_trouble_outweighs_what_is_unknown() -> None:
+    lost = {B[0]: "writable", B[2]: "writable"}
+    said = explain_ledger(ledger(registered=lost, held={B[0]: ConnectFailed("nobody there")}))
+    assert said.healthy is False
+
+
+@pytest.mark.parametrize("unknown", ["mark", "bad_copies"])
+def test_what_auto_recovery_does_not_tell_is_no_health(unknown: str) -> None:
+    repair = dataclasses.replace(ledger().repair, **{unknown: MetadataUnavailable("away")})
+    assert explain_ledger(ledger(repair=repair)).healthy is None
+
+
+def being_written(progress: object) -> LedgerFacts:
+    metadata = LedgerMetadata(2, 2, 2, (Fragment(EntryId(0), (B[0], B[1])),), LedgerState.OPEN, ctime_ms=NOW - 5000)
+    held = {B[0]: [range(130)], B[1]: [range(125)]}
+    return ledger(metadata=metadata, held=held, progress=progress)
+
+
+def test_an_open_ledger_is_compared_up_to_what_was_acknowledged_before_the_bookies_were_asked() -> None:
+    """Of entries 125..129 one copy is on its way. Mutant: compare with `lac_later`."""
+    said = explain_ledger(being_written(Progress(99, 127, 1.0)))
+    assert said.healthy is True
+    assert said.headline == (
+        "OPEN, every copy up to entry 99 is there; its writer is alive: its last confirmed entry rose by 28 in 1 s"
+    )
+    assert {place["missing"] for place in said.facts["places"]} == {0}  # type: ignore[attr-defined]
+    assert explain_ledger(being_written(Progress(127, 127, 1.0))).healthy is False
+
+
+def test_an_open_ledger_whose_acknowledged_entries_nobody_tells_is_unknown() -> None:
+    assert explain_ledger(being_written(ConnectFailed("nobody there"))).healthy is None
+
+
+def test_processes_are_asked_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits until all have been asked: one after the other would never end but by its bound."""
+    all_there = threading.Barrier(5, timeout=3)
+
+    def ask(ledger_id: int, where: str, address: tuple[str, int]) -> ProcessAnswer:
+        all_there.wait()
+        return ProcessAnswer(where, works=True)
+
+    monkeypatch.setattr(processes, "_ask", ask)
+    servers = [(f"h{number}:1", (f"h{number}", 1)) for number in range(5)]
+    assert processes.ask_processes(7, servers) == tuple(ProcessAnswer(where, works=True) for where, _ in servers)
+
+
+def test_who_does_not_answer_in_time_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+
+    def ask(ledger_id: int, where: str, address: tuple[str, int]) -> ProcessAnswer:
+        let_go.wait()
+        return ProcessAnswer(where, works=True)
+
+    monkeypatch.setattr(processes, "_ask", ask)
+    monkeypatch.setattr(processes, "ALL_TIMEOUT_S", 0)
+    (said,) = processes.ask_processes(7, [("slow", ("slow", 1))])
+    let_go.set()
+    assert said.error == "slow:1: no whole answer within 0 s"
 
 
 def test_a_lost_bookie_is_marked_after_the_delay_where_an_auditor_is() -> None:

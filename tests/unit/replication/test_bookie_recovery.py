@@ -202,6 +202,7 @@ def test_a_bookie_is_decommissioned_once_no_ledger_names_it() -> None:
     scene.cluster.run(4 * LOOK_PAUSE_S)
     (progress,) = outcome
     assert (progress.ledgers_found, progress.ledgers_done, progress.ledgers_left) == (5, 5, 0)
+    assert progress.ledgers_seen == 5, "each ledger is counted once, though all are looked at twice"
 
 
 def test_a_bookie_is_not_decommissioned_while_auto_recovery_is_disabled() -> None:
