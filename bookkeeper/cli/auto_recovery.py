@@ -35,13 +35,18 @@ def make_auto_recovery(
 ) -> AutoRecovery:
     """Everything of auto-recovery, not started."""
     from bookkeeper.client.connecting import connect_to
-    from bookkeeper.replication.daemon import AutoRecovery, make_auditor, make_worker
+    from bookkeeper.replication.daemon import AutoRecovery, make_auditor, make_presence, make_worker
 
     async def connect() -> LedgerClient:
         return await connect_to(settings.metadata_service_uri, reactor, client_settings)
 
     def parts(client: LedgerClient) -> list[Part]:
-        return [make_auditor(client, settings, own_id(settings), metrics), make_worker(client, settings, metrics)]
+        bookie_id = own_id(settings)
+        return [
+            make_presence(client, bookie_id, http_address(settings, bookie_id)),
+            make_auditor(client, settings, bookie_id, metrics),
+            make_worker(client, settings, metrics),
+        ]
 
     return AutoRecovery(connect, parts, reactor)
 
@@ -56,6 +61,16 @@ def own_id(settings: ServerSettings) -> BookieId:
     except ConfigurationError:
         host = socket.gethostname()
     return bookie_id_of(settings, host, settings.bookie_port)
+
+
+def http_address(settings: ServerSettings, bookie_id: BookieId) -> tuple[str, int] | None:
+    """Where this process serves HTTP, as others are told; None where it does not, or on any free port."""
+    if not settings.http_server_enabled or not settings.http_server_port:
+        return None
+    host = settings.http_server_host
+    if host in ("", "0.0.0.0", "::"):
+        host = bookie_id.rpartition(":")[0] or socket.gethostname()
+    return host, settings.http_server_port
 
 
 def auditor_of(recovery: AutoRecovery) -> Auditor | None:

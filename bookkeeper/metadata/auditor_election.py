@@ -25,7 +25,7 @@ from twisted.python.failure import Failure
 from bookkeeper.errors import MetadataUnavailable
 from bookkeeper.metadata.outcome import Errand, pause, until_connected
 from bookkeeper.metadata.store import AuditorCandidate, MetadataSettings, StoreState, Watch
-from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, Tree, TreeEvent
+from bookkeeper.metadata.tree import NodeAbsent, NodeChanged, Stat, Tree, TreeEvent
 from bookkeeper.metadata.underreplication_format import VOTE_PREFIX, format_vote, parse_vote, vote_number
 from bookkeeper.model import BookieId
 
@@ -46,6 +46,17 @@ async def votes_of(errand: Errand, path: str) -> list[str]:
 
 async def elected_auditor(errand: Errand, path: str) -> BookieId | None:
     """Whose vote is the lowest; None while nobody stands. Raises MetadataCorrupt."""
+    lowest = await _lowest_vote(errand, path)
+    return None if lowest is None else parse_vote(lowest[1][0], lowest[0])
+
+
+async def auditor_session(errand: Errand, path: str) -> int | None:
+    """Which session made it."""
+    lowest = await _lowest_vote(errand, path)
+    return None if lowest is None else lowest[1][1].owner
+
+
+async def _lowest_vote(errand: Errand, path: str) -> tuple[str, tuple[bytes, Stat]] | None:
     await errand.sync()
     while True:
         try:
@@ -56,7 +67,7 @@ async def elected_auditor(errand: Errand, path: str) -> BookieId | None:
             return None
         found = await errand.read_if_present(f"{path}/{votes[0]}")
         if found is not None:
-            return parse_vote(found[0], f"{path}/{votes[0]}")
+            return f"{path}/{votes[0]}", found
         errand.check_time(f"votes under {path} come and go")
 
 

@@ -121,6 +121,12 @@ class RepairLocks:
         found = await self._errand(f"see since when ledger {ledger_id} is locked").read_surely(path)
         return None if found is None else found[1].created_ms
 
+    async def session(self, ledger_id: LedgerId) -> int | None:
+        """Whose the lock is; None while nobody holds it."""
+        path = f"{self._base}/{leaf_name(ledger_id)}"
+        found = await self._errand(f"see whose session locks ledger {ledger_id}").read_surely(path)
+        return None if found is None else found[1].owner
+
     async def _create(self, errand: Errand, path: str, data: bytes, session_id: int) -> bool:
         while True:
             try:

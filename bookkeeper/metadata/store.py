@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
     from bookkeeper.metadata.layout import Layout
+    from bookkeeper.metadata.recovery_process_format import RecoveryProcess
     from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
 
 LISTING_BATCH_MAX = 1000
@@ -298,6 +299,13 @@ class AuditorCandidate(Protocol):
         """
 
 
+class Announcement(Protocol):
+    """A process that says of itself that it audits and repairs, across sessions."""
+
+    def withdraw(self) -> Deferred[None]:
+        """Say so no more. Never fails: what could not be removed goes with the session."""
+
+
 class Underreplication(Protocol):
     """Ledgers that lack copies, and who does something about it: Apache's tree, shared with Apache's programs.
 
@@ -369,6 +377,17 @@ class Underreplication(Protocol):
     def locked_ms(self, ledger_id: LedgerId) -> Deferred[int | None]:
         """Since when the lock is held, by the store's clock, in milliseconds since 1970; None while it is not."""
 
+    def lock_session(self, ledger_id: LedgerId) -> Deferred[int | None]:
+        """The session that holds the lock; None while nobody does."""
+
+    # --- who audits and repairs: ours, which Apache's programs do not see
+
+    def announce(self, process: RecoveryProcess) -> Announcement:
+        """Say from now on that this process audits and repairs; its session is that of this connection."""
+
+    def processes(self) -> Deferred[tuple[RecoveryProcess, ...]]:
+        """Those that say so now (syncs). Apache's are not among them."""
+
     # --- switches and times
 
     def is_enabled(self) -> Deferred[bool]:
@@ -405,6 +424,9 @@ class Underreplication(Protocol):
 
     def current_auditor(self) -> Deferred[BookieId | None]:
         """Whose vote is the lowest; None while nobody stands (syncs). Raises MetadataCorrupt."""
+
+    def auditor_session(self) -> Deferred[int | None]:
+        """The session that made the lowest vote; None while nobody stands (syncs)."""
 
     def candidate(
         self,

@@ -5,6 +5,7 @@
     mark_directories.py    removing directories without marks
     repair_locks.py    a ledger is being repaired
     bad_copies.py      U/badcopies
+    recovery_processes.py  U/workers
     node_watch.py      following U/disable and U/lostBookieRecoveryDelay
     auditor_election.py
 
@@ -32,7 +33,7 @@ from bookkeeper.errors import (
     NotInitialised,
     VersionConflict,
 )
-from bookkeeper.metadata.auditor_election import AuditorElection, elected_auditor
+from bookkeeper.metadata.auditor_election import AuditorElection, auditor_session, elected_auditor
 from bookkeeper.metadata.bad_copies import ZnodeBadCopies
 from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
 from bookkeeper.metadata.directories import Directories
@@ -40,8 +41,17 @@ from bookkeeper.metadata.mark_directories import MarkDirectories
 from bookkeeper.metadata.mark_walk import WorkWatch, walk_candidates, walk_marks
 from bookkeeper.metadata.node_watch import NodeWatch
 from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.recovery_process_format import RecoveryProcess, format_process, node_name
+from bookkeeper.metadata.recovery_processes import KeptAnnouncement, announced
 from bookkeeper.metadata.repair_locks import HeldLock, RepairLocks
-from bookkeeper.metadata.store import AuditorCandidate, MetadataSettings, RepairLock, Underreplication, Watch
+from bookkeeper.metadata.store import (
+    Announcement,
+    AuditorCandidate,
+    MetadataSettings,
+    RepairLock,
+    Underreplication,
+    Watch,
+)
 from bookkeeper.metadata.tree import Access, Create, NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, Stat, Tree
 from bookkeeper.metadata.underreplication_format import (
     CheckKind,
@@ -81,6 +91,7 @@ class ZnodeUnderreplication:
         self._disable_path = f"{self._base}/disable"
         self._delay_path = f"{self._base}/lostBookieRecoveryDelay"
         self._election_path = f"{self._base}/auditorelection"
+        self._workers_path = f"{self._base}/workers"
         self._checked = False  # the layout is one that we know
         self._prepared = False
         self._directories = Directories(root)
@@ -142,6 +153,28 @@ class ZnodeUnderreplication:
     def locked_ms(self, ledger_id: LedgerId) -> Deferred[int | None]:
         """See Underreplication."""
         return Deferred.fromCoroutine(self._locks.taken_ms(ledger_id))
+
+    def lock_session(self, ledger_id: LedgerId) -> Deferred[int | None]:
+        """See Underreplication."""
+        return Deferred.fromCoroutine(self._locks.session(ledger_id))
+
+    # --- who audits and repairs ------------------------------------------------------------------------------------
+
+    def announce(self, process: RecoveryProcess) -> Announcement:
+        """See Underreplication."""
+        path = f"{self._workers_path}/{node_name(process)}"
+        return KeptAnnouncement(
+            self._tree,
+            self._clock,
+            self._settings,
+            path,
+            format_process(process),
+            lambda errand: self._make_directory(errand, self._workers_path),
+        )
+
+    def processes(self) -> Deferred[tuple[RecoveryProcess, ...]]:
+        """See Underreplication."""
+        return Deferred.fromCoroutine(announced(self._errand("list who repairs"), self._workers_path))
 
     # --- switches and times ----------------------------------------------------------------------------------------
 
@@ -208,6 +241,10 @@ class ZnodeUnderreplication:
     def current_auditor(self) -> Deferred[BookieId | None]:
         """See Underreplication."""
         return Deferred.fromCoroutine(elected_auditor(self._errand("look who audits"), self._election_path))
+
+    def auditor_session(self) -> Deferred[int | None]:
+        """See Underreplication."""
+        return Deferred.fromCoroutine(auditor_session(self._errand("look who audits"), self._election_path))
 
     def candidate(
         self,

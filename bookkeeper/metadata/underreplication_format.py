@@ -5,6 +5,7 @@
     U/ledgers/h/h/h/h/urL%010d    a mark: the ledger lacks copies. h: its id in four groups of 16 bits, %04x
     U/locks/urL%010d              ephemeral: somebody is at work on the ledger
     U/badcopies/urL%010d          not Apache's: see bad_copies_format
+    U/workers/HOST-PID-START      not Apache's: ephemeral; see recovery_process_format
     U/disable                     its presence stops the auditor and all workers
     U/lostBookieRecoveryDelay     decimal seconds
     U/auditorelection             whom the last election chose

@@ -10,6 +10,7 @@ Thread: reactor.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,7 @@ from twisted.python.failure import Failure
 from bookkeeper.client.list_entries import ask_list_of_entries
 from bookkeeper.client.metadata_update import pause
 from bookkeeper.errors import BookKeeperError, MetadataUnavailable, NotInitialised
+from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.replication.access import access_of
 from bookkeeper.replication.audit_jobs import Placement
 from bookkeeper.replication.auditor import Auditor
@@ -33,6 +35,7 @@ from bookkeeper.replication.worker_settings import WorkerSettings
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.config import ServerSettings
+    from bookkeeper.metadata.store import Announcement, Underreplication
     from bookkeeper.metrics import Metrics
     from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, Versioned
     from bookkeeper.ports import Clock
@@ -123,6 +126,30 @@ def _tell(failure: Failure) -> None:
         log.critical("Auto-recovery does not run: {error}", error=failure.value)
     else:
         log.failure("Auto-recovery does not run", failure=failure)
+
+
+class Presence:
+    """Says in the metadata store which process this is and where it serves HTTP, for whoever asks why. A Part."""
+
+    def __init__(self, tree: Underreplication, process: RecoveryProcess) -> None:
+        self._tree, self._process = tree, process
+        self._announcement: Announcement | None = None
+
+    def start(self) -> None:
+        """From now on, across sessions."""
+        self._announcement = self._tree.announce(self._process)
+
+    async def stop(self) -> None:
+        """No more."""
+        announcement, self._announcement = self._announcement, None
+        if announcement is not None:
+            await announcement.withdraw()
+
+
+def make_presence(client: LedgerClient, bookie_id: BookieId, http: tuple[str, int] | None) -> Presence:
+    """This process's. bookie_id: what its vote names. http: where it can be asked, None where it cannot."""
+    process = RecoveryProcess(socket.gethostname(), os.getpid(), time.time_ns() // 1_000_000, bookie_id, http)
+    return Presence(client.store.underreplication, process)
 
 
 def worker_settings(settings: ServerSettings) -> WorkerSettings:

@@ -129,6 +129,7 @@ PURE = (
     "bookkeeper.metadata.uri",
     "bookkeeper.metadata.underreplication_format",
     "bookkeeper.metadata.bad_copies_format",
+    "bookkeeper.metadata.recovery_process_format",
     "bookkeeper.bookie.cookie_rules",
     "bookkeeper.bookie.journal.format",
     "bookkeeper.bookie.journal.group_commit",

@@ -15,6 +15,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.outcome import pause
+from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metadata.underreplication_format import CheckKind
 from bookkeeper.model import BookieId, EntryId, LedgerId
@@ -547,6 +548,67 @@ async def bad_copies_are_noted_until_they_are_taken_out(world: World) -> None:
     await worker.underreplication.remove_bad_copies(seen, seen.ranges)
     await worker.sync()
     assert await bad(worker) == []
+
+
+# --- who audits and repairs ----------------------------------------------------------------------------------------
+
+
+def process(pid: int) -> RecoveryProcess:
+    return RecoveryProcess("host-a", pid, 1700000000000, A, ("10.0.0.1", 8001))
+
+
+async def announced(world: World, store: MetadataStore, count: int) -> tuple[RecoveryProcess, ...]:
+    """Return once so many processes are announced."""
+    for _ in range(200):
+        found = await store.underreplication.processes()
+        if len(found) == count:
+            return found
+        await pause(world.clock, 0.1)
+    raise AssertionError(f"there are not {count}: {found}")
+
+
+@fact
+async def a_process_is_told_apart_by_the_session_of_its_vote_and_locks(world: World) -> None:
+    """Two under one name, as two on one host are."""
+    store, other = await cluster(world), await world.connect()
+    assert await store.underreplication.processes() == ()
+    store.underreplication.announce(process(7))
+    said = other.underreplication.announce(process(8))
+    first, second = await announced(world, store, 2)
+    assert (first.pid, second.pid) == (7, 8)
+    assert first.session_id != second.session_id
+    assert dataclasses.replace(first, session_id=0) == process(7)
+    assert await world.get("/underreplication/workers/host-a-7-18bcfe56800") == (
+        b'{"bookie": "10.0.0.1:3181", "host": "host-a", "http": "10.0.0.1:8001", "pid": 7, "since": 1700000000000}'
+    )
+    assert await other.underreplication.lock(LEDGER, "host-a", nothing) is not None
+    await store.sync()
+    assert await store.underreplication.lock_session(LEDGER) == second.session_id
+    assert await store.underreplication.lock_session(LedgerId(1)) is None
+    assert await store.underreplication.auditor_session() is None
+    candidate = other.underreplication.candidate(A, on_elected=nothing, on_lost=nothing, on_failed=lambda _: None)
+    candidate.join()
+    await votes(world, 1)
+    assert await store.underreplication.auditor_session() == second.session_id
+    await candidate.leave()
+    await said.withdraw()
+    await said.withdraw()
+    assert await store.underreplication.processes() == (first,)
+
+
+@fact
+async def an_announcement_outlives_its_session_and_strangers_are_passed_over(world: World) -> None:
+    store, other = await cluster(world), await world.connect()
+    store.underreplication.announce(process(7))
+    (before,) = await announced(world, other, 1)
+    await world.put("/underreplication/workers/stranger", b"who?")
+    await world.expire(store)
+    for _ in range(200):
+        (after,) = await announced(world, other, 1)
+        if after.session_id != before.session_id:
+            return
+        await pause(world.clock, 0.1)
+    raise AssertionError(f"not announced anew: {after}")
 
 
 @fact

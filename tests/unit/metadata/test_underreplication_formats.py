@@ -15,6 +15,12 @@ from bookkeeper.metadata.bad_copies_format import (
     parse_bad_copies,
     without_ranges,
 )
+from bookkeeper.metadata.recovery_process_format import (
+    RecoveryProcess,
+    format_process,
+    node_name,
+    parse_process,
+)
 from bookkeeper.metadata.underreplication_format import (
     CheckKind,
     check_layout,
@@ -49,6 +55,31 @@ def bad(bookie_id: BookieId, first: int, last: int, reason: str = "", at_ms: int
 def test_a_mark_is_under_its_id_in_hex_and_named_by_it_in_decimal(ledger_id: int, path: str) -> None:
     assert mark_path(ledger_id) == path
     assert ledger_of_leaf(path.rpartition("/")[2]) == ledger_id
+
+
+@pytest.mark.parametrize("http", [None, ("10.0.0.7", 8001), ("::1", 8001)])
+def test_a_process_says_who_it_is_and_where_it_can_be_asked(http: tuple[str, int] | None) -> None:
+    process = RecoveryProcess("recovery/7", 4711, 1700000000000, A, http, 99)
+    assert parse_process(format_process(process), "/p", 99) == process
+    assert node_name(process) == "recovery_7-4711-18bcfe56800"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"host": "h", "pid": 1, "since": 2, "bookie": "b", "http": "nowhere"}',
+        b'{"host": "h", "pid": 1, "since": 2, "bookie": "b", "http": "h:70000"}',
+        b'{"host": "h", "pid": "1", "since": 2, "bookie": "b"}',
+        b" " * 5000 + b"{}",
+    ],
+)
+def test_what_no_process_says_of_itself_is_not_believed(data: bytes) -> None:
+    with pytest.raises(MetadataCorrupt, match="/p: not what a process says"):
+        parse_process(data, "/p", 1)
 
 
 @pytest.mark.parametrize(
