@@ -126,8 +126,13 @@ _TABLE = (
     # --- garbage collection
     _gauge("bookie_gc_ACTIVE_LEDGER_TOTAL", "Ledgers here at the last round."),
     _counter("bookie_gc_DELETED_LEDGER_TOTAL", "Ledgers deleted here, also those that belong to other bookies by now."),
-    _gauge("bookie_gc_ACTIVE_ENTRY_LOG_SPACE_BYTES", "Bytes of records in closed entry logs at the last round."),
+    _gauge("bookie_gc_ACTIVE_ENTRY_LOG_SPACE_BYTES", "Bytes of records in closed entry logs after the last round."),
     _gauge("bookie_gc_LIVE_ENTRY_LOG_BYTES", "Of those, bytes of ledgers that are here (not in Apache)."),
+    _gauge(
+        "bookie_gc_WRITTEN_ENTRY_LOG_SPACE_BYTES",
+        "Bytes of records in the log being written, at the last round (not in Apache).",
+    ),
+    _gauge("bookie_gc_WRITTEN_ENTRY_LOG_LIVE_BYTES", "Of those, bytes of ledgers that are here (not in Apache)."),
     _counter("bookie_gc_RECLAIMED_DELETION_SPACE_BYTES", "Bytes given back by removing entry logs without a ledger."),
     _counter("bookie_gc_RECLAIMED_COMPACTION_SPACE_BYTES", "Bytes given back by rewriting entry logs."),
     _counter("bookie_gc_MINOR_COMPACTION_TOTAL", "Minor compactions that ended."),

@@ -43,6 +43,9 @@ def collection_status(status: GarbageStatus) -> CollectionStatus:
         quarantined_count=len(status.quarantined),
         quarantined=tuple(BadLog(path, shortened(why)) for path, why in bad),
         last_error=error,
+        active_live_bytes=status.active_live_bytes,
+        active_total_bytes=status.active_total_bytes,
+        worth_bytes=status.worth_bytes,
     )
 
 

@@ -67,7 +67,8 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """entries, bytes: copied. freed: bytes that the disk got back. reason: in words, unless it was done.
+    """entries, bytes: copied. freed: bytes that the disk got back. reason: in words, unless it was done. new_id: of the
+    log that was written, where one was.
 
     log_damaged: the old log itself cannot be read through.
     """
@@ -78,6 +79,7 @@ class CompactionResult:
     freed: int = 0
     reason: str = ""
     log_damaged: bool = False
+    new_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ class Compactor:
             compaction.bytes,
             max(0, size - compaction.bytes) if result.outcome is Outcome.DONE else 0,
             result.reason,
+            new_id=compaction.new_id,
         )
 
     def _compaction(self, log_id: int, path: str, expected: LedgerBytes | None) -> LogCompaction:

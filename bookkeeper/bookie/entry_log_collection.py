@@ -88,6 +88,8 @@ class EntryLogCollection:
         self._schedule = CompactionSchedule(settings.compaction, clock.seconds())
         self._quarantine_s = clock.seconds()
         self._left_over = True  # files of an earlier process, perhaps
+        self._usages: dict[int, LogUsage] = {}  # of closed logs: of the last sweep, and what was done since
+        self._written: LogUsage | None = None  # of the log that is written to, at the last sweep
         self._kind: CompactionKind | None = None
         self._deadline_s = float("inf")
         self._stopped = False
@@ -121,10 +123,28 @@ class EntryLogCollection:
             log.info("Removed {count} index files that a crash had left unfinished", count=len(paths))
         self._left_over = False
 
+    async def close_written(self, kind: CompactionKind | None) -> None:
+        """Close the log that is written to where its dead part comes back by that: no ledger of it is left, or so
+        little that a compaction of this kind rewrites it. An operator asked for the space; else it is closed when full.
+        """
+        written = await self._usage_of_written()
+        if written is None or not _worth(written, 0.0 if kind is None else self._settings.compaction.threshold(kind)):
+            return
+        await on_worker(self._storage_worker, self._storage.entry_logs.roll)
+
+    async def _usage_of_written(self) -> LogUsage | None:
+        """What is in the log that is written to, and how much of it is of ledgers that are here."""
+        active = await on_worker(self._storage_worker, self._storage.entry_logs.active_bytes)
+        if active is None:
+            return None
+        log_id, found = active
+        return await on_worker(self._worker, lambda: found.usage(log_id, frozenset(self._local_ledgers())))
+
     async def sweep(self) -> list[tuple[LogUsage, str]]:
         """Remove closed logs without a ledger; what the others hold. Closed first, then ledgers: the ledgers of a log
         are known, or in files, before it is closed.
         """
+        self._written = await self._usage_of_written()
         closed = await on_worker(self._storage_worker, self._storage.entry_logs.closed)
         ledgers: frozenset[int] = await on_worker(self._worker, lambda: frozenset(self._local_ledgers()))
         unfinished = {log_id for pair in self._storage.entry_logs.unfinished for log_id in pair}
@@ -146,9 +166,28 @@ class EntryLogCollection:
                 self._status.logs_removed += 1
                 self._status.bytes_removed += size
                 self._log_ledgers.forget(log_id)
-        self._status.live_bytes = sum(usage.live_bytes for usage, _ in usages)
-        self._status.total_bytes = sum(usage.total_bytes for usage, _ in usages)
+        self._usages = {usage.log_id: usage for usage, _ in usages}
+        self._show_sizes()
         return usages
+
+    def _show_sizes(self) -> None:
+        """What is in the logs as far as this process knows by now."""
+        status, usages, written = self._status, self._usages.values(), self._written
+        status.live_bytes = sum(usage.live_bytes for usage in usages)
+        status.total_bytes = sum(usage.total_bytes for usage in usages)
+        status.active_live_bytes = written.live_bytes if written is not None else 0
+        status.active_total_bytes = written.total_bytes if written is not None else 0
+        threshold = self._forced_threshold()
+        paths = self._storage.entry_logs.path_of
+        movable = [usage for usage in usages if paths(usage.log_id) not in status.quarantined]
+        worth = [*worth_compacting(movable, threshold), *([written] if written and _worth(written, threshold) else [])]
+        status.worth_bytes = sum(usage.total_bytes - usage.live_bytes for usage in worth)
+
+    def _forced_threshold(self) -> float:
+        """Of the compaction that a forced round makes."""
+        return max(
+            0.0 if self._suspended(kind) else self._settings.compaction.threshold(kind) for kind in CompactionKind
+        )
 
     def _remove_log(self, log_id: int) -> int:
         """Bytes that the disk got back. Thread: storage worker."""
@@ -258,6 +297,7 @@ class EntryLogCollection:
         finally:
             self._kind, self._deadline_s = None, float("inf")
             self._status.compacting = ""
+            self._show_sizes()
         self._schedule.done(kind, self._clock.seconds())
         self._status.last_minor_s = self._wall_s()
         self._status.minor_compactions += kind is CompactionKind.MINOR
@@ -277,6 +317,9 @@ class EntryLogCollection:
             self._status.logs_compacted += 1
             self._status.bytes_compacted += result.freed
             self._log_ledgers.forget(usage.log_id)
+            self._usages.pop(usage.log_id, None)
+            assert result.new_id is not None
+            self._usages[result.new_id] = LogUsage(result.new_id, result.bytes, result.bytes, usage.live_ledger_count)
             log.info(
                 "Rewrote {entries} entries of {path}; {freed} bytes are free again",
                 entries=result.entries,
@@ -288,3 +331,8 @@ class EntryLogCollection:
         elif result.outcome is Outcome.NO_ROOM:
             self._status.note_error(StorageError(f"cannot compact {path}: {result.reason}"), self._wall_s())
             log.warn("Cannot compact {path}: {reason}", path=path, reason=result.reason)
+
+
+def _worth(usage: LogUsage, threshold: float) -> bool:
+    """Whether closing a log gives something back: it could be removed, or rewritten. One without records could not."""
+    return usage.total_bytes > 0 and (usage.dead or usage.share < threshold)

@@ -116,6 +116,8 @@ class GarbageCollector:
         metrics.counter("bookie_gc_DELETED_LEDGER_TOTAL", lambda: status.ledgers_deleted + status.ledgers_moved)
         metrics.gauge("bookie_gc_ACTIVE_ENTRY_LOG_SPACE_BYTES", lambda: status.total_bytes)
         metrics.gauge("bookie_gc_LIVE_ENTRY_LOG_BYTES", lambda: status.live_bytes)
+        metrics.gauge("bookie_gc_WRITTEN_ENTRY_LOG_SPACE_BYTES", lambda: status.active_total_bytes)
+        metrics.gauge("bookie_gc_WRITTEN_ENTRY_LOG_LIVE_BYTES", lambda: status.active_live_bytes)
         metrics.counter("bookie_gc_RECLAIMED_DELETION_SPACE_BYTES", lambda: status.bytes_removed)
         metrics.counter("bookie_gc_RECLAIMED_COMPACTION_SPACE_BYTES", lambda: status.bytes_compacted)
         metrics.counter("bookie_gc_MINOR_COMPACTION_TOTAL", lambda: status.minor_compactions)
@@ -154,7 +156,8 @@ class GarbageCollector:
     def force(self, kind: CompactionKind | None = None) -> Deferred[None]:
         """A round now, or after the one under way, with a compaction of this kind; fires at its end.
 
-        It looks twice, FORCED_GRACE_S apart, so that one order is enough for what was deleted before it.
+        It looks twice, FORCED_GRACE_S apart, so that one order is enough for what was deleted before it; the log being
+        written is closed for it where that gives something back.
         """
         done: Deferred[None] = Deferred()
         self._waiting.append(done)
@@ -220,12 +223,12 @@ class GarbageCollector:
         self.status.rounds += 1
         self.status.compacting = ""
         self.status.forced = self._force_due
-        if self._on_round is not None:
-            self._on_round()
         if self._force_due and not self._stopped:
             self._begin()
         else:
             self._plan()
+        if self._on_round is not None:  # what is shown of a round is how it left things, not its last step
+            self._on_round()
         for done in waiting:
             done.callback(None)
 
@@ -250,5 +253,7 @@ class GarbageCollector:
         self.status.stage = GarbageStage.SWEEPING
         await self._logs.remove_left_over()
         await self._logs.finish_compactions()
+        if forced:
+            await self._logs.close_written(kind)
         usages = await self._logs.sweep()
         await self._logs.compact(usages, kind)

@@ -27,7 +27,9 @@ class GarbageStatus:
 
     ledgers_local: at the last round. suspects: missing from the last listing, not yet proven to be deleted.
     bytes_removed, bytes_compacted: given back to the disk, by removing and by rewriting logs.
-    live_bytes, total_bytes: of closed entry logs, at the last round.
+    live_bytes, total_bytes: of closed entry logs; active_...: of the one being written. From a round's sweep on they
+    follow what the round does, and what is written after it is not in them. worth_bytes: the dead ones of those that a
+    forced round would give back.
     quarantined: logs that are left alone, by path, and why. last_error: of the last round; "" when it went well.
     """
 
@@ -51,6 +53,9 @@ class GarbageStatus:
     bytes_compacted: int = 0
     live_bytes: int = 0
     total_bytes: int = 0
+    active_live_bytes: int = 0
+    active_total_bytes: int = 0
+    worth_bytes: int = 0
     minor_compactions: int = 0
     major_compactions: int = 0
     last_minor_s: float = 0.0

@@ -116,8 +116,10 @@ class CollectionStatus:
     """Garbage collection and compaction; sums since the start.
 
     doing: what is under way, in words. waiting_ledgers: not in the last listing, without proof yet. live_bytes,
-    total_bytes: of closed entry logs at the last round. compacting: the log in hand, "" none. alarms: rounds in which
-    most ledgers were missing from the store. last_error: of the last round, None when it went well.
+    total_bytes: of closed entry logs after the last round; active_...: of the log being written, None: not told.
+    worth_bytes: the dead ones of both that a forced round would give back, None: not told. compacting: the log in hand,
+    "" none. alarms: rounds in which most ledgers were missing from the store. last_error: of the last round, None when
+    it went well.
     """
 
     doing: str
@@ -142,6 +144,9 @@ class CollectionStatus:
     quarantined_count: int
     quarantined: tuple[BadLog, ...] = ()
     last_error: ErrorStatus | None = None
+    active_live_bytes: int | None = None
+    active_total_bytes: int | None = None
+    worth_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class AutoRecovery:
         return text_answer(f"lostBookieRecoveryDelay value: {delay_s}")
 
     async def _set_delay(self, request: HttpRequest) -> Answer:
-        body = request.object()
+        body = request.object('{"delay_seconds": 60}')
         only_known(body, ("delay_seconds",), request.path)
         delay_s = body.get("delay_seconds")
         if not isinstance(delay_s, int) or isinstance(delay_s, bool) or not 0 <= delay_s <= DELAY_MAX_S:
@@ -209,7 +209,7 @@ class AutoRecovery:
     async def _recover(self, request: HttpRequest) -> Answer:
         """Differs from Apache, which takes the first of the bookies and passes over the others and bookie_dest."""
         assert self._recovering is not None
-        body = request.object()
+        body = request.object('{"bookie_src": ["HOST:PORT"]}')
         only_known(body, ("bookie_src", "bookie_dest", "delete_cookie"), request.path)
         sources = _bookies("bookie_src", body.get("bookie_src"))
         if body.get("bookie_dest"):
@@ -223,7 +223,7 @@ class AutoRecovery:
 
     async def _decommission(self, request: HttpRequest) -> Answer:
         assert self._recovering is not None
-        body = request.object()
+        body = request.object('{"bookie_src": "HOST:PORT"}')
         only_known(body, ("bookie_src", "delete_cookie"), request.path)
         if not isinstance(body.get("bookie_src"), str):
             raise bad_request(f'{request.path} needs {{"bookie_src": "HOST:PORT"}}')

@@ -3,12 +3,12 @@
     GET      /api/v1/bookie/gc                       {"is_in_force_gc" : "false"}
     PUT      /api/v1/bookie/gc                       {"forceMajor": true, "forceMinor": true}, or no body
     GET      /api/v1/bookie/gc_details               [{...}]
-    GET PUT  /api/v1/bookie/gc/suspend_compaction    {"suspendMajor": true, "suspendMinor": true}
-    PUT      /api/v1/bookie/gc/resume_compaction     {"resumeMajor": true, "resumeMinor": true}
+    GET PUT  /api/v1/bookie/gc/suspend_compaction    {"suspendMajor": true, "suspendMinor": true}, or no body: both
+    PUT      /api/v1/bookie/gc/resume_compaction     {"resumeMajor": true, "resumeMinor": true}, or no body: both
 
 A collection that is asked for begins at once or after the one under way; the answer does not wait for it. Words of the
 GETs are text, as Apache's. Differs from Apache: thresholds and times are settings, so a body that has them is refused
-rather than ignored.
+rather than ignored; and an order to suspend or resume without a body, which is refused there, is about both kinds.
 """
 
 from __future__ import annotations
@@ -128,12 +128,16 @@ class Garbage:
 
 
 def _kinds(request: HttpRequest, major_name: str, minor_name: str) -> tuple[bool, bool]:
+    if not request.body.strip():
+        return True, True
     body = request.object()
     only_known(body, (major_name, minor_name), request.path)
     major = flag_of(major_name, body.get(major_name, False))
     minor = flag_of(minor_name, body.get(minor_name, False))
     if not (major or minor):
-        raise bad_request(f'{request.path} needs {{"{major_name}": true}}, {{"{minor_name}": true}}, or both')
+        raise bad_request(
+            f'{request.path} needs {{"{major_name}": true}}, {{"{minor_name}": true}}, or both; no body means both'
+        )
     return major, minor
 
 

@@ -137,7 +137,7 @@ class OneBookie:
         return json_answer({"readOnly": self._bookie.state().read_only})
 
     async def _order(self, request: HttpRequest) -> Answer:
-        body = request.object()
+        body = request.object('{"readOnly": true}')
         only_known(body, ("readOnly",), request.path)
         if "readOnly" not in body:
             raise bad_request(f'{request.path} needs {{"readOnly": true}} or {{"readOnly": false}}')

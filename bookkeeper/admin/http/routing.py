@@ -121,10 +121,11 @@ class HttpRequest:
         """A parameter that is true or false. Raises Refused."""
         return default if name not in self.query else flag_of(name, self.query[name])
 
-    def object(self) -> dict[str, Any]:
-        """The body, which must be one JSON object. Raises Refused."""
+    def object(self, example: str = "") -> dict[str, Any]:
+        """The body, which must be one JSON object. example: such a body, for who sent none. Raises Refused."""
         if not self.body.strip():
-            raise bad_request(f"{self.method} {self.path} needs a JSON object as its body")
+            such = f", as in curl -X {self.method} -d '{example}' http://HOST:PORT{self.path}" if example else ""
+            raise bad_request(f"{self.method} {self.path} needs a JSON object as its body{such}")
         try:
             value = json.loads(self.body)
         except ValueError as error:

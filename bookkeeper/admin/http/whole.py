@@ -29,6 +29,7 @@ OF_ONE_BOOKIE = (
     *("info", "last_log_mark", "list_disk_file", "expand_storage", "state", "sanity", "is_ready"),
     *("entry_location_compact", "gc", "gc_details"),
 )
+OF_RECOVERY = ("bookie", "decommission", "troubles", "auditor")
 OF_CLUSTER = ("list_bookies", "list_bookie_info", "cluster_info")
 
 
@@ -102,10 +103,10 @@ def _fill(absent: dict[str, str], routes: Iterable[Route], names: Iterable[str],
 
 def _fill_rest(absent: dict[str, str], routes: Iterable[Route]) -> None:
     served = {route.path for route in routes}
-    absent[TOP] = (
-        "this process recovers nobody; one that runs auto-recovery does, and so does `bookkeeper shell recover`"
-        if f"{TOP}/status" in served
-        else "this process has no session with the metadata store for it; ask a bookie"
-    )
+    if f"{TOP}/status" not in served:
+        absent[TOP] = "this process has no session with the metadata store for it; ask a bookie"
+    else:
+        why = "this process recovers nobody; one that runs auto-recovery does, and so does `bookkeeper shell recover`"
+        absent.update({f"{TOP}/{name}": why for name in OF_RECOVERY if f"{TOP}/{name}" not in served})
     if "/api/v1/config/server_config" not in served:
         absent["/api/v1/config"] = "this process does not tell its settings; `bookkeeper config show` does"

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
+from bookkeeper.bookie.storage.garbage import LedgerBytes
 from bookkeeper.bookie.storage.log_checksum_files import LogChecksums
 from bookkeeper.bookie.storage.log_writer import LogWriter
 from bookkeeper.bookie.storage.open_files import OpenFiles
@@ -137,6 +138,11 @@ class EntryLogs:
         """True when the active log has entries of the ledger. Thread: any."""
         active = self._active
         return active is not None and ledger_id in active.ledger_bytes
+
+    def active_bytes(self) -> tuple[int, LedgerBytes] | None:
+        """The log that is written to, and what is in it by now; None before the first write. Thread: storage worker."""
+        active = self._active
+        return None if active is None else (active.log_id, LedgerBytes(active.ledger_bytes))
 
     def closed(self) -> list[tuple[int, str]]:
         """Ids and paths of the logs that will not change any more, ascending. Thread: storage worker."""

@@ -34,6 +34,9 @@ def explain_space(facts: HostFacts) -> Explanation:
         found.facts |= {
             "live_bytes": collection.live_bytes,
             "closed_log_bytes": collection.total_bytes,
+            "written_log_live_bytes": collection.active_live_bytes,
+            "written_log_bytes": collection.active_total_bytes,
+            "reclaimable_bytes": collection.worth_bytes,
             "waiting_ledgers": collection.waiting_ledgers,
             "reclaimed_bytes": collection.reclaimed_bytes,
             "minor_suspended": collection.minor_suspended,
@@ -58,9 +61,12 @@ def _say_sizes(facts: HostFacts, found: Explanation) -> None:
     journals = sums.get("journal", (0, 0))[0]
     kept = facts.settings.journal_backups_max * len(facts.settings.journal_directories)
     if journals and kept:
+        file_max = facts.settings.journal_file_size_max
         found.holds.append(
-            f"of the journal's files up to {kept} are kept although no longer needed (journalMaxBackups "
-            f"{facts.settings.journal_backups_max}, {facts.places.get('journalMaxBackups', 'default')})"
+            f"of the journal's files up to {kept} are kept although no longer needed: {size(kept * file_max)} at most "
+            f"(journalMaxBackups {facts.settings.journal_backups_max}, "
+            f"{facts.places.get('journalMaxBackups', 'default')}; journalMaxSizeMB {file_max >> 20}, "
+            f"{facts.places.get('journalMaxSizeMB', 'default')})"
         )
 
 
@@ -80,10 +86,10 @@ def _judge_collection(facts: HostFacts, status: BookieStatus, collection: Collec
         )
         if collection.total_bytes:
             found.holds.append(
-                f"closed entry logs hold {size(collection.total_bytes)}, of which {size(dead)} "
-                f"({percent(dead / collection.total_bytes)}) are dead as of the last round; the log being written is "
-                "never rewritten"
+                f"after the last round closed entry logs hold {size(collection.total_bytes)}, of which {size(dead)} "
+                f"({percent(dead / collection.total_bytes)}) are dead"
             )
+        _say_written(collection, found)
     else:
         found.working.append(f"no round yet: the first comes {duration(settings.gc_wait_s)} after the start")
     found.working.append(f"now: {collection.doing}" + (f" ({collection.compacting})" if collection.compacting else ""))
@@ -101,9 +107,26 @@ def _judge_collection(facts: HostFacts, status: BookieStatus, collection: Collec
         found.do.append("compare `bookkeeper shell listledgers` with what you expect before more is deleted")
     _judge_compaction(facts, collection, found)
     if collection.next_round_ms is not None:
-        found.next.append(f"the next round comes {clock_time(collection.next_round_ms, now)}")
-    if collection.waiting_ledgers or dead:
-        found.do.append(f"a round at once: {_curl(facts, 'PUT', '/api/v1/bookie/gc')}")
+        found.next.append(
+            f"the next round comes {clock_time(collection.next_round_ms, now)}; only a round finds what was deleted "
+            "since the last one"
+        )
+    worth = dead if collection.worth_bytes is None else collection.worth_bytes
+    if collection.waiting_ledgers or worth:
+        gives = f" (gives back {size(worth)} or more)" if worth else ""
+        found.do.append(f"a round at once{gives}: {_curl(facts, 'PUT', '/api/v1/bookie/gc')}")
+
+
+def _say_written(collection: CollectionStatus, found: Explanation) -> None:
+    total, live = collection.active_total_bytes, collection.active_live_bytes
+    if total is None or live is None or not total:
+        return
+    dead = total - live
+    found.holds.append(
+        f"the entry log being written held {size(total)} at the last round, of which {size(dead)} "
+        f"({percent(dead / total)}) were dead; rounds leave it alone until it is full, one that is ordered closes it "
+        "first where that gives space back"
+    )
 
 
 def _judge_error(facts: HostFacts, status: BookieStatus, collection: CollectionStatus, found: Explanation) -> None:

@@ -169,3 +169,20 @@ def test_a_recovery_of_nobody_or_with_words_that_mean_nothing_is_not_begun(path:
     recoverer = Recoverer()
     status, said = Process(recoverer).ask("PUT", path, body)
     assert (status, list(said), recoverer.begun) == (400, ["error"], [])
+
+
+@pytest.mark.parametrize("recoverer", [None, Recoverer()])
+def test_nothing_that_is_served_is_said_not_to_be_here(recoverer: Recoverer | None) -> None:
+    router = Process(recoverer).router
+    listed = json.loads(Process(recoverer).now(router.answer(HttpRequest("GET", "/"))).body)
+    assert f"{TOP}/status" in listed["paths"]
+    for absent in listed["not_here"]:
+        assert not [path for path in listed["paths"] if path == absent or path.startswith(f"{absent}/")], absent
+    assert (f"{TOP}/bookie" in listed["not_here"]) is (recoverer is None)
+
+
+def test_an_order_without_its_body_is_told_what_to_send(process: Process) -> None:
+    status, said = process.ask("PUT", "lost_bookie_recovery_delay")
+    assert status == 400
+    path = f"http://HOST:PORT{TOP}/lost_bookie_recovery_delay"
+    assert f"""curl -X PUT -d '{{"delay_seconds": 60}}' {path}""" in said["error"]

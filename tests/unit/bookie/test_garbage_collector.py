@@ -13,9 +13,11 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bookkeeper.bookie import compactor, entry_log_collection
+from bookkeeper.bookie.collection_view import collection_status
 from bookkeeper.bookie.garbage_collector import GarbageCollector
 from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.garbage_status import GarbageStage
+from bookkeeper.bookie.status_format import CollectionStatus
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.compaction import LogCompaction, switch
 from bookkeeper.bookie.storage.garbage import CompactionKind, CompactionSettings, LedgerBytes, LogUsage
@@ -53,6 +55,7 @@ class Bench:
             self.store.ledgers.create(_metadata(), LedgerId(ledger_id))
         self.disk_full = False
         self.errors: list[BaseException] = []
+        self.shown: list[CollectionStatus] = []
         self._compaction = compaction
         self._start()
 
@@ -85,6 +88,7 @@ class Bench:
             bookie_id=OURS,
             wall_s=self.clock.seconds,
             on_failure=self.errors.append,
+            on_round=lambda: self.shown.append(collection_status(self.collector.status)),
         )
         self.collector.start()
 
@@ -433,3 +437,77 @@ def test_what_was_damaged_in_a_new_log_before_the_index_was_switched_is_kept_in_
     assert old_id in bench.closed
     assert old_path in bench.collector.status.quarantined
     stored.check()
+
+
+NEVER_DUE = CompactionSettings(minor_interval_s=1e9, major_interval_s=1e9)
+
+
+def test_what_is_shown_of_a_round_is_how_it_left_things() -> None:
+    """Neither its last step as if it were under way, nor what it has given back as if it were still dead."""
+    bench = Bench(NEVER_DUE)
+    bench.rounds(1)
+    before = bench.shown[-1]
+    assert before.live_bytes == before.total_bytes > 0
+    bench.delete(2)
+    bench.force(CompactionKind.MAJOR)
+    after = bench.shown[-1]
+    assert bench.collector.status.logs_compacted > 0
+    assert (after.doing, after.compacting) == (GarbageStage.IDLE.value, "")
+    assert after.next_round_ms is not None
+    assert after.live_bytes == after.total_bytes == before.total_bytes * 2 // 3
+    assert after.worth_bytes == 0
+    sizes = after.live_bytes, after.total_bytes
+    bench.rounds(1)
+    assert (bench.shown[-1].live_bytes, bench.shown[-1].total_bytes) == sizes  # as a fresh look finds them
+
+
+def test_an_ordered_round_gives_back_what_the_log_being_written_holds_of_deleted_ledgers() -> None:
+    bench = Bench(NEVER_DUE)
+    logs = bench.stored.storage.entry_logs
+    bench.stored.add(1, 60, 20)
+    bench.stored.add(2, 60, 40)
+    bench.stored.checkpoint()
+    written = logs.active_log_id
+    assert written is not None
+    bench.delete(2)
+    bench.rounds(3)
+    left = bench.shown[-1]
+    assert logs.active_log_id == written
+    assert left.active_total_bytes is not None
+    assert left.active_live_bytes == left.active_total_bytes // 3
+    assert left.worth_bytes is not None
+    assert left.worth_bytes > left.active_total_bytes - left.active_live_bytes  # and what is dead in closed logs
+    bench.force(CompactionKind.MAJOR)
+    assert logs.path_of(written) is None
+    after = bench.shown[-1]
+    assert after.active_total_bytes == after.worth_bytes == 0
+    bench.stored.check()
+
+
+def test_an_ordered_round_leaves_the_log_being_written_alone_where_nothing_comes_back_by_closing_it() -> None:
+    bench = Bench(NEVER_DUE)
+    logs = bench.stored.storage.entry_logs
+    bench.stored.add(1, 60, 27)
+    bench.stored.add(2, 60, 3)
+    bench.stored.checkpoint()
+    written = logs.active_log_id
+    bench.delete(2)
+    bench.force(CompactionKind.MAJOR)
+    assert logs.active_log_id == written is not None
+    after = bench.shown[-1]
+    assert after.active_total_bytes is not None
+    assert after.active_live_bytes == after.active_total_bytes * 9 // 10
+    assert after.worth_bytes == 0
+
+
+def test_a_log_being_written_without_a_ledger_left_is_removed_though_compaction_is_suspended() -> None:
+    bench = Bench(OFF)
+    logs = bench.stored.storage.entry_logs
+    bench.stored.add(3, 60, 20)
+    bench.stored.checkpoint()
+    written = logs.active_log_id
+    assert written is not None
+    bench.delete(3)
+    bench.force()
+    assert logs.path_of(written) is None
+    bench.stored.check()

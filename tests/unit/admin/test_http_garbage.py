@@ -1,0 +1,78 @@
+"""bookie/gc*: what is ordered with and without a body."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from bookkeeper.admin.http.garbage import CollectionState, Garbage
+from bookkeeper.admin.http.routing import HttpRequest, Router
+from bookkeeper.model import BookieId
+
+TOP = "/api/v1/bookie/gc"
+BOTH = {"major": True, "minor": True}
+
+
+class Collector:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.suspended: list[dict[str, bool]] = []
+        self.resumed: list[dict[str, bool]] = []
+
+    def state(self) -> CollectionState:
+        return CollectionState(
+            force_running=False,
+            major_running=False,
+            minor_running=False,
+            last_major_ms=0,
+            last_minor_ms=0,
+            major_count=0,
+            minor_count=0,
+            major_suspended=False,
+            minor_suspended=False,
+        )
+
+    def force(self, *, major: bool, minor: bool) -> None:
+        raise AssertionError
+
+    def suspend(self, *, major: bool = False, minor: bool = False) -> None:
+        self.suspended.append({"major": major, "minor": minor})
+
+    def resume(self, *, major: bool = False, minor: bool = False) -> None:
+        self.resumed.append({"major": major, "minor": minor})
+
+
+def put(collector: Collector, path: str, body: Any = None) -> tuple[int, Any]:
+    router = Router(Garbage(BookieId("b:1"), collector).routes())
+    data = b"" if body is None else json.dumps(body).encode()
+    found: list[Any] = []
+    answer = router.answer(HttpRequest("PUT", f"{TOP}/{path}", body=data))
+    Deferred.fromCoroutine(answer).addBoth(found.append)
+    return found[0].status, json.loads(found[0].body)
+
+
+def test_no_body_means_both_kinds_of_compaction() -> None:
+    collector = Collector()
+    assert put(collector, "suspend_compaction")[0] == 200
+    assert put(collector, "resume_compaction")[0] == 200
+    assert (collector.suspended, collector.resumed) == ([BOTH], [BOTH])
+
+
+def test_a_body_names_the_kinds_and_one_that_names_none_is_told_the_fields() -> None:
+    collector = Collector()
+    assert put(collector, "suspend_compaction", {"suspendMinor": True})[0] == 200
+    assert collector.suspended == [{"major": False, "minor": True}]
+    for body in ({}, {"suspendMajor": False}):
+        status, said = put(collector, "suspend_compaction", body)
+        assert status == 400
+        assert '{"suspendMajor": true}, {"suspendMinor": true}, or both; no body means both' in said["error"]
+    assert len(collector.suspended) == 1
+
+
+@pytest.mark.parametrize("path", ["suspend_compaction", "resume_compaction"])
+def test_an_unknown_field_is_refused(path: str) -> None:
+    assert put(Collector(), path, {"majorCompactionThreshold": 0.5})[0] == 400
