@@ -54,15 +54,24 @@ class OpenMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Size of a file system and what an ordinary user may still write, in bytes."""
+    """Size of a file system and what an ordinary user may still write, in bytes.
+
+    reserved: free too, but for root alone; counted as used here, as in Java, and as neither by `df`.
+    """
 
     total: int
     free: int
+    reserved: int = 0
 
     @property
     def used_fraction(self) -> float:
         """0.0 empty to 1.0 full."""
         return 1.0 - self.free / self.total if self.total else 1.0
+
+    @property
+    def written(self) -> int:
+        """Bytes that something is in."""
+        return self.total - self.free - self.reserved
 
 
 class File(Protocol):
@@ -432,7 +441,11 @@ class RealFileSystem:
     def usage(self, path: str) -> DiskUsage:
         """See FileSystem."""
         stat = os.statvfs(path)
-        return DiskUsage(total=stat.f_blocks * stat.f_frsize, free=stat.f_bavail * stat.f_frsize)
+        return DiskUsage(
+            total=stat.f_blocks * stat.f_frsize,
+            free=stat.f_bavail * stat.f_frsize,
+            reserved=max(0, stat.f_bfree - stat.f_bavail) * stat.f_frsize,
+        )
 
     def lock(self, path: str) -> RealLock:
         """See FileSystem."""

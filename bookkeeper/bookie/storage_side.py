@@ -189,12 +189,7 @@ class StorageSide:
     def _on_disks(self, verdict: DiskVerdict) -> None:
         around = self._surroundings
         settings, mode = around.settings, around.mode
-        try:
-            free = max(usage.free for usage in measure(around.fs, around.directories.ledger_dirs).values())
-        except OSError as error:
-            self.fail(error)
-            return
-        mode.priority_writes_allowed = free >= settings.high_priority_free_bytes_min
+        mode.priority_writes_allowed = verdict.priority_writes
         self._chronicle.changed()
         if not verdict.read_only:
             mode.allow(ReadOnlyReason.DISK_FULL)

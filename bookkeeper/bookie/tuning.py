@@ -96,6 +96,7 @@ def disk_settings(settings: ServerSettings) -> DiskSettings:
         low_water_mark=settings.disk_usage_low_water,
         read_only_on_any_full=settings.read_only_on_any_disk_full,
         entry_log_free_bytes_min=settings.entry_log_free_bytes_min,
+        priority_free_bytes_min=settings.high_priority_free_bytes_min,
         check_interval_s=settings.disk_check_interval_s,
     )
 

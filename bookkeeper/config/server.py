@@ -281,8 +281,10 @@ class ServerSettings(ScrubbingSettings):
         ratio(0.01, 0.99),
         "0.95",
         DISKS,
-        "A directory on a disk used beyond this is full, until usage is 0.01 below it.",
-        differs="0 instead of 0.01 there: a bookie near the threshold turns read-only and back all the time.",
+        "A directory on a disk used beyond this is full, until usage is 0.01 below it. So is one with less than 64 MiB "
+        "free, until 80 MiB are, whatever this says: room for journal, marks and fences.",
+        differs="0 instead of 0.01 there: a bookie near the threshold turns read-only and back all the time. No such "
+        "64 MiB.",
     )
     disk_usage_warn_threshold: float = key(
         "diskUsageWarnThreshold", ratio(0.01, 0.99), "0.90", DISKS, "Beyond this a warning is logged."

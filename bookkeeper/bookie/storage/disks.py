@@ -5,7 +5,11 @@
     usage > threshold, or less free than the reserve     ->  full: no new entry log, no new index file there
     all ledger directories full (or any, as configured)  ->  read-only; fences, marks and the journal keep the reserve
     usage <= threshold - RELEASE_GAP, and a quarter more free than the reserve  ->  no longer full
+    read-only with less free than minUsableSizeForHighPriorityWrites  ->  recovery and high-priority adds refused, too
     all were full: writable again when, besides, the usage over all directories is below the low-water mark
+
+Differs from Apache: the reserve. Journal, marks and fences must find room when new entries no longer do, often on the
+same disk, and no share of a disk says how much that is: of a disk of 1 GB the 5 % above the threshold are 50 MB.
 
 Differs from Apache: there a directory is full or not by the threshold alone (and the low-water mark is the threshold
 unless set), so a bookie that compacts near it turns read-only and back every few seconds; each turn makes every writer
@@ -36,6 +40,9 @@ log = Logger()
 
 RELEASE_GAP = 0.01
 """Part of a disk by which its usage must fall below the threshold before it takes files again."""
+
+RESERVE_BYTES = 64 * 1024 * 1024
+"""Free bytes that entry logs and index files leave to the journal, marks and fences."""
 
 
 class LedgerDirectories:
@@ -97,6 +104,7 @@ class DiskSettings:
 
     low_water_mark: over all ledger directories together, below which a bookie whose disks were all full writes again.
     entry_log_free_bytes_min: free space with which a full directory still takes an entry log when all are full.
+    priority_free_bytes_min: free space with which a read-only bookie still takes recovery and high-priority adds.
     reserve_bytes: free space below which a directory is full whatever its size; kept for journal, marks and fences.
     """
 
@@ -105,8 +113,14 @@ class DiskSettings:
     low_water_mark: float = 0.95
     read_only_on_any_full: bool = True
     entry_log_free_bytes_min: int = 1200 * 1024 * 1024
-    reserve_bytes: int = 64 * 1024 * 1024
+    priority_free_bytes_min: int = 1200 * 1024 * 1024
+    reserve_bytes: int = RESERVE_BYTES
     check_interval_s: float = 10.0
+
+    @property
+    def release_free_bytes(self) -> int:
+        """Free space from which on a directory that the reserve made full is not full any more."""
+        return self.reserve_bytes * 5 // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +128,15 @@ class DiskVerdict:
     """What the last look said of the directories.
 
     full: takes no new files. roomy: full, yet with room for an entry log. warn: nearly full; compaction should pause.
-    was_all_full: the hysteresis of `decide`.
+    priority_writes: recovery and high-priority adds pass: always while the disks do not forbid writing, else while one
+    ledger directory has enough room for them. was_all_full: the hysteresis of `decide`.
     """
 
     full: frozenset[str] = frozenset()
     roomy: frozenset[str] = frozenset()
     warn: frozenset[str] = frozenset()
     read_only: bool = False
+    priority_writes: bool = True
     was_all_full: bool = False
 
 
@@ -149,14 +165,33 @@ def decide(
         free = sum(usages[directory].free for directory in ledger_dirs)
         all_full = _used(DiskUsage(total=total, free=free)) >= settings.low_water_mark
     read_only = all_full or (settings.read_only_on_any_full and any(ledgers_full))
-    return DiskVerdict(full, roomy, warn, read_only, all_full)
+    roomiest = max((usages[directory].free for directory in ledger_dirs), default=0)
+    priority_writes = not read_only or roomiest >= settings.priority_free_bytes_min
+    return DiskVerdict(full, roomy, warn, read_only, priority_writes, all_full)
 
 
 def _is_full(usage: DiskUsage, settings: DiskSettings, *, was_full: bool) -> bool:
     if was_full:
-        reserve_bytes = settings.reserve_bytes * 5 // 4
-        return _used(usage) > settings.usage_threshold - RELEASE_GAP or usage.free < reserve_bytes
+        return _used(usage) > settings.usage_threshold - RELEASE_GAP or usage.free < settings.release_free_bytes
     return _used(usage) > settings.usage_threshold or usage.free < settings.reserve_bytes
+
+
+def free_to_release(usage: DiskUsage, settings: DiskSettings) -> tuple[int, bool]:
+    """Free bytes with which a full directory takes files again, and whether that is for the reserve: then the threshold
+    has nothing to do with it.
+    """
+    by_threshold = round(usage.total * (1 - settings.usage_threshold + RELEASE_GAP)) + 1
+    return max(by_threshold, settings.release_free_bytes), settings.release_free_bytes >= by_threshold
+
+
+def why_full(usage: DiskUsage, settings: DiskSettings) -> str:
+    """In words, of a directory that is full."""
+    if _used(usage) > settings.usage_threshold:
+        return f"{_used(usage):.1%} of its disk are used, more than diskUsageThreshold {settings.usage_threshold:g}"
+    if usage.free < settings.reserve_bytes:
+        return f"{usage.free} bytes are free on its disk, fewer than the {settings.reserve_bytes} that are always kept"
+    needed, _ = free_to_release(usage, settings)
+    return f"it was full, and {usage.free} bytes are free on its disk: it takes files again with {needed}"
 
 
 def _used(usage: DiskUsage) -> float:
@@ -225,9 +260,24 @@ class DiskMonitor:
             newly = verdict.warn - self.verdict.warn
             if newly:
                 log.warn("Disks of {nearly} are nearly full: free space or add directories", nearly=sorted(newly))
+            self._tell(verdict)
             self.verdict = verdict
-            log.info("Full directories: {full}; read-only: {ro}", full=sorted(verdict.full), ro=verdict.read_only)
             self._on_change(verdict)
+
+    def _tell(self, verdict: DiskVerdict) -> None:
+        """What changed, and why."""
+        for directory in sorted(verdict.full - self.verdict.full):
+            usage = self.usages[directory]
+            needed, _ = free_to_release(usage, self._settings)
+            log.warn(
+                "{directory} takes no new files: {why}. It does again once {needed} bytes are free",
+                directory=directory, why=why_full(usage, self._settings), needed=needed,
+            )  # fmt: skip
+        for directory in sorted(self.verdict.full - verdict.full):
+            log.info("{directory} takes new files again", directory=directory)
+        if verdict.read_only != self.verdict.read_only:
+            word = "no new entries" if verdict.read_only else "new entries again"
+            log.warn("The disks allow {word}; full directories: {full}", word=word, full=sorted(verdict.full))
 
     def _failed(self, error: BaseException) -> None:
         self._asking = False

@@ -6,8 +6,10 @@ said is its last known state, and the answer says of when.
 
 from __future__ import annotations
 
+import math
+
 from bookkeeper.bookie.status_format import BookieStatus, DirectoryStatus, Reason
-from bookkeeper.bookie.storage.disks import RELEASE_GAP
+from bookkeeper.bookie.storage.disks import RELEASE_GAP, free_to_release
 from bookkeeper.cli.output import counted
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, size
 from bookkeeper.cli.why.host_facts import DirectoryFacts, HostFacts, OwnFiles
@@ -30,7 +32,13 @@ def explain_readonly(facts: HostFacts) -> Explanation:
     for reason in status.mode.reasons:
         _judge_reason(facts, status, reason, found)
     if status.mode.read_only:
-        passes = "still pass" if status.mode.priority_writes else "are refused, too: there is no room for them"
+        passes = "still pass"
+        if not status.mode.priority_writes:
+            needed = size(facts.settings.high_priority_free_bytes_min)
+            place = facts.places.get("minUsableSizeForHighPriorityWrites", "default")
+            passes = (
+                f"are refused, too: no ledger directory has {needed} free (minUsableSizeForHighPriorityWrites, {place})"
+            )
         found.holds.append(f"reads and fences are served; recovery and high-priority adds {passes}")
     _judge_registration(facts, status, found)
     _judge_disks(facts, found, asked=False)
@@ -195,10 +203,14 @@ def _judge_disk_full(facts: HostFacts, since: str, found: Explanation) -> None:
             f"{len(full)} of {len(ledgers)} ledger directories are full, and one is enough "
             "(readOnlyModeOnAnyDiskFullEnabled=true)"
         )
+    needs = [
+        f"{size(free_to_release(each.usage, rules)[0])} are free on the disk of {each.path}"
+        for each in full
+        if each.usage is not None
+    ]
     found.next.append(
         f"the disks are looked at every {check}; it turns writable when "
-        + ("none of them is" if rules.read_only_on_any_full else "not all of them are")
-        + f" used above {percent(rules.usage_threshold - RELEASE_GAP)}"
+        + (" and " if rules.read_only_on_any_full else " or ").join(needs)
         + (
             f", and all together below {percent(rules.low_water_mark)} (diskUsageLwmThreshold)"
             if len(full) == len(ledgers)
@@ -209,8 +221,17 @@ def _judge_disk_full(facts: HostFacts, since: str, found: Explanation) -> None:
     for each in full:
         needed = _to_free(facts, each)
         if needed > 0:
-            found.do.append(f"free {size(needed)} on the disk of {each.path}, or raise diskUsageThreshold")
+            found.do.append(f"free {size(needed)} on the disk of {each.path}{_or_raise(facts, each)}")
     found.do.append("or add empty directories on other disks to ledgerDirectories, with allowStorageExpansion=true")
+
+
+def _or_raise(facts: HostFacts, directory: DirectoryFacts) -> str:
+    """Whether another threshold would help."""
+    assert directory.usage is not None
+    rules = facts.disk_settings
+    if free_to_release(directory.usage, rules)[1]:
+        return f"; raising diskUsageThreshold does not help: {size(rules.reserve_bytes)} are kept free on every disk"
+    return ", or raise diskUsageThreshold"
 
 
 def _why_full(facts: HostFacts, directory: DirectoryFacts) -> str:
@@ -224,13 +245,21 @@ def _why_full(facts: HostFacts, directory: DirectoryFacts) -> str:
     if usage.used_fraction > rules.usage_threshold:
         return f"{directory.path} is {percent(usage.used_fraction)} full, {free} ({threshold})"
     if usage.free < rules.reserve_bytes:
-        return f"{directory.path} has {size(usage.free)} free, less than the reserve of {size(rules.reserve_bytes)}"
+        return (
+            f"{directory.path} has {size(usage.free)} of {size(usage.total)} free, less than the "
+            f"{size(rules.reserve_bytes)} that are kept on every disk for journal, marks and fences"
+        )
     if _known_full(facts, directory.path) is not None:
         released = rules.usage_threshold - RELEASE_GAP
         if usage.used_fraction > released:
             return (
                 f"{directory.path} was full and is {percent(usage.used_fraction)} full, {free}; it takes files again "
                 f"at {percent(released)} ({threshold})"
+            )
+        if usage.free < rules.release_free_bytes:
+            return (
+                f"{directory.path} was full and has {size(usage.free)} of {size(usage.total)} free; it takes files "
+                f"again with {size(rules.release_free_bytes)}"
             )
     return ""
 
@@ -244,11 +273,8 @@ def _known_full(facts: HostFacts, path: str) -> DirectoryStatus | None:
 
 
 def _to_free(facts: HostFacts, directory: DirectoryFacts) -> int:
-    usage, rules = directory.usage, facts.disk_settings
-    if usage is None:
-        return 0
-    wanted = max(round(usage.total * (1 - rules.usage_threshold + RELEASE_GAP)) + 1, rules.reserve_bytes * 5 // 4)
-    return wanted - usage.free
+    usage = directory.usage
+    return 0 if usage is None else free_to_release(usage, facts.disk_settings)[0] - usage.free
 
 
 def _judge_registration(facts: HostFacts, status: BookieStatus, found: Explanation) -> None:
@@ -290,23 +316,57 @@ def _judge_disks(facts: HostFacts, found: Explanation, *, asked: bool) -> None:
         why_full = "" if journal_only else _why_full(facts, each)
         if asked and why_full:
             found.trouble(f"{why_full}: it takes no new files{_since(facts, each.path)}")
-            found.do.append(f"free {size(max(_to_free(facts, each), 0))} there; `bookkeeper why space` says how")
-        elif share > rules.warn_threshold and not why_full:
-            left = round(each.usage.free - each.usage.total * (1 - rules.usage_threshold))
+            found.do.append(
+                f"free {size(max(_to_free(facts, each), 0))} on the disk of {each.path}{_or_raise(facts, each)}; "
+                "`bookkeeper why space` says how"
+            )
+        elif not why_full and (share > rules.warn_threshold or _near_reserve(facts, each)):
+            left = max(0, _until_full(facts, each))
             sentence = f"{name} is nearly full: {percent(share)}"
             if journal_only:
                 found.holds.append(f"{sentence}, {size(each.usage.free)} are free; the bookie ends when it is full")
             else:
-                found.holds.append(
-                    f"{sentence} (diskUsageWarnThreshold {percent(rules.warn_threshold)}); "
-                    f"{size(left)} more and it is full"
+                bound = (
+                    f"{size(rules.reserve_bytes)} are kept free on every disk"
+                    if _near_reserve(facts, each)
+                    else f"diskUsageWarnThreshold {percent(rules.warn_threshold)}"
                 )
+                found.holds.append(f"{sentence} ({bound}); {size(left)} more and it is full")
         elif asked and not why_full:
             found.holds.append(f"{name} is {percent(share)} full, {size(each.usage.free)} are free")
+        if asked and (other := _as_df(each)):
+            found.holds.append(other)
         if asked:
             found.holds.extend(_whose(facts, each))
     if asked:
         _say_consequence(facts, found)
+
+
+def _until_full(facts: HostFacts, directory: DirectoryFacts) -> int:
+    """Bytes that may still be written before the directory is full."""
+    assert directory.usage is not None
+    usage, rules = directory.usage, facts.disk_settings
+    return usage.free - max(round(usage.total * (1 - rules.usage_threshold)), rules.reserve_bytes)
+
+
+def _near_reserve(facts: HostFacts, directory: DirectoryFacts) -> bool:
+    """Whether the reserve, rather than a threshold, makes the directory nearly full: it has less than twice that."""
+    assert directory.usage is not None
+    usage, rules = directory.usage, facts.disk_settings
+    journal_only = directory.uses == ("journalDirectories",)
+    return not journal_only and usage.free < 2 * rules.reserve_bytes and free_to_release(usage, rules)[1]
+
+
+def _as_df(directory: DirectoryFacts) -> str:
+    """Why `df` shows another figure; "" where it does not."""
+    usage = directory.usage
+    if usage is None or not usage.reserved or usage.written + usage.free <= 0:
+        return ""
+    shown = math.ceil(100 * usage.written / (usage.written + usage.free))
+    return (
+        f"{directory.path}: {size(usage.reserved)} of its disk only root may write; they count as used here and for "
+        f"diskUsageThreshold, as in Apache's bookie, while `df` leaves them out and shows {shown} %"
+    )
 
 
 def _since(facts: HostFacts, path: str) -> str:
@@ -321,7 +381,7 @@ def _whose(facts: HostFacts, directory: DirectoryFacts) -> list[str]:
     of_disk = [each for each in facts.directories if each.disk == directory.disk and each.usage is not None]
     if directory is not of_disk[0]:
         return [f"{directory.path} is on the disk of {of_disk[0].path}: {_listed(own)}"]
-    used = directory.usage.total - directory.usage.free
+    used = directory.usage.written
     all_own = sum(files.bytes for each in of_disk for files in each.own.values())
     others = max(0, used - all_own)
     return [f"{directory.path}: {_listed(own)}; {size(others)} of {size(used)} used on this disk are not this bookie's"]
@@ -343,8 +403,9 @@ def _say_consequence(facts: HostFacts, found: Explanation) -> None:
         return
     which = "one ledger directory is" if rules.read_only_on_any_full else "all ledger directories are"
     found.next.append(
-        f"when {which} used above {percent(rules.usage_threshold)} the bookie turns read-only, and writable again at "
-        f"{percent(rules.usage_threshold - RELEASE_GAP)}"
+        f"when {which} used above {percent(rules.usage_threshold)}, or has less than {size(rules.reserve_bytes)} free, "
+        f"the bookie turns read-only, and writable again at {percent(rules.usage_threshold - RELEASE_GAP)} and "
+        f"{size(rules.release_free_bytes)}"
     )
 
 
@@ -370,6 +431,7 @@ def _add_facts(facts: HostFacts, found: Explanation) -> None:
                 "problem": each.problem,
                 "total_bytes": None if each.usage is None else each.usage.total,
                 "free_bytes": None if each.usage is None else each.usage.free,
+                "root_only_bytes": None if each.usage is None else each.usage.reserved,
                 "own_bytes": {kind: files.bytes for kind, files in each.own.items()},
             }
             for each in facts.directories

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bookkeeper.bookie import tuning
-from bookkeeper.config import load_server
+from bookkeeper.config import ServerSettings, load_server
+from bookkeeper.config.keys import keys_of
 
 
 def test_settings_become_those_of_the_parts() -> None:
@@ -44,3 +45,10 @@ def test_settings_become_those_of_the_parts() -> None:
     metadata = tuning.metadata_settings(settings)
     assert metadata.session_timeout_s == 4.0
     assert metadata.registration_wait_s > metadata.session_timeout_s
+
+
+def test_the_conf_file_says_how_much_is_kept_free_on_every_disk() -> None:
+    disks = tuning.disk_settings(load_server(None, {}, {}).settings)
+    meaning = keys_of(ServerSettings)["diskUsageThreshold"].meaning
+    assert f"less than {disks.reserve_bytes >> 20} MiB free" in meaning
+    assert f"until {disks.release_free_bytes >> 20} MiB are" in meaning

@@ -389,3 +389,60 @@ def test_the_registration_is_compared_with_what_the_bookie_says() -> None:
 def test_without_a_status_file_nothing_is_made_up() -> None:
     said = explain_readonly(host(free=5000, status=None, status_error="there is no file", running=None))
     assert said.headline == "nothing is known of its state: there is no file"
+
+
+# --- the reserve, and what df shows
+
+
+SMALL = DiskSettings(reserve_bytes=1000)
+
+
+def test_a_disk_short_of_the_reserve_is_told_what_helps_and_what_does_not() -> None:
+    """A third used, and full: no other threshold would change that."""
+    facts = host(free=900, full=True, disk_settings=SMALL)
+    said = explain_readonly(facts)
+    assert "/l has 900 B of 9.77 KiB free, less than the 0.977 KiB that are kept on every disk" in said.headline
+    assert any("it turns writable when 1.22 KiB are free on the disk of /l" in line for line in said.next), said.next
+    (advice,) = [line for line in said.do if line.startswith("free ")]
+    assert advice == (
+        "free 350 B on the disk of /l; raising diskUsageThreshold does not help: 0.977 KiB are kept free on every disk"
+    )
+    assert [line for line in explain_disk(facts).do if "raising diskUsageThreshold does not help" in line]
+
+
+def test_a_disk_between_reserve_and_release_is_not_called_roomy() -> None:
+    said = explain_readonly(host(free=1100, full=True, disk_settings=SMALL))
+    assert "/l was full and has 1.07 KiB of 9.77 KiB free; it takes files again with 1.22 KiB" in said.headline
+
+
+def test_a_small_disk_is_nearly_full_long_before_its_warning_mark() -> None:
+    said = explain_disk(host(free=1700, disk_settings=SMALL))
+    assert said.healthy
+    assert (
+        "/l (ledgerDirectories) is nearly full: 83 % (0.977 KiB are kept free on every disk); 700 B more and it is full"
+        in said.holds
+    )
+    (line,) = [line for line in said.next if "turns read-only" in line]
+    assert "or has less than 0.977 KiB free" in line
+
+
+def test_what_only_root_may_write_is_said_to_be_why_df_shows_less() -> None:
+    usage = DiskUsage(total=10_000, free=5000, reserved=1000)
+    facts = host(free=5000)
+    facts = dataclasses.replace(facts, directories=(dataclasses.replace(facts.directories[0], usage=usage),))
+    said = explain_disk(facts)
+    assert "/l (ledgerDirectories) is 50 % full, 4.88 KiB are free" in said.holds
+    (line,) = [line for line in said.holds if "`df`" in line]
+    assert line.startswith("/l: 0.977 KiB of its disk only root may write; they count as used here")
+    assert line.endswith("shows 45 %")  # 4000 of 9000, rounded up as df does
+    assert not [line for line in explain_disk(host(free=5000)).holds if "`df`" in line]
+
+
+def test_who_may_still_write_is_said_as_the_bookie_does_it() -> None:
+    facts = host(free=390, full=True)
+    assert "recovery and high-priority adds still pass" in "\n".join(explain_readonly(facts).holds)
+    assert facts.status is not None
+    mode = dataclasses.replace(facts.status.mode, priority_writes=False)
+    refused = dataclasses.replace(facts, status=dataclasses.replace(facts.status, mode=mode))
+    (line,) = [line for line in explain_readonly(refused).holds if "high-priority" in line]
+    assert line.endswith("no ledger directory has 1.2 GiB free (minUsableSizeForHighPriorityWrites, default)")

@@ -2,8 +2,17 @@
 
 import pytest
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 
-from bookkeeper.bookie.storage.disks import DiskMonitor, DiskSettings, DiskVerdict, LedgerDirectories, decide
+from bookkeeper.bookie.storage.disks import (
+    DiskMonitor,
+    DiskSettings,
+    DiskVerdict,
+    LedgerDirectories,
+    decide,
+    free_to_release,
+    why_full,
+)
 from bookkeeper.filesystem import DiskUsage
 from tests.support.bookie_fakes import ManualWorker
 from tests.support.faulty_filesystem import FaultyFileSystem
@@ -151,3 +160,48 @@ def test_a_disk_that_cannot_be_asked_is_a_failure() -> None:
     worker.run_all()
     assert [type(error) for error in failures] == [FileNotFoundError]
     assert not clock.getDelayedCalls()
+
+
+def test_recovery_adds_pass_while_the_disks_allow_writing_or_have_their_room() -> None:
+    """Also on a disk that never had that much: nobody forbids there what an ordinary add may do."""
+    settings = DiskSettings(priority_free_bytes_min=20 * 10**9)
+    small = {path: DiskUsage(total=10**10, free=9 * 10**9) for path in DISKS}
+    assert decide(DiskVerdict(), small, DISKS, settings).priority_writes
+    full = decide(DiskVerdict(), used(a=0.96, b=0.96), DISKS, settings)
+    assert (full.read_only, full.priority_writes) == (True, True)
+    fuller = decide(full, used(a=0.99, b=0.99), DISKS, settings)
+    assert (fuller.read_only, fuller.priority_writes) == (True, False)
+    assert fuller != full
+
+
+def test_what_a_full_directory_needs_is_for_the_reserve_or_for_the_threshold() -> None:
+    settings = DiskSettings()
+    small, large = DiskUsage(total=190 << 20, free=60 << 20), DiskUsage(total=10**12, free=10**10)
+    assert free_to_release(small, settings) == (80 << 20, True)
+    needed, for_reserve = free_to_release(large, settings)
+    assert (round(needed / 10**9), for_reserve) == (60, False)
+    assert (
+        why_full(small, settings) == "62914560 bytes are free on its disk, fewer than the 67108864 that are always kept"
+    )
+    assert why_full(large, settings) == "99.0% of its disk are used, more than diskUsageThreshold 0.95"
+    for usage in (small, large):
+        enough = DiskUsage(total=usage.total, free=free_to_release(usage, settings)[0])
+        was = decide(DiskVerdict(), dict.fromkeys(DISKS, usage), DISKS, settings)
+        assert was.read_only
+        assert not decide(was, dict.fromkeys(DISKS, enough), DISKS, settings).read_only
+
+
+def test_turning_read_only_is_logged_with_the_reason() -> None:
+    clock, worker, fs = Clock(), ManualWorker(), FaultyFileSystem()
+    monitor = DiskMonitor(fs, LedgerDirectories(["/a"]), DiskSettings(), clock, worker, lambda _: None, lambda _: None)
+    fs.usage = lambda _: DiskUsage(total=190 << 20, free=60 << 20)  # type: ignore[method-assign]
+    with capturedLogs() as events:
+        monitor.start()
+        worker.run_all()
+    caught_logs = [formatEvent(event) for event in events]
+    assert any(
+        "/a takes no new files: 62914560 bytes are free on its disk, fewer than the 67108864" in line
+        and "once 83886080 bytes are free" in line
+        for line in caught_logs
+    ), caught_logs
+    assert any("The disks allow no new entries; full directories: ['/a']" in line for line in caught_logs)
