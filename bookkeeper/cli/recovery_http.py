@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from twisted.internet.defer import Deferred
 
 from bookkeeper.admin.http.routing import unavailable
 from bookkeeper.cli.auto_recovery import auditor_of, worker_of
 from bookkeeper.cli.known_bookies import nobody_names, strangers
+from bookkeeper.cli.worker_words import words_of_one
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import InvalidArgument, ReplicationFailed
@@ -66,8 +68,9 @@ class RecoveryOverHttp:
         daemon = self._daemon()
         if daemon is None or daemon.client is None:
             raise unavailable("auto-recovery is not connected yet, or stops")
-        recovery = BookieRecovery(daemon.client, worker_settings(self._settings), socket.gethostname())
-        return daemon.client, recovery
+        client = daemon.client
+        ask = partial(words_of_one, client.store.underreplication, client.context.clock)
+        return client, BookieRecovery(client, worker_settings(self._settings), socket.gethostname(), ask=ask)
 
     def troubles(self, ledger_id: int | None) -> Sequence[Mapping[str, object]]:
         """See Troubled."""

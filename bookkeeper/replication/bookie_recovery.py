@@ -13,7 +13,7 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -118,11 +118,21 @@ class LedgerOnBookies:
 
 
 class BookieRecovery:
-    """Recovers bookies through one client. host: what its locks say to people."""
+    """Recovers bookies through one client.
+
+    host: what its locks say to people. ask: who has a ledger in hand, and what it says, in words.
+    """
 
     def __init__(
-        self, client: LedgerClient, settings: WorkerSettings, host: str, progress: RecoveryProgress | None = None
+        self,
+        client: LedgerClient,
+        settings: WorkerSettings,
+        host: str,
+        progress: RecoveryProgress | None = None,
+        *,
+        ask: Callable[[LedgerId], Awaitable[str]] | None = None,
     ) -> None:
+        self._ask = ask if ask is not None else self._holder_in_words
         self._client, self._settings, self._host = client, settings, host
         self._context, self._store, self._clock = client.context, client.store, client.context.clock
         self.progress = progress if progress is not None else RecoveryProgress()
@@ -347,9 +357,12 @@ class BookieRecovery:
         elif await tree.read(left[0]) is None:
             self._wait_for(f"the auditor {auditor} to mark {len(left)} ledgers")
         else:
-            holder = await tree.lock_holder(left[0])
-            at_work = "nobody is at work on it" if holder is None else f"{holder or 'somebody'} is at work on it"
-            self._wait_for(f"workers to repair {len(left)} ledgers, ledger {left[0]} first: {at_work}")
+            words = await self._ask(left[0])
+            self._wait_for(f"workers to repair {len(left)} ledgers, ledger {left[0]} first: {words}")
+
+    async def _holder_in_words(self, ledger_id: LedgerId) -> str:
+        holder = await self._store.underreplication.lock_holder(ledger_id)
+        return "nobody is at work on it" if holder is None else f"locked by {holder or 'somebody'}"
 
     async def _names(self, ledger_id: LedgerId, bookie_id: BookieId) -> bool:
         try:

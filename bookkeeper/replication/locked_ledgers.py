@@ -3,7 +3,8 @@
     lock --> read the mark --> repair (ledger_repair.py)
                  |-- repaired, or the ledger is gone --> remove the mark as it was read, and the lock with it
                  |-- open ledger  --> keep the lock, look again after the grace period, then recover
-                 `-- failed       --> keep the lock for the back-off, then unlock; then anybody tries again
+                 `-- failed       --> keep the lock for the back-off, then unlock; then anybody tries again;
+                                      a bookie that comes ends the back-off (`try_again`)
 
 Rules: a mark is removed only as it was seen when the work began (I-76). The lock is advice (I-20): it ends with its
 session, and work of an earlier session stops at its next step (I-77).
@@ -104,6 +105,7 @@ class LockedLedgers:
         self._bad_copies = BadCopyRepair(client, checker, restorer)
         self.troubles = Troubles(settings.failed_ledger_grace_s)
         self._held: dict[LedgerId, tuple[RepairLock, Timer]] = {}  # locked, and waiting
+        self._backing_off: set[LedgerId] = set()  # of these, those that nothing but a back-off keeps
         self._again: deque[tuple[RepairLock, Losses]] = deque()  # open ledgers whose grace period is over
         self.ledgers_repaired = 0
         self._repairs = metrics.summary("replication_replication_worker_rereplicate")
@@ -127,6 +129,19 @@ class LockedLedgers:
         lock, losses = self._again.popleft()
         return lock.ledger_id, partial(self._finish, lock, losses)
 
+    def try_again(self) -> None:
+        """Wait for no back-off any more. Open ledgers in their grace period are left alone: it is their writers'."""
+        waited = self.troubles.try_all(self._clock.seconds())
+        again = [(lock, timer) for lock, timer in self._held.values() if lock.ledger_id in self._backing_off]
+        if waited:
+            log.info("A bookie came: {waited} ledgers that could not be repaired are tried again", waited=waited)
+        for lock, timer in again:
+            if timer.active():
+                timer.cancel()
+            self._on_held_over(lock, None)
+        if waited:
+            self._on_news()
+
     def give_up_waiting(self) -> list[RepairLock]:
         """Wait for no ledger any more; the locks, which are still to be given up."""
         held = [lock for lock, _ in (*self._held.values(), *self._again)]
@@ -134,6 +149,7 @@ class LockedLedgers:
             if timer.active():
                 timer.cancel()
         self._held.clear()
+        self._backing_off.clear()
         self._again.clear()
         return held
 
@@ -266,10 +282,13 @@ class LockedLedgers:
             return False
         timer = self._clock.callLater(seconds, self._on_held_over, lock, again)
         self._held[lock.ledger_id] = lock, timer
+        if again is None:
+            self._backing_off.add(lock.ledger_id)
         return True
 
     def _on_held_over(self, lock: RepairLock, again: Losses | None) -> None:
         self._held.pop(lock.ledger_id, None)
+        self._backing_off.discard(lock.ledger_id)
         if again is not None and lock.held:
             self._again.append((lock, again))
             self._on_news()
@@ -279,6 +298,7 @@ class LockedLedgers:
 
     def _on_lock_lost(self, ledger_id: LedgerId) -> None:
         held = self._held.pop(ledger_id, None)
+        self._backing_off.discard(ledger_id)
         if held is not None and held[1].active():
             held[1].cancel()
         self._on_news()

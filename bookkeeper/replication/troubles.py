@@ -5,7 +5,8 @@
     tries, or every member has denied or
                    damaged it DENIED_AFTER times: told once, kept, and tried again at the same slow rate (I-79)
 
-A repair that succeeds ends both. Bound: TROUBLES_MAX ledgers; beyond it the oldest trouble is forgotten, which only
+A repair that succeeds ends both. A bookie that comes ends all back-offs (`try_all`): copies may be readable again, or
+have somebody to take them. Bound: TROUBLES_MAX ledgers; beyond it the oldest trouble is forgotten, which only
 means that its ledger is tried earlier. Source: Apache 4.18 replication/ReplicationWorker.java, getReplicationBackoffMs.
 """
 
@@ -22,6 +23,9 @@ TROUBLES_MAX = 100_000
 
 BACKOFF_STEPS = 5
 """Failures after which the back-off grows no more."""
+
+COUNTED_ALWAYS = 2
+"""Failures in a row that count however early they came."""
 
 UNREADABLE_AFTER = 5
 DENIED_AFTER = 2
@@ -92,6 +96,25 @@ class Troubles:
         before = self._by_ledger.pop(ledger_id, None)
         self._count(before, None)
         return before
+
+    def try_all(self, now: float) -> int:
+        """Every back-off is over; returns how many were not.
+
+        A try that comes early takes the place of the one that was waited for: how often they failed grows no faster,
+        but for the first COUNTED_ALWAYS.
+        """
+        waited = 0
+        for ledger_id, trouble in self._by_ledger.items():
+            if trouble.next_try_s > now:
+                waited += 1
+                self._by_ledger[ledger_id] = replace(
+                    trouble,
+                    next_try_s=now,
+                    failures=max(trouble.failures - 1, min(trouble.failures, COUNTED_ALWAYS)),
+                    unreadable=max(0, trouble.unreadable - 1),
+                    denied=max(0, trouble.denied - 1),
+                )
+        return waited
 
     def of(self, ledger_id: LedgerId) -> Trouble | None:
         """The ledger's trouble; None if it has none."""

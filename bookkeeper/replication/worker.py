@@ -3,7 +3,8 @@
     walk the marks --> begin each that is not in hand, not waited for, and due (troubles.py) --> locked_ledgers.py
          ^                                   |
          |-- LOOK_AGAIN_S after a ledger was taken: where there was one, there are more
-         `-- news: of marks, of locks that ended, of what may be tried again; at the latest after IDLE_S
+         `-- news: of marks, of locks that ended, of bookies that came, of what may be tried again; at the latest
+             after IDLE_S
 
 While auto-recovery is disabled nothing is begun, and what is under way stops at its next step.
 
@@ -26,7 +27,7 @@ from twisted.python.failure import Failure
 from bookkeeper.client.metadata_update import pause
 from bookkeeper.errors import BookKeeperError, ClientClosed, MetadataError
 from bookkeeper.metrics import Metrics
-from bookkeeper.model import LedgerId
+from bookkeeper.model import AvailableBookies, BookieId, LedgerId
 from bookkeeper.replication.ledger_repair import RepairEnd, RepairReport
 from bookkeeper.replication.locked_ledgers import LockedLedgers, WorkEnded
 from bookkeeper.replication.parallel import Lanes
@@ -51,6 +52,9 @@ IDLE_S = 60.0
 LOOK_AGAIN_S = 0.25
 """From a ledger that was marked indeed to the next walk: news of marks come every 2 s, and nobody idles that long while
 an auditor publishes them."""
+
+WAKE_S = 1.0
+"""From a bookie that came to the tries it is to help: bookies that come together wake everybody once."""
 
 STOP_TIMEOUT_S = 5.0
 """How long `stop` waits for locks to be given up; what is left goes with the session."""
@@ -98,6 +102,8 @@ class ReplicationWorker:
         self._news = False
         self._waiter: Deferred[None] | None = None
         self._next_look: Timer | None = None
+        self._seen: tuple[frozenset[BookieId], dict[BookieId, int | None]] | None = None  # writable; epochs of all
+        self._wake: Timer | None = None
         self._exceptions = metrics.counter("replication_replication_worker_exceptions")
         metrics.gauge("replication_replication_worker_LEDGERS_IN_HAND", lambda: len(self._work))
 
@@ -109,6 +115,7 @@ class ReplicationWorker:
             self._tree.watch_enabled(self._on_enabled),
             self._tree.watch_work(self._on_news),
             self._store.watch_state(lambda _: self._on_news()),
+            self._store.bookies.watch(self._on_bookies),
         ]
         self._running = Deferred.fromCoroutine(self._run())
         self._running.addErrback(self._on_end)
@@ -120,6 +127,8 @@ class ReplicationWorker:
             watch.cancel()
         if self._next_look is not None:
             self._next_look.cancel()
+        if self._wake is not None:
+            self._wake.cancel()
         self._on_news()
         self._lanes.cancel()
         if self._running is not None:
@@ -173,6 +182,21 @@ class ReplicationWorker:
             log.info("Re-replication {what}", what="goes on" if enabled else "pauses: auto-recovery is disabled")
         self._enabled = enabled
         self._on_news()
+
+    def _on_bookies(self, bookies: AvailableBookies) -> None:
+        """A bookie that came, came back, or turned writable may be what ledgers in trouble wait for."""
+        epochs = {each: self._store.bookies.epoch(each) for each in (*bookies.writable, *bookies.read_only)}
+        before, self._seen = self._seen, (frozenset(bookies.writable), epochs)
+        if before is None or self._stopping:
+            return
+        came = any(epoch != before[1].get(each) for each, epoch in epochs.items())
+        if (came or not self._seen[0] <= before[0]) and self._wake is None:
+            # After the client's own view of the bookies, and once for what comes together.
+            self._wake = self._clock.callLater(WAKE_S, self._on_wake)
+
+    def _on_wake(self) -> None:
+        self._wake = None
+        self._locked.try_again()
 
     def _on_news(self) -> None:
         self._news = True

@@ -73,7 +73,13 @@ def test_marked_ledgers_are_listed_filtered_and_counted(cluster: LocalCluster, s
         f"7  lacks copies of {LOST}  since 2023-11-14 22:13:20Z  nobody is at work on it\n"
     )
     assert shell.lines("listunderreplicated", "-emr", LOST, "-prw") == [
-        {"ledger_id": 8, "missing": [OTHER], "marked_ms": MARKED_MS, "worker": None}
+        {
+            "ledger_id": 8,
+            "missing": [OTHER],
+            "marked_ms": MARKED_MS,
+            "worker": None,
+            "says": "nobody is at work on it",
+        }
     ]
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,7 +26,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, free_port
 from bookkeeper.embedded.zookeeper import EmbeddedZooKeeper
 from bookkeeper.model import BookieId, LedgerId
-from tests.support.auto_recovery import LocalAutoRecovery
+from tests.support.auto_recovery import LocalAutoRecovery, await_no_marks
 from tests.support.cluster import local_cluster, wait_for_exit
 
 pytestmark = pytest.mark.timeout(180)
@@ -362,7 +363,7 @@ def test_a_ledger_that_lost_a_bookie(
     said = why("ledger", str(ledger_id), "--uri", three.uri)
     worker.stop()
     worker.close()
-    assert re.search(rf"locked by host7 since {WHEN}: it repairs the ledger", said.part("working"))
+    assert re.search(rf"locked by host7 since {WHEN}: whether it works or waits is unknown", said.part("working"))
     assert "the worker copies what is missing to another bookie" in said.part("next")
     lost.start()
     said = why("ledger", str(ledger_id), "--uri", three.uri)
@@ -370,7 +371,11 @@ def test_a_ledger_that_lost_a_bookie(
 
 
 def test_what_auditor_and_worker_say_where_they_can_be_asked(
-    three: LocalCluster, client: BlockingBookKeeper, tmp_path: Path, why: Callable[..., Said]
+    three: LocalCluster,
+    client: BlockingBookKeeper,
+    tmp_path: Path,
+    why: Callable[..., Said],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Nobody is left to take the copies, so that the worker fails, and says why."""
     ledger_id = written(client, three.bookies)
@@ -379,18 +384,59 @@ def test_what_auditor_and_worker_say_where_they_can_be_asked(
     port = free_port()
     settings = {"httpServerEnabled": "true", "httpServerPort": str(port), "auditorPeriodicBookieCheckInterval": "5"}
     words = ("ledger", str(ledger_id), "--uri", three.uri)
-    with LocalAutoRecovery(tmp_path / "recovery", three.uri, settings):
-        said = wait_for(
-            lambda: why(*words, "--ask", f"127.0.0.1:{port}"), lambda said: "nobody is left" in said.part("error")
+    with LocalAutoRecovery(tmp_path / "recovery", three.uri, settings) as recovery:
+        own = f"process {recovery.pid} of {socket.gethostname()}"
+        said = wait_for(lambda: why(*words), lambda said: "the worker of" in said.part("error"))
+        assert re.search(
+            rf"the worker of {own} failed \d+ times: .*nobody is left to take the copies", said.part("error")
         )
-        assert f"the worker of 127.0.0.1:{port} failed" in said.part("error")
+        assert re.search(rf"the auditor is \S+ \({own}\)", said.part("working"))
         assert "the auditor says: look for ledgers on lost bookies: " in said.part("working")
         assert said.facts["auditor_said"]["elected"] is True
-        alone = why(*words)
-        assert "what the auditor does is unknown: " in alone.part("working")
-        assert "why it is not repaired yet is unknown: no worker could be asked" in alone.part("working")
-        assert alone.facts["auditor_said"] is None
-    lost.start()
+        said = wait_for(lambda: why(*words), lambda said: f"locked by {own}" in said.part("working"))
+        assert re.search(rf"locked by {own} since {WHEN}: it waits: .*; next try ", said.part("working")), said.text
+        nobody = (
+            "nobody is left to take 1 copy of the fragment at entry 0: 2 bookies writable, all of them hold it already"
+        )
+        assert nobody in said.part("error")
+        assert "nothing, until more bookies are writable" in said.part("next")
+        assert "start more bookies" in said.part("do")
+        named = why(*words, "--ask", f"127.0.0.1:{port}")
+        assert f"the worker of 127.0.0.1:{port} failed" in named.part("error")
+        assert list(named.facts["processes_asked"]) == [f"127.0.0.1:{port}"]
+        shell = ("shell", "--uri", three.uri)
+        assert main([*shell, "listunderreplicated", "-prw"]) == 0
+        assert re.search(rf"{ledger_id}  {own} waits: .*nobody is left .*; next try ", capsys.readouterr().out)
+        assert main([*shell, "queryautorecoverystatus"]) == 0
+        out = capsys.readouterr().out
+        assert re.search(rf"^{own}, votes as \S+, HTTP at 127\.0\.0\.1:{port}$", out, re.MULTILINE), out
+        assert re.search(rf"^ledger {ledger_id}: {own} waits: ", out, re.MULTILINE), out
+        assert main([*shell, "whoisauditor"]) == 0
+        assert own in capsys.readouterr().err
+        # The back-off may be minutes by now: the bookie that comes back ends it.
+        lost.start()
+        await_no_marks(three.uri)
+
+    async def announced(store: Any) -> Any:
+        return await store.underreplication.processes()
+
+    assert on_store(three, announced) == ()
+
+
+def test_a_worker_without_http_is_said_to_be_one(
+    three: LocalCluster, client: BlockingBookKeeper, tmp_path: Path, why: Callable[..., Said]
+) -> None:
+    ledger_id = written(client, three.bookies)
+    lost = three.bookies[2]
+    lost.kill()
+    settings = {"httpServerEnabled": "false", "auditorPeriodicBookieCheckInterval": "5"}
+    words = ("ledger", str(ledger_id), "--uri", three.uri)
+    with LocalAutoRecovery(tmp_path / "recovery", three.uri, settings) as recovery:
+        own = f"process {recovery.pid} of {socket.gethostname()}"
+        said = wait_for(lambda: why(*words), lambda said: f"locked by {own}" in said.part("working"))
+        assert "whether it works or waits is unknown: it serves no HTTP: httpServerEnabled=true" in said.part("working")
+        lost.start()
+        await_no_marks(three.uri)
 
 
 def test_a_ledger_that_is_being_written_is_well(

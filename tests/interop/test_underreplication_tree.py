@@ -14,6 +14,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import VersionConflict
 from bookkeeper.metadata.outcome import pause
+from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.underreplication_format import CheckKind
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
 from bookkeeper.model import BookieId, LedgerId
@@ -65,6 +66,8 @@ async def eventually(condition: Any, what: str) -> None:
 @pytest_twisted.ensureDeferred
 async def test_apaches_shell_reads_and_sets_what_we_do(store: ZooKeeperStore, shell: ApacheShell) -> None:
     seam = store.underreplication
+    # Not Apache's, and in the way of nothing below.
+    announcement = seam.announce(RecoveryProcess("here", 1, 1700000000000, OURS, ("127.0.0.1", 8001)))
     await seam.mark(LedgerId(12345), [GONE, OURS], now_ms=1700000000000)
     await seam.mark(LedgerId(2**33), [GONE], now_ms=None)
     listed = await said(shell, "listunderreplicated", "-pmr")
@@ -108,6 +111,8 @@ async def test_apaches_shell_reads_and_sets_what_we_do(store: ZooKeeperStore, sh
     await elected.until(len, "our election")
     assert OURS in "".join(await said(shell, "whoisauditor"))
     await candidate.leave()
+    assert [process.pid for process in await seam.processes()] == [1]
+    await announcement.withdraw()
 
 
 @pytest_twisted.ensureDeferred
@@ -129,6 +134,7 @@ async def test_apaches_auditor_and_worker_share_election_marks_and_locks_with_us
             return ids
 
     locked, free = await threads.deferToThread(write)
+    announcement = seam.announce(RecoveryProcess("here", 1, 1700000000000, OURS, None))
     elected = Heard(reactor)
     candidate = seam.candidate(
         OURS, on_elected=lambda: elected("elected"), on_lost=lambda: elected("lost"), on_failed=elected
@@ -175,6 +181,8 @@ async def test_apaches_auditor_and_worker_share_election_marks_and_locks_with_us
         assert await seam.current_auditor() == OURS
         await candidate.leave()
         await eventually(they_audit, "it takes over from us")
+    assert [process.pid for process in await seam.processes()] == [1]
+    await announcement.withdraw()
     await threads.deferToThread(dead.start)
 
 

@@ -15,10 +15,13 @@ from bookkeeper.cli.output import (
     print_json,
     print_json_line,
 )
-from bookkeeper.cli.shell.base import ShellCommand, no_arguments, with_store
+from bookkeeper.cli.shell.base import ShellCommand, no_arguments, with_store, with_store_and_clock
+from bookkeeper.cli.worker_words import WorkerWords, words_of_workers
+from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metadata.underreplication_format import DELAY_S_MAX, UnderreplicatedLedger
 from bookkeeper.model import BookieId
+from bookkeeper.ports import Clock
 
 # --- listunderreplicated ----------------------------------------------------------------------------------------------
 
@@ -31,7 +34,7 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-pmr", "-printmissingreplica", "--printmissingreplica", action="store_true",
                         dest="print_missing", help="with the bookies whose copies are missing")  # fmt: skip
     parser.add_argument("-prw", "-printreplicationworkerid", "--printreplicationworkerid", action="store_true",
-                        dest="print_worker", help="with the host that is at work on the ledger")  # fmt: skip
+                        dest="print_worker", help="with the worker that has it, and why it waits")  # fmt: skip
     parser.add_argument("-c", "-onlydisplayledgercount", "--onlydisplayledgercount", action="store_true",
                         dest="count_only", help="their number only")  # fmt: skip
 
@@ -39,8 +42,9 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
 def _list(args: argparse.Namespace) -> int:
     reads_marks = bool(args.missing or args.excluded or args.print_missing or args.json)
 
-    async def use(store: MetadataStore) -> int:
+    async def use(store: MetadataStore, clock: Clock) -> int:
         marks, progress, count = store.underreplication, Progress("marked ledgers read"), 0
+        words = await words_of_workers(marks, clock) if args.print_worker else WorkerWords({})
         seen = 0
         async for batch in marks.ids():
             for ledger_id in batch:
@@ -53,12 +57,13 @@ def _list(args: argparse.Namespace) -> int:
                 if args.count_only:
                     continue
                 worker = await marks.lock_holder(ledger_id) if args.print_worker else None
+                session_id = await marks.lock_session(ledger_id) if worker is not None else None
                 progress.close()
-                _print_marked(args, ledger_id, mark, worker)
+                _print_marked(args, ledger_id, mark, worker, words.of(ledger_id, worker, session_id))
         progress.close()
         return count
 
-    count = with_store(args, use)
+    count = with_store_and_clock(args, use)
     if args.count_only and args.json:
         print_json({"count": count})
     elif args.count_only:
@@ -74,12 +79,12 @@ def _is_wanted(args: argparse.Namespace, mark: UnderreplicatedLedger) -> bool:
 
 
 def _print_marked(
-    args: argparse.Namespace, ledger_id: int, mark: UnderreplicatedLedger | None, worker: str | None
+    args: argparse.Namespace, ledger_id: int, mark: UnderreplicatedLedger | None, worker: str | None, words: str
 ) -> None:
     if args.json:
         assert mark is not None
         shown = {"ledger_id": ledger_id, "missing": mark.missing, "marked_ms": mark.marked_ms}
-        print_json_line({**shown, "worker": worker} if args.print_worker else shown)
+        print_json_line({**shown, "worker": worker, "says": words} if args.print_worker else shown)
         return
     parts = [str(ledger_id)]
     if args.print_missing and mark is not None:
@@ -87,7 +92,7 @@ def _print_marked(
         if mark.marked_ms is not None:
             parts.append(f"since {_time(mark.marked_ms)}")
     if args.print_worker:
-        parts.append("nobody is at work on it" if worker is None else f"{worker or 'somebody'} is at work on it")
+        parts.append(words)
     print("  ".join(parts))
 
 
@@ -99,18 +104,38 @@ def _time(milliseconds: int) -> str:
 
 
 def _whoisauditor(args: argparse.Namespace) -> int:
-    async def use(store: MetadataStore) -> BookieId | None:
-        return await store.underreplication.current_auditor()
+    async def use(store: MetadataStore) -> tuple[BookieId | None, RecoveryProcess | None]:
+        tree = store.underreplication
+        auditor, session_id = await tree.current_auditor(), await tree.auditor_session()
+        return auditor, next((each for each in await tree.processes() if each.session_id == session_id), None)
 
-    auditor = with_store(args, use)
+    auditor, process = with_store(args, use)
     if args.json:
-        print_json({"auditor": auditor})
+        print_json({"auditor": auditor, "process": None if process is None else _process_json(process)})
     elif auditor is not None:
         print(auditor)
+        if process is not None:
+            note(_process_words(process))
     if auditor is None:
         note("nobody: neither `bookkeeper autorecovery` nor a bookie with autoRecoveryDaemonEnabled=true runs")
         return EXIT_FAILURE
     return EXIT_OK
+
+
+def _process_words(process: RecoveryProcess) -> str:
+    http = "no HTTP" if process.http is None else f"HTTP at {process.http[0]}:{process.http[1]}"
+    return f"{process}, votes as {process.bookie_id}, since {_time(process.since_ms)}, {http}"
+
+
+def _process_json(process: RecoveryProcess) -> dict[str, object]:
+    http = None if process.http is None else f"{process.http[0]}:{process.http[1]}"
+    return {
+        "host": process.host,
+        "pid": process.pid,
+        "bookie": process.bookie_id,
+        "since_ms": process.since_ms,
+        "http": http,
+    }
 
 
 def _triggeraudit(args: argparse.Namespace) -> int:
@@ -181,32 +206,40 @@ def _delay(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    async def use(store: MetadataStore) -> dict[str, object]:
+    async def use(store: MetadataStore, clock: Clock) -> dict[str, object]:
         marks, working, count = store.underreplication, [], 0
+        words: WorkerWords | None = None
         async for batch in marks.ids():
             for ledger_id in batch:
                 count += 1
                 holder = await marks.lock_holder(ledger_id)
                 if holder is not None:
-                    working.append({"ledger_id": ledger_id, "worker": holder})
+                    words = words or await words_of_workers(marks, clock)
+                    says = words.of(ledger_id, holder, await marks.lock_session(ledger_id))
+                    working.append({"ledger_id": ledger_id, "worker": holder, "says": says})
         return {
             "enabled": await marks.is_enabled(),
             "auditor": await marks.current_auditor(),
             "lostBookieRecoveryDelay": await marks.recovery_delay_s(),
             "underreplicated": count,
             "working": working,
+            "processes": [_process_json(each) for each in await marks.processes()],
         }
 
-    status = with_store(args, use)
+    status = with_store_and_clock(args, use)
     if args.json:
         print_json(status)
         return EXIT_OK
-    working = status["working"]
+    working, processes = status["working"], status["processes"]
     assert isinstance(working, list)
+    assert isinstance(processes, list)
     print(f"auto-recovery: {'on' if status['enabled'] else 'off'}, auditor: {status['auditor'] or 'nobody'}")
-    print(f"under-replicated: {status['underreplicated']}, at work on: {len(working)}")
+    for each in processes:
+        http = "no HTTP" if each["http"] is None else f"HTTP at {each['http']}"
+        print(f"process {each['pid']} of {each['host']}, votes as {each['bookie']}, {http}")
+    print(f"under-replicated: {status['underreplicated']}, locked by workers: {len(working)}")
     for each in working:
-        print(f"ledger {each['ledger_id']}: {each['worker'] or 'somebody'} is at work on it")
+        print(f"ledger {each['ledger_id']}: {each['says']}")
     return EXIT_OK
 
 

@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import socket
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from bookkeeper.cli.known_bookies import nobody_names, strangers
 from bookkeeper.cli.lazy import at_least
@@ -33,6 +34,7 @@ from bookkeeper.cli.output import (
 from bookkeeper.cli.reactor import with_client
 from bookkeeper.cli.shell.base import ShellCommand, server_settings, shell_settings
 from bookkeeper.cli.shell.local import configured_bookie_id
+from bookkeeper.cli.worker_words import words_of_one
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId
@@ -109,7 +111,8 @@ def _run(args: argparse.Namespace, what: str, bookies: Collection[BookieId], *, 
     settings = _settings(args)
 
     async def use(client: LedgerClient) -> RecoveryProgress:
-        recovery = BookieRecovery(client, settings, socket.gethostname(), RecoveryProgress(on_change=shown))
+        ask = partial(words_of_one, client.store.underreplication, client.context.clock)
+        recovery = BookieRecovery(client, settings, socket.gethostname(), RecoveryProgress(on_change=shown), ask=ask)
         unknown = await strangers(client.store, bookies)
         if unknown:
             note(f"{', '.join(unknown)}: not registered, and without a cookie")

@@ -12,39 +12,59 @@ from typing import Any
 from bookkeeper.cli.output import counted
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration
 from bookkeeper.cli.why.ledger_facts import LedgerFacts
+from bookkeeper.cli.why.processes import ProcessAnswer
+from bookkeeper.cli.worker_words import trouble_words
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
 
 ERRORS_TOLD_MAX = 3
 
 ASK = "name its HTTP server with --ask HOST:PORT"
+UNANNOUNCED = "no process announced itself in the metadata store"
+
+
+def holder_of_lock(facts: LedgerFacts) -> ProcessAnswer | None:
+    """What the process says whose session owns the lock; None where it is not known."""
+    return _of_session(facts, facts.repair.lock_session)
 
 
 def say_lock(facts: LedgerFacts, found: Explanation) -> None:
     """Who has it in hand."""
     lock, since = facts.repair.lock, facts.repair.locked_ms
     if isinstance(lock, str):
-        holder = lock or "a worker that does not say where it runs"
+        answer = holder_of_lock(facts)
+        process = None if answer is None else answer.process
+        who = str(process) if process is not None else lock or "a worker that does not say where it runs"
         when = f" since {clock_time(since, facts.now_ms)}" if isinstance(since, int) else ""
-        found.working.append(
-            f"locked by {holder}{when}: it repairs the ledger, or keeps others from it until its next try"
-        )
+        found.working.append(f"locked by {who}{when}: {_what_it_does(answer)}")
     elif isinstance(lock, BookKeeperError):
         found.working.append(f"whether a worker has it in hand is unknown: {lock}")
     elif isinstance(facts.repair.mark, UnderreplicatedLedger):
         found.working.append("not locked: no worker has it in hand")
 
 
+def _what_it_does(answer: ProcessAnswer | None) -> str:
+    if answer is None:
+        return f"whether it works or waits is unknown: {UNANNOUNCED} for that lock (Apache's never do)"
+    if answer.trouble is not None:
+        return f"it waits: {trouble_words(answer.trouble)}"
+    if answer.error:
+        return f"whether it works or waits is unknown: {answer.error}"
+    if not answer.works:
+        return "whether it works or waits is unknown: its worker does not tell"
+    return "it is at work on it; of an open ledger it may wait for the writer (openLedgerRereplicationGracePeriod)"
+
+
 def say_workers(facts: LedgerFacts, found: Explanation) -> None:
     """Why it is not repaired yet, as far as workers could be asked."""
-    for process in facts.processes:
-        if process.trouble is not None:
-            reason, failures = process.trouble.get("reason", ""), process.trouble.get("failures", "")
-            found.errors.append(f"the worker of {process.where} failed {failures} times: {reason}")
+    for answer in facts.processes:
+        if answer.trouble is not None:
+            reason, failures = answer.trouble.get("reason", ""), answer.trouble.get("failures", "")
+            found.errors.append(f"the worker of {answer.where} failed {failures} times: {reason}")
     in_hand = isinstance(facts.repair.mark, UnderreplicatedLedger) or isinstance(facts.repair.lock, str)
-    if not in_hand or any(process.trouble is not None for process in facts.processes):
+    if not in_hand or any(answer.trouble is not None for answer in facts.processes):
         return
-    workers = [process.where for process in facts.processes if process.works]
+    workers = [answer.where for answer in facts.processes if answer.works]
     if workers:
         found.working.append(
             f"{', '.join(workers)}: no worker there has failed on it; whether others have is unknown{_unasked(facts)}"
@@ -63,7 +83,9 @@ def say_auditor(facts: LedgerFacts, found: Explanation) -> None:
         found.working.append("no auditor is elected: no process with auto-recovery runs")
         return
     known = "" if isinstance(delay, BookKeeperError) or delay is None else f", lostBookieRecoveryDelay {delay} s"
-    found.working.append(f"the auditor is {auditor}{known}")
+    answer = _of_session(facts, facts.repair.auditor_session)
+    process = "" if answer is None or answer.process is None else f" ({answer.process})"
+    found.working.append(f"the auditor is {auditor}{process}{known}")
     said = auditor_said(facts)
     if said is None:
         found.working.append(f"what the auditor does is unknown: {_why_silent(facts, auditor)}")
@@ -73,7 +95,7 @@ def say_auditor(facts: LedgerFacts, found: Explanation) -> None:
 
 def auditor_said(facts: LedgerFacts) -> Mapping[str, Any] | None:
     """What the elected auditor says of itself; None where it could not be asked."""
-    return next((process.auditor for process in facts.processes if process.audits), None)
+    return next((answer.auditor for answer in facts.processes if answer.audits), None)
 
 
 def _say_its_words(said: Mapping[str, Any], found: Explanation) -> None:
@@ -91,22 +113,37 @@ def _say_its_words(said: Mapping[str, Any], found: Explanation) -> None:
 
 
 def _why_silent(facts: LedgerFacts, auditor: str) -> str:
-    own = next((process for process in facts.processes if process.where == f"bookie {auditor}"), None)
+    own = _of_session(facts, facts.repair.auditor_session) or next(
+        (answer for answer in facts.processes if answer.where == f"bookie {auditor}"), None
+    )
     if own is not None and own.error:
-        return f"its HTTP server did not tell: {own.error}"
+        return f"{own.where} did not tell: {own.error}"
     if own is not None:
-        return f"the process of bookie {auditor} says that it does not audit; another one stands under its name: {ASK}"
+        return f"{own.where} says that it does not audit: the election moved on, or another one stands for {auditor}"
     if auditor in facts.registered:
         return f"bookie {auditor} publishes no HTTP server (httpServerEnabled); if another process audits: {ASK}"
-    return f"it runs beside no registered bookie, and where it serves HTTP is recorded nowhere: {ASK}"
+    return f"it runs beside no registered bookie, and {UNANNOUNCED} for its vote: {ASK}"
+
+
+def _of_session(facts: LedgerFacts, session_id: object) -> ProcessAnswer | None:
+    if not isinstance(session_id, int):
+        return None
+    return next(
+        (
+            answer
+            for answer in facts.processes
+            if answer.process is not None and answer.process.session_id == session_id
+        ),
+        None,
+    )
 
 
 def _unasked(facts: LedgerFacts) -> str:
-    failed = [f"{process.where}: {process.error}" for process in facts.processes if process.error]
+    failed = [f"{answer.where}: {answer.error}" for answer in facts.processes if answer.error]
     told = failed[:ERRORS_TOLD_MAX]
     if len(failed) > ERRORS_TOLD_MAX:
         told.append(f"{len(failed) - ERRORS_TOLD_MAX} more did not answer")
     if facts.bookies_unasked:
         told.append(f"{counted(facts.bookies_unasked, 'bookie')} could not be asked over HTTP (httpServerEnabled)")
-    told.append(f"of a worker beside no bookie nothing is recorded: {ASK}")
+    told.append(f"of others, as Apache's, nothing is recorded: {ASK}")
     return f" ({'; '.join(told)})"

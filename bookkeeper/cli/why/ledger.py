@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bookkeeper.cli.output import counted, entries
-from bookkeeper.cli.why.at_work import auditor_said, say_auditor, say_lock, say_workers
+from bookkeeper.cli.why.at_work import auditor_said, holder_of_lock, say_auditor, say_lock, say_workers
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, runs_text
 from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress
 from bookkeeper.errors import BookieIOError, BookieUnavailable, BookKeeperError, NoSuchLedger
@@ -138,6 +138,7 @@ def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -
         "lock": facts.repair.lock if isinstance(facts.repair.lock, str) else None,
         "auditor": facts.repair.auditor if isinstance(facts.repair.auditor, str) else None,
         "auditor_said": auditor_said(facts),
+        "nobody_left": bool(_nobody_left(facts, bad)),
         "processes_asked": {process.where: process.error or "answered" for process in facts.processes},
         "locked_ms": facts.repair.locked_ms if isinstance(facts.repair.locked_ms, int) else None,
         "marked_ms": facts.repair.mark.marked_ms if isinstance(facts.repair.mark, UnderreplicatedLedger) else None,
@@ -347,13 +348,23 @@ def _say_repair(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Plac
 def _say_next(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place], found: Explanation) -> None:
     repair = facts.repair
     lost = list(dict.fromkeys(place.bookie_id for place in bad if place.standing is Standing.LOST))
-    others = [bookie for bookie, mode in facts.registered.items() if mode == "writable"]
+    nobody_left = _nobody_left(facts, bad)
+    if nobody_left:
+        found.errors.extend(nobody_left[:PLACES_MAX])
+        found.do.append("start more bookies, or bring the lost one back: workers try again as soon as one registers")
     if repair.enabled is False:
         found.next.append("nothing, until auto-recovery is enabled again")
         found.do.append("bookkeeper shell autorecovery -enable")
     elif isinstance(repair.mark, UnderreplicatedLedger):
-        if isinstance(repair.lock, str):
+        answer = holder_of_lock(facts)
+        if isinstance(repair.lock, str) and nobody_left:
+            found.next.append("nothing, until more bookies are writable: the worker that locked it can only wait")
+        elif isinstance(repair.lock, str) and answer is not None and answer.trouble is not None:
+            found.next.append(f"the worker tries again in {answer.trouble.get('secondsToNextTry', '?')} s")
+        elif isinstance(repair.lock, str):
             found.next.append("the worker copies what is missing to another bookie, then the metadata names that one")
+        elif nobody_left:
+            found.next.append("nothing, until more bookies are writable")
         elif repair.auditor is None:
             found.next.append("nothing: the mark waits for a worker, and no process with auto-recovery seems to run")
             found.do.append("run auto-recovery: bookkeeper autorecovery, or autoRecoveryDaemonEnabled=true on bookies")
@@ -383,12 +394,26 @@ def _say_next(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place]
             if known
             else f"{bookie} has no cookie: it was removed from the cluster, only a repair helps"
         )
-    if bad and len(set(others) - {place.bookie_id for place in bad}) < metadata.write_quorum:
-        found.errors.append(
-            f"only {len(others)} bookies are writable: where all of them hold the fragment already, nobody is left to "
-            "take a new copy"
-        )
-        found.do.append("add a bookie, or bring the lost one back")
+
+
+def _nobody_left(facts: LedgerFacts, bad: Sequence[Place]) -> list[str]:
+    """Fragments whose lost copies nobody can take: by the bookies that are registered now.
+
+    A bookie that is writable takes anew what it lacks itself.
+    """
+    writable = [bookie for bookie, mode in facts.registered.items() if mode == "writable"]
+    told = []
+    for first in dict.fromkeys(place.fragment.first_entry_id for place in bad):
+        lost = {place.bookie_id for place in bad if place.fragment.first_entry_id == first} - set(writable)
+        ensemble = next(place.fragment.ensemble for place in bad if place.fragment.first_entry_id == first)
+        spare = len(set(writable) - set(ensemble))
+        if spare < len(lost):
+            hold = "all of them hold it already" if not spare else f"all but {spare} of them hold it already"
+            told.append(
+                f"nobody is left to take {counted(len(lost) - spare, 'copy', 'copies')} of the fragment at entry "
+                f"{first}: {counted(len(writable), 'bookie')} writable, {hold}"
+            )
+    return told
 
 
 # --- open ledgers -----------------------------------------------------------------------------------------------------

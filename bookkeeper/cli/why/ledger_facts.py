@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.cli.shell.base import shell_settings
-from bookkeeper.cli.why.processes import ProcessAnswer, ask_processes
+from bookkeeper.cli.why.processes import ProcessAnswer, ask_processes, whom_to_ask
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.reactor_thread import ReactorThread
@@ -24,6 +24,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, NoSuchLedgerOnBookie
 from bookkeeper.metadata.bad_copies_format import BadCopies
 from bookkeeper.metadata.outcome import pause
+from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId, LedgerMetadata
@@ -37,7 +38,8 @@ ASKED_MAX = 64
 class RepairFacts:
     """Auto-recovery. Each may be the error that kept it from being known.
 
-    locked_ms: since when it is locked, by the store's clock.
+    locked_ms: since when it is locked, by the store's clock. lock_session, auditor_session: owners of lock and lowest
+    vote.
     """
 
     enabled: bool | BookKeeperError
@@ -48,6 +50,8 @@ class RepairFacts:
     bad_copies: BadCopies | BookKeeperError | None
     checked_ms: int | BookKeeperError | None
     locked_ms: int | BookKeeperError | None = None
+    lock_session: int | BookKeeperError | None = None
+    auditor_session: int | BookKeeperError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +94,13 @@ def find_out(args: argparse.Namespace) -> LedgerFacts:
     settings = shell_settings(args)
     crossing = ReactorThread()
     http_servers: dict[BookieId, tuple[str, int]] = {}
+    announced: list[RecoveryProcess] = []
 
     async def look() -> LedgerFacts:
         client = await connect_to(settings.metadata_service_uri, crossing.reactor, settings, resolve=crossing.resolve)
         try:
             return await _Looking(client, client.store, LedgerId(args.ledger_id), crossing.reactor, settings).run(
-                args.observe, http_servers
+                args.observe, http_servers, announced
             )
         finally:
             await client.close()
@@ -104,13 +109,15 @@ def find_out(args: argparse.Namespace) -> LedgerFacts:
         facts = crossing.run(lambda: Deferred.fromCoroutine(look()))
     finally:
         crossing.stop()
-    # The auditor first: of many bookies not all are asked.
-    servers = [
-        (f"bookie {each}", http_servers[each]) for each in sorted(http_servers, key=_after(facts.repair.auditor))
-    ]
-    named = [(f"{host}:{port}", (host, port)) for host, port in args.ask]
-    processes = ask_processes(facts.ledger_id, [*named, *servers])
-    return replace(facts, processes=processes, bookies_unasked=len(facts.registered) + len(named) - len(processes))
+    # Of many not all are asked: first those that matter most.
+    matter = (facts.repair.lock_session, facts.repair.auditor_session)
+    recovery = sorted(announced, key=lambda process: process.session_id not in matter)
+    servers = [(each, http_servers[each]) for each in sorted(http_servers, key=_after(facts.repair.auditor))]
+    asked = whom_to_ask(args.ask, recovery, servers)
+    processes = ask_processes(facts.ledger_id, asked)
+    addresses = {each.address for each in asked[: len(processes)]}
+    unasked = sum(http_servers.get(each) not in addresses for each in facts.registered)
+    return replace(facts, processes=processes, bookies_unasked=unasked)
 
 
 def _after(first: object) -> Callable[[BookieId], tuple[bool, str]]:
@@ -133,7 +140,14 @@ class _Looking:
         self._client, self._store, self._ledger_id = client, store, ledger_id
         self._reactor, self._settings = reactor, settings
 
-    async def run(self, observe_s: float, http_servers: dict[BookieId, tuple[str, int]]) -> LedgerFacts:
+    async def run(
+        self,
+        observe_s: float,
+        http_servers: dict[BookieId, tuple[str, int]],
+        announced: list[RecoveryProcess],
+    ) -> LedgerFacts:
+        processes = await _or_error(self._store.underreplication.processes())
+        announced += [] if isinstance(processes, BookKeeperError) else processes
         metadata = await _or_error(self._client.metadata(self._ledger_id))
         progress: Progress | BookKeeperError | None = None
         if isinstance(metadata, LedgerMetadata) and not metadata.is_closed:
@@ -172,6 +186,8 @@ class _Looking:
             bad_copies=await _or_error(tree.bad_copies(ledger_id)),
             checked_ms=await _or_error(tree.check_time_ms(CheckKind.ALL_LEDGERS)),
             locked_ms=await _or_error(tree.locked_ms(ledger_id)),
+            lock_session=await _or_error(tree.lock_session(ledger_id)),
+            auditor_session=await _or_error(tree.auditor_session()),
         )
 
     async def _held(self, bookies: list[BookieId]) -> dict[BookieId, list[range] | BookKeeperError]:

@@ -1,31 +1,36 @@
 """What processes with auto-recovery say over HTTP: of a ledger their worker failed on, and of their auditor.
 
-Where a process serves HTTP is known of registered bookies that publish it, and of those that the command line names:
-one that runs beside no bookie is recorded nowhere. Whoever cannot be asked leaves the reason in the place of an answer.
-Bounds: ASKED_MAX processes, all of them at once, two requests each, ALL_TIMEOUT_S altogether. Thread: any; it blocks.
+Where a process serves HTTP is known of registered bookies that publish it, of processes that announce themselves in the
+metadata store, and of those that the command line names. Whoever cannot be asked leaves the reason in the place of an
+answer. Bounds: ASKED_MAX processes, all of them at once, two requests each, `http_questions` has the time. Thread: any;
+it blocks.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-ASKED_MAX = 16
-TIMEOUT_S = 2.0
-ALL_TIMEOUT_S = 4.0
-ANSWER_MAX = 256 * 1024
+from bookkeeper.cli.http_questions import ALL_TIMEOUT_S, ERRORS, Address, all_at_once, get_json, why_out_of_reach
+from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 
-Address = tuple[str, int]
+ASKED_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whom to ask. where: as people are told. process: as it announced itself, if it did."""
+
+    where: str
+    address: Address | None
+    process: RecoveryProcess | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessAnswer:
-    """One process's. where: "bookie ID" or "HOST:PORT".
+    """One process's. where, process: as of Asked.
 
     works: a replication worker runs there; trouble: what it says of the ledger, None where it never failed on it.
     auditor: what its auditor, elected or not, says of itself; None where none runs. error: why it could not be asked.
@@ -36,6 +41,7 @@ class ProcessAnswer:
     trouble: Mapping[str, Any] | None = None
     auditor: Mapping[str, Any] | None = None
     error: str = ""
+    process: RecoveryProcess | None = None
 
     @property
     def audits(self) -> bool:
@@ -43,55 +49,49 @@ class ProcessAnswer:
         return self.auditor is not None and self.auditor.get("elected") is True
 
 
-def ask_processes(ledger_id: int, servers: Sequence[tuple[str, Address]]) -> tuple[ProcessAnswer, ...]:
-    """Ask the first ASKED_MAX of them at the same time. Who has not answered after ALL_TIMEOUT_S is not waited for."""
-    asked = servers[:ASKED_MAX]
-    answers: dict[int, ProcessAnswer] = {}  # by the place in `asked`
+def whom_to_ask(
+    named: Sequence[Address], announced: Sequence[RecoveryProcess], bookies: Sequence[tuple[str, Address]]
+) -> list[Asked]:
+    """Each process once: the named ones, those that announced themselves, then bookies by id."""
+    by_address = {process.http: process for process in announced if process.http is not None}
+    ids = {address: bookie_id for bookie_id, address in bookies}
+    asked = [Asked(f"{host}:{port}", (host, port), by_address.get((host, port))) for host, port in named]
+    asked += [Asked(_where(process, ids), process.http, process) for process in announced if process.http not in named]
+    known = {each.address for each in asked}
+    return asked + [Asked(f"bookie {bookie_id}", address) for bookie_id, address in bookies if address not in known]
 
-    def ask(number: int, where: str, address: Address) -> None:
-        answers[number] = _ask(ledger_id, where, address)
 
-    threads = [
-        threading.Thread(target=ask, args=(number, where, address), name=f"ask {where}", daemon=True)
-        for number, (where, address) in enumerate(asked)
-    ]
-    for thread in threads:
-        thread.start()
-    deadline_s = time.monotonic() + ALL_TIMEOUT_S
-    for thread in threads:
-        thread.join(max(0.0, deadline_s - time.monotonic()))
+def _where(process: RecoveryProcess, ids: Mapping[Address, str]) -> str:
+    bookie_id = None if process.http is None else ids.get(process.http)
+    return str(process) if bookie_id is None else f"bookie {bookie_id}"
+
+
+def ask_processes(ledger_id: int, asked: Sequence[Asked]) -> tuple[ProcessAnswer, ...]:
+    """Ask the first ASKED_MAX of them at the same time."""
+    asked = asked[:ASKED_MAX]
+    answers = all_at_once([partial(_ask, ledger_id, each) for each in asked])
+    late = f"no whole answer within {ALL_TIMEOUT_S:g} s"
     return tuple(
-        answers.get(number) or ProcessAnswer(where, error=f"{host}:{port}: no whole answer within {ALL_TIMEOUT_S:g} s")
-        for number, (where, (host, port)) in enumerate(asked)
+        answer or ProcessAnswer(each.where, error=f"{each.address}: {late}", process=each.process)
+        for each, answer in zip(asked, answers, strict=True)
     )
 
 
-def _ask(ledger_id: int, where: str, address: Address) -> ProcessAnswer:
+def _ask(ledger_id: int, asked: Asked) -> ProcessAnswer:
+    process, address = asked.process, asked.address
+    error = "" if process is None else why_out_of_reach(process)
+    if error or address is None:
+        return ProcessAnswer(asked.where, error=error, process=process)
     try:
-        troubles = _get(address, f"troubles?ledger_id={ledger_id}")
-        auditor = _get(address, "auditor")
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        return ProcessAnswer(where, error=f"{address[0]}:{address[1]}: {error}" if str(error) else repr(error))
+        troubles = get_json(address, f"/api/v1/autorecovery/troubles?ledger_id={ledger_id}")
+        auditor = get_json(address, "/api/v1/autorecovery/auditor")
+    except ERRORS as failure:
+        why = f"{address[0]}:{address[1]}: {failure}" if str(failure) else repr(failure)
+        return ProcessAnswer(asked.where, error=why, process=process)
     return ProcessAnswer(
-        where,
+        asked.where,
         works=isinstance(troubles, list),
         trouble=troubles[0] if isinstance(troubles, list) and troubles and isinstance(troubles[0], dict) else None,
         auditor=auditor if isinstance(auditor, dict) else None,
+        process=process,
     )
-
-
-def _get(address: Address, path: str) -> Any:
-    """The answer's JSON; None where the process has no such thing. Raises OSError, HTTPException, ValueError."""
-    host, port = address
-    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
-    try:
-        connection.request("GET", f"/api/v1/autorecovery/{path}")
-        answer = connection.getresponse()
-        body = answer.read(ANSWER_MAX)
-        if answer.status == http.HTTPStatus.NOT_FOUND:
-            return None
-        if answer.status != http.HTTPStatus.OK:
-            raise http.client.HTTPException(f"HTTP status {answer.status} for {path}")
-        return json.loads(body)
-    finally:
-        connection.close()

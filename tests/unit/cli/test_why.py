@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import socket
 import threading
 
 import pytest
@@ -18,18 +19,21 @@ from bookkeeper.bookie.status_format import (
     RegistrationStatus,
 )
 from bookkeeper.bookie.storage.disks import DiskSettings
+from bookkeeper.cli import http_questions
+from bookkeeper.cli.http_questions import why_out_of_reach
 from bookkeeper.cli.main import main
-from bookkeeper.cli.why import processes
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, runs_text, size
 from bookkeeper.cli.why.host import explain_disk, explain_readonly
 from bookkeeper.cli.why.host_facts import DirectoryFacts, HostFacts, StoreFacts
 from bookkeeper.cli.why.ledger import explain_ledger, missing_of
 from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress, RepairFacts
-from bookkeeper.cli.why.processes import ProcessAnswer
+from bookkeeper.cli.why.processes import ProcessAnswer, whom_to_ask
+from bookkeeper.cli.worker_words import TOLD_MAX, WorkerAnswer, WorkerWords
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import BookieIOError, ConnectFailed, MetadataCorrupt, MetadataUnavailable
 from bookkeeper.filesystem import DiskUsage
 from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
+from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import holds
@@ -171,33 +175,6 @@ def test_an_open_ledger_whose_acknowledged_entries_nobody_tells_is_unknown() -> 
     assert explain_ledger(being_written(ConnectFailed("nobody there"))).healthy is None
 
 
-def test_processes_are_asked_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each waits until all have been asked: one after the other would never end but by its bound."""
-    all_there = threading.Barrier(5, timeout=3)
-
-    def ask(ledger_id: int, where: str, address: tuple[str, int]) -> ProcessAnswer:
-        all_there.wait()
-        return ProcessAnswer(where, works=True)
-
-    monkeypatch.setattr(processes, "_ask", ask)
-    servers = [(f"h{number}:1", (f"h{number}", 1)) for number in range(5)]
-    assert processes.ask_processes(7, servers) == tuple(ProcessAnswer(where, works=True) for where, _ in servers)
-
-
-def test_who_does_not_answer_in_time_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    let_go = threading.Event()
-
-    def ask(ledger_id: int, where: str, address: tuple[str, int]) -> ProcessAnswer:
-        let_go.wait()
-        return ProcessAnswer(where, works=True)
-
-    monkeypatch.setattr(processes, "_ask", ask)
-    monkeypatch.setattr(processes, "ALL_TIMEOUT_S", 0)
-    (said,) = processes.ask_processes(7, [("slow", ("slow", 1))])
-    let_go.set()
-    assert said.error == "slow:1: no whole answer within 0 s"
-
-
 def test_a_lost_bookie_is_marked_after_the_delay_where_an_auditor_is() -> None:
     said = explain_ledger(ledger(registered={B[0]: "writable", B[2]: "writable", B[3]: "writable"}))
     assert said.headline == f"CLOSED at entry 9, 100 bytes, and lacks copies: {B[1]} is not registered"
@@ -241,6 +218,115 @@ def working(*processes: ProcessAnswer, auditor: BookieId = B[3], **changes: obje
     return " | ".join(explain_ledger(ledger(repair=repair, processes=processes, **changes)).working)
 
 
+def recovery(pid: int, session_id: int, http: tuple[str, int] | None = ("h", 8001)) -> RecoveryProcess:
+    return RecoveryProcess("vm", pid, NOW - 90_000, BookieId("vm:3181"), http, session_id)
+
+
+def locked_by(session_id: int | None, *answers: ProcessAnswer, **changes: object) -> Explanation:
+    repair = dataclasses.replace(
+        ledger().repair, mark=MARKED, lock="vm", locked_ms=NOW - 30_000, lock_session=session_id, auditor_session=11
+    )
+    return explain_ledger(ledger(repair=repair, processes=answers, **changes))
+
+
+WAITS = {"reason": "nobody is left", "failures": 3, "secondsToNextTry": 9}
+
+
+def test_the_worker_whose_session_owns_the_lock_says_why_it_waits() -> None:
+    """Two daemons on one host, which lock and vote under one name."""
+    first = ProcessAnswer("process 1 of vm", works=True, process=recovery(1, 11))
+    second = ProcessAnswer("process 2 of vm", works=True, trouble=WAITS, process=recovery(2, 12))
+    said = locked_by(12, first, second)
+    when = "since 2023-11-14 22:12:50 UTC (30 s ago)"
+    assert f"locked by process 2 of vm {when}: it waits: nobody is left (3 failures); next try in 9 s" in said.working
+    assert "the worker tries again in 9 s" in said.next
+    assert f"the auditor is {B[3]} (process 1 of vm), lostBookieRecoveryDelay 60 s" in said.working
+    said = locked_by(11, first, second)
+    assert any(line.startswith(f"locked by process 1 of vm {when}: it is at work on it") for line in said.working)
+
+
+@pytest.mark.parametrize(
+    ("session_id", "answer", "why"),
+    [
+        (12, ProcessAnswer("x", error=why_out_of_reach(recovery(2, 12, None)), process=recovery(2, 12, None)),
+         "it serves no HTTP: httpServerEnabled=true there would show it"),
+        (12, ProcessAnswer("x", error="h:8001: refused", process=recovery(2, 12)), "h:8001: refused"),
+        (13, ProcessAnswer("x", works=True, trouble=WAITS, process=recovery(2, 12)),
+         "no process announced itself in the metadata store for that lock"),
+        (None, ProcessAnswer("x", works=True), "no process announced itself in the metadata store for that lock"),
+    ],
+)  # fmt: skip
+def test_whether_it_works_or_waits_is_unknown_where_its_worker_does_not_tell(
+    session_id: int | None, answer: ProcessAnswer, why: str
+) -> None:
+    (said,) = [line for line in locked_by(session_id, answer).working if line.startswith("locked by")]
+    assert f": whether it works or waits is unknown: {why}" in said
+
+
+def test_that_nobody_is_left_is_told_by_counting_too() -> None:
+    lost = locked_by(12, registered={B[0]: "writable", B[2]: "read-only", B[3]: "read-only"})
+    nobody = "nobody is left to take 1 copy of the fragment at entry 0: 1 bookie writable, all of them hold it already"
+    assert nobody in lost.errors
+    assert "nothing, until more bookies are writable: the worker that locked it can only wait" in lost.next
+    assert any(line.startswith("start more bookies") for line in lost.do)
+    assert lost.facts["nobody_left"] is True
+    spare = locked_by(12, registered={B[0]: "writable", B[2]: "writable"})
+    assert spare.facts["nobody_left"] is False
+    lacking = locked_by(12, registered={B[0]: "writable", B[1]: "writable"}, held={B[0]: [range(10)], B[1]: []})
+    assert lacking.facts["nobody_left"] is False, "it takes anew what it lacks itself"
+
+
+def test_each_process_is_asked_once() -> None:
+    http = recovery(1, 11, ("h", 1))
+    beside, silent = recovery(2, 12, ("b", 2)), recovery(3, 13, None)
+    asked = whom_to_ask([("h", 1)], [http, beside, silent], [("b2:1", ("b", 2)), ("b4:1", ("b", 4))])
+    assert [(each.where, each.process) for each in asked] == [
+        ("h:1", http),
+        ("bookie b2:1", beside),
+        ("process 3 of vm", silent),
+        ("bookie b4:1", None),
+    ]
+
+
+def test_http_of_another_host_that_listens_on_loopback_is_out_of_reach() -> None:
+    there = dataclasses.replace(recovery(1, 1, ("127.0.0.1", 1)), host="another-host")
+    assert "on its own host another-host only" in why_out_of_reach(there)
+    assert why_out_of_reach(recovery(1, 1, ("10.0.0.1", 1))) == ""
+    here = dataclasses.replace(recovery(1, 1, ("127.0.0.1", 1)), host=socket.gethostname())
+    assert why_out_of_reach(here) == ""
+
+
+def test_questions_are_asked_at_the_same_time() -> None:
+    """Each waits until all have been asked: one after the other would never end but by its bound."""
+    all_there = threading.Barrier(5, timeout=3)
+    assert sorted(each or 0 for each in http_questions.all_at_once([all_there.wait] * 5)) == [0, 1, 2, 3, 4]
+
+
+def test_who_does_not_answer_in_time_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+    monkeypatch.setattr(http_questions, "ALL_TIMEOUT_S", 0)
+    assert http_questions.all_at_once([let_go.wait]) == [None]
+    let_go.set()
+
+
+def test_words_of_a_lock_are_those_of_its_session() -> None:
+    told = {7: WAITS}
+    words = WorkerWords(
+        {
+            11: WorkerAnswer(recovery(1, 11)),
+            12: WorkerAnswer(recovery(2, 12), told),
+            13: WorkerAnswer(recovery(3, 13), error="h:1: refused"),
+            14: WorkerAnswer(recovery(4, 14), dict.fromkeys(range(100, 100 + TOLD_MAX), WAITS)),
+        }
+    )
+    assert words.of(7, None, None) == "nobody is at work on it"
+    assert words.of(7, "vm", 11) == "process 1 of vm is at work on it"
+    assert words.of(7, "vm", 12) == "process 2 of vm waits: nobody is left (3 failures); next try in 9 s"
+    assert words.of(7, "vm", 13) == "locked by process 3 of vm; whether it works or waits is unknown: h:1: refused"
+    assert words.of(7, "vm", 14) == "locked by process 4 of vm, which waits with more ledgers than it tells"
+    assert words.of(7, "vm", 15).startswith("locked by vm; whether it works or waits is unknown: no process announced")
+
+
 def test_what_only_the_store_knows_is_told_and_the_rest_is_unknown() -> None:
     said = working(bookies_unasked=4)
     assert "marked for repair" in said
@@ -252,16 +338,16 @@ def test_what_only_the_store_knows_is_told_and_the_rest_is_unknown() -> None:
     assert "why it is not repaired yet is unknown: no worker could be asked (4 bookies could not be asked" in said
 
 
-def test_an_auditor_beside_no_bookie_is_nowhere_recorded() -> None:
+def test_an_auditor_beside_no_bookie_that_announced_nothing_is_unknown() -> None:
     said = working(auditor=BookieId("host9:3181"))
-    assert "it runs beside no registered bookie, and where it serves HTTP is recorded nowhere: name its HTTP" in said
+    assert "beside no registered bookie, and no process announced itself in the metadata store for its vote" in said
 
 
 def test_a_process_that_does_not_answer_or_does_not_audit_is_not_taken_for_the_auditor() -> None:
     own = f"bookie {B[3]}"
-    assert "is unknown: its HTTP server did not tell: h:1: refused" in working(ProcessAnswer(own, error="h:1: refused"))
+    assert f"is unknown: {own} did not tell: h:1: refused" in working(ProcessAnswer(own, error="h:1: refused"))
     said = working(ProcessAnswer(own, works=True, auditor={"elected": False, "jobs": [{"job": "x", "running": True}]}))
-    assert "says that it does not audit; another one stands under its name" in said
+    assert f"says that it does not audit: the election moved on, or another one stands for {B[3]}" in said
     assert "the auditor says" not in said
     assert f"{own}: no worker there has failed on it; whether others have is unknown" in said
 

@@ -205,6 +205,35 @@ def test_a_bookie_is_decommissioned_once_no_ledger_names_it() -> None:
     assert progress.ledgers_seen == 5, "each ledger is counted once, though all are looked at twice"
 
 
+def test_a_decommission_says_why_the_worker_waits() -> None:
+    scene = Scene(3)
+    lost = scene.cluster.bookies[0]
+
+    async def write() -> int:
+        return int((await write_ledger(scene.writer, scene.cluster.bookies, 10)).id)
+
+    ledger_id = scene.cluster.wait(write())
+    lost.leave()
+    scene.cluster.run(1.0)
+
+    async def ask(asked: LedgerId) -> str:
+        return f"somebody waits for room for {asked}"
+
+    said: list[str] = []
+    progress = RecoveryProgress(on_change=lambda state: said.append(state.waits_for))
+    recovery = BookieRecovery(scene.cluster.client(CLIENT), WorkerSettings(), "test-host", progress, ask=ask)
+    scene.cluster.wait(scene.store.underreplication.mark(LedgerId(ledger_id), [lost.bookie_id], now_ms=None))
+    candidate = scene.store.underreplication.candidate(
+        BookieId("auditor:1"), on_elected=lambda: None, on_lost=lambda: None, on_failed=lambda _: None
+    )
+    candidate.join()
+    waiting = Deferred.fromCoroutine(recovery.decommission(lost.bookie_id))
+    scene.cluster.run(LOOK_PAUSE_S / 2)
+    assert f"workers to repair 1 ledgers, ledger {ledger_id} first: somebody waits for room for {ledger_id}" in said
+    waiting.addErrback(lambda _: None)
+    waiting.cancel()
+
+
 def test_a_bookie_is_not_decommissioned_while_auto_recovery_is_disabled() -> None:
     scene = Scene(4)
     lost = scene.cluster.bookies[0]

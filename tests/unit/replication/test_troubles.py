@@ -75,6 +75,23 @@ def test_a_pace_without_a_rate_never_waits() -> None:
     assert Pace(0).delay_s(10**12, 5.0) == 0.0
 
 
+def test_a_bookie_that_comes_ends_all_back_offs_and_early_tries_do_not_lengthen_them() -> None:
+    troubles = Troubles(320.0)
+    for _ in range(4):
+        troubles.on_failure(LedgerId(7), "nobody is left", 10.0, unreadable=True)
+    assert not troubles.may_try(LedgerId(7), 11.0)
+    assert troubles.try_all(11.0) == 1
+    assert troubles.try_all(11.0) == 0
+    assert troubles.may_try(LedgerId(7), 11.0)
+    trouble = troubles.on_failure(LedgerId(7), "nobody is left", 11.0, unreadable=True)
+    assert (trouble.failures, trouble.unreadable, trouble.state) == (4, 4, TroubleState.WAITING)
+    for _ in range(5):
+        troubles.try_all(12.0)
+        troubles.on_failure(LedgerId(8), "no answer", 12.0)
+    assert (trouble := troubles.of(LedgerId(8))) is not None
+    assert trouble.failures == 3, "whoever gives no answer is still given up in the end (I-77)"
+
+
 def test_amounts_are_spread_at_the_rate_after_what_may_go_at_once() -> None:
     pace = Pace(100.0)
     assert pace.delay_s(50, 10.0) == 0.0

@@ -416,6 +416,47 @@ def test_without_room_for_the_copies_the_lock_is_kept_for_the_back_off() -> None
     assert not scene.locked(ledger_id)
 
 
+def nobody_left(scene: Scene) -> tuple[ReplicationWorker, FakeBookie]:
+    """A ledger whose copies nobody can take; its worker waits for 100 s. The lost bookie."""
+    lost = scene.cluster.bookies[1]
+    scene.lose_second_copy(list(scene.cluster.bookies), 20)
+    worker = scene.worker(failed_ledger_grace_s=3200.0)
+    scene.cluster.run(5.0)
+    assert [trouble.failures for trouble in worker.troubles] == [1]
+    return worker, lost
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_a_bookie_that_comes_ends_the_wait_of_ledgers_in_trouble(back: bool) -> None:
+    """I-79: the one that was lost, or a new one. Mutant: do not watch the bookies."""
+    scene = Scene(3)
+    worker, lost = nobody_left(scene)
+    if back:
+        lost.start()
+    else:
+        scene.cluster.bookies.append(FakeBookie(scene.cluster, "b9"))
+    scene.cluster.run(4.0)
+    assert scene.marked() == []
+    assert not list(worker.troubles)
+
+
+def test_bookies_that_come_together_wake_everybody_once_and_one_that_goes_nobody() -> None:
+    scene = Scene(3)
+    worker, _ = nobody_left(scene)
+    tries = "replication_replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER"
+    before = scene.metrics.value(tries)
+    newcomers = [FakeBookie(scene.cluster, name) for name in ("b8", "b9")]
+    for bookie in newcomers:
+        bookie.rule = lambda request: SILENCE
+        scene.cluster.run(0.2)
+    scene.cluster.run(30.0)
+    assert scene.metrics.value(tries) == before + 1
+    newcomers[0].leave()
+    scene.cluster.run(10.0)
+    assert scene.metrics.value(tries) == before + 1
+    assert [trouble.failures for trouble in worker.troubles] == [2]
+
+
 def test_a_bookie_that_gives_no_answer_is_waited_for_and_then_replaced() -> None:
     """I-77: a passing trouble is not a loss; one that stays is."""
     scene = Scene(4)

@@ -1,0 +1,112 @@
+"""What a worker that has locked a ledger says of it: that it is at work, or why it waits and until when.
+
+Locks name a host, and several processes may run there: who is asked is the one whose session owns the lock. Of a lock
+whose owner nobody announced (Apache's, or a session that has just ended) the reason is unknown.
+
+Bounds: PROCESSES_MAX processes are asked, all at once, for what they tell of all their ledgers (1000 at most each).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.cli.http_questions import ERRORS, all_at_once, get_json, why_out_of_reach
+from bookkeeper.metadata.recovery_process_format import RecoveryProcess
+from bookkeeper.metadata.store import Underreplication
+from bookkeeper.model import LedgerId
+from bookkeeper.ports import Clock
+
+PROCESSES_MAX = 64
+
+TOLD_MAX = 1000
+"""Ledgers that a process tells of at most; beyond them silence says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAnswer:
+    """One process's. error: why it could not be asked; then the rest is empty."""
+
+    process: RecoveryProcess
+    troubles: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerWords:
+    """All answers, by session."""
+
+    by_session: Mapping[int, WorkerAnswer]
+
+    def of(self, ledger_id: int, holder: str | None, session_id: int | None) -> str:
+        """Who has a ledger in hand, and what it says. holder, session_id: of its lock; None where it has none."""
+        if holder is None or session_id is None:
+            return "nobody is at work on it"
+        answer = self.by_session.get(session_id)
+        if answer is None:
+            who = holder or "somebody who does not say where"
+            return f"locked by {who}; whether it works or waits is unknown: no process announced itself for that lock"
+        if answer.error:
+            return f"locked by {answer.process}; whether it works or waits is unknown: {answer.error}"
+        trouble = answer.troubles.get(ledger_id)
+        if trouble is not None:
+            return f"{answer.process} waits: {trouble_words(trouble)}"
+        if len(answer.troubles) >= TOLD_MAX:
+            return f"locked by {answer.process}, which waits with more ledgers than it tells"
+        return f"{answer.process} is at work on it"
+
+
+def trouble_words(trouble: Mapping[str, Any]) -> str:
+    """`REASON (3 failures); next try in 9 s`."""
+    failures, seconds = trouble.get("failures"), trouble.get("secondsToNextTry")
+    tries = f" ({failures} {'failure' if failures == 1 else 'failures'})" if isinstance(failures, int) else ""
+    again = f"; next try in {seconds} s" if isinstance(seconds, int) and seconds > 0 else "; next try at once"
+    return f"{trouble.get('reason', '')}{tries}{again}"
+
+
+async def words_of_workers(tree: Underreplication, clock: Clock) -> WorkerWords:
+    """Ask all announced processes. clock: the reactor's own, whose thread is not held up. Raises MetadataError."""
+    processes = (await tree.processes())[:PROCESSES_MAX]
+    answered: Deferred[list[WorkerAnswer]] = Deferred()
+    call_from_thread = cast("Any", clock).callFromThread
+
+    def ask() -> None:
+        call_from_thread(answered.callback, ask_workers(processes))
+
+    threading.Thread(target=ask, name="ask workers", daemon=True).start()
+    return WorkerWords({answer.process.session_id: answer for answer in await answered})
+
+
+async def words_of_one(tree: Underreplication, clock: Clock, ledger_id: LedgerId) -> str:
+    """Who has this ledger in hand, and what it says. Raises MetadataError."""
+    holder, session_id = await tree.lock_holder(ledger_id), await tree.lock_session(ledger_id)
+    if holder is None:
+        return WorkerWords({}).of(ledger_id, None, None)
+    return (await words_of_workers(tree, clock)).of(ledger_id, holder, session_id)
+
+
+def ask_workers(processes: Sequence[RecoveryProcess]) -> list[WorkerAnswer]:
+    """Ask these. Thread: any; it blocks."""
+    answers = all_at_once([partial(_ask, process) for process in processes])
+    return [
+        answer or WorkerAnswer(process, error="it gave no whole answer in time")
+        for process, answer in zip(processes, answers, strict=True)
+    ]
+
+
+def _ask(process: RecoveryProcess) -> WorkerAnswer:
+    error = why_out_of_reach(process)
+    if error or process.http is None:
+        return WorkerAnswer(process, error=error)
+    try:
+        told = get_json(process.http, "/api/v1/autorecovery/troubles")
+    except ERRORS as failure:
+        return WorkerAnswer(process, error=f"{process.http[0]}:{process.http[1]}: {failure!s}")
+    if not isinstance(told, list):
+        return WorkerAnswer(process, error="no worker runs there")
+    return WorkerAnswer(process, {each["ledger"]: each for each in told if isinstance(each, dict) and "ledger" in each})
