@@ -1,9 +1,12 @@
 """Drives the scrub: when a round begins, how fast it reads (I-67).
 
-    start ----> catch-up ----> idle ----(interval, or asked for)----> round ----> idle
+    start ----> catch-up ----> idle ----(interval, or asked for)----> round ------> idle
+                                    ----(an index page is damaged)--> mending ----> idle
 
-The catch-up makes checksums of what has none and ends at once where there is nothing; rounds may be off. A step is read
-on the scrub's own thread, and the next one begins when the rate allows it. What is found is in the damage record; an
+The catch-up makes checksums of what has none and ends at once where there is nothing; rounds may be off. Mending begins
+within seconds of the damage being met, is tried again when what it failed for may have changed, with pauses that double
+up to an hour, and once a day in any case. A step is read on the scrub's own thread, and the next one begins when the
+rate allows it. What is found is in the damage record; an
 error of the scrub itself ends the round, is told and never ends the bookie.
 
 Thread: reactor.
@@ -30,6 +33,14 @@ log = Logger()
 FIRST_ROUND_WITHIN_S = 3600.0
 """The first round of a process begins so long after its start at the latest: one that is often restarted has some."""
 
+LOOK_INTERVAL_S = 5.0
+"""How often it is asked whether index pages are to be made anew."""
+
+MENDING_PAUSE_S = 10.0
+MENDING_PAUSE_MAX_S = 3600.0
+MENDING_INTERVAL_MAX_S = 86400.0
+"""Between two tries to make damaged pages anew: where something has changed, and where nothing has."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScrubSettings:
@@ -45,6 +56,7 @@ class Phase(enum.Enum):
     IDLE = "idle"
     CATCH_UP = "checksums for what has none"
     ROUND = "reading through everything"
+    MENDING = "making damaged index pages anew"
     STOPPED = "stopped"
 
 
@@ -75,7 +87,11 @@ class Scrubber:
         self._steps: Iterator[int] | None = None
         self._stepping = False
         self._timer: Timer | None = None
+        self._look_timer: Timer | None = None
         self._began_s = 0.0
+        self._round_at_s = 0.0
+        self._mending_basis: object = None  # of the last try; None before one, and where nothing is damaged
+        self._mending_tries = 0
         self._last_round_ms: int | None = None
         self._next_round_ms: int | None = None
         self._last_error: ErrorStatus | None = None
@@ -92,11 +108,14 @@ class Scrubber:
     def start(self) -> None:
         """Begin with the catch-up."""
         self._begin(Phase.CATCH_UP)
+        self._look_timer = self._clock.callLater(LOOK_INTERVAL_S, self._look)
 
     def stop(self) -> Deferred[None]:
         """Begin no more steps; fires when the one under way has ended."""
         self._phase = Phase.STOPPED
         self._cancel_timer()
+        if self._look_timer is not None and self._look_timer.active():
+            self._look_timer.cancel()
         for done in (*self._asked, *self._joined):
             done.cancel()
         if not self._stepping:
@@ -123,6 +142,25 @@ class Scrubber:
             last_error=self._last_error,
         )
 
+    def _look(self) -> None:
+        """Make damaged pages anew, when that is due."""
+        self._look_timer = self._clock.callLater(LOOK_INTERVAL_S, self._look)
+        if self._phase is Phase.IDLE and self._mending_is_due():
+            self._begin(Phase.MENDING)
+
+    def _mending_is_due(self) -> bool:
+        scrub = self._scrub
+        if not scrub.pages_damaged:
+            self._mending_basis, self._mending_tries = None, 0
+            return False
+        if scrub.waits_for_checkpoint:
+            return False
+        waited_s = self._clock.seconds() - self._began_s
+        if self._mending_basis is None or waited_s >= MENDING_INTERVAL_MAX_S:
+            return True
+        pause_s = min(MENDING_PAUSE_MAX_S, MENDING_PAUSE_S * 2 ** min(self._mending_tries, 16))
+        return waited_s >= pause_s and self._mending_basis != scrub.mending_basis
+
     def _begin(self, phase: Phase) -> None:
         self._cancel_timer()
         self._phase = phase
@@ -130,7 +168,13 @@ class Scrubber:
         self._next_round_ms = None
         if phase is Phase.ROUND:
             self._joined, self._asked = self._asked, []
-        self._steps = self._scrub.steps(everything=phase is Phase.ROUND)
+        if phase is not Phase.CATCH_UP:
+            self._mending_basis = self._scrub.mending_basis
+            self._mending_tries += 1
+        if phase is Phase.MENDING:
+            self._steps = self._scrub.mending_steps()
+        else:
+            self._steps = self._scrub.steps(everything=phase is Phase.ROUND)
         self._step()
 
     def _step(self) -> None:
@@ -171,8 +215,8 @@ class Scrubber:
 
     def _ended(self) -> None:
         took_s = self._clock.seconds() - self._began_s
-        first = self._phase is Phase.CATCH_UP
-        if not first:
+        phase = self._phase
+        if phase is Phase.ROUND:
             self._round_time.observe(took_s * 1000)
             self._last_round_ms = self._now_ms()
         counters = self._scrub.counters
@@ -192,7 +236,11 @@ class Scrubber:
         if self._asked:
             self._begin(Phase.ROUND)
         elif interval_s > 0:
-            wait_s = min(interval_s, FIRST_ROUND_WITHIN_S) if first else interval_s
+            now_s = self._clock.seconds()
+            if phase is not Phase.MENDING:
+                first = phase is Phase.CATCH_UP
+                self._round_at_s = now_s + (min(interval_s, FIRST_ROUND_WITHIN_S) if first else interval_s)
+            wait_s = max(0.0, self._round_at_s - now_s)
             self._next_round_ms = self._now_ms() + int(wait_s * 1000)
             self._timer = self._clock.callLater(wait_s, self._begin, Phase.ROUND)
 

@@ -133,7 +133,7 @@ class Checkpointer:
         return done
 
     def stop(self) -> Deferred[None]:
-        """Look no more, and make a last checkpoint. The worker is not stopped."""
+        """Look no more, make a last checkpoint, and close the active log. The worker is not stopped."""
         self._stopped = True
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
@@ -233,6 +233,8 @@ class Checkpointer:
         """Thread: storage worker."""
         self._storage.checkpoint()
         durable = self._persist_marks(marks)
+        if self._stopped:
+            self._storage.end_log()
         return (marks if durable is None else durable), added_bytes, rolls
 
     def _done(self, began_s: float, result: tuple[Sequence[LogMark], int, int]) -> None:

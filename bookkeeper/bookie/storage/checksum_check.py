@@ -17,6 +17,7 @@ from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, parse_log_na
 from bookkeeper.bookie.storage.fault import Fault
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, UNKNOWN, page_checksum
+from bookkeeper.bookie.storage.index_damage import file_gone, remedy
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.log_checksum_files import checksums_path
 from bookkeeper.bookie.storage.log_checksums import BLOCK_SIZE, PAGE_SIZE, PageChecksums, decode_block, page_start
@@ -124,7 +125,7 @@ class IndexPages:
                 if self._checksums.pages_of(directory, ledger_id):
                     path = index_path(directory, ledger_id)
                     if not self._fs.exists(path):
-                        yield Fault(path, None, f"the index file of ledger {ledger_id} is gone", ledger_id)
+                        yield Fault(path, None, file_gone(ledger_id), ledger_id)
 
     def check(self, ledger_id: int, path: str) -> Iterator[Fault]:
         """Pages of a ledger's index file that are not as they were written."""
@@ -141,11 +142,13 @@ class IndexPages:
                 offset = index_fmt.slot_offset(page * index_fmt.PAGE_SLOTS)
                 if value == DAMAGED:
                     why = "the page was damaged when it was written last: its zeros mean nothing"
-                    yield Fault(path, offset, why, ledger_id)
                 elif page_checksum(file.pread(index_fmt.PAGE_SIZE, offset)) != value:
                     first = page * index_fmt.PAGE_SLOTS
                     why = f"entries {first} to {first + index_fmt.PAGE_SLOTS - 1}: not as it was written (checksum)"
-                    yield Fault(path, offset, why, ledger_id)
+                else:
+                    continue
+                why = f"{why}; the bookie makes the page anew where that is certain. Else, {remedy(ledger_id)}"
+                yield Fault(path, offset, why, ledger_id)
         finally:
             file.close()
 

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.checksum_check import IndexPages, check_log_pages
 from bookkeeper.bookie.storage.fault import Fault, fault_of
+from bookkeeper.bookie.storage.index_damage import file_damaged, remedy
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 
@@ -121,12 +122,14 @@ class StorageCheck:
         try:
             header = offline.read_index_header(self._fs, path)
         except StorageError as error:
-            yield fault_of(error, path, ledger_id)
+            found = fault_of(error, path, ledger_id)
+            yield replace(found, why=file_damaged(ledger_id, found.why))
             return
         size = self._sizes[path]
         wanted = index_fmt.slot_offset(header.slot_count)
         if header.slot_count and size < wanted:
             why = f"the file ends here, but it had {header.slot_count} locations once: their entries are not found"
+            why = file_damaged(ledger_id, why)
             yield Fault(path, size, why, ledger_id)
         elif (size - index_fmt.HEADER_SIZE) % index_fmt.SLOT_SIZE:
             yield Fault(path, size, "the file ends inside a location", ledger_id)
@@ -263,7 +266,8 @@ class StorageCheck:
                 index_path,
                 index_fmt.slot_offset(first[0]),
                 f"{what} of ledger {ledger_id} in {path} (the first at offset {first[1]}), but no location here: the "
-                "page was lost, or the ledger was dropped here once and came back",
+                "page was lost, or the ledger was dropped here once and came back. If it was lost, "
+                f"{remedy(ledger_id)}",
                 ledger_id,
                 first[0],
             )

@@ -134,6 +134,12 @@ class EntryLogs:
         """The log that is written to, None before the first write."""
         return self._active.log_id if self._active is not None else None
 
+    @property
+    def active_end(self) -> tuple[int, str, int] | None:
+        """Id, path and size of the log that is written to. Thread: storage worker."""
+        active = self._active
+        return None if active is None else (active.log_id, active.path, active.size)
+
     def is_writing(self, ledger_id: int) -> bool:
         """True when the active log has entries of the ledger. Thread: any."""
         active = self._active

@@ -106,6 +106,12 @@ class IndexChecksums:
         with self._write_lock:
             return list(dict.fromkeys(self._files[directory].table.merged().ledgers))
 
+    @property
+    def any_damaged(self) -> bool:
+        """True when a page is known to have been damaged when it was written last."""
+        with self._write_lock:
+            return any(file.table.any_damaged for file in self._files.values())
+
     def is_complete(self, directory: str) -> bool:
         """True when all pages of the directory have been read once; those that are not known are zeros then."""
         return self._files[directory].complete

@@ -216,6 +216,11 @@ class ChecksumTable:
         at = bisect_left(pages, page, places.start, places.stop)
         return self._rows.values[at] if at < places.stop and pages[at] == page else UNKNOWN
 
+    @property
+    def any_damaged(self) -> bool:
+        """True when some page is DAMAGED; one of a ledger that was dropped may count."""
+        return DAMAGED in self._rows.values or any(DAMAGED in recent.values() for recent in self._recent.values())
+
     def pages_of(self, ledger_id: int) -> dict[int, int]:
         """The known pages of a ledger with their values; empty for one of which nothing is known."""
         pages = {self._rows.pages[at]: self._rows.values[at] for at in self._places(ledger_id)}

@@ -24,7 +24,8 @@ from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.damage import Damage, DamageRecord
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import DAMAGED, UNKNOWN, page_checksum
+from bookkeeper.bookie.storage.index_checksums import UNKNOWN, page_checksum
+from bookkeeper.bookie.storage.index_damage import file_damaged, file_gone, page_fails
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
@@ -109,8 +110,9 @@ class IndexFiles:
             try:
                 loaded = self._load_file(file, path, directory, ledger_id)
             except CorruptRecord as error:
-                self._note(Damage.of_ledger(ledger_id, path, error.offset, error.why))
-                raise
+                why = file_damaged(ledger_id, error.why)
+                self._note(Damage.of_ledger(ledger_id, path, error.offset, why))
+                raise CorruptRecord(path, error.offset, why) from error
             finally:
                 self._files.release(file)
             if found is not None:
@@ -133,7 +135,7 @@ class IndexFiles:
         path = index_path(directory, ledger_id)
         if self._fs.exists(path):
             return False
-        why = "the index file is gone, but nobody deleted the ledger"
+        why = file_gone(ledger_id)
         self._note(Damage.of_ledger(ledger_id, path, 0, why))
         raise CorruptRecord(path, 0, why)
 
@@ -149,9 +151,7 @@ class IndexFiles:
         value = self._checksums.value(directory, ledger_id, page)
         if value == UNKNOWN or value == page_checksum(data):
             return
-        why = f"index page {page} of {fmt.PAGE_SIZE} bytes fails its checksum"
-        if value == DAMAGED:
-            why = f"index page {page} failed its checksum before something was added to it"
+        why = page_fails(ledger_id, page, value)
         first = page * fmt.PAGE_SLOTS
         offset = fmt.slot_offset(first)
         self._note(Damage(ledger_id, first, first + fmt.PAGE_SLOTS - 1, path, offset, why))
@@ -198,9 +198,8 @@ class IndexFiles:
             return None
         if len(data) < size:
             if self.strict:
-                raise CorruptRecord(
-                    path, offset + len(data), f"the file ends here, but it had {slot_count} locations once"
-                )
+                why = file_damaged(ledger_id, f"the file ends here, but it had {slot_count} locations once")
+                raise CorruptRecord(path, offset + len(data), why)
             data = data.ljust(size, b"\0")
         self._check_page(directory, path, ledger_id, page, data)
         return fmt.decode_slots(data)

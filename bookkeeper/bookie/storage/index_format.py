@@ -50,6 +50,7 @@ _TRAILER_OFFSET = COPY_SIZE - _TRAILER.size
 _TRAILER_MAGIC = b"pyBK"
 _CRC_OFFSET = COPY_SIZE - 4
 
+INDEX_SUFFIX = ".idx"
 _INDEX_NAME = re.compile(r"([0-9a-f]{1,16})\.idx")
 
 
@@ -72,7 +73,7 @@ class IndexHeader:
 
 def index_name(ledger_id: int) -> str:
     """Path below `current`: two hex directories from the low 16 bits, then the id in hex."""
-    return f"{ledger_id >> 8 & 0xFF:x}/{ledger_id & 0xFF:x}/{ledger_id:x}.idx"
+    return f"{ledger_id >> 8 & 0xFF:x}/{ledger_id & 0xFF:x}/{ledger_id:x}{INDEX_SUFFIX}"
 
 
 def parse_index_name(name: str) -> int | None:

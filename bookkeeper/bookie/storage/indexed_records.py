@@ -23,6 +23,7 @@ from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_checksums import HEADER_ROW, UNKNOWN, page_checksum
+from bookkeeper.bookie.storage.index_damage import file_gone, page_fails
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.log_checksum_files import CheckedLog, LogChecksums
 from bookkeeper.bookie.storage.offline import LogRecord, list_index_files
@@ -95,7 +96,7 @@ class IndexedRecords:
     def _check_there(self, ledger_id: int, directory: str) -> None:
         path = index_path(directory, ledger_id)
         if self._index.pages_of(directory, ledger_id) and not self._fs.exists(path):
-            raise CorruptRecord(path, 0, "the index file is gone, but nobody deleted the ledger")
+            raise CorruptRecord(path, 0, file_gone(ledger_id))
 
     def _placed(self, log_id: int, ledger_id: int, path: str, directory: str) -> Iterable[tuple[int, int]]:
         """(location, entry id) of the ledger's entries in the log, ascending."""
@@ -150,7 +151,7 @@ class IndexedRecords:
             if changes != self._index.changes:
                 continue
             if bad is not None:
-                raise CorruptRecord(path, fmt.slot_offset(bad * fmt.PAGE_SLOTS), f"index page {bad} is damaged")
+                raise CorruptRecord(path, fmt.slot_offset(bad * fmt.PAGE_SLOTS), page_fails(ledger_id, bad, known[bad]))
             return fmt.decode_slots(data[: len(data) // fmt.SLOT_SIZE * fmt.SLOT_SIZE])
         raise StorageError(f"{path} was written {_TRIES_MAX} times while it was read")
 

@@ -525,6 +525,14 @@ class LedgerStorage:
             )
         self.counters.checkpoints += 1
 
+    def end_log(self) -> None:
+        """Behind the last checkpoint: close the active log, sealed and durable, so that the next process need not read
+        it to know what it has. Thread: storage worker. Raises OSError (fatal: I-48).
+        """
+        self._check_usable()
+        with _Fatal(self):
+            self._logs.roll()
+
     def _make_room(self) -> None:
         """Adds go on while very many files are written: flush what they filled, synced before the index names it."""
         if self._buffers.snapshots:

@@ -3,10 +3,13 @@
     being written   checksums of the whole pages in memory; after each sync of the log its side file follows, and
                     covers what was synced to the last byte
     closed          the last block says where the log ends; looked up block by block, some kept in memory
-    without         (a crash, another bookie's): read unchecked until `adopt` gives it one
+    cut short       (a kill, a power cut): the log ends where its last block says, once `adopt` has said so
+    without         (another bookie's): read unchecked until `adopt` gives it one
 
 A side file that cannot be written is given up for its log, which is read unchecked then: nothing that was promised to
-anybody depends on it, and the disk's next failed write of a log stops the bookie anyway (I-48).
+anybody depends on it, and the disk's next failed write of a log stops the bookie anyway (I-48). But it must be gone for
+good: one that comes back would end the log before entries that the index names.
+One that is there and cannot be read makes its log unreadable: what cannot be checked is unknown.
 
 Threads: a writer belongs to who writes its log, `PageCheck` to one reader; the rest may be called from any.
 """
@@ -92,15 +95,37 @@ class LogChecksums:
             data = file.pread(_SIDE_FILE_SIZE_MAX, 0)
         finally:
             file.close()
-        return [
-            fmt.decode_block(data[at : at + fmt.BLOCK_SIZE], log_id=log_id, number=at // fmt.BLOCK_SIZE)
-            for at in range(0, len(data), fmt.BLOCK_SIZE)
-        ]
+        return fmt.whole_blocks(
+            [
+                fmt.decode_block(data[at : at + fmt.BLOCK_SIZE], log_id=log_id, number=at // fmt.BLOCK_SIZE)
+                for at in range(0, len(data), fmt.BLOCK_SIZE)
+            ]
+        )
+
+    def end_of(self, log_id: int) -> int | None:
+        """Where a closed log ends by its side file; None where that does not say. Raises OSError."""
+        blocks = self.blocks(log_id)
+        last = blocks[-1] if blocks else None
+        return last.end if last is not None and last.log_ends else None
+
+    def all_checked(self, log_id: int) -> bool:
+        """True for a closed log all of whose pages have a checksum. Raises OSError."""
+        blocks = self.blocks(log_id)
+        return bool(blocks) and None not in blocks and self.end_of(log_id) is not None
+
+    def certain_end(self, log_id: int) -> int | None:
+        """Where a closed log ends; None unless its writer made all of its checksums. Raises OSError."""
+        blocks = self.blocks(log_id)
+        last = blocks[-1] if blocks else None
+        certain = last is not None and last.log_ends and not last.as_found and None not in blocks
+        return last.end if certain and last is not None else None
 
     def writer(self, log_id: int, log_path: str) -> LogChecksumWriter:
-        """For a log that was just created."""
-        pages = self._writing[log_id] = PageChecksums()
-        return LogChecksumWriter(self, log_id, checksums_path(log_path, log_id), pages)
+        """For a log that was just created, and has its header. Raises OSError, as `LogChecksumWriter.synced`."""
+        writer = LogChecksumWriter(self, log_id, checksums_path(log_path, log_id), PageChecksums())
+        writer.synced()
+        self._writing[log_id] = writer.pages
+        return writer
 
     def written(self, log_id: int, path: str | None) -> None:
         """The log is not written any more, and has this side file. From a writer."""
@@ -115,14 +140,14 @@ class LogChecksums:
         """What reads the open log and compares its pages."""
         return partial(CheckedLog, self, log_id)
 
-    def adopt(self, log_id: int, log_path: str, crcs: array[int], *, size: int, sealed: bool) -> None:
+    def adopt(self, log_id: int, log_path: str, crcs: array[int], *, size: int, sealed: bool, as_found: bool) -> None:
         """Give a closed log a new side file. crcs: of all its pages, the last one up to `size`. Raises OSError.
 
-        sealed: its header has a seal.
+        sealed: its header has a seal. as_found: some are not its writer's.
         """
         path = checksums_path(log_path, log_id)
         self.files.drop(path)
-        blocks = fmt.blocks_of(log_id, crcs, size=size, first_page=0, closed=True, sealed=sealed)
+        blocks = fmt.blocks_of(log_id, crcs, size=size, first_page=0, closed=True, sealed=sealed, as_found=as_found)
         replace_durable(self.fs, path, b"".join([block for _, block in blocks]))
         self.files.drop(path)
         self._paths[log_id] = path
@@ -140,13 +165,16 @@ class LogChecksums:
 
 
 class LogChecksumWriter:
-    """The side file of one log while that is written. Nothing here raises OSError."""
+    """The side file of one log while that is written.
+
+    OSError is raised only where one that was given up cannot be removed for good (fatal: I-48).
+    """
 
     def __init__(self, owner: LogChecksums, log_id: int, path: str, pages: PageChecksums) -> None:
         self._owner = owner
         self._log_id = log_id
         self._path = path
-        self._pages = pages
+        self.pages = pages
         self._file: File | None = None
         self._pages_written = 0
         self._given_up = False
@@ -155,19 +183,19 @@ class LogChecksumWriter:
     def synced(self) -> None:
         """All that was appended is durable in the log: write the checksums of its pages."""
         if not self._given_up:
-            self._write(self._crcs(), size=self._pages.size, closed=False)
-            self._pages_written = len(self._pages.crcs)
+            self._write(self._crcs(), size=self.pages.size, closed=False)
+            self._pages_written = len(self.pages.crcs)
 
     def _crcs(self) -> array[int]:
-        crcs = self._pages.crcs[:]
-        if self._pages.tail is not None:
-            crcs.append(self._pages.tail)
+        crcs = self.pages.crcs[:]
+        if self.pages.tail is not None:
+            crcs.append(self.pages.tail)
         return crcs
 
     def close(self, *, sealed: bool) -> None:
         """The log is complete and durable: so is the side file on return. sealed: its header has a seal."""
         if not self._given_up:
-            self._write(self._crcs(), size=self._pages.size, closed=True, sealed=sealed)
+            self._write(self._crcs(), size=self.pages.size, closed=True, sealed=sealed)
         self._end(None if self._given_up else self._path)
 
     def abandon(self) -> None:
@@ -205,8 +233,9 @@ class LogChecksumWriter:
             if file is not None:
                 with contextlib.suppress(OSError):
                     file.close()
-                with contextlib.suppress(OSError):
-                    fs.unlink(self._path)
+            with contextlib.suppress(FileNotFoundError):
+                fs.unlink(self._path)
+            fs.sync_dir(os.path.dirname(self._path))
 
 
 NOT_IN_MEMORY = object()
@@ -230,7 +259,7 @@ class PageCheck:
         return sys.maxsize if pages is None else fmt.page_end(len(pages.crcs) - 1)
 
     def bad_pages(self, log_id: int, offset: int, data: bytes, limit: int) -> list[int] | None:
-        """The pages of `data` that are not what was written; None when that needs a blocking read.
+        """The pages of `data` that are not what was written; None when that needs a blocking read. Raises OSError.
 
         offset: of `data` in the log, the start of a page. Where `data` ends inside a page, so does the file.
         """
@@ -267,7 +296,7 @@ class PageCheck:
             return self._blocks[key]
         try:
             file = self._checksums.files.acquire(path, OpenMode.READ)
-        except OSError:
+        except FileNotFoundError:
             return None
         try:
             at = number * fmt.BLOCK_SIZE
@@ -276,8 +305,12 @@ class PageCheck:
             else:
                 data = file.pread(fmt.BLOCK_SIZE, at) if self._wait else file.pread_nowait(fmt.BLOCK_SIZE, at)
         except OSError as error:
-            log.warn("Cannot read {path}: {error}", path=path, error=error)
-            return None
+            raise OSError(
+                error.errno,
+                f"{error.strerror}; the entry log beside it is not read unchecked. Where that stays so, stop the "
+                "bookie and move the file away: the scrub makes it anew",
+                path,
+            ) from error
         finally:
             self._checksums.files.release(file)
         if data is None:
@@ -299,6 +332,7 @@ class CheckedLog:
         self._log_id = log_id
         self._file = file
         self.path = file.path
+        self._checksums = checksums
 
     def pread(self, size: int, offset: int) -> bytes:
         """See File. The header has a seal of its own."""
@@ -315,8 +349,9 @@ class CheckedLog:
         return data[offset - start : stop - start]
 
     def size(self) -> int:
-        """See File."""
-        return self._file.size()
+        """See File; but a log that was cut short ends where its writer had synced it."""
+        end = self._checksums.end_of(self._log_id)
+        return self._file.size() if end is None else min(end, self._file.size())
 
     def close(self) -> None:
         """See File."""

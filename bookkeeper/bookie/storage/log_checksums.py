@@ -6,12 +6,18 @@ is left out, as it is rewritten when the log is closed and has a seal of its own
 of 4096 bytes, block b for the pages from 1016 b on, so that any page's checksum is found by one small read:
 
     0     "pyLC" | version u32 | log id i32 | block number u32 | pages here u32 | flags u32 (1 = the log ends here,
-          2 = and its header is sealed) | end i64: where the bytes of the log end that this block's pages cover
+          2 = and its header is sealed, 4 = and some checksums are of bytes as they were found) | end i64: where the
+          bytes of the log end that this block's pages cover
     32    CRC32C of each page u32
     4092  CRC32C of the 4092 bytes before u32
 
           page 0     bytes 1024..4095 of the log              page p     bytes 4096 p .. 4096 p + 4095
           last page  up to `end`: the size of a closed log, else what was synced when the block was written
+
+A log's writer makes the side file with the log, and extends it after each sync of the log and before any index names
+what was synced. So of a log that a crash cut short the `end` of the last block bounds what an index may name: bytes
+behind it are in the journal, and the log ends there from then on, for whoever closes it later. Where the last block is
+torn, or nobody wrote one, the whole log is taken as it was found, which is noted: what was changed before is not known.
 
 The side file is derived from the log: a block that is torn, damaged or missing says nothing, and the pages it is for
 are read unchecked until the scrub has made it anew. Therefore a failed write or sync of it is not fatal (I-48 is about
@@ -26,7 +32,7 @@ import re
 import struct
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import crc32c
@@ -42,6 +48,7 @@ _CRC_OFFSET = BLOCK_SIZE - 4
 BLOCK_PAGES = (_CRC_OFFSET - _HEAD.size) // 4
 _LOG_ENDS = 1
 _LOG_SEALED = 2
+_AS_FOUND = 4
 
 _NAME = re.compile(r"([0-9a-f]{1,8})\.crc")
 
@@ -79,7 +86,7 @@ def page_end(page: int) -> int:
 class Block:
     """What one block says. first_page: of the log. end: of the bytes covered. log_ends: the log was closed there.
 
-    log_sealed: and its header has a seal.
+    log_sealed: and its header has a seal. as_found: not all checksums of the log are its writer's.
     """
 
     crcs: array[int]
@@ -87,13 +94,21 @@ class Block:
     end: int
     log_ends: bool
     log_sealed: bool = False
+    as_found: bool = False
 
 
 def encode_block(
-    log_id: int, number: int, crcs: array[int], *, end: int, log_ends: bool, log_sealed: bool = False
+    log_id: int,
+    number: int,
+    crcs: array[int],
+    *,
+    end: int,
+    log_ends: bool,
+    log_sealed: bool = False,
+    as_found: bool = False,
 ) -> bytes:
     """The 4096 bytes of a block. crcs: of its pages, at most BLOCK_PAGES."""
-    flags = (_LOG_ENDS if log_ends else 0) | (_LOG_SEALED if log_sealed else 0)
+    flags = (_LOG_ENDS if log_ends else 0) | (_LOG_SEALED if log_sealed else 0) | (_AS_FOUND if as_found else 0)
     head = _HEAD.pack(MAGIC, VERSION, log_id, number, len(crcs), flags, end)
     body = (head + _big_endian(crcs)).ljust(_CRC_OFFSET, b"\0")
     return body + crc32c.crc32c(body).to_bytes(4, "big")
@@ -109,7 +124,22 @@ def decode_block(data: bytes, *, log_id: int, number: int) -> Block | None:
     crcs = array("I", data[_HEAD.size : _HEAD.size + 4 * count])
     if sys.byteorder == "little":
         crcs.byteswap()
-    return Block(crcs, number * BLOCK_PAGES, end, bool(flags & _LOG_ENDS), bool(flags & _LOG_SEALED))
+    return Block(
+        crcs,
+        number * BLOCK_PAGES,
+        end,
+        log_ends=bool(flags & _LOG_ENDS),
+        log_sealed=bool(flags & _LOG_SEALED),
+        as_found=bool(flags & _AS_FOUND),
+    )
+
+
+def whole_blocks(blocks: Sequence[Block | None]) -> list[Block | None]:
+    """None also for a block that others follow and that lacks pages: a power cut kept an older one of it."""
+    return [
+        None if block is None or (number < len(blocks) - 1 and len(block.crcs) < BLOCK_PAGES) else block
+        for number, block in enumerate(blocks)
+    ]
 
 
 def _big_endian(values: array[int]) -> bytes:
@@ -157,21 +187,28 @@ class PageChecksums:
 
 
 def blocks_of(
-    log_id: int, crcs: array[int], *, size: int, first_page: int, closed: bool, sealed: bool = False
+    log_id: int,
+    crcs: array[int],
+    *,
+    size: int,
+    first_page: int,
+    closed: bool,
+    sealed: bool = False,
+    as_found: bool = False,
 ) -> Iterator[tuple[int, bytes]]:
     """(offset in the side file, bytes) of the blocks for the pages from `first_page` on.
 
     crcs: of all pages from 0 on, the last one up to `size`, the bytes of the log that they cover.
     """
     count = len(crcs)
-    # A closed log has a last block that says so, even where it has no page at all.
+    # There is a last block even where the log has no page at all: it says where it ends.
     last = max(0, count - 1) // BLOCK_PAGES
-    for number in range(first_page // BLOCK_PAGES, last + 1):
+    for number in range(min(first_page // BLOCK_PAGES, last), last + 1):
         low = number * BLOCK_PAGES
         some = crcs[low : low + BLOCK_PAGES]
-        if not some and not closed:
-            return
         end = size if number == last else page_end(low + len(some) - 1)
         ends = closed and number == last
-        block = encode_block(log_id, number, some, end=end, log_ends=ends, log_sealed=ends and sealed)
+        block = encode_block(
+            log_id, number, some, end=end, log_ends=ends, log_sealed=ends and sealed, as_found=ends and as_found
+        )
         yield number * BLOCK_SIZE, block

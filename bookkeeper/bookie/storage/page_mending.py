@@ -1,16 +1,19 @@
 """Index pages that fail their checksum, made anew out of entry logs while the bookie runs (I-59, I-67).
 
-    scrub's worker   after a round that found such pages: all closed logs that have entries of their ledgers are read,
-                     every page of them checked; what is found for an index page is offered
-    storage worker   at the next checkpoint: what is offered is compared with what memory, or the damaged page itself,
-                     has by then, and put into the cache; the checkpoint writes it
+    scrub's worker   after a round that found such pages, or soon after they were met: all closed logs that have entries
+                     of their ledgers are read, every page of them checked; what is found for an index page is offered
+    storage worker   at the next checkpoint: the logs that were written since, the active one included, are read too;
+                     then it is compared with what memory, or the damaged page itself, has by then, and put into the
+                     cache; the checkpoint writes it
 
 A page made anew says "no entry" again where no record was found, so it is made only where that is certain; else it
 stays as it is, its zeros unknown, and why is told:
 
-    every closed log has a sealed map, so that it is known which ledgers it has;
+    every closed log has a sealed map, so that it is known which ledgers it has; or, where a kill left it without one,
+    all its checksums are its writer's: then its records up to their end are all that an index may name;
     every log that has the ledger has checksums for all its pages, none of which fails, and the records of its map;
-    the log that is being written has nothing of the ledger, and no log came or went since;
+    what was written since the search is little enough to be read at once (else the active log is closed, and the next
+    search reads it), and no log went;
     no compaction was cut short, no index page names a log that is gone;
     wherever the damaged page names a place, there is a record of that very entry, or some log has one.
 
@@ -18,15 +21,16 @@ Of several records of an entry the one that the page names counts, else the last
 offline (index_rebuild.py). An entry log that vanished and that only the damaged pages named is not missed: that would
 be the second loss of one ledger.
 
-Bounds: PAGES_MAX pages a round, 8 KiB each; every log is read once a round at most.
+Bounds: PAGES_MAX pages a round, 8 KiB each; every log is read once a round at most, NEWER_BYTES_MAX by a checkpoint.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import TypeAlias
 
 from twisted.logger import Logger
 
@@ -37,6 +41,7 @@ from bookkeeper.bookie.storage.damage import DamageRecord
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.garbage import LedgerBytes
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
+from bookkeeper.bookie.storage.index_damage import remedy
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
@@ -46,6 +51,9 @@ log = Logger()
 
 PAGES_MAX = 256
 """Of one round. What is more waits for the next one."""
+
+NEWER_BYTES_MAX = 16 * 1024 * 1024
+"""Read by a checkpoint, which holds up the next one: a quarter of a second, of small entries."""
 
 STEP_BYTES = 512 * 1024
 _PASSES_MAX = 3
@@ -81,6 +89,8 @@ class FoundPages:
         self._waiting: list[FoundPage] = []
         self.mended_count = 0
         """Pages made anew since the start."""
+        self.refused_count = 0
+        """Pages that were offered, and that a checkpoint left as they are."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -97,81 +107,79 @@ class FoundPages:
         return waiting
 
 
-class PageSearch:
-    """One round's search. left: why pages stay as they are, by page. Thread: the scrub's worker."""
+Wanted: TypeAlias = "dict[int, dict[int, array[int]]]"
+"""Ledger -> page -> its locations, as far as they were found."""
 
-    def __init__(self, fs: FileSystem, logs: EntryLogs, found: FoundPages) -> None:
+
+def _wanted(bad: Iterable[BadPage]) -> Wanted:
+    wanted: Wanted = {}
+    for each in bad:
+        wanted.setdefault(each.ledger_id, {})[each.page] = array("q", bytes(fmt.PAGE_SIZE))
+    return wanted
+
+
+class LogScan:
+    """Locations of wanted pages out of entry logs, one log at a time. failed: why those of a ledger are not certain.
+
+    Thread: the caller's. Every method yields the bytes that each step has read.
+    """
+
+    def __init__(self, fs: FileSystem, logs: EntryLogs, wanted: Wanted) -> None:
         self._fs = fs
         self._logs = logs
         self._maps = LogLedgers(fs)
-        self._found = found
-        self.left: dict[BadPage, str] = {}
+        self.wanted = wanted
+        self.failed: dict[int, str] = {}
 
-    def steps(self, bad: Sequence[BadPage]) -> Iterator[int]:
-        """Look for the pages' entries, and offer what is certain; yields the bytes that each step has read."""
-        wanted: dict[int, dict[int, array[int]]] = {}
-        for each in bad:
-            wanted.setdefault(each.ledger_id, {})[each.page] = array("q", bytes(fmt.PAGE_SIZE))
-        failed: dict[int, str] = {}
-        seen: set[int] = set()
-        for _ in range(_PASSES_MAX):
-            news = [each for each in self._logs.log_ids if each not in seen and not self._is_written(each)]
-            for log_id in news:
-                seen.add(log_id)
-                yield from self._log(log_id, wanted, failed)
-            if not news:
-                break
-        why = obstacle(self._logs)
-        pages: list[FoundPage] = []
-        for each in bad:
-            reason = why or failed.get(each.ledger_id) or written_to(self._logs, each.ledger_id)
-            if reason is None:
-                pages.append(FoundPage(each, wanted[each.ledger_id][each.page], frozenset(seen)))
-            else:
-                self.left[each] = reason
-        self._found.offer(pages)
-
-    def _is_written(self, log_id: int) -> bool:
-        return self._logs.checksums.writing(log_id) is not None
-
-    def _log(self, log_id: int, wanted: dict[int, dict[int, array[int]]], failed: dict[int, str]) -> Iterator[int]:
+    def closed(self, log_id: int) -> Iterator[int]:
+        """A log that is not written any more."""
         path = self._logs.path_of(log_id)
         if path is None:
             return  # collected meanwhile: it had nothing of a ledger that is here
-        try:
-            there = self._maps.read_map(log_id, path)
-            self._maps.forget(log_id)  # read once
-            if there is None:
-                raise StorageError(f"{path} has no sealed map of its ledgers")
-        except (StorageError, OSError) as error:
-            failed.update((ledger_id, str(error)) for ledger_id in wanted if ledger_id not in failed)
-            return
-        mine = [ledger_id for ledger_id in there.ledger_ids if ledger_id in wanted and ledger_id not in failed]
-        yield 0
+        mine = [ledger_id for ledger_id in self.wanted if ledger_id not in self.failed]
         if not mine:
             return
         try:
-            if not self._has_checksums(log_id):
+            there = self._maps.read_map(log_id, path)
+            self._maps.forget(log_id)  # read once
+            checksums = self._logs.checksums
+            end = checksums.certain_end(log_id)
+            if end is not None and self._logs.size_of(log_id) < end:
+                raise StorageError(f"{path} was cut, it had {end} bytes")
+            if there is None and end is None:
+                raise StorageError(f"{path} has no sealed map of its ledgers, nor all checksums of its writer")
+            if there is not None:
+                mine = [ledger_id for ledger_id in mine if ledger_id in there.ledger_ids]
+            yield 0
+            if not mine:
+                return
+            if not checksums.all_checked(log_id):
                 raise StorageError(f"some pages of {path} have no checksum")
-            yield from self._records(log_id, path, there, {ledger_id: wanted[ledger_id] for ledger_id in mine})
+            yield from self._records(log_id, path, there=there, end=end if there is None else None)
         except (StorageError, OSError) as error:
-            failed.update((ledger_id, str(error)) for ledger_id in mine)
+            for ledger_id in mine:
+                self.failed.setdefault(ledger_id, str(error))
 
-    def _has_checksums(self, log_id: int) -> bool:
-        blocks = self._logs.checksums.blocks(log_id)
-        last = blocks[-1] if blocks else None
-        return last is not None and last.log_ends and None not in blocks
+    def active(self, log_id: int, path: str, end: int) -> Iterator[int]:
+        """The log that is being written, up to `end`. Thread: storage worker."""
+        try:
+            yield from self._records(log_id, path, there=None, end=end)
+        except (StorageError, OSError) as error:
+            for ledger_id in self.wanted:
+                self.failed.setdefault(ledger_id, str(error))
 
-    def _records(
-        self, log_id: int, path: str, there: LedgerBytes, wanted: dict[int, dict[int, array[int]]]
-    ) -> Iterator[int]:
+    def _records(self, log_id: int, path: str, *, there: LedgerBytes | None, end: int | None) -> Iterator[int]:
         sizes: dict[int, int] = {}
         step = 0
+        stop = log_fmt.HEADER_SIZE
         check = self._logs.checksums.checked(log_id)
         for record in offline.iter_records(self._fs, path, log_id=log_id, bodies=False, check=check):
             size = record.size + log_fmt.SIZE.size
+            stop = record.offset + record.size
+            if end is not None and stop > end:
+                break
             sizes[record.ledger_id] = sizes.get(record.ledger_id, 0) + size
-            pages = wanted.get(record.ledger_id)
+            pages = self.wanted.get(record.ledger_id)
             if pages is not None:
                 page, slot = divmod(record.entry_id, fmt.PAGE_SLOTS)
                 if page in pages:
@@ -181,21 +189,51 @@ class PageSearch:
                 yield step
                 step = 0
         yield step
-        if not LedgerBytes(sizes).same_as(there):
+        if there is not None and not LedgerBytes(sizes).same_as(there):
             raise CorruptRecord(path, log_fmt.HEADER_SIZE, "its records are not what its sealed map says")
+        if end is not None and stop != end:
+            raise CorruptRecord(path, min(stop, end), f"its records do not end at {end}, where it was written to")
+
+
+class PageSearch:
+    """One round's search. left: why pages stay as they are, by page. Thread: the scrub's worker."""
+
+    def __init__(self, fs: FileSystem, logs: EntryLogs, found: FoundPages) -> None:
+        self._fs = fs
+        self._logs = logs
+        self._found = found
+        self.left: dict[BadPage, str] = {}
+
+    def steps(self, bad: Sequence[BadPage]) -> Iterator[int]:
+        """Look for the pages' entries, and offer what is certain; yields the bytes that each step has read."""
+        scan = LogScan(self._fs, self._logs, _wanted(bad))
+        seen: set[int] = set()
+        for _ in range(_PASSES_MAX):
+            news = [each for each in self._logs.log_ids if each not in seen and not _is_written(self._logs, each)]
+            for log_id in news:
+                seen.add(log_id)
+                yield from scan.closed(log_id)
+            if not news:
+                break
+        why = obstacle(self._logs)
+        pages: list[FoundPage] = []
+        for each in bad:
+            reason = why or scan.failed.get(each.ledger_id)
+            if reason is None:
+                pages.append(FoundPage(each, scan.wanted[each.ledger_id][each.page], frozenset(seen)))
+            else:
+                self.left[each] = reason
+        self._found.offer(pages)
+
+
+def _is_written(logs: EntryLogs, log_id: int) -> bool:
+    return logs.checksums.writing(log_id) is not None
 
 
 def obstacle(logs: EntryLogs) -> str | None:
     """Why no page at all can be made anew now; None for nothing."""
     if logs.unfinished:
         return "a compaction was cut short, and is not finished yet"
-    return None
-
-
-def written_to(logs: EntryLogs, ledger_id: int) -> str | None:
-    """Why no page of this ledger can be; None for nothing."""
-    if logs.is_writing(ledger_id):
-        return "the entry log that is being written has entries of the ledger"
     return None
 
 
@@ -220,28 +258,53 @@ class PageMending:
 
     def apply(self) -> None:
         """To be called before a checkpoint writes the index. Raises NoWritableDisk, OSError (fatal: I-48)."""
-        for page in self._found.take():
+        pages = self._found.take()
+        if not pages:
+            return
+        newer, too_much = self._newer(pages)
+        for page in pages:
             bad = page.bad
-            why = obstacle(self._logs) or written_to(self._logs, bad.ledger_id) or self._changed(page)
+            why = obstacle(self._logs) or too_much or newer.failed.get(bad.ledger_id)
             if why is None:
-                why = self._mend(page)
+                slots = newer.wanted[bad.ledger_id][bad.page]
+                why = self._mend(bad, array("q", [new or old for new, old in zip(slots, page.slots, strict=True)]))
             if why is not None:
-                log.warn("{page} stays damaged: {why}", page=str(bad), why=why)
+                self._found.refused_count += 1
+                log.warn(
+                    "{page} stays damaged for now: {why}. It is tried again. Where that does not help, {remedy}",
+                    page=str(bad), why=why, remedy=remedy(bad.ledger_id),
+                )  # fmt: skip
                 continue
             self._damage.mended(bad.path, fmt.slot_offset(bad.page * fmt.PAGE_SLOTS), fmt.PAGE_SIZE)
             self._found.mended_count += 1
             log.info("{page} was made anew out of the entry logs", page=str(bad))
 
-    def _changed(self, page: FoundPage) -> str | None:
-        for log_id in self._logs.log_ids:
-            if log_id not in page.log_ids and self._logs.checksums.writing(log_id) is None:
-                return f"entry log {log_id:x} came up meanwhile"
-        if any(location and self._logs.path_of(location >> 32) is None for location in page.slots):
-            return "an entry log that it names was removed meanwhile"
-        return None
+    def _newer(self, pages: Sequence[FoundPage]) -> tuple[LogScan, str | None]:
+        """What logs that the search did not see have of the pages; or why that is not read now.
 
-    def _mend(self, page: FoundPage) -> str | None:
-        bad = page.bad
+        The active log is closed then, so that the next search sees it. Raises as `apply`.
+        """
+        logs = self._logs
+        scan = LogScan(self._fs, logs, _wanted(page.bad for page in pages))
+        seen = frozenset[int]().union(*(page.log_ids for page in pages))
+        closed = [each for each in logs.log_ids if each not in seen and not _is_written(logs, each)]
+        active = logs.active_end if any(map(logs.is_writing, scan.wanted)) else None
+        size = sum(map(logs.size_of, closed)) + (active[2] if active is not None else 0)
+        if size > NEWER_BYTES_MAX:
+            if active is not None:
+                logs.roll()
+            return scan, f"{size} bytes of entry logs were written since they were searched"
+        for log_id in closed:
+            for _ in scan.closed(log_id):
+                pass
+        if active is not None:
+            for _ in scan.active(*active):
+                pass
+        return scan, None
+
+    def _mend(self, bad: BadPage, slots: array[int]) -> str | None:
+        if any(location and self._logs.path_of(location >> 32) is None for location in slots):
+            return "an entry log that it names was removed meanwhile"
         first = bad.page * fmt.PAGE_SLOTS
         try:
             if self._cache.load(bad.ledger_id) is None:
@@ -251,7 +314,7 @@ class PageMending:
             return self._cache.mend_page(
                 bad.ledger_id,
                 bad.page,
-                page.slots,
+                slots,
                 lambda slot, location: self._is_at(bad.ledger_id, first + slot, location),
             )
         except NoWritableDisk:

@@ -2,6 +2,7 @@
 
     catch-up    side files for logs without one (a crash, another bookie's), checksums of index pages nobody knows
     round       all closed logs and all index files compared with their checksums, and the catch-up on the way
+    mending     the catch-up and all index files: what is needed to make damaged pages anew between two rounds
 
     entry log   every page; header and map against the header's seal. Which entries a bad page takes along the index
                 tells: those are noted as damaged, a page that no entry needs is noted without any
@@ -33,10 +34,11 @@ from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, UNKNOWN, Rows, page_checksum
+from bookkeeper.bookie.storage.index_checksums import HEADER_ROW, UNKNOWN, Rows, page_checksum
+from bookkeeper.bookie.storage.index_damage import file_damaged, file_gone, page_fails, remedy
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
-from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, Block, PageChecksums, page_end, page_of, page_start
+from bookkeeper.bookie.storage.log_checksums import BLOCK_PAGES, Block, PageChecksums, page_end, page_of, page_start
 from bookkeeper.bookie.storage.log_reads import LogReader, Results
 from bookkeeper.bookie.storage.offline import is_unwritten, iter_index, list_index_files
 from bookkeeper.bookie.storage.page_mending import PAGES_MAX, BadPage, FoundPages, PageSearch
@@ -56,6 +58,7 @@ ADOPTED_PAGES_MAX = 131_072
 ours writes has checksums from the start; beyond this an index of another's is read unchecked."""
 
 _TRIES_MAX = 5
+_OF_NO_BYTES = crc32c.crc32c(b"")
 
 
 @dataclass(slots=True)
@@ -97,6 +100,7 @@ class StorageScrub:
         self.counters = ScrubCounters()
         self._bad_pages: list[BadPage] = []  # of this round; some
         self._missing_log = False  # some index page names a log that is gone
+        self._checksums_say_damaged = checksums.any_damaged
         self._unsure: set[int] = set()  # ledgers that changed too often, or could not be read, in this round
 
     @property
@@ -106,17 +110,48 @@ class StorageScrub:
             self._checksums.is_complete(directory) for directory in self._directories.index_dirs
         )
 
+    @property
+    def pages_damaged(self) -> bool:
+        """True when an index page is known to be damaged. Thread: any."""
+        return self._checksums_say_damaged or any(map(_is_page, self._damage.all()))
+
+    @property
+    def mending_basis(self) -> object:
+        """Equal as long as nothing has changed that damaged pages could not be made anew for. Thread: any."""
+        return (
+            self._logs.rolled_count,
+            self._damage.found_count,
+            self._damage.repaired_count,
+            self._found_pages.refused_count,
+            self.counters.logs_adopted,
+            len(self._logs.unfinished),
+        )
+
+    @property
+    def waits_for_checkpoint(self) -> bool:
+        """True when pages were found, and the next checkpoint puts them into the index. Thread: any."""
+        return len(self._found_pages) > 0
+
+    def mending_steps(self) -> Iterator[int]:
+        """Look for damaged index pages, and for what they should say; yields the bytes that each step has read."""
+        self._checksums_say_damaged = False  # those are found now
+        return self._steps(logs=False, index=True)
+
     def steps(self, *, everything: bool) -> Iterator[int]:
         """A round, or the catch-up alone; yields the bytes that each step has read."""
+        return self._steps(logs=everything, index=everything)
+
+    def _steps(self, *, logs: bool, index: bool) -> Iterator[int]:
+        """logs, index: all of them, not only what needs a checksum."""
         self._bad_pages, self._missing_log = [], False
         for log_id in self._logs.log_ids:
-            for size in self._guarded(self._log(log_id, everything=everything), self._logs.path_of(log_id)):
+            for size in self._guarded(self._log(log_id, everything=logs), self._logs.path_of(log_id)):
                 self.counters.bytes += size
                 yield size
         unsettled = set(self._checksums.unsettled)
         self._unsure = set()
         for directory in self._directories.index_dirs:
-            for size in self._guarded(self._index_directory(directory, unsettled, everything=everything), directory):
+            for size in self._guarded(self._index_directory(directory, unsettled, everything=index), directory):
                 self.counters.bytes += size
                 yield size
         self._checksums.unsettled -= unsettled - self._unsure
@@ -134,7 +169,11 @@ class StorageScrub:
                 yield size
         self.counters.pages_left += len(search.left)
         for page, why in search.left.items():
-            log.warn("{page} stays damaged, what it does not name is unknown: {why}", page=str(page), why=why)
+            log.warn(
+                "{page} stays damaged for now, what it does not name is unknown: {why}. It is tried again. Where that "
+                "does not help, {remedy}",
+                page=str(page), why=why, remedy=remedy(page.ledger_id),
+            )  # fmt: skip
 
     def _guarded(self, steps: Iterator[int], what: str | None) -> Iterator[int]:
         """Those steps; an error ends them and is told, and whatever comes next goes on."""
@@ -169,16 +208,16 @@ class StorageScrub:
         self, log_id: int, path: str, file: File, blocks: list[Block | None], *, whole: bool
     ) -> Iterator[int]:
         last = blocks[-1] if blocks else None
-        end = last.end if last is not None and last.log_ends else None
+        header_problem, ledger_ids = self._check_header(path, file, sealed=last is not None and last.log_sealed)
+        sealed = header_problem is None and ledger_ids is not None
+        # What no side file speaks of was not synced for anybody, unless the seal says so; the journal has it.
+        end = last.end if last is not None and last.log_ends else None if sealed else _synced_end(blocks)
         size = file.size() if end is None else min(file.size(), end)
         pages, offset = PageChecksums(), log_fmt.HEADER_SIZE
-        cut = _CutPage.of(last)
         while offset < size:
             stop = min(offset - offset % STEP_BYTES + STEP_BYTES, size)
             data = file.pread(stop - offset, offset)
             pages.append(data)
-            if cut is not None:
-                cut.look(offset, data)
             yield len(data)
             if len(data) < stop - offset:
                 break
@@ -186,20 +225,21 @@ class StorageScrub:
         crcs = pages.crcs
         if pages.tail is not None:
             crcs.append(pages.tail)
-        bad = _failing(crcs, blocks, cut)
-        if cut is not None and size < cut.end:
-            bad += range(len(crcs), cut.page + 1)
-        if end is not None and size < end:
-            bad += range(len(crcs), page_of(end - 1) + 1)
-        header_problem, ledger_ids = self._check_header(path, file, sealed=last is not None and last.log_sealed)
+        bad = _failing(crcs, blocks, file, size)
+        while end is not None and len(crcs) <= page_of(end - 1) and end > log_fmt.HEADER_SIZE:
+            crcs.append(_OF_NO_BYTES ^ 1)
+            bad.append(len(crcs) - 1)
         if header_problem is not None:
             self._found(header_problem)
         if bad:
             yield from self._report_pages(log_id, path, bad, ledger_ids if header_problem is None else None)
         if not whole and self._logs.path_of(log_id) == path:
-            file.sync()  # what a killed process left may be in the cache alone, and no side file speaks of that
-            sealed = header_problem is None and ledger_ids is not None
-            self._logs.checksums.adopt(log_id, path, crcs, size=size, sealed=sealed)
+            as_found = end is None or None in blocks or last is None or last.as_found
+            if end is None:
+                file.sync()  # what a killed process left may be in the cache alone, and no side file speaks of that
+            self._logs.checksums.adopt(
+                log_id, path, crcs, size=size if end is None else end, sealed=sealed, as_found=as_found
+            )
             self.counters.logs_adopted += 1
 
     def _check_header(self, path: str, file: File, *, sealed: bool) -> tuple[Damage | None, list[int] | None]:
@@ -323,7 +363,7 @@ class StorageScrub:
             except CorruptRecord as error:
                 if changes != self._checksums.changes:
                     continue
-                self._found(Damage.of_ledger(ledger_id, path, error.offset, error.why))
+                self._found(Damage.of_ledger(ledger_id, path, error.offset, file_damaged(ledger_id, error.why)))
                 return True
             if header.whole:
                 return True
@@ -402,8 +442,7 @@ class StorageScrub:
             if self._fs.exists(path) or not self._checksums.pages_of(directory, ledger_id):
                 continue
             if changes == self._checksums.changes:
-                why = "the index file is gone, but nobody deleted the ledger"
-                self._found(Damage.of_ledger(ledger_id, path, 0, why))
+                self._found(Damage.of_ledger(ledger_id, path, 0, file_gone(ledger_id)))
 
     def _found(self, damage: Damage) -> None:
         if self._damage.add(damage):
@@ -414,52 +453,48 @@ class StorageScrub:
             )  # fmt: skip
 
 
+def _is_page(damage: Damage) -> bool:
+    """True for a damaged index page, and hardly for anything else."""
+    within = damage.offset - fmt.HEADER_SIZE
+    return damage.path.endswith(fmt.INDEX_SUFFIX) and within >= 0 and within % fmt.PAGE_SIZE == 0
+
+
 def _damaged_page(ledger_id: int, path: str, page: int, value: int) -> Damage:
     first = page * fmt.PAGE_SLOTS
-    why = f"index page {page} of {fmt.PAGE_SIZE} bytes fails its checksum"
-    if value == DAMAGED:
-        why = f"index page {page} failed its checksum before something was added to it"
     last = first + fmt.PAGE_SLOTS - 1
-    return Damage(ledger_id, first, last, path, fmt.slot_offset(first), why)
+    return Damage(ledger_id, first, last, path, fmt.slot_offset(first), page_fails(ledger_id, page, value))
 
 
-@dataclass(slots=True)
-class _CutPage:
-    """A page of an unfinished log that was known up to `end` only: what is behind came later."""
+def _synced_end(blocks: list[Block | None]) -> int | None:
+    """Up to where the writer of an unfinished log had synced it at last; None where its side file does not tell.
 
-    page: int
-    end: int
-    crc: int
-    whole: bool = False
-
-    @classmethod
-    def of(cls, block: Block | None) -> _CutPage | None:
-        """None where the block ends with a page, or its log with it."""
-        if block is None or block.log_ends or not block.crcs or block.end % PAGE_SIZE == 0:
-            return None
-        return cls(block.first_page + len(block.crcs) - 1, block.end, block.crcs[-1])
-
-    def look(self, offset: int, data: bytes) -> None:
-        """Compare, if the page is in this part of the log (which has whole pages)."""
-        start = page_start(self.page)
-        if offset <= start and self.end <= offset + len(data):
-            self.whole = crc32c.crc32c(data[start - offset : self.end - offset]) == self.crc
+    A last block that is full may have been followed by one that is lost.
+    """
+    last = blocks[-1] if blocks else None
+    return last.end if last is not None and len(last.crcs) < BLOCK_PAGES else None
 
 
-def _failing(crcs: array[int], blocks: list[Block | None], cut: _CutPage | None) -> list[int]:
-    """The pages whose checksum is not the known one; they keep the known one in `crcs`, or get one that is wrong."""
+def _failing(crcs: array[int], blocks: list[Block | None], file: File, size: int) -> list[int]:
+    """The pages whose checksum is not the known one; they get the known one in `crcs`, or one that is wrong.
+
+    crcs: of the pages up to `size`; those that are known and missing are added.
+    """
     bad: list[int] = []
     for block in blocks:
         if block is None:
             continue
-        for page in range(block.first_page, min(len(crcs), block.first_page + len(block.crcs))):
-            known = block.crcs[page - block.first_page]
-            if cut is not None and page == cut.page:
-                if not cut.whole:
+        for page, known in enumerate(block.crcs, block.first_page):
+            while len(crcs) <= page:
+                crcs.append(_OF_NO_BYTES ^ 1)
+                bad.append(len(crcs) - 1)
+            if block.end < min(page_end(page), size):  # the log grew before it was sealed
+                start = page_start(page)
+                if crc32c.crc32c(file.pread(block.end - start, start)) != known:
                     bad.append(page)
                     crcs[page] ^= 1
             elif crcs[page] != known:
-                bad.append(page)
+                if page not in bad[-1:]:
+                    bad.append(page)
                 crcs[page] = known
     return bad
 

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 from twisted.internet.task import Clock
 
-from bookkeeper.bookie.scrubber import Scrubber, ScrubSettings
+from bookkeeper.bookie.scrubber import (
+    LOOK_INTERVAL_S,
+    MENDING_INTERVAL_MAX_S,
+    MENDING_PAUSE_MAX_S,
+    MENDING_PAUSE_S,
+    Scrubber,
+    ScrubSettings,
+)
 from bookkeeper.bookie.storage.damage import Damage, DamageRecord
 from bookkeeper.bookie.storage.scrub import ScrubCounters
 from bookkeeper.metrics import Metrics
@@ -18,6 +25,15 @@ class ScriptedScrub:
         self.counters = ScrubCounters()
         self.rounds: list[bool] = []
         self.fails = False
+        self.pages_damaged = False
+        self.waits_for_checkpoint = False
+        self.mending_basis = 0
+        self.mended_at: list[int] = []
+
+    def mending_steps(self) -> Iterator[int]:
+        self.mended_at.append(self.counters.bytes)
+        self.counters.bytes += 1000
+        yield 1000
 
     def steps(self, *, everything: bool) -> Iterator[int]:
         self.rounds.append(everything)
@@ -122,6 +138,47 @@ def test_stop_waits_for_the_step_under_way_and_begins_no_other() -> None:
     assert stopped == [None]
     assert driven.scrub.counters.bytes == 1000
     assert driven.scrub.rounds == [False]
+
+
+def test_damaged_pages_are_made_anew_soon_and_tried_again_when_something_has_changed() -> None:
+    driven = Driven(interval_s=0, bytes_per_s=0)
+    driven.run(60)
+    mended_at = driven.scrub.mended_at
+    driven.scrub.pages_damaged = True
+    driven.run(LOOK_INTERVAL_S + 1)
+    assert len(mended_at) == 1
+    driven.run(MENDING_PAUSE_MAX_S)
+    assert len(mended_at) == 1, "nothing has changed"
+    driven.scrub.mending_basis += 1
+    driven.run(LOOK_INTERVAL_S + 1)
+    assert len(mended_at) == 2
+    driven.scrub.mending_basis += 1
+    driven.run(MENDING_PAUSE_S)
+    assert len(mended_at) == 2, "the pauses double"
+    driven.run(4 * MENDING_PAUSE_S)
+    assert len(mended_at) == 3
+    driven.scrub.waits_for_checkpoint = True
+    driven.scrub.mending_basis += 1
+    driven.run(MENDING_PAUSE_MAX_S)
+    assert len(mended_at) == 3, "a checkpoint is to come first"
+    driven.scrub.pages_damaged = driven.scrub.waits_for_checkpoint = False
+    driven.run(LOOK_INTERVAL_S + 1)
+    driven.scrub.pages_damaged = True
+    driven.run(LOOK_INTERVAL_S + 1)
+    assert len(mended_at) == 4, "another damage"
+
+
+def test_damaged_pages_are_tried_once_a_day_and_hold_up_no_round() -> None:
+    driven = Driven(interval_s=1000.0, bytes_per_s=0)
+    driven.scrub.pages_damaged = True
+    driven.run(990)
+    assert (len(driven.scrub.mended_at), driven.scrub.rounds) == (1, [False])
+    driven.run(20)
+    assert (len(driven.scrub.mended_at), driven.scrub.rounds) == (1, [False, True])
+    alone = Driven(interval_s=0, bytes_per_s=0)
+    alone.scrub.pages_damaged = True
+    alone.run(MENDING_INTERVAL_MAX_S + 60)
+    assert len(alone.scrub.mended_at) == 2
 
 
 def test_damage_is_counted() -> None:

@@ -24,7 +24,7 @@ from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.index_format import EXPLICIT_LAC_SIZE_MAX
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX, StorageSettings
-from bookkeeper.errors import NoWritableDisk, StorageError
+from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
 from bookkeeper.filesystem import create_durable
 from bookkeeper.model import LogMark, Status
 from bookkeeper.wire.messages import AddBatch, FenceRead, ReadBatch, WriteLac
@@ -241,6 +241,24 @@ def test_a_lost_journal_directory_is_not_an_empty_one() -> None:
         fs.unlink(f"/j0/current/{name}")
     with pytest.raises(StorageError, match="/j0/current"):  # I-56
         Run(fs)
+
+
+def test_an_index_file_lost_while_the_journal_has_entries_is_named_with_its_ledger_and_the_remedy() -> None:
+    """I-31: the ledger is not begun anew with what the journal has; the file is made anew, then the bookie starts."""
+    fs = FaultyFileSystem()
+    run = Run(fs)
+    assert run.add(5, 0) is Status.OK
+    run.storage.rotate()
+    run.storage.checkpoint()
+    assert run.add(5, 1) is Status.OK
+    path = next(path for path in fs.paths() if path.endswith("/0/5/5.idx"))
+    fs.crash()
+    fs.unlink(path)
+    fs.sync_dir(path.rpartition("/")[0])
+    with pytest.raises(CorruptRecord, match=r"regenerate-interleaved-storage-index-file -ledgerIds 5\b") as raised:
+        Run(fs)
+    assert raised.value.path == path
+    assert "ledger 5 is gone" in str(raised.value)
 
 
 def test_marks_are_written_for_each_journal_into_every_ledger_directory() -> None:

@@ -7,6 +7,7 @@ from twisted.internet.task import Clock
 
 from bookkeeper.bookie.storage.checkpoint import BLOCK_PAUSE_MAX_S, Checkpointer
 from bookkeeper.bookie.storage.disks import LedgerDirectories
+from bookkeeper.bookie.storage.entry_log_format import decode_header
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import NoWritableDisk
@@ -301,6 +302,20 @@ def test_stop_makes_a_last_checkpoint() -> None:
     assert done.called
     assert rig.persisted == [[LogMark(1, 5)]]
     assert not rig.clock.getDelayedCalls()
+
+
+def test_stop_seals_the_active_log_and_a_checkpoint_does_not() -> None:
+    """I-60, I-61: what a clean stop leaves need not be read through to know what it has."""
+    rig = Rig()
+    for close in (rig.checkpointer.checkpoint_now, rig.checkpointer.stop):
+        rig.add(5)
+        done = close()
+        rig.worker.run_all()
+        assert done.called
+        logs = rig.storage.entry_logs
+        sealed = decode_header(rig.fs.contents("/a/current/1.log"), "").seal is not None
+        assert sealed == (close == rig.checkpointer.stop) == (logs.active_log_id is None)
+    assert logs.checksums.certain_end(1) == logs.size_of(1)
 
 
 @pytest.mark.parametrize("count", [1, 3])

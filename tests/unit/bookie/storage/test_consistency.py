@@ -10,6 +10,7 @@ import pytest
 from bookkeeper.bookie.storage.consistency import StorageCheck
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE as LOG_HEADER_SIZE
 from bookkeeper.bookie.storage.fault import Fault
+from bookkeeper.bookie.storage.index_damage import file_gone
 from bookkeeper.bookie.storage.index_format import HEADER_SIZE, PAGE_SIZE, slot_offset
 from bookkeeper.filesystem import OpenMode
 from tests.support.stored_ledgers import StoredLedgers
@@ -248,7 +249,8 @@ def test_a_changed_location_and_a_zeroed_page_are_found_by_their_checksums(store
 def test_an_index_file_that_is_gone_is_found_where_its_checksums_know_it(stored: StoredLedgers) -> None:
     stored.fs.unlink(INDEX)
     (fault,) = faults(stored)
-    assert (fault.path, fault.why) == (INDEX, "the index file of ledger 7 is gone")
+    assert (fault.path, fault.why) == (INDEX, file_gone(7))
+    assert "regenerate-interleaved-storage-index-file -ledgerIds 7" in fault.why
 
 
 def test_damaged_checksums_are_reported_and_what_they_were_for_is_still_checked(stored: StoredLedgers) -> None:

@@ -181,6 +181,31 @@ def test_a_side_file_that_cannot_be_written_is_given_up_and_stops_nothing() -> N
         stored.check()
 
 
+def test_a_side_file_that_was_given_up_does_not_come_back_after_a_power_cut() -> None:
+    """It would end the log before entries that the index names (I-58)."""
+    stored = StoredLedgers(settings=StorageSettings())
+    stored.add(2, 0, 20)
+    stored.checkpoint()
+    stored.fs.fail_nth(Op.WRITE, 1, 5, path=".crc")
+    stored.add(2, 20, 20)
+    stored.checkpoint()
+    stored.crash()
+    assert not stored.fs.exists("/a/current/1.crc")
+    stored.replay()
+    stored.check()
+
+
+def test_what_cannot_be_checked_is_unknown_and_no_duplicate() -> None:
+    """I-31, I-69: the side file is there, and its disk fails."""
+    stored = closed_log()
+    stored.start()
+    stored.fs.fail_nth(Op.READ, 1, 5, path="/a/current/1.crc")
+    assert stored.read(2, [0]) == [Status.IO_ERROR]
+    stored.fs.forget_faults()
+    assert stored.read(2, [0]) == [stored.entries[2, 0]]
+    stored.check()
+
+
 def test_a_side_file_without_its_log_is_removed_at_the_start() -> None:
     stored = closed_log()
     fs: FaultyFileSystem = stored.fs

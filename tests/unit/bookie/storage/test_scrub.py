@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from bookkeeper.bookie.storage import page_mending
 from bookkeeper.bookie.storage.checksum_check import check_log_pages
 from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage
 from bookkeeper.bookie.storage.entry_log_format import LogHeader, decode_header, encode_header
@@ -430,9 +431,28 @@ def _lose_log(stored: StoredLedgers) -> None:
     stored.fs.unlink(LOG.replace(".log", ".crc"))
 
 
-def _write_to_it(stored: StoredLedgers) -> None:
-    stored.add(2, 1150, 1)
+def _tear_side_file(stored: StoredLedgers) -> None:
+    """Of a log that a kill left: where its writer had synced it is not known any more."""
+    _kill_while_writing(stored)
+    side_file = f"/a/current/{stored.storage.entry_logs.highest_log_id:x}.crc"
+    stored.fs.poke(side_file, 300, b"????")
+
+
+def _cut_a_killed_log(stored: StoredLedgers) -> None:
+    _kill_while_writing(stored)
+    path = f"/a/current/{stored.storage.entry_logs.highest_log_id:x}.log"
+    file = stored.fs.open(path, OpenMode.UPDATE)
+    file.truncate(2000)
+
+
+def _kill_while_writing(stored: StoredLedgers) -> None:
+    """The log in use has entries of the damaged page, and behind its last checkpoint some of nobody's."""
+    stored.add(2, 160, 30)
     stored.checkpoint()
+    stored.add(9, 0, 30)
+    stored.flush()
+    stored.fs.end_processes()
+    restarted(stored)
 
 
 def _cut_compaction_short(stored: StoredLedgers) -> None:
@@ -440,7 +460,8 @@ def _cut_compaction_short(stored: StoredLedgers) -> None:
 
 
 @pytest.mark.parametrize(
-    "obstacle", [_flip(LOG, 9000), _unseal, _hide_a_record, _lose_log, _write_to_it, _cut_compaction_short]
+    "obstacle",
+    [_flip(LOG, 9000), _unseal, _hide_a_record, _lose_log, _cut_compaction_short, _tear_side_file, _cut_a_killed_log],
 )
 def test_an_index_page_is_not_made_anew_where_an_entry_might_be_overlooked(
     obstacle: Callable[[StoredLedgers], None],
@@ -511,13 +532,88 @@ def test_what_changes_between_the_search_and_the_checkpoint_is_not_lost(between:
     if between == "delete":
         assert stored.read(2, [0]) == [Status.NO_LEDGER]
         return
-    assert stored.storage._found_pages.mended_count == 0  # noqa: SLF001
-    assert stored.read(2, [1, 151]) == [Status.IO_ERROR] * 2
     if between == "compact":
+        assert stored.storage._found_pages.mended_count == 0  # noqa: SLF001
+        assert stored.read(2, [1, 151]) == [Status.IO_ERROR] * 2
         return
-    stored.storage.entry_logs.roll()
+    assert stored.storage._found_pages.mended_count == 1  # noqa: SLF001
+    stored.check()
+    restarted(stored)
+    stored.check()
+
+
+def test_a_page_whose_ledger_got_much_is_made_anew_once_the_active_log_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """I-59: what a checkpoint cannot read at once the next search reads; a ledger that is written to is healed, too."""
+    monkeypatch.setattr(page_mending, "NEWER_BYTES_MAX", 1500)
+    stored = mendable()
+    stored.fs.poke(INDEX, PAGE_0, bytes(8192))
+    restarted(stored)
+    stored.add(2, 160, 30)
+    stored.checkpoint()
+    rolled = stored.storage.rolled_log_count
+    assert mended(stored) == 0
+    assert stored.storage.rolled_log_count == rolled + 1
+    assert stored.read(2, [0, 151]) == [Status.IO_ERROR] * 2
     assert mended(stored) == 1
     stored.check()
+
+
+def test_a_log_that_a_kill_left_is_as_certain_as_a_sealed_one_up_to_what_was_synced() -> None:
+    """I-58, I-59: what is behind the last sync no index names, whatever a power cut makes of it."""
+    stored = mendable()
+    stored.fs.poke(INDEX, PAGE_0, bytes(8192))
+    restarted(stored)
+    _kill_while_writing(stored)
+    log_id = stored.storage.entry_logs.highest_log_id
+    size = stored.storage.entry_logs.size_of(log_id)
+    end = stored.storage.entry_logs.checksums.blocks(log_id)[-1]
+    assert end is not None
+    assert end.end < size
+    stored.replay()
+    stored.storage.entry_logs.roll()
+    assert mended(stored) == 1
+    assert stored.storage.entry_logs.checksums.certain_end(log_id) == end.end
+    stored.check()
+    path = f"/a/current/{log_id:x}.log"
+    stored.fs.poke(path, end.end + 5, bytes(size - end.end - 5))  # a sync that failed once, and a power cut
+    restarted(stored)
+    assert scrub(stored) == []
+    stored.check()
+
+
+def test_a_log_whose_last_known_page_is_full_is_taken_as_it_was_found() -> None:
+    """Another block may have followed, and be lost: the log must not end before what the index names."""
+    stored = StoredLedgers(settings=StorageSettings())
+    stored.add(2, 0, 1600, payload=b"y" * 3000)
+    stored.checkpoint()
+    side_file = stored.fs.open("/a/current/1.crc", OpenMode.UPDATE)
+    assert side_file.size() == 2 * 4096
+    side_file.truncate(4096)
+    stored.fs.end_processes()
+    restarted(stored)
+    assert scrub(stored) == []
+    last = stored.storage.entry_logs.checksums.blocks(1)[-1]
+    assert last is not None
+    assert (last.end, last.as_found) == (len(stored.fs.contents(LOG)), True)
+    assert stored.storage.entry_logs.checksums.certain_end(1) is None
+
+
+def test_a_block_that_a_power_cut_kept_from_before_is_no_damage() -> None:
+    """It lacks pages that the next block follows on."""
+    stored = StoredLedgers(settings=StorageSettings())
+    stored.add(2, 0, 100, payload=b"y" * 3000)
+    stored.checkpoint()
+    old = stored.fs.contents("/a/current/1.crc")
+    stored.add(2, 100, 1500, payload=b"y" * 3000)
+    stored.checkpoint()
+    stored.fs.poke("/a/current/1.crc", 0, old)
+    stored.fs.end_processes()
+    restarted(stored)
+    assert scrub(stored) == []
+    stored.check()
+    assert stored.storage.entry_logs.checksums.certain_end(1) is None
 
 
 def test_a_power_cut_while_a_page_is_made_anew_leaves_it_whole_or_damaged() -> None:

@@ -1,0 +1,36 @@
+"""What is told of a damaged index file or page: what is wrong, and what an operator does about it. Pure.
+
+A damaged page is made anew by the bookie itself where that is certain (page_mending.py); a file that is gone or has no
+good header never is: key and fence were in it, and only an operator knows whether it comes back from elsewhere.
+"""
+
+from __future__ import annotations
+
+from bookkeeper.bookie.storage.index_checksums import DAMAGED
+from bookkeeper.bookie.storage.index_format import PAGE_SIZE
+
+
+def remedy(ledger_id: int) -> str:
+    """What makes an index file anew, of a bookie that does not run."""
+    return (
+        "with the bookie stopped, `bookkeeper shell --conf FILE regenerate-interleaved-storage-index-file "
+        f"-ledgerIds {ledger_id}` makes the index file anew"
+    )
+
+
+def page_fails(ledger_id: int, page: int, value: int) -> str:
+    """value: the checksum that the page should have, or DAMAGED."""
+    why = f"index page {page} of {PAGE_SIZE} bytes fails its checksum"
+    if value == DAMAGED:
+        why = f"index page {page} failed its checksum before something was added to it"
+    return f"{why}; the bookie makes the page anew where that is certain. Else, {remedy(ledger_id)}"
+
+
+def file_gone(ledger_id: int) -> str:
+    """Of a file that must be there."""
+    return f"the index file of ledger {ledger_id} is gone, but nobody deleted the ledger; {remedy(ledger_id)}"
+
+
+def file_damaged(ledger_id: int, why: str) -> str:
+    """Of the header, or of a file that was cut."""
+    return f"{why}; {remedy(ledger_id)}"
