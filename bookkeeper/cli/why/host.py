@@ -203,11 +203,7 @@ def _judge_disk_full(facts: HostFacts, since: str, found: Explanation) -> None:
             f"{len(full)} of {len(ledgers)} ledger directories are full, and one is enough "
             "(readOnlyModeOnAnyDiskFullEnabled=true)"
         )
-    needs = [
-        f"{size(free_to_release(each.usage, rules)[0])} are free on the disk of {each.path}"
-        for each in full
-        if each.usage is not None
-    ]
+    needs = [_needs(facts, each) for each in full]
     found.next.append(
         f"the disks are looked at every {check}; it turns writable when "
         + (" and " if rules.read_only_on_any_full else " or ").join(needs)
@@ -223,6 +219,15 @@ def _judge_disk_full(facts: HostFacts, since: str, found: Explanation) -> None:
         if needed > 0:
             found.do.append(f"free {size(needed)} on the disk of {each.path}{_or_raise(facts, each)}")
     found.do.append("or add empty directories on other disks to ledgerDirectories, with allowStorageExpansion=true")
+
+
+def _needs(facts: HostFacts, directory: DirectoryFacts) -> str:
+    """What must come true before a full directory takes files again."""
+    assert directory.usage is not None
+    needed, for_reserve = free_to_release(directory.usage, facts.disk_settings)
+    share = facts.disk_settings.usage_threshold - RELEASE_GAP
+    most = "" if for_reserve else f" (no more than {percent(share)} used)"
+    return f"{size(needed)} are free on the disk of {directory.path}{most}"
 
 
 def _or_raise(facts: HostFacts, directory: DirectoryFacts) -> str:
