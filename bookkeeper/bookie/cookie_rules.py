@@ -156,7 +156,8 @@ def _remedy(field: str) -> str:
     if field == _INSTANCE_ID:
         return "it belongs to another cluster, or the cluster was formatted: check metadataServiceUri and directories"
     return (
-        f"set {field} as in the cookie (order counts); to add directories, append empty ones and set "
+        f"set {field} as in the cookie (order counts); if a directory was moved or renamed on purpose, with all of its "
+        "files: `bookkeeper shell --conf FILE updatecookie -moved`; to add directories, append empty ones and set "
         "allowStorageExpansion=true"
     )
 

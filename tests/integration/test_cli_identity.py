@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -70,6 +71,8 @@ def test_a_cookie_is_deleted_and_restored_from_a_directory(bookie: LocalBookie, 
     )
     running = shell("cookie_delete", bookie.bookie_id)
     assert f"bookie {bookie.bookie_id} is running" in running.err
+    copy = bookie.journal_directory / "current" / "VERSION"
+    assert f"cookie_create -cookie-file {copy} {bookie.bookie_id}" in running.err
     cluster_id = described["instance_id"]
     missing = shell("cookie_get", bookie.bookie_id, code=EXIT_FAILURE)
     assert f"bookie {bookie.bookie_id} has no cookie in cluster {cluster_id} (" in missing.err
@@ -122,6 +125,10 @@ def test_updatecookie_lists_and_deletes_what_there_is(bookie: LocalBookie, shell
         bookie.uri,
     ]
     assert {row["owner"].partition(" of cluster")[0] for row in listed} == {f"bookie {bookie.bookie_id}"}
+    for row in listed:
+        assert row["journal_dirs"] == [str(bookie.journal_directory)]
+        assert row["ledger_dirs"] == row["index_dirs"] == [str(bookie.ledger_directory)]
+    assert str(bookie.ledger_directory) in shell("updatecookie", "-list").out.splitlines()[-1]
     assert "Stop the bookie first" in shell("updatecookie", "-delete", "-force", code=EXIT_FAILURE).err
     bookie.stop()
     assert "needs --force" in shell("updatecookie", "-delete", code=EXIT_USAGE).err
@@ -166,6 +173,37 @@ def test_a_bookie_grows_by_expandstorage_and_by_its_setting(
                 assert [entry.payload for entry in opened.entries()] == [b"%d" % number for number in range(COUNT)]
         bookie.stop()
         assert list(third.rglob("*.log")) + list(second.rglob("*.log"))
+        assert "no fault" in shell("localconsistencycheck").err
+        bookie.start()
+
+
+def test_a_bookie_whose_directories_were_moved_goes_on_where_they_are(
+    cluster: LocalCluster, bookie: LocalBookie, shell: Shell, tmp_path: Path
+) -> None:
+    """I-70, I-71: one command, which the refusal names; it believes no directory that is not proven to be its own."""
+    payloads = [b"%d" % number for number in range(COUNT)]
+    with connect(cluster.uri) as client:
+        with client.create(ensemble=1, write_quorum=1, ack_quorum=1, bookies=[bookie.bookie_id]) as ledger:
+            ledger.append_many(payloads)
+        assert "Stop the bookie first" in shell("updatecookie", "-moved", code=EXIT_FAILURE).err
+        bookie.stop()
+        journal, ledgers = tmp_path / "moved journal", tmp_path / "moved ledgers"
+        bookie.settings |= {"journalDirectories": str(journal), "ledgerDirectories": str(ledgers)}
+        assert wait_for_exit(bookie) != 0
+        assert "updatecookie -moved" in bookie.log_path.read_text()
+        assert not journal.exists()
+        assert "was never used" in shell("updatecookie", "-moved", code=EXIT_FAILURE).err
+        shutil.copytree(bookie.ledger_directory, ledgers)
+        bookie.journal_directory.rename(journal)
+        copied = shell("updatecookie", "-moved", code=EXIT_FAILURE)
+        assert f"{bookie.ledger_directory} still has the cookie of bookie {bookie.bookie_id}" in copied.err
+        shutil.rmtree(bookie.ledger_directory)
+        assert f"its cookie names {journal}, {ledgers} now" in shell("updatecookie", "-moved").err
+        assert "already" in shell("updatecookie", "-m").err
+        bookie.start()
+        with client.open(ledger.id) as opened:
+            assert [entry.payload for entry in opened.entries()] == payloads
+        bookie.stop()
         assert "no fault" in shell("localconsistencycheck").err
         bookie.start()
 

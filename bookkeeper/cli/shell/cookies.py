@@ -11,11 +11,11 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from bookkeeper.bookie.cookie_rules import owner
+from bookkeeper.bookie.cookie_rules import VERSION_FILE, directories_of, owner
 from bookkeeper.cli.connection import store_settings
 from bookkeeper.cli.output import EXIT_OK, CommandFailed, note, print_json
 from bookkeeper.cli.shell.base import ShellCommand, with_store
-from bookkeeper.errors import VersionConflict
+from bookkeeper.errors import MetadataError, VersionConflict
 from bookkeeper.metadata.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.service_info import check_bookie_id
 from bookkeeper.metadata.store import MetadataStore
@@ -112,17 +112,27 @@ def _get(args: argparse.Namespace) -> int:
 def _delete(args: argparse.Namespace) -> int:
     uri = store_settings(args).metadata_service_uri
 
-    async def use(store: MetadataStore) -> bool:
+    async def use(store: MetadataStore) -> tuple[bool, bytes]:
         stored = await _stored(store, args.bookie_id, uri)
         registered = await store.registration.is_registered(args.bookie_id)
         await store.cookies.delete(args.bookie_id, stored.version)
-        return registered
+        return registered, stored.value
 
-    registered = with_store(args, use)
+    registered, data = with_store(args, use)
     note(f"deleted the cookie of bookie {args.bookie_id} ({uri})")
     if registered:
         note(f"bookie {args.bookie_id} is running: it goes on, and its next start is refused unless it is emptied")
+        note(f"to undo that, on its host: cookie_create -cookie-file {_copy_of(data, args.bookie_id)} {args.bookie_id}")
     return EXIT_OK
+
+
+def _copy_of(data: bytes, bookie_id: BookieId) -> str:
+    """Where the bookie itself has the same cookie."""
+    try:
+        directory = next(iter(directories_of(parse_cookie(data, f"cookie of {bookie_id}"))), "DIRECTORY")
+    except MetadataError:
+        directory = "DIRECTORY"
+    return f"{directory}/current/{VERSION_FILE}"
 
 
 # --- cookie_generate --------------------------------------------------------------------------------------------------

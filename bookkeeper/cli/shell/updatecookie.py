@@ -10,6 +10,7 @@ from dataclasses import replace
 from bookkeeper.addresses import interface_address
 from bookkeeper.bookie.cookie_rules import VERSION_FILE, Verdict, directories_of, owner
 from bookkeeper.bookie.identity import advertised_host, bookie_id_of, establish, expected_cookie, lock_directories
+from bookkeeper.bookie.moved_directories import move
 from bookkeeper.bookie.renaming import rename
 from bookkeeper.cli.connection import store_settings
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, confirm, note, print_json, print_table
@@ -33,13 +34,17 @@ Change, list or delete the cookie of the bookie of --conf, which must not run.
   -bookieId hostname|ip   the bookie goes on under its host name, or its address; the conf file must say
                           useHostNameAsBookieID=true, or false, already. Afterwards: updateledgers -bookieId ...
   -expandstorage          take directories that were appended to the conf file into the cookie
-  -list                   where cookies of this bookie are, and whose they are
+  -moved                  directories have other names in the conf file than in the cookie, because they were moved or
+                          renamed with all of their files; that they are this bookie's is checked (not in Apache)
+  -list                   where cookies of this bookie are, whose they are, and which directories they name
   -delete                 delete it in the directories and in the metadata store"""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("-b", "-bookieId", "--bookieId", choices=(HOSTNAME, IP), dest="form",
                       help="the form of the id from now on (default: it stays)")  # fmt: skip
     what.add_argument("-e", "-expandstorage", "--expandstorage", action="store_true", dest="expand",
                       help="take in new empty directories")  # fmt: skip
+    what.add_argument("-m", "-moved", "--moved", action="store_true", dest="moved",
+                      help="take the conf file's names of directories that were moved")  # fmt: skip
     what.add_argument("-l", "-list", "--list", action="store_true", dest="list", help="list the cookies")
     what.add_argument("-d", "-delete", "--delete", nargs="?", const="", choices=("", "force"), metavar="force",
                       dest="delete", help="delete them; with `force` do not ask (default: ask)")  # fmt: skip
@@ -53,6 +58,8 @@ def _updatecookie(args: argparse.Namespace) -> int:
         return _rename(args, fs, cookie)
     if args.expand:
         return _expand(args, fs, cookie)
+    if args.moved:
+        return _move(args, fs, cookie)
     if args.list:
         return _list(args, fs, cookie)
     return _delete(args, fs, cookie)
@@ -130,14 +137,27 @@ def _expand(args: argparse.Namespace, fs: FileSystem, cookie: Cookie) -> int:
     return EXIT_OK
 
 
-def _local(fs: FileSystem, cookie: Cookie) -> Iterator[tuple[str, str]]:
-    """Path and owner of every cookie in the directories; a reason where it cannot be read."""
+def _move(args: argparse.Namespace, fs: FileSystem, cookie: Cookie) -> int:
+    async def use(store: MetadataStore) -> bool:
+        if await store.registration.is_registered(cookie.bookie_id):
+            raise CommandFailed(f"bookie {cookie.bookie_id} is registered: stop it first")
+        return await move(fs, store.cookies, replace(cookie, instance_id=await store.admin.instance_id()))
+
+    with stopped_bookie(fs, cookie):
+        done = with_store(args, use)
+    names = ", ".join(directories_of(cookie))
+    note(f"bookie {cookie.bookie_id}: its cookie names {names} {'now' if done else 'already'}")
+    return EXIT_OK
+
+
+def _local(fs: FileSystem, cookie: Cookie) -> Iterator[tuple[str, Cookie | str]]:
+    """Path and cookie wherever there is one in the directories; a reason where it cannot be read."""
     for directory in directories_of(cookie):
         path = os.path.join(directory, "current", VERSION_FILE)
         if not fs.exists(path):
             continue
         try:
-            yield path, owner(parse_cookie(read_whole(fs, path, size_max=COOKIE_SIZE_MAX), path))
+            yield path, parse_cookie(read_whole(fs, path, size_max=COOKIE_SIZE_MAX), path)
         except MetadataError as error:
             yield path, str(error)
 
@@ -145,23 +165,45 @@ def _local(fs: FileSystem, cookie: Cookie) -> Iterator[tuple[str, str]]:
 def _list(args: argparse.Namespace, fs: FileSystem, cookie: Cookie) -> int:
     uri = store_settings(args).metadata_service_uri
 
-    async def use(store: MetadataStore) -> str | None:
+    async def use(store: MetadataStore) -> Cookie | None:
         stored = await store.cookies.read(cookie.bookie_id)
-        return None if stored is None else owner(parse_cookie(stored.value, f"cookie of {cookie.bookie_id}"))
+        return None if stored is None else parse_cookie(stored.value, f"cookie of {cookie.bookie_id}")
 
     rows = list(_local(fs, cookie))
     stored = with_store(args, use)
     if stored is not None:
         rows.append((uri, stored))
     if args.json:
-        print_json([{"place": place, "owner": whose} for place, whose in rows])
+        print_json([_described(place, found) for place, found in rows])
     else:
-        print_table(("place", "owner"), rows)
+        print_table(
+            ("place", "owner", "journal directories", "ledger directories", "index directories"),
+            [_cells(place, found) for place, found in rows],
+        )
     if len(rows) == (stored is not None):
         note(f"no directory of bookie {cookie.bookie_id} has a cookie")
     if stored is None:
         note(f"bookie {cookie.bookie_id} has no cookie in the metadata store ({uri})")
     return EXIT_OK
+
+
+def _described(place: str, found: Cookie | str) -> dict[str, object]:
+    if isinstance(found, str):
+        return {"place": place, "owner": found}
+    return {
+        "place": place,
+        "owner": owner(found),
+        "journal_dirs": found.journal_dirs,
+        "ledger_dirs": found.ledger_dirs,
+        "index_dirs": found.index_dirs,
+    }
+
+
+def _cells(place: str, found: Cookie | str) -> tuple[str, str, str, str, str]:
+    if isinstance(found, str):
+        return place, found, "", "", ""
+    index_dirs = "" if found.index_dirs is None else ",".join(found.index_dirs)
+    return place, owner(found), ",".join(found.journal_dirs), ",".join(found.ledger_dirs), index_dirs
 
 
 def _delete(args: argparse.Namespace, fs: FileSystem, cookie: Cookie) -> int:
