@@ -115,7 +115,9 @@ def test_what_a_worker_beside_a_bookie_cannot_repair_is_shown_and_why_tells_it(
         assert main(["why", "ledger", str(ledger.id), "--uri", cluster.uri, "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
         assert not said["healthy"]
-        assert any(line.startswith(f"the worker of {kept.bookie_id} failed") for line in said["error"]), said["error"]
+        assert any(line.startswith(f"the worker of bookie {kept.bookie_id} failed") for line in said["error"]), said[
+            "error"
+        ]
         assert any("can be read from nobody now" in line for line in said["error"])
         for bookie in lost:
             bookie.start()

@@ -13,11 +13,12 @@ from bookkeeper.client.blocking import connect as connect_client
 from bookkeeper.config import ClientSettings
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import VersionConflict
+from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.underreplication_format import CheckKind
 from bookkeeper.metadata.zookeeper import ZooKeeperStore, connect
-from bookkeeper.model import BookieId, LedgerId
+from bookkeeper.model import BookieId, EntryId, LedgerId
 from tests.interop.conftest import SESSION_TIMEOUT
 from tests.support.apache import Apache
 from tests.support.apache_admin import ApacheAutoRecovery, ApacheShell, attributes
@@ -184,6 +185,38 @@ async def test_apaches_auditor_and_worker_share_election_marks_and_locks_with_us
     assert [process.pid for process in await seam.processes()] == [1]
     await announcement.withdraw()
     await threads.deferToThread(dead.start)
+
+
+@pytest_twisted.ensureDeferred
+async def test_apaches_format_and_nuke_do_not_mind_what_only_we_keep_in_the_tree(
+    apache: Apache, four: LocalCluster, tmp_path: Path
+) -> None:
+    uri = f"{four.uri}-formatted"
+    words = {"clock": reactor, "call_from_thread": reactor.callFromThread, "random": random.Random(1)}
+    store = await connect(uri, **words)
+    await store.admin.initialise()
+    seam = store.underreplication
+    seam.announce(RecoveryProcess("here", 1, 1700000000000, OURS, None))
+    await seam.mark(LedgerId(7), [GONE], now_ms=None)
+    await seam.report_bad_copies(LedgerId(7), [BadRange(OURS, EntryId(0), EntryId(3))])
+
+    async def is_announced() -> bool:
+        return len(await seam.processes()) == 1
+
+    await eventually(is_announced, "we are announced")
+    before = await store.admin.instance_id()
+    with ApacheShell(apache, tmp_path, uri) as shell:
+        await said(shell, "metaformat", "-nonInteractive", "-force")
+        after = await store.admin.instance_id()
+        assert after != before
+        assert attributes("ledgerId", await said(shell, "listunderreplicated")) == []
+        await eventually(is_announced, "we still are, or are again")
+        await store.close()  # as an operator stops everything before this
+        root = f"{four.root}-formatted"
+        await said(shell, "nukeexistingcluster", "-zkledgersrootpath", root, "-instanceid", after)
+    store = await connect(uri, **words)
+    assert not await store.admin.exists()
+    await store.close()
 
 
 async def members_of(store: ZooKeeperStore, ledger_id: LedgerId) -> set[BookieId]:

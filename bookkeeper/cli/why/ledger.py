@@ -408,7 +408,7 @@ def _nobody_left(facts: LedgerFacts, bad: Sequence[Place]) -> list[str]:
         ensemble = next(place.fragment.ensemble for place in bad if place.fragment.first_entry_id == first)
         spare = len(set(writable) - set(ensemble))
         if spare < len(lost):
-            hold = "all of them hold it already" if not spare else f"all but {spare} of them hold it already"
+            hold = f"only {spare} of them without it" if spare else "all of them hold it already"
             told.append(
                 f"nobody is left to take {counted(len(lost) - spare, 'copy', 'copies')} of the fragment at entry "
                 f"{first}: {counted(len(writable), 'bookie')} writable, {hold}"
