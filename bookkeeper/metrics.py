@@ -12,7 +12,8 @@ would be small: 1.2 MiB resident and 7 ms, measured in a process that has Twiste
 
 Asking for a name twice gives two cells, and the text shows their sum: two journals, or a reactor and a journal thread,
 each count in a cell of their own. Thread: a cell has one writer and needs no lock; `text` may run on any thread and
-sees each cell at some recent moment. A metric that nobody asked for is not shown: a zero is always a counted zero.
+sees each cell at some recent moment. A metric that nobody asked for is not shown, nor is a gauge whose value is not
+known (NaN): a zero is always a counted zero.
 Labels never hold ledger ids, entry ids or addresses: their number is fixed here.
 """
 
@@ -119,6 +120,12 @@ _TABLE = (
     _summary("scrubber_runTime", "Milliseconds of a round that read through everything stored."),
     _counter("scrubber_detectedScrubErrors", "Damages found, by the scrub or by reads."),
     _counter("bookie_SCRUBBED_BYTES", "Bytes that the scrub has read (not in Apache)."),
+    _gauge(
+        "bookie_SCRUB_ROUND_BYTES_DONE",
+        "Bytes of entry logs that the round under way, else the last one, has read; index files come after them "
+        "(not in Apache).",
+    ),
+    _gauge("bookie_SCRUB_ROUND_BYTES_LEFT", "Bytes of entry logs that the round under way has still to read."),
     _gauge("bookie_DAMAGED_RANGES", "Ranges of entries, or pages, known to be damaged now (not in Apache)."),
     _counter(
         "bookie_DAMAGE_REPAIRED", "Damaged entries that were replaced, and pages that were mended (not in Apache)."
@@ -172,6 +179,16 @@ _TABLE = (
     ),
     # --- the auditor; names as in a bookie that has one (Apache's own process for it leaves out "replication_")
     _counter("replication_auditor_election_attempts", "Times this process began to stand for auditor."),
+    _gauge(
+        "replication_auditor_UNDERREPLICATED_LEDGERS_MARKED",
+        "Ledgers marked under-replicated in the cluster at the auditor's last count; shown by the auditor alone "
+        "(not in Apache).",
+    ),
+    _gauge(
+        "replication_auditor_UNDERREPLICATED_LEDGERS_LOCKED",
+        "Of these, ledgers that some worker was at (not in Apache).",
+    ),
+    _gauge("replication_auditor_UNDERREPLICATED_LEDGERS_AGE_SECONDS", "How old that count is (not in Apache)."),
     _gauge("replication_auditor_ELECTED", "1 while this process is the auditor, else 0 (not in Apache)."),
     _summary("replication_auditor_NUM_UNDER_REPLICATED_LEDGERS", "Ledgers that one audit of lost bookies marked."),
     _summary(
@@ -308,6 +325,15 @@ class Metrics:
         self._gauges: dict[str, list[Gauge]] = {}
         self._summaries: dict[str, list[Summary]] = {}
 
+    def declare(self, spec: MetricSpec) -> None:
+        """Add a metric whose name has a part out of the settings, as Apache's of directories. Few, and at the start.
+
+        Raises ValueError for a name that is declared.
+        """
+        if spec.name in self._declared:
+            raise ValueError(f"declared twice: {spec.name}")
+        self._declared[spec.name] = spec
+
     def counter(self, name: str, read: Callable[[], float] | None = None) -> Counter:
         """Return a new cell of a declared counter. Raises KeyError for another name or kind. read: as for `gauge`."""
         cell = Counter(read)
@@ -345,7 +371,9 @@ class Metrics:
             elif spec.name in self._summaries:
                 lines += [*_head(spec), *_summary_lines(spec.name, self._summaries[spec.name])]
             elif spec.name in self._counters or spec.name in self._gauges:
-                lines += [*_head(spec), f"{spec.name} {_number(self.value(spec.name))}"]
+                value = self.value(spec.name)
+                if not math.isnan(value):
+                    lines += [*_head(spec), f"{spec.name} {_number(value)}"]
         return ("\n".join(lines) + "\n").encode()
 
     def _name(self, name: str, kind: Kind) -> str:

@@ -64,6 +64,7 @@ class Background:
             threads.start("scrub"),
             tuning.scrub_settings(settings),
             wall_ms,
+            log_bytes=storage.entry_logs.total_size,
             metrics=surroundings.metrics,
         )
         collected = self.collector.status

@@ -18,6 +18,7 @@ import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -63,7 +64,7 @@ class Phase(enum.Enum):
 class Scrubber:
     """The background scrub of one storage.
 
-    now_ms: wall clock, for the status.
+    now_ms: wall clock, for the status. log_bytes: of all entry logs, for how far a round is; called on the worker.
     """
 
     def __init__(
@@ -75,9 +76,14 @@ class Scrubber:
         settings: ScrubSettings,
         now_ms: Callable[[], int],
         *,
+        log_bytes: Callable[[], int] = lambda: 0,
         metrics: Metrics | None = None,
     ) -> None:
         self._scrub = scrub
+        self._log_bytes = log_bytes
+        self._round_bytes = 0  # of entry logs; of the round under way, else of the last one
+        self._round_read = 0  # of these
+        self._bytes_before = 0  # that the scrub had read when it began
         self._damage = damage
         self._clock = clock
         self._worker = worker
@@ -104,6 +110,8 @@ class Scrubber:
         metrics.counter("bookie_SCRUBBED_BYTES", lambda: scrub.counters.bytes)
         metrics.counter("bookie_DAMAGE_REPAIRED", lambda: damage.repaired_count)
         metrics.gauge("bookie_DAMAGED_RANGES", lambda: len(damage))
+        metrics.gauge("bookie_SCRUB_ROUND_BYTES_DONE", lambda: self._round_read)
+        metrics.gauge("bookie_SCRUB_ROUND_BYTES_LEFT", self._left)
 
     def start(self) -> None:
         """Begin with the catch-up."""
@@ -175,7 +183,17 @@ class Scrubber:
             self._steps = self._scrub.mending_steps()
         else:
             self._steps = self._scrub.steps(everything=phase is Phase.ROUND)
+        if phase is Phase.ROUND:
+            self._steps = chain(self._measure(), self._steps)
         self._step()
+
+    def _measure(self) -> Iterator[int]:
+        """The first step of a round: how much there is to read. Thread: the worker."""
+        self._bytes_before, self._round_bytes, self._round_read = self._scrub.counters.bytes, self._log_bytes(), 0
+        yield 0
+
+    def _left(self) -> int:
+        return self._round_bytes - self._round_read if self._phase is Phase.ROUND else 0
 
     def _step(self) -> None:
         self._timer = None
@@ -194,6 +212,8 @@ class Scrubber:
         elif size is None:
             self._ended()
         else:
+            if self._phase is Phase.ROUND:
+                self._round_read = min(self._round_bytes, self._scrub.counters.bytes - self._bytes_before)
             rate = self._settings.bytes_per_s
             took_s = self._clock.seconds() - began_s
             wait_s = max(0.0, size / rate - took_s) if rate > 0 else 0.0

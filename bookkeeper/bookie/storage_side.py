@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie import startup, tuning
 from bookkeeper.bookie.bookie import Bookie
+from bookkeeper.bookie.disk_gauges import show_disks
 from bookkeeper.bookie.journal.writer import Journal
 from bookkeeper.bookie.mode import ReadOnlyReason
 from bookkeeper.bookie.status import BookieChronicle
@@ -82,7 +83,17 @@ class StorageSide:
         await self._start_journals(ends)
         disk_settings = tuning.disk_settings(settings)
         self._disks = DiskMonitor(
-            fs, around.directories, disk_settings, around.reactor, self._read_worker, self._on_disks, self.fail
+            fs,
+            around.directories,
+            disk_settings,
+            around.reactor,
+            self._read_worker,
+            self._on_disks,
+            self.fail,
+            watched=around.journal_dirs,
+        )
+        show_disks(
+            around.metrics, self._disks, around.directories, [str(path) for path in settings.journal_directories]
         )
         self.checkpointer = Checkpointer(
             storage,

@@ -380,6 +380,9 @@ class Underreplication(Protocol):
     def lock_session(self, ledger_id: LedgerId) -> Deferred[int | None]:
         """The session that holds the lock; None while nobody does."""
 
+    def locked_count(self) -> Deferred[int]:
+        """How many ledgers are locked now, by workers of any kind."""
+
     # --- who audits and repairs: ours, which Apache's programs do not see
 
     def announce(self, process: RecoveryProcess) -> Announcement:

@@ -62,6 +62,7 @@ from bookkeeper.metadata.underreplication_format import (
     format_layout,
     format_mark,
     leaf_name,
+    ledger_of_leaf,
     mark_path,
     parse_check_time,
     parse_delay,
@@ -157,6 +158,10 @@ class ZnodeUnderreplication:
     def lock_session(self, ledger_id: LedgerId) -> Deferred[int | None]:
         """See Underreplication."""
         return Deferred.fromCoroutine(self._locks.session(ledger_id))
+
+    def locked_count(self) -> Deferred[int]:
+        """See Underreplication."""
+        return Deferred.fromCoroutine(self._locked_count())
 
     # --- who audits and repairs ------------------------------------------------------------------------------------
 
@@ -330,6 +335,13 @@ class ZnodeUnderreplication:
         await self._prepare(errand)
         if await errand.stat(self._election_path) is None:
             await errand.ensure(self._election_path)
+
+    async def _locked_count(self) -> int:
+        try:
+            names = await self._errand("count the locked ledgers").children(self._locks_path)
+        except NodeAbsent:
+            return 0
+        return sum(ledger_of_leaf(name) is not None for name in names)
 
     def _make_directory(self, errand: Errand, path: str) -> Deferred[None]:
         return Deferred.fromCoroutine(self._directories.make(errand, path))

@@ -42,6 +42,10 @@ RETRY_S = 1.0
 RETRY_MAX_S = 60.0
 """Between attempts of a job that fails."""
 
+COUNT_INTERVAL_S = 60.0
+COUNT_SHARE = 20
+"""Between two counts of the marks there are: a minute, and so many times as long as the last one took."""
+
 log = Logger()
 
 
@@ -56,6 +60,15 @@ class TermCounters:
     undecided: Counter
     marked: Summary
     took: dict[Job, Summary]
+
+
+@dataclass(slots=True)
+class MarkCount:
+    """The marks of the whole cluster as a term counted them last. counted_s: the clock's; None: not known."""
+
+    marked: int = 0
+    locked: int = 0
+    counted_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +127,7 @@ class AuditTerm:
         self._checks = checks
         self._counters = counters
         self._wall_ms = wall_ms
+        self.count = MarkCount()
         self.losses: LostBookies | None = None  # None: the term has not found its feet yet
         self._looking = False  # periodically
         self._wanted = False  # an audit of lost bookies
@@ -170,6 +184,7 @@ class AuditTerm:
         if self._stopped:
             return
         self._spawn(self._audit_when_wanted())
+        self._spawn(self._count_marks())
         for check in self._checks:
             if check.interval_s > 0:
                 self._spawn(self._check_periodically(check))
@@ -258,6 +273,22 @@ class AuditTerm:
                 self._wanted = True
                 await pause(self._clock, delay_s)
                 delay_s = min(2 * delay_s, RETRY_MAX_S)
+
+    async def _count_marks(self) -> None:
+        """Every now and then, also while auto-recovery is off. A count that fails leaves the last one, and its age."""
+        underreplication = self._store.underreplication
+        while True:
+            began_s = self._clock.seconds()
+            try:
+                marked = 0
+                async for batch in underreplication.ids():
+                    marked += len(batch)
+                locked = await underreplication.locked_count()
+                self.count.marked, self.count.locked = marked, locked
+                self.count.counted_s = began_s
+            except BookKeeperError as error:
+                log.warn("The marked ledgers cannot be counted now: {error}", error=error)
+            await pause(self._clock, max(COUNT_INTERVAL_S, COUNT_SHARE * (self._clock.seconds() - began_s)))
 
     async def _want_audits(self) -> None:
         while True:

@@ -15,8 +15,10 @@ Thread: reactor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -36,7 +38,7 @@ from bookkeeper.replication.audit_jobs import (
     ReplicaAudit,
 )
 from bookkeeper.replication.audit_progress import Job, JobProgress, JobStatus
-from bookkeeper.replication.audit_term import AuditTerm, Gate, PeriodicCheck, TermCounters
+from bookkeeper.replication.audit_term import AuditTerm, Gate, MarkCount, PeriodicCheck, TermCounters
 from bookkeeper.replication.replica_counts import Shortage
 
 if TYPE_CHECKING:
@@ -112,6 +114,12 @@ class Auditor:
         self._rejoin: Timer | None = None
         self._attempts = metrics.counter("replication_auditor_election_attempts")
         metrics.gauge("replication_auditor_ELECTED", lambda: float(self._term is not None))
+        for name, read in (
+            ("MARKED", lambda count, _: count.marked),
+            ("LOCKED", lambda count, _: count.locked),
+            ("AGE_SECONDS", lambda _, age_s: age_s),
+        ):
+            metrics.gauge(f"replication_auditor_UNDERREPLICATED_LEDGERS_{name}", partial(self._counted, read))
         self._counters = TermCounters(
             delayed=metrics.counter("replication_auditor_NUM_BOOKIE_AUDITS_DELAYED"),
             called_off=metrics.counter("replication_auditor_NUM_DELAYED_BOOKIE_AUDITS_CANCELLED"),
@@ -204,6 +212,13 @@ class Auditor:
             tuple(progress.status(now_s) for progress in self._progress.values()),
             self._error,
         )
+
+    def _counted(self, read: Callable[[MarkCount, float], float]) -> float:
+        """NaN where this process is not the auditor, or has not counted yet."""
+        count = None if self._term is None else self._term.count
+        if count is None or count.counted_s is None:
+            return math.nan
+        return read(count, self._clock.seconds() - count.counted_s)
 
     def _gone(self) -> frozenset[BookieId]:
         losses = None if self._term is None else self._term.losses

@@ -1,13 +1,14 @@
 """Metrics: declared once, counted in cells, shown in Prometheus' text format under Apache's names."""
 
 import ast
+import math
 import re
 from pathlib import Path
 
 import pytest
 
 from bookkeeper import metrics as declarations
-from bookkeeper.metrics import METRICS, RECENT_OBSERVATIONS_MAX, Kind, Metrics
+from bookkeeper.metrics import METRICS, RECENT_OBSERVATIONS_MAX, Kind, Metrics, MetricSpec
 from tests.support import prometheus_text
 
 
@@ -186,3 +187,23 @@ def test_the_text_of_every_metric_is_what_a_strict_reader_takes() -> None:
 def test_the_strict_reader_refuses_what_a_scraper_would(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         prometheus_text.parse(text)
+
+
+def test_a_gauge_whose_value_is_not_known_is_not_shown() -> None:
+    metrics = Metrics()
+    known = metrics.gauge("bookie_ledger_num_dirs")
+    known.set(math.nan)
+    assert "bookie_ledger_num_dirs" not in _samples(metrics)
+    known.set(0)
+    assert _samples(metrics)["bookie_ledger_num_dirs"] == "0"
+
+
+def test_a_name_out_of_the_settings_is_declared_once() -> None:
+    metrics = Metrics()
+    metrics.declare(MetricSpec("bookie_ledger_dir__l_usage", Kind.GAUGE, "Percent."))
+    metrics.gauge("bookie_ledger_dir__l_usage").set(12.5)
+    assert _samples(metrics)["bookie_ledger_dir__l_usage"] == "12.5"
+    for name in ("bookie_ledger_dir__l_usage", "bookie_ledger_num_dirs"):
+        with pytest.raises(ValueError, match=f"declared twice: {name}"):
+            metrics.declare(MetricSpec(name, Kind.GAUGE, "Percent."))
+    Metrics().declare(MetricSpec("bookie_ledger_dir__l_usage", Kind.GAUGE, "Percent."))  # of another bookie

@@ -25,10 +25,10 @@ served. The remedy is not a bookie without that disk but a new one: its ledgers 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from twisted.logger import Logger
 
@@ -202,7 +202,8 @@ class DiskMonitor:
     """Asks the disks every `check_interval_s` and on demand. Thread: reactor; the asking runs on `worker`.
 
     on_change: called with a verdict that differs from the last one, after `directories` was updated.
-    on_failure: a disk that cannot even be asked (I-48); the monitor stops.
+    on_failure: a disk that cannot even be asked (I-48); the monitor stops. watched: other directories, which are looked
+    at for people only.
     """
 
     def __init__(
@@ -214,8 +215,11 @@ class DiskMonitor:
         worker: Worker,
         on_change: Callable[[DiskVerdict], None],
         on_failure: Callable[[BaseException], None],
+        *,
+        watched: Sequence[str] = (),
     ) -> None:
         self._fs = fs
+        self._watched = tuple(watched)
         self._directories = directories
         self._settings = settings
         self._clock = clock
@@ -227,6 +231,7 @@ class DiskMonitor:
         self._stopped = False
         self.verdict = DiskVerdict()
         self.usages: dict[str, DiskUsage] = {}  # of the last look
+        self.watched_usages: dict[str, DiskUsage] = {}  # likewise
         self.checked_s: float | None = None  # when that was, on the clock
 
     def start(self) -> None:
@@ -246,12 +251,20 @@ class DiskMonitor:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._asking = True
-        self._worker.submit(partial(measure, self._fs, self._directories.all_dirs), self._measured, self._failed)
+        self._worker.submit(self._ask, self._measured, self._failed)
 
-    def _measured(self, usages: dict[str, DiskUsage]) -> None:
+    def _ask(self) -> tuple[dict[str, DiskUsage], dict[str, DiskUsage]]:
+        watched: dict[str, DiskUsage] = {}
+        for directory in self._watched:
+            with contextlib.suppress(OSError):
+                watched[directory] = self._fs.usage(directory)
+        return measure(self._fs, self._directories.all_dirs), watched
+
+    def _measured(self, found: tuple[dict[str, DiskUsage], dict[str, DiskUsage]]) -> None:
         self._asking = False
         if self._stopped:
             return
+        usages, self.watched_usages = found
         self.usages, self.checked_s = usages, self._clock.seconds()
         verdict = decide(self.verdict, usages, self._directories.ledger_dirs, self._settings)
         self._directories.set_full(verdict.full, verdict.roomy)

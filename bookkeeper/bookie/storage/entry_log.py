@@ -10,6 +10,7 @@ Thread: `append`, `sync` and `roll` belong to the storage worker; `path_of` may 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 
@@ -172,6 +173,14 @@ class EntryLogs:
             return file.size()
         finally:
             self._files.release(file)
+
+    def total_size(self) -> int:
+        """Bytes of the files of all logs there are, the one being written as it is by now. Thread: any."""
+        total = 0
+        for log_id in self.log_ids:
+            with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                total += self.size_of(log_id)
+        return total
 
     def publish(self, log_id: int, path: str) -> None:
         """A log that compaction wrote: readers find it from now on. Thread: any."""

@@ -60,6 +60,7 @@ class Driven:
             self.worker,
             ScrubSettings(interval_s, bytes_per_s),
             lambda: int(self.clock.seconds() * 1000),
+            log_bytes=lambda: 2500,
             metrics=self.metrics,
         )
         self.scrubber.start()
@@ -194,3 +195,25 @@ def test_damage_is_counted() -> None:
     driven.damage.replaced(1, [5])
     assert driven.scrubber.status().damaged_ranges == 0
     assert driven.metrics.value("bookie_DAMAGE_REPAIRED") == 2
+
+
+def test_a_round_shows_what_it_has_read_and_has_still_to_read() -> None:
+    driven = Driven()
+
+    def progress() -> tuple[float, float]:
+        return (
+            driven.metrics.value("bookie_SCRUB_ROUND_BYTES_DONE"),
+            driven.metrics.value("bookie_SCRUB_ROUND_BYTES_LEFT"),
+        )
+
+    driven.run(35)
+    assert driven.scrub.rounds == [False]
+    assert progress() == (0, 0)  # the catch-up is no round
+    driven.run(97)
+    assert driven.scrub.rounds == [False, True]
+    seen = set()
+    for _ in range(40):
+        seen.add(progress())
+        driven.run(1)
+    assert {(1000, 1500), (2000, 500)} <= seen
+    assert progress() == (2500, 0)  # what it read besides, index files, is not counted

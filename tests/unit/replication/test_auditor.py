@@ -11,7 +11,7 @@ from bookkeeper.metadata.underreplication_format import CheckKind
 from bookkeeper.model import BookieMode, EntryId, Fragment, LedgerId
 from bookkeeper.replication.audit_jobs import SECOND_LOOK_S
 from bookkeeper.replication.audit_progress import Job, JobStatus
-from bookkeeper.replication.audit_term import RETRY_MAX_S
+from bookkeeper.replication.audit_term import COUNT_INTERVAL_S, RETRY_MAX_S
 from bookkeeper.replication.auditor import Auditor
 from bookkeeper.replication.verdicts import Standing
 from tests.support.audited_cluster import WALL_MS, AuditedCluster, bookie
@@ -628,3 +628,46 @@ def test_whatever_the_store_does_the_marks_are_right_in_the_end(rng: random.Rand
             if set(ensemble) & set(gone)
         }
         assert [each.elected for each in auditors].count(True) == 1
+
+
+# --- how many there are --------------------------------------------------------------------------------------------
+
+
+def test_the_auditor_alone_shows_how_many_ledgers_are_marked_and_locked_and_when_it_counted() -> None:
+    cluster = AuditedCluster()
+    ledgers = [cluster.ledger("abc") for _ in range(3)]
+    name = "replication_auditor_UNDERREPLICATED_LEDGERS_"
+
+    def shown() -> list[str]:
+        lines = cluster.metrics.text().decode().splitlines()
+        return [line.removeprefix(name) for line in lines if line.startswith(name)]
+
+    assert shown() == []
+    auditor = started(cluster)
+    cluster.wait(1)
+    assert shown()[:2] == ["MARKED 0", "LOCKED 0"]
+    cluster.stop("a")
+    lock = cluster.run(cluster.truth.underreplication.lock(ledgers[0], "w", lambda: None))
+    assert lock is not None
+    cluster.wait(COUNT_INTERVAL_S)
+    assert shown()[:2] == ["MARKED 3", "LOCKED 1"]
+    cluster.wait(COUNT_INTERVAL_S / 2)
+    age_s = cluster.metrics.value(f"{name}AGE_SECONDS")
+    assert 0 < age_s <= COUNT_INTERVAL_S
+    cluster.run(auditor.stop())
+    assert shown() == []
+
+
+def test_a_count_that_fails_leaves_the_last_one_with_its_age() -> None:
+    cluster = AuditedCluster()
+    cluster.ledger("abc")
+    name = "replication_auditor_UNDERREPLICATED_LEDGERS_"
+    started(cluster)
+    cluster.stop("a")
+    cluster.wait(COUNT_INTERVAL_S + 1)
+    assert cluster.metrics.value(f"{name}MARKED") == 1
+    stranger = "/ledgers/underreplication/ledgers/stranger"
+    cluster.run(cluster.truth.tree.create(stranger, b""))
+    cluster.wait(3 * COUNT_INTERVAL_S)
+    assert cluster.metrics.value(f"{name}MARKED") == 1
+    assert cluster.metrics.value(f"{name}AGE_SECONDS") > 2 * COUNT_INTERVAL_S
