@@ -11,7 +11,7 @@ from bookkeeper.blocking import connect
 from bookkeeper.bookie.storage.tombstones import FILE_NAME, RECORD_SIZE, Tombstone, TombstoneKind, encode
 from bookkeeper.cli.output import EXIT_FAILURE
 from bookkeeper.embedded.cluster import LocalCluster
-from tests.support.cluster import local_cluster
+from tests.support.cluster import local_cluster, wait_for_exit
 from tests.support.command_line import CommandLine, Outcome
 
 COUNT = 300
@@ -183,6 +183,27 @@ def test_lost_index_files_are_made_anew_and_the_bookie_serves_everything(files: 
             assert [entry.payload for entry in ledger.entries()] == [b"entry-%d" % number for number in range(COUNT)]
         with client.open(files.fenced, password=PASSWORD) as ledger:
             assert [entry.payload for entry in ledger.entries()] == [b"one"]
+
+
+def test_a_bookie_whose_journal_has_more_of_a_lost_index_file_says_what_to_do_and_that_helps(files: Files) -> None:
+    """I-31: it does not begin the ledger anew with what the journal has."""
+    with connect(files.uri) as client:
+        writer = client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=PASSWORD)
+        writer.append_many([b"one", b"two"])
+        assert files.bookie.stop() == 0
+        files.bookie.start()
+        client.open(writer.id, password=PASSWORD).close()  # a fence, in the journal alone
+        files.bookie.kill()
+    files.index(writer.id).unlink()
+    assert wait_for_exit(files.bookie) != 0
+    told = files.bookie.log_path.read_text()
+    assert f"the index file of ledger {writer.id} is gone" in told
+    assert f"{REGENERATE} -ledgerIds {writer.id}`" in told
+    assert f"{REGENERATE} -ledgerIds {writer.id}`" in files("localconsistencycheck", code=EXIT_FAILURE).out
+    files(REGENERATE, "-ledgerIds", writer.id)
+    files.bookie.start()
+    with connect(files.uri) as client, client.open(writer.id, password=PASSWORD) as ledger:
+        assert [entry.payload for entry in ledger.entries()] == [b"one", b"two"]
 
 
 def test_without_journals_the_password_is_needed_and_given_as_text_or_base64(files: Files) -> None:
