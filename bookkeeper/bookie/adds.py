@@ -20,6 +20,7 @@ from bookkeeper.bookie.intake import Intake, Refuse
 from bookkeeper.bookie.long_poll import LacWatches
 from bookkeeper.bookie.reads import Results
 from bookkeeper.bookie.seams import EntryJournal
+from bookkeeper.bookie.seldom import Seldom
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch
 
@@ -28,6 +29,9 @@ log = Logger()
 _LENGTH = struct.Struct(">i")
 _JOIN_BODY_SIZE_MAX = 2048
 """Up to this size one joined copy of a batch costs less than handing the journal twice as many parts."""
+
+REPAIRS_TOLD_EVERY_S = 60.0
+"""Of one ledger: a repair comes in dozens of batches."""
 
 
 class EntryAdds:
@@ -41,6 +45,7 @@ class EntryAdds:
         self._watches = watches
         self._watched = watches.ledgers
         self._after_add = after_add
+        self._repairs = Seldom(REPAIRS_TOLD_EVERY_S)
         self._storage = intake.storage
         self._mode = intake.mode
         self._meters = intake.meters
@@ -154,8 +159,12 @@ class EntryAdds:
                 self._refuse_conflict(batch, verdict.differing, refuse)
                 return
             entry_ids, bodies = verdict.new_ids, verdict.new_bodies
-            if replaceable:
-                log.info("Repairing entries of ledger {ledger_id} whose copies are damaged", ledger_id=ledger_id)
+            if replaceable and (count := self._repairs.count(ledger_id, begun_s, len(replaceable))):
+                log.info(
+                    "Replacing damaged copies in ledger {ledger_id}: {count} since the last line about it",
+                    ledger_id=ledger_id,
+                    count=count,
+                )
         if entry_ids:
             self._storage.add(ledger_id, entry_ids, bodies)  # first: what it refuses creates no ledger
         if self._storage.master_key(ledger_id) is None:

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
+from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import MetadataError
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.store import Underreplication
@@ -101,7 +102,7 @@ class DamageReports:
     def _report(self, ledger_id: int, damages: list[Damage], key: frozenset[tuple[int, int]]) -> None:
         self._in_flight.add(ledger_id)
         told: Deferred[None] = self._queue.report_bad_copies(LedgerId(ledger_id), self._ranges(damages))
-        told.addCallbacks(partial(self._told, ledger_id, key), self._not_told)
+        told.addCallbacks(partial(self._told, ledger_id, key, _entries_of(damages)), self._not_told)
         told.addBoth(lambda _: self._in_flight.discard(ledger_id))
 
     def _ranges(self, damages: list[Damage]) -> list[BadRange]:
@@ -122,11 +123,15 @@ class DamageReports:
         last = max(each.last_entry_id for each in ranges)
         return [BadRange(self._bookie_id, first, last, f"{len(ranges)} damaged ranges", now_ms)]
 
-    def _told(self, ledger_id: int, key: frozenset[tuple[int, int]], _: object) -> None:
+    def _told(self, ledger_id: int, key: frozenset[tuple[int, int]], entries: str, _: object) -> None:
         self.last_error = ""
         self.reports += 1
         self._reported[ledger_id] = (key, self._clock.seconds())
-        log.info("Reported damaged entries of ledger {ledger_id}, for repair", ledger_id=ledger_id)
+        log.info(
+            "Reported damaged entries of ledger {ledger_id}, for repair: {entries}",
+            ledger_id=ledger_id,
+            entries=entries,
+        )
 
     def _not_told(self, failure: Failure) -> None:
         error = failure.value
@@ -135,3 +140,11 @@ class DamageReports:
         elif str(error) != self.last_error:
             log.warn("Damaged entries could not be reported, and will be again: {error}", error=error)
         self.last_error = str(error)
+
+
+def _entries_of(damages: list[Damage]) -> str:
+    """How many entries are concerned, in words."""
+    if any(damage.last_entry_id >= ENTRY_ID_MAX for damage in damages):
+        return "from some entry on, all of them"
+    count = sum(damage.last_entry_id - damage.first_entry_id + 1 for damage in damages)
+    return f"{count} in {len(damages)} {'range' if len(damages) == 1 else 'ranges'}"

@@ -131,6 +131,7 @@ PURE = (
     "bookkeeper.metadata.bad_copies_format",
     "bookkeeper.metadata.recovery_process_format",
     "bookkeeper.bookie.cookie_rules",
+    "bookkeeper.bookie.seldom",
     "bookkeeper.bookie.journal.format",
     "bookkeeper.bookie.journal.group_commit",
     "bookkeeper.bookie.storage.entry_log_format",

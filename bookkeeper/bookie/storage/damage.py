@@ -52,6 +52,7 @@ class DamageRecord:
         self._lock = Lock()
         self._found: dict[tuple[int, str, int], list[Damage]] = {}
         self._by_ledger: dict[int, set[tuple[int, str, int]]] = {}
+        self._at_place: dict[tuple[str, int], int] = {}  # path and offset -> ledgers with a damage there
         self._count = 0
         self.on_found: Callable[[Damage], None] | None = None
         self.found_count = 0
@@ -63,6 +64,15 @@ class DamageRecord:
 
     def __len__(self) -> int:
         return self._count
+
+    def add_at_place(self, damage: Damage) -> bool:
+        """Note a damage; True when it is the first that is known of its place, by whatever ledger and entry.
+
+        So that a page is told once, not once for each entry in it. Of those that find no place here one is told.
+        """
+        with self._lock:
+            known, omitted = (damage.path, damage.offset) in self._at_place, self.omitted_count
+        return self.add(damage) and not known and (omitted == 0 or omitted == self.omitted_count)
 
     def add(self, damage: Damage) -> bool:
         """Note a damage; False when it is known."""
@@ -85,6 +95,8 @@ class DamageRecord:
                 if self._count >= DAMAGES_MAX:
                     self.omitted_count += 1
                     return True
+                if key not in self._found:
+                    self._at_place[key[1:]] = self._at_place.get(key[1:], 0) + 1
                 self._found.setdefault(key, []).append(damage)
                 self._by_ledger.setdefault(damage.ledger_id, set()).add(key)
                 self._count += 1
@@ -153,6 +165,9 @@ class DamageRecord:
             self._found[key] = damages
             return
         del self._found[key]
+        self._at_place[key[1:]] -= 1
+        if not self._at_place[key[1:]]:
+            del self._at_place[key[1:]]
         keys = self._by_ledger[key[0]]
         keys.discard(key)
         if not keys:

@@ -205,9 +205,9 @@ class LogReader:
         if problem is None:
             results[index] = self._data[at + SIZE.size : end]
             return True
-        if self._damage.add(Damage(ledger_id, entry_id, entry_id, path, bad_at, problem)):
+        if self._damage.add_at_place(Damage(ledger_id, entry_id, entry_id, path, bad_at, problem)):
             log.error(
-                "{path} at {offset}, ledger {ledger_id} entry {entry_id}: {problem}",
+                "{path} at {offset}, ledger {ledger_id} entry {entry_id}, perhaps among others: {problem}",
                 path=path, offset=bad_at, ledger_id=ledger_id, entry_id=entry_id, problem=problem,
             )  # fmt: skip
         results[index] = Status.IO_ERROR

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.bookie import damage_reports
 from bookkeeper.bookie.damage_reports import AGAIN_S, IN_FLIGHT_MAX, LOOK_INTERVAL_S, RANGES_MAX, DamageReports
@@ -124,3 +125,16 @@ def test_nothing_is_reported_after_the_end(bench: Bench) -> None:
     assert bench.queue.told == []
     assert not bench.clock.getDelayedCalls()
     assert damage_reports.LOOK_INTERVAL_S < AGAIN_S
+
+
+def test_what_was_reported_is_told_with_its_count(bench: Bench) -> None:
+    for entry_id in (3, 4, 5, 9):
+        bench.find(7, entry_id, entry_id, offset=1024)
+    bench.damage.add(Damage.of_ledger(8, "/a/current/0/0/8.idx", 0, "checksum"))
+    with capturedLogs() as events:
+        bench.look()
+    lines = [formatEvent(event) for event in events]
+    assert lines == [
+        "Reported damaged entries of ledger 7, for repair: 4 in 2 ranges",
+        "Reported damaged entries of ledger 8, for repair: from some entry on, all of them",
+    ]
