@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from twisted.logger import Logger
 
 from bookkeeper.bookie.storage.held import held_runs
+from bookkeeper.bookie.storage.index_files import DamagedPage
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState
 from bookkeeper.bookie.storage.log_reads import LogReader, Results
 from bookkeeper.bookie.storage.write_buffers import WriteBuffers
-from bookkeeper.errors import StorageError
+from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.model import LAST_ENTRY, Status
 
 log = Logger()
@@ -79,7 +80,8 @@ class StoredReads:
         try:
             state = self._cache.load(ledger_id)
         except StorageError as error:
-            log.error("Cannot read ledger {ledger_id}: {error}", ledger_id=ledger_id, error=error)
+            if not isinstance(error, CorruptRecord):  # a damage was told when it was found, once
+                log.error("Cannot read ledger {ledger_id}: {error}", ledger_id=ledger_id, error=error)
             return [Status.IO_ERROR] * len(entry_ids)
         if state is None:
             return [Status.NO_LEDGER if self._certain() else Status.IO_ERROR] * len(entry_ids)
@@ -138,7 +140,8 @@ class StoredReads:
             try:
                 self._cache.load_page(state, number, wait=wait)
             except StorageError as error:
-                log.error("Cannot look up entries of ledger {id}: {error}", id=state.ledger_id, error=error)
+                if not isinstance(error, DamagedPage):  # likewise
+                    log.error("Cannot look up entries of ledger {id}: {error}", id=state.ledger_id, error=error)
                 failed.add(number)
             # Looked up page by page: with a small cache the next page may evict this one.
             places = [place for place, entry_id in enumerate(wanted_ids) if entry_id // PAGE_SLOTS == number]

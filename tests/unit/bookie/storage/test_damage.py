@@ -8,6 +8,8 @@ from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.bookie.storage import damage as damage_module
 from bookkeeper.bookie.storage.damage import Damage, DamageRecord
+from bookkeeper.bookie.storage.index_files import index_path
+from bookkeeper.bookie.storage.index_format import slot_offset
 from bookkeeper.model import Status
 from tests.support.stored_ledgers import StoredLedgers
 
@@ -61,3 +63,22 @@ def test_a_flipped_byte_is_one_line_for_all_entries_of_its_page_read_one_by_one(
     assert len([line for line in lines if path in line]) == 1, lines
     assert stored.storage.damage.found_count >= 1
     assert len(stored.storage.damage.among(1, range(20))) == failed
+
+
+def test_a_flipped_byte_of_an_index_page_is_one_line_for_all_entries_looked_up_one_by_one() -> None:
+    stored = StoredLedgers()
+    stored.replay()
+    stored.add(1, 0, 20)
+    stored.checkpoint()
+    path = index_path("/a", 1)
+    offset = slot_offset(3) + 6
+    byte = stored.fs.contents(path)[offset : offset + 1]
+    stored.fs.poke(path, offset, bytes([byte[0] ^ 1]))
+    stored.start()
+    stored.storage.replay_finished()
+    with capturedLogs() as events:
+        results = [stored.storage.read_cold(1, [entry_id])[0] for entry_id in range(30)]
+    assert results.count(Status.IO_ERROR) > 1
+    lines = [formatEvent(event) or "" for event in events]
+    assert len([line for line in lines if path in line]) == 1, lines
+    assert not [line for line in lines if "Cannot look up" in line]
