@@ -86,6 +86,41 @@ def damage(life: Life) -> None:
     life.checkpoint()
 
 
+def mended_index(life: Life) -> None:
+    """Index pages made anew out of logs: of a log that a kill cut short, of sealed ones while the ledger is written."""
+    bookie = life.start()
+    for entry_id in range(0, 8, 4):
+        for ledger_id in (1, 2):
+            bookie.add(ledger_id, range(entry_id, entry_id + 4))
+        life.settle()
+        life.checkpoint()
+    bookie.add(2, [9])
+    life.settle()
+    life.flush()  # behind what was synced
+    life.kill()
+    life.accident(partial(damage_index, ledger_id=2, entry_id=2))
+    bookie = life.start()
+    bookie.add(2, [2])  # nobody can tell
+    life.settle()
+    life.scrub()
+    life.checkpoint()
+    bookie.add(2, [2, 10])
+    life.settle()
+    life.stop()
+    life.accident(partial(damage_index, ledger_id=1, entry_id=1))
+    bookie = life.start()
+    bookie.add(1, [1, 8], recovery=True)
+    life.settle()
+    life.flush()
+    life.scrub()
+    bookie.add(1, [9], recovery=True)
+    life.settle()
+    life.checkpoint()
+    bookie.add(1, [2])
+    life.settle()
+    life.scrub()
+
+
 def moved_copies(life: Life) -> None:
     """Copies that belong elsewhere go, their writers are refused, one comes back by a repair, one is deleted then."""
     bookie = life.start()
@@ -273,6 +308,12 @@ UPKEEP_STORIES: tuple[Story, ...] = (
         "damage",
         "entries and locations that go bad at rest (I-31, I-59, I-67, I-69)",
         damage,
+        Layout(upkeep=UpkeepSettings(scrubs=True)),
+    ),
+    Story(
+        "mended-index",
+        "damaged index pages made anew by the bookie (I-31, I-58, I-59, I-67)",
+        mended_index,
         Layout(upkeep=UpkeepSettings(scrubs=True)),
     ),
     Story(

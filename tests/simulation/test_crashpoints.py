@@ -89,9 +89,10 @@ def test_the_stories_of_upkeep_meet_what_they_are_about() -> None:
     """A story that lost its subject would pass for ever."""
     answers = {
         story: [event.answer for event in points_of(story_named(story))[1] if isinstance(event, Answered)]
-        for story in ("damage", "moved-copies", "full-disks", "status-file", "rebuilt-index")
+        for story in ("damage", "mended-index", "moved-copies", "full-disks", "status-file", "rebuilt-index")
     }
     assert Status.IO_ERROR in answers["damage"]  # a normal add where nobody can tell what is held
+    assert answers["mended-index"].count(Status.IO_ERROR) == 1  # before the page is made anew, and never again
     assert answers["moved-copies"].count(Status.FENCED) == 3
     assert answers["full-disks"].count(Status.READ_ONLY) == 1
     assert answers["full-disks"][-1] is Status.OK
