@@ -471,6 +471,28 @@ def test_a_ledger_that_is_being_written_is_well(
     writer.close()
 
 
+def test_what_a_damaged_index_hides_is_unknown_and_what_is_advised_works(
+    three: LocalCluster, client: BlockingBookKeeper, why: Callable[..., Said]
+) -> None:
+    ledger_id = written(client, three.bookies)
+    bookie = three.bookies[0]
+    assert bookie.stop() == 0
+    (path,) = bookie.ledger_directory.rglob(f"{ledger_id:x}.idx")
+    index = bytearray(path.read_bytes())
+    index[1024 + 8] ^= 1  # behind the header: where an entry is
+    path.write_bytes(index)
+    bookie.start()
+    words = ("ledger", str(ledger_id), "--uri", three.uri)
+    said = why(*words)
+    assert said.healthy is None, said.text
+    assert said.state.endswith(f"; whether every copy is there is unknown: {bookie.bookie_id} did not tell")
+    (command,) = re.findall(r"bookkeeper (shell --conf FILE regenerate-\S+ -l \d+);", said.part("do"))
+    assert bookie.stop() == 0
+    assert main(command.replace("FILE", str(bookie.conf_path)).split()) == 0
+    bookie.start()
+    assert why(*words).healthy is True
+
+
 def test_an_open_ledger_whose_writer_is_gone(
     three: LocalCluster, client: BlockingBookKeeper, why: Callable[..., Said]
 ) -> None:

@@ -11,7 +11,7 @@ keeps in <journal directory>/current, and the metadata store; also while HTTP is
 examples:
   bookkeeper why ledger 7
   bookkeeper why ledger 7 --uri zk+hierarchical://zk1:2181/ledgers --json
-  bookkeeper why ledger 7 --ask recovery-host:8001     a process with auto-recovery that is no bookie is asked, too
+  bookkeeper why ledger 7 --ask recovery-host:8001     by another address than it says in the metadata store
   bookkeeper why readonly --conf conf/bk_server.conf
   bookkeeper why disk --conf conf/bk_server.conf
   bookkeeper why space --conf conf/bk_server.conf
@@ -70,7 +70,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar="HOST:PORT",
-            help="HTTP server of a process with auto-recovery that is no bookie, repeatable",
+            help="HTTP server of a process with auto-recovery, besides those that the metadata store knows, repeatable",
         )
     add_json_again(parser, text="one JSON document instead of text")
     add_verbose(parser)

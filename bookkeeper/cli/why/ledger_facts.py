@@ -116,7 +116,8 @@ def find_out(args: argparse.Namespace) -> LedgerFacts:
     asked = whom_to_ask(args.ask, recovery, servers)
     processes = ask_processes(facts.ledger_id, asked)
     addresses = {each.address for each in asked[: len(processes)]}
-    unasked = sum(http_servers.get(each) not in addresses for each in facts.registered)
+    beside = {each.process.bookie_id for each in asked[: len(processes)] if each.process is not None}
+    unasked = sum(http_servers.get(each) not in addresses and each not in beside for each in facts.registered)
     return replace(facts, processes=processes, bookies_unasked=unasked)
 
 

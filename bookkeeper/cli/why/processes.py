@@ -52,13 +52,22 @@ class ProcessAnswer:
 def whom_to_ask(
     named: Sequence[Address], announced: Sequence[RecoveryProcess], bookies: Sequence[tuple[str, Address]]
 ) -> list[Asked]:
-    """Each process once: the named ones, those that announced themselves, then bookies by id."""
+    """Each process once: the named ones, those that announced themselves, then bookies by id.
+
+    A bookie beside which one announced itself is that one, also where it serves HTTP on loopback only and publishes
+    another address.
+    """
     by_address = {process.http: process for process in announced if process.http is not None}
     ids = {address: bookie_id for bookie_id, address in bookies}
     asked = [Asked(f"{host}:{port}", (host, port), by_address.get((host, port))) for host, port in named]
     asked += [Asked(_where(process, ids), process.http, process) for process in announced if process.http not in named]
     known = {each.address for each in asked}
-    return asked + [Asked(f"bookie {bookie_id}", address) for bookie_id, address in bookies if address not in known]
+    beside = {process.bookie_id for process in announced if process.http is not None}
+    return asked + [
+        Asked(f"bookie {bookie_id}", address)
+        for bookie_id, address in bookies
+        if address not in known and bookie_id not in beside
+    ]
 
 
 def _where(process: RecoveryProcess, ids: Mapping[Address, str]) -> str:

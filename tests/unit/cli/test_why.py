@@ -286,6 +286,8 @@ def test_each_process_is_asked_once() -> None:
         ("process 3 of vm", silent),
         ("bookie b4:1", None),
     ]
+    loopback = dataclasses.replace(recovery(1, 11, ("127.0.0.1", 8080)), bookie_id=BookieId("b4:1"))
+    assert [each.process for each in whom_to_ask([], [loopback], [("b4:1", ("b4", 8080))])] == [loopback]
 
 
 def test_http_of_another_host_that_listens_on_loopback_is_out_of_reach() -> None:
