@@ -98,13 +98,13 @@ def mended_index(life: Life) -> None:
     life.settle()
     life.flush()  # behind what was synced
     life.kill()
-    life.accident(partial(damage_index, ledger_id=2, entry_id=2))
+    life.accident(partial(damage_index, ledger_id=2, entry_id=7))
     bookie = life.start()
-    bookie.add(2, [2])  # nobody can tell
+    bookie.add(2, [7])  # nobody can tell; it is in the log that was cut short
     life.settle()
     life.scrub()
     life.checkpoint()
-    bookie.add(2, [2, 10])
+    bookie.add(2, [7, 10])
     life.settle()
     life.stop()
     life.accident(partial(damage_index, ledger_id=1, entry_id=1))

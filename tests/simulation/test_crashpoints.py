@@ -4,10 +4,13 @@ Method: each story is told once, and every so many-th of its states is examined:
 acknowledged, used, crashed again. Besides, all states of the kinds that have failed before.
 """
 
+from collections.abc import Iterator
+
 import pytest
 
 from bookkeeper.bookie.journal.files import JournalFiles
 from bookkeeper.bookie.storage.entry_log import EntryLogs
+from bookkeeper.bookie.storage.page_mending import LogScan
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import Status
 from tests.crashpoints.enumeration import choices_at, points_of, state_at
@@ -113,6 +116,21 @@ def test_an_index_ahead_of_its_log_is_found_out(monkeypatch: pytest.MonkeyPatch)
     """I-58: a mutant."""
     monkeypatch.setattr(EntryLogs, "sync", lambda self: None)
     assert _failures("checkpoints", "none")
+
+
+def test_an_index_page_made_anew_without_a_log_that_was_cut_short_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """I-31, I-59: a mutant."""
+    closed = LogScan.closed
+
+    def sealed_ones(self: LogScan, log_id: int) -> Iterator[int]:
+        path = self._logs.path_of(log_id)
+        if path is not None and self._maps.read_map(log_id, path) is not None:
+            yield from closed(self, log_id)
+
+    monkeypatch.setattr(LogScan, "closed", sealed_ones)
+    assert _failures("mended-index", "kill")
 
 
 def _written_and_not_synced(self: JournalFiles, parts: list[bytes]) -> object:
