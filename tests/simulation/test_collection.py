@@ -56,7 +56,9 @@ class Ids:
     def __init__(self) -> None:
         self.held: set[int] = set()
         self.tombstones = SimpleNamespace(tidy=lambda: None)
-        self.entry_logs = SimpleNamespace(closed=list, unfinished=[], checksums=None)
+        self.entry_logs = SimpleNamespace(
+            closed=list, unfinished=[], checksums=None, active_bytes=lambda: None, path_of=lambda _: None
+        )
         self.ledger_cache = self.needs_checkpoint = None
         self.unfinished_files = list
 
