@@ -316,9 +316,14 @@ class _Printer:
             messages = self._subscription.receive(at_most, self._idle_s)
             if not messages:
                 return
+            data = b"".join([form(topic, each.local_id, each) for each in messages])
             with self._printing:
-                write_out(out, b"".join([form(topic, each.local_id, each) for each in messages]))
-                self._printed += len(messages)
+                self._printed += len(messages)  # first: a signal may end this behind any step, also behind the write
+                try:
+                    write_out(out, data)
+                except OSError:
+                    self._printed -= len(messages)
+                    raise
                 self._done(messages)
             if self._progress is not None:
                 self._progress.update(self._printed)
