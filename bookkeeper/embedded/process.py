@@ -13,6 +13,7 @@ import random
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,15 +58,22 @@ def report(name: str, pid: int, what: str, log_path: Path) -> str:
     return "\n    ".join([f"{name}, process {pid}, {what}; the end of its log {log_path}:", *lines])
 
 
+_given: deque[int] = deque(maxlen=1000)
+"""Ports that were returned lately, by whomever they were asked for: perhaps nobody listens there yet."""
+
+
 def free_port(host: str = "127.0.0.1") -> int:
     """Return a TCP port that nobody listens on at this moment; another process may still take it first.
+
+    Not one that it returned lately: two servers of a cluster must not be given the same one before they listen.
 
     Below the range from which the kernel serves outgoing connections: a server that is stopped and started again on
     this port does not find it taken by a client's connection.
     """
     for _ in range(PORT_ATTEMPTS_MAX):
         port = random.SystemRandom().randrange(PORT_MIN, _first_ephemeral_port())
-        if port_is_free(host, port):
+        if port not in _given and port_is_free(host, port):
+            _given.append(port)
             return port
     with socket.socket() as probe:
         probe.bind((host, 0))

@@ -2,9 +2,11 @@
 
 import signal
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from bookkeeper.embedded import process
 from bookkeeper.embedded.process import LOG_TAIL_LINES, ending, report
 
 
@@ -31,3 +33,12 @@ def test_a_report_ends_with_the_last_lines_of_the_log(tmp_path: Path) -> None:
 
 def test_a_report_without_a_log_says_so(tmp_path: Path) -> None:
     assert report("bookie 2", 77, "ended with code 5", tmp_path / "none.log").endswith(":\n    (no log)")
+
+
+def test_a_port_is_not_given_twice_before_anybody_listens_there() -> None:
+    """Two bookies of a cluster that got the same one: the second was refused by the first one's cookie."""
+    drawn = iter([20_001, 20_001, 20_002])
+    source = mock.Mock()
+    source.SystemRandom.return_value.randrange.side_effect = lambda *_: next(drawn)
+    with mock.patch.object(process, "random", source), mock.patch.object(process, "port_is_free", return_value=True):
+        assert [process.free_port(), process.free_port()] == [20_001, 20_002]
