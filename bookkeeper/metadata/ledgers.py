@@ -190,7 +190,7 @@ class ZnodeLedgers:
         ending = None if ends is None else lock.ending(ends)
         if ending is not None:
             try:
-                await errand.write_with(change, ending)
+                await errand.write_with(change, ending.steps, ending.transact)
             except (NodeAbsent, NodeChanged, NodeNotEmpty):
                 pass  # without the end of the repair, then
             else:

@@ -10,11 +10,10 @@ watchers have not missed. Pure data; time and faults are `memory_session`'s.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bookkeeper.metadata.tree import (
-    Check,
     Create,
     Delete,
     NodeAbsent,
@@ -200,24 +199,9 @@ class Znodes:
 
     def transact(self, steps: Sequence[Step], session_id: int) -> None:
         """All steps or none."""
-        trial = {path: len(node.children) for path, node in self.leader.nodes.items()}
+        trial = _Trial(self.leader.nodes)
         for step in steps:
-            parent = parent_of(step.path)
-            if isinstance(step, Create):
-                if step.path in trial:
-                    raise NodeExists(step.path)
-                if parent not in trial:
-                    raise NodeAbsent(parent)
-                trial[step.path] = 0
-                trial[parent] += 1
-            elif isinstance(step, Check | Write):
-                self._check(step.path, step.version)
-            else:
-                self._check(step.path, step.version)
-                if trial[step.path]:
-                    raise NodeNotEmpty(step.path)
-                del trial[step.path]
-                trial[parent] -= 1
+            trial.take(step)
         for step in steps:
             if isinstance(step, Create):
                 owner = session_id if step.kind is NodeKind.EPHEMERAL else 0
@@ -247,10 +231,7 @@ class Znodes:
         node = self.leader.nodes.get(path)
         if node is None:
             raise NodeAbsent(path)
-        # -1 would be "any version" to a real server; nothing of ours may send it (I-15).
-        assert version >= 0, f"unconditional change of {path}"
-        if node.version != version:
-            raise NodeChanged(f"{path} has version {node.version}, not {version}")
+        _check_version(path, node.version, version)
         return node
 
     def _commit(
@@ -271,3 +252,53 @@ class Znodes:
     def _tell(fired: list[FiredWatch]) -> None:
         for watch in fired:
             watch()
+
+
+class _Trial:
+    """Whether the steps of a transaction can be done one after the other: each sees what those before it did."""
+
+    def __init__(self, nodes: Mapping[str, _Node]) -> None:
+        self._nodes = nodes
+        self._changed: dict[str, tuple[int, int] | None] = {}  # version, number of children; None: removed
+
+    def take(self, step: Step) -> None:
+        """Raises what the step is refused with."""
+        parent = parent_of(step.path)
+        found = self._look(step.path)
+        if isinstance(step, Create):
+            if found is not None:
+                raise NodeExists(step.path)
+            if self._look(parent) is None:
+                raise NodeAbsent(parent)
+            self._changed[step.path] = 0, 0
+            self._count(parent, 1)
+            return
+        if found is None:
+            raise NodeAbsent(step.path)
+        version, children = found
+        _check_version(step.path, version, step.version)
+        if isinstance(step, Write):
+            self._changed[step.path] = version + 1, children
+        elif isinstance(step, Delete):
+            if children:
+                raise NodeNotEmpty(step.path)
+            self._changed[step.path] = None
+            self._count(parent, -1)
+
+    def _look(self, path: str) -> tuple[int, int] | None:
+        if path in self._changed:
+            return self._changed[path]
+        node = self._nodes.get(path)
+        return None if node is None else (node.version, len(node.children))
+
+    def _count(self, path: str, added: int) -> None:
+        found = self._look(path)
+        assert found is not None
+        self._changed[path] = found[0], found[1] + added
+
+
+def _check_version(path: str, found: int, named: int) -> None:
+    # -1 would be "any version" to a real server; nothing of ours may send it (I-15).
+    assert named >= 0, f"unconditional change of {path}"
+    if found != named:
+        raise NodeChanged(f"{path} has version {found}, not {named}")

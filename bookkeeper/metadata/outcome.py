@@ -32,6 +32,7 @@ from bookkeeper.errors import MetadataOutcomeUnknown, MetadataUnavailable
 from bookkeeper.metadata.store import MetadataSettings, StoreState
 from bookkeeper.metadata.tree import (
     Access,
+    Create,
     NodeAbsent,
     NodeChanged,
     NodeExists,
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Clock
 
 T = TypeVar("T")
+
+Transact = Callable[[Sequence[Step]], "Deferred[None]"]
+"""How a transaction is attempted: `Tree.transact`, or as part of a group (`grouped_changes`)."""
 
 Owned = Callable[[bytes, Stat], bool]
 """Whether a node that was found is the one that we tried to create."""
@@ -147,10 +151,17 @@ class Errand:
         access: Access = Access.DEFAULT,
     ) -> None:
         """Make a node. Raises NodeExists, NodeAbsent (no parent)."""
+        await self._create(path, lambda: self.tree.create(path, data, kind, access), is_ours)
+
+    async def create_by(self, step: Create, is_ours: Owned, transact: Transact) -> None:
+        """The same by a transaction of that one step."""
+        await self._create(step.path, lambda: transact([step]), is_ours)
+
+    async def _create(self, path: str, attempt: Callable[[], Deferred[T]], is_ours: Owned) -> None:
         lost: OutcomeOpen | None = None
         while True:
             try:
-                await self._change(lambda: self.tree.create(path, data, kind, access))
+                await self._change(attempt)
                 return
             except OutcomeOpen as error:
                 lost = error
@@ -217,14 +228,14 @@ class Errand:
                 if found is not None:
                     return found
 
-    async def write_with(self, write: Write, others: Sequence[Step]) -> None:
+    async def write_with(self, write: Write, others: Sequence[Step], transact: Transact | None = None) -> None:
         """Replace data together with other steps, or do nothing; any step may be what is refused.
 
         Raises NodeAbsent, NodeChanged, and what the other steps are refused with.
         """
         while True:
             try:
-                await self._change(lambda: self.tree.transact([write, *others]))
+                await self._change(lambda: (transact or self.tree.transact)([write, *others]))
                 return
             except OutcomeOpen as lost:
                 found = await self._look(write.path, lost)
@@ -272,11 +283,13 @@ class Errand:
             if stat.version != version or creation_id not in (None, stat.creation_id):
                 raise NodeChanged(f"{path} is there with version {stat.version}, not {version}") from lost
 
-    async def transact(self, steps: Sequence[Step], is_done: Callable[[], Awaitable[bool]]) -> None:
+    async def transact(
+        self, steps: Sequence[Step], is_done: Callable[[], Awaitable[bool]], transact: Transact | None = None
+    ) -> None:
         """All steps or none; after a lost answer `is_done` tells which."""
         while True:
             try:
-                await self._change(lambda: self.tree.transact(steps))
+                await self._change(lambda: (transact or self.tree.transact)(steps))
                 return
             except OutcomeOpen as lost:
                 await self._look("/", lost)

@@ -5,7 +5,7 @@ compare-and-set. It ends with its session; the holder is told, and what it then 
 
 The mark of a ledger is read under its lock once, and watched from then on (`MarkSight`): a repair ends in one
 transaction that removes mark, its directory and the lock, without another look at the mark, as long as no change of it
-was heard of.
+was heard of. Where many ledgers are locked or finished at a time, their transactions are grouped (`grouped_changes`).
 
 Thread: reactor. Bound: MARKS_WATCHED_MAX watches on marks; beyond it the end of a repair looks again.
 """
@@ -13,15 +13,19 @@ Thread: reactor. Bound: MARKS_WATCHED_MAX watches on marks; beyond it the end of
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import MetadataUnavailable
-from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.grouped_changes import GroupedChanges
+from bookkeeper.metadata.outcome import Errand, Transact
 from bookkeeper.metadata.store import MetadataSettings, RepairLock, StoreState
 from bookkeeper.metadata.tree import (
     Check,
+    Create,
     Delete,
     NodeAbsent,
     NodeChanged,
@@ -66,6 +70,14 @@ class MarkSight:
         self._on_end(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Steps of a transaction that end a repair, and how it is attempted."""
+
+    steps: list[Step]
+    transact: Transact
+
+
 class RepairLocks:
     """The locks of one connection. marks: U/ledgers. make_directory(errand): makes U/locks where it is missing."""
 
@@ -79,12 +91,15 @@ class RepairLocks:
         make_directory: Callable[[Errand, str], Deferred[None]],
     ) -> None:
         self._tree = tree
+        self.at_once: Transact = tree.transact
         self._clock = clock
         self._settings = settings
         self._base = base
         self._marks = marks
         self._sights: dict[str, MarkSight] = {}  # by path: watches that the server may still have set
         self._make_directory = make_directory
+        self._taken_together = GroupedChanges(tree)
+        self.ended_together = GroupedChanges(tree)
         self._held: dict[LedgerId, HeldLock | None] = {}  # None: being taken
         tree.watch_state(self._on_state)
 
@@ -130,7 +145,8 @@ class RepairLocks:
     async def _create(self, errand: Errand, path: str, data: bytes, session_id: int) -> bool:
         while True:
             try:
-                await errand.create(path, data, lambda _, stat: stat.owner == session_id, kind=NodeKind.EPHEMERAL)
+                node = Create(path, data, NodeKind.EPHEMERAL)
+                await errand.create_by(node, lambda _, stat: stat.owner == session_id, self._taken_together.transact)
                 return True
             except NodeAbsent:
                 errand.check_time(f"{self._base} vanishes as fast as it is made")
@@ -237,9 +253,9 @@ class HeldLock:
         """Part of a transaction of the lock's session: its node is there."""
         return Check(self.path, 0)
 
-    def ending(self, seen: UnderreplicatedLedger) -> list[Step] | None:
-        """Steps of a transaction that end the repair: the mark goes as it was seen, alone in its directory, and so does
-        the lock. None where the mark has to be looked at first (I-76).
+    def ending(self, seen: UnderreplicatedLedger) -> Ending | None:
+        """What ends the repair: the mark goes as it was seen, alone in its directory, and so does the lock. None where
+        the mark has to be looked at first (I-76).
 
         Versions begin anew with every node, and the store compares only them: a mark that was removed and made again
         while we worked is told apart by the watch on it. The moment in which its news are on their way stays open.
@@ -247,10 +263,14 @@ class HeldLock:
         sight = self.sight
         if sight is None or not sight.intact or sight.seen != (seen.creation_id, seen.version):
             return None
-        return self.ending_unwatched(seen)
+        together = self._locks.ended_together
+        return Ending(self._last_steps(seen), partial(together.transact, still=lambda: sight.intact))
 
-    def ending_unwatched(self, seen: UnderreplicatedLedger) -> list[Step]:
-        """The same steps for who has looked at the mark a moment ago."""
+    def ending_unwatched(self, seen: UnderreplicatedLedger) -> Ending:
+        """The same for who has looked at the mark a moment ago: at once, so not as part of a group."""
+        return Ending(self._last_steps(seen), self._locks.at_once)
+
+    def _last_steps(self, seen: UnderreplicatedLedger) -> list[Step]:
         path = self._locks.mark_of(self.ledger_id)
         # Directories and locks are never written: they have version 0.
         return [Delete(path, seen.version), Delete(path.rpartition("/")[0], 0), Delete(self.path, 0)]

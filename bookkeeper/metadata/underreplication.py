@@ -37,6 +37,7 @@ from bookkeeper.metadata.auditor_election import AuditorElection, auditor_sessio
 from bookkeeper.metadata.bad_copies import ZnodeBadCopies
 from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
 from bookkeeper.metadata.directories import Directories
+from bookkeeper.metadata.grouped_changes import GroupedChanges
 from bookkeeper.metadata.mark_directories import MarkDirectories
 from bookkeeper.metadata.mark_walk import WorkWatch, walk_candidates, walk_marks
 from bookkeeper.metadata.node_watch import NodeWatch
@@ -97,6 +98,7 @@ class ZnodeUnderreplication:
         self._prepared = False
         self._directories = Directories(root)
         self._locks = RepairLocks(tree, clock, settings, self._locks_path, self._marks, self._make_directory)
+        self._marked_together = GroupedChanges(tree)
         self._tidying = MarkDirectories(self._marks)
         self._bad_copies = ZnodeBadCopies(f"{self._base}/badcopies", self._errand, self._make_directory)
 
@@ -357,7 +359,9 @@ class ZnodeUnderreplication:
         while True:
             try:
                 # Usually nobody has marked the ledger yet, so that its own directory is missing, too.
-                await errand.transact([Create(directory), Create(path, new)], _nobody_knows)
+                await errand.transact(
+                    [Create(directory), Create(path, new)], _nobody_knows, self._marked_together.transact
+                )
                 return
             except NodeAbsent:
                 await self._directories.make(errand, directory.rpartition("/")[0])
@@ -443,18 +447,18 @@ class ZnodeUnderreplication:
         directory = path.rpartition("/")[0]
         errand = self._errand(f"end the repair of ledger {seen.ledger_id}", one_session=True)
         if lock.held and isinstance(lock, HeldLock):
-            steps = lock.ending(seen)
-            if steps is None:
+            ending = lock.ending(seen)
+            if ending is None:
                 stat = await errand.stat(path)
                 if stat is not None and (stat.creation_id, stat.version) == (seen.creation_id, seen.version):
-                    steps = lock.ending_unwatched(seen)
+                    ending = lock.ending_unwatched(seen)
 
             async def is_done() -> bool:
                 return await errand.stat(path) is None and await errand.stat(lock.path) is None
 
-            if steps is not None:
+            if ending is not None:
                 try:
-                    await errand.transact(steps, is_done)
+                    await errand.transact(ending.steps, is_done, ending.transact)
                 except (NodeAbsent, NodeChanged, NodeNotEmpty):
                     pass  # step by step, then
                 else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import random
 
+from twisted.internet.defer import gatherResults
+
 from bookkeeper.errors import (
     LayoutMismatch,
     MetadataCorrupt,
@@ -243,6 +245,59 @@ async def under_a_lock_that_is_lost_no_metadata_changes(world: World) -> None:
     await raises(MetadataUnavailable, store.ledgers.write(ledger_id, created.value, 1, lock=lock))
     await other.sync()
     assert (await other.ledgers.read(ledger_id)).version == 1
+
+
+@fact
+async def many_ledgers_at_once_are_marked_locked_and_finished_as_if_one_by_one(world: World) -> None:
+    """Their transactions go out together: one that is refused keeps none of the others from what it does."""
+    store, other = await cluster(world), await world.connect()
+    created = await gatherResults([store.ledgers.create(ledger()) for _ in range(100)])
+    ids = [ledger_id for ledger_id, _ in created]
+    twice = ids[::7]  # another one marks them at the same time
+    await gatherResults(
+        [store.underreplication.mark(ledger_id, [A], now_ms=10) for ledger_id in ids]
+        + [other.underreplication.mark(ledger_id, [B], now_ms=10) for ledger_id in twice]
+    )
+    await store.sync()
+    marks = dict(zip(ids, await gatherResults(list(map(store.underreplication.read, ids))), strict=True))
+    assert {ledger_id: set(mark.missing) for ledger_id, mark in marks.items() if mark is not None} == {
+        ledger_id: {A, B} if ledger_id in twice else {A} for ledger_id in ids
+    }
+    taken = await gatherResults(
+        [side.underreplication.lock(ledger_id, "worker", nothing) for ledger_id in ids for side in (store, other)]
+    )
+    ours, theirs = taken[::2], taken[1::2]
+    assert [mine is None for mine in ours] == [each is not None for each in theirs]
+    await gatherResults([lock.release() for lock in theirs if lock is not None])
+    await store.sync()
+    again = [ledger_id for ledger_id, lock in zip(ids, ours, strict=True) if lock is None]
+    retaken = await gatherResults([store.underreplication.lock(each, "worker", nothing) for each in again])
+    locks = {
+        ledger_id: lock for ledger_id, lock in zip([*ids, *again], [*ours, *retaken], strict=True) if lock is not None
+    }
+    assert len(locks) == len(ids)
+    read = await gatherResults([store.underreplication.read(each, locks[each]) for each in ids])
+    changed = ids[3::10]
+    for ledger_id in changed:
+        await other.underreplication.mark(ledger_id, [C], now_ms=20)
+    await store.sync()
+    written = await gatherResults(
+        [
+            store.ledgers.write(
+                ledger_id, dataclasses.replace(metadata.value, ctime_ms=1), 0, lock=locks[ledger_id], ends=seen
+            )
+            for (ledger_id, metadata), seen in zip(created, read, strict=True)
+        ]
+    )
+    assert [each.version for each in written] == [1] * len(ids)
+    assert await gatherResults(list(map(store.ledgers.read, ids))) == written
+    left = {ledger_id: seen for ledger_id, seen in zip(ids, read, strict=True) if not locks[ledger_id].mark_removed}
+    assert set(changed) <= set(left)  # and those whose watch on the mark was lost with a connection
+    assert sorted(await marked(store)) == sorted(left)
+    for ledger_id, seen in left.items():
+        finishing = store.underreplication.finish(seen, locks[ledger_id])
+        await (raises(VersionConflict, finishing) if ledger_id in changed else finishing)
+    assert sorted(await marked(store)) == sorted(changed)
 
 
 @fact
