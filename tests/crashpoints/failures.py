@@ -65,13 +65,16 @@ def failed(story: Story, call: Call, kind: str) -> State:
     """Tell the story with this failure; the machine that it leaves. Raises Violation when the bookie goes on."""
     names = Names()
     happened = forgiven = scrubs = False
+    of_forgiven: dict[str, bool] = {}  # by directory: whether what happened in it last was done to such a file
     ends = 0
 
     def watch(op: Op, path: str) -> None:
         nonlocal happened, forgiven, scrubs, ends
-        if op is not Op.SYNC_DIR:
-            forgiven = forgiven if happened else any(name in path for name in FORGIVEN)
         if not happened:
+            # A directory is synced for what was done in it last; other threads do other things elsewhere meanwhile.
+            if op is not Op.SYNC_DIR:
+                of_forgiven[os.path.dirname(path)] = any(name in path for name in FORGIVEN)
+            forgiven = of_forgiven.get(path if op is Op.SYNC_DIR else os.path.dirname(path), False)
             scrubs = any(worker.busy and worker.name == FORGIVEN_WORKER for worker in life.bookie.workers)
         if happened or names.next(op, path) != call.name:
             return

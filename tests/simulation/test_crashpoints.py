@@ -31,7 +31,7 @@ from tests.crashpoints.history import (
     body_of,
 )
 from tests.crashpoints.stories import STORIES
-from tests.crashpoints.sweep import Attempt, Part, examine_part, story_named
+from tests.crashpoints.sweep import Attempt, Part, examine_one, examine_part, story_named
 from tests.support.disk_image import DiskImage, Name, Sector, Size
 from tests.support.faulty_filesystem import FaultyFileSystem
 
@@ -86,6 +86,12 @@ def test_what_failed_before_in_upkeep(story: str, operation: str, choice: str) -
     for point in chosen:
         state = state_at(told, point, events, choice)
         assert Attempt(state.id, state).examine(told) is None, state.id
+
+
+@pytest.mark.parametrize("id", ["sync_dir:l2/current:23:eio", "sync_dir:l1/current:17:eio"])
+def test_a_side_file_is_told_from_others_while_another_thread_works(id: str) -> None:
+    """The oracle of I-48: the journal was written between the making of a log's side file and the directory's sync."""
+    assert examine_one(f"busy-checkpoints:{id}") is None
 
 
 def test_the_stories_of_upkeep_meet_what_they_are_about() -> None:
