@@ -249,10 +249,9 @@ class Progress:
 
         waits_for: what goes on only when that does. total: where it is known only by now. besides: other figures.
         """
-        now = self._clock()
         self._total = self._total if total is None else total
-        if self._shown and now - self._last >= self._interval_s:
-            self._last = now
+        if self.is_due:
+            now = self._last = self._clock()
             text = self._text(done, now) + (f"; {besides}" if besides else "")
             text += f"; waits for {waits_for}" if waits_for else ""
             line = f"\r{text}\x1b[K" if self._rewrites else f"{text}\n"
@@ -265,6 +264,11 @@ class Progress:
         left_s = (self._total - done) / rate if rate else 0
         left = f", {_duration(left_s)} left" if left_s >= 1 else ""
         return f"{self._what}: {done:,}/{self._total:,}, {_rate(rate)}{left}"
+
+    @property
+    def is_due(self) -> bool:
+        """Whether an update would be shown now: for one that costs something to put together."""
+        return self._shown and self._clock() - self._last >= self._interval_s
 
     def close(self) -> None:
         """Clear the line."""

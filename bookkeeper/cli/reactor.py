@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.config import ClientSettings
     from bookkeeper.metadata.store import MetadataStore
+    from bookkeeper.metadata.znode_store import ZnodeStore
     from bookkeeper.ports import Clock
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ def with_store(settings: ClientSettings, use: Callable[[MetadataStore], Awaitabl
     return with_store_and_clock(settings, lambda store, _: use(store))
 
 
-def with_store_and_clock(settings: ClientSettings, use: Callable[[MetadataStore, Clock], Awaitable[T]]) -> T:
+def with_store_and_clock(settings: ClientSettings, use: Callable[[ZnodeStore, Clock], Awaitable[T]]) -> T:
     """The same for what takes its time."""
     from twisted.internet.defer import Deferred
 

@@ -38,12 +38,13 @@ class _Node:
     creation_id: int
     owner: int
     created_ms: int = 0
+    modified_ms: int = 0
     version: int = 0
     sequence: int = 0  # children ever created; ZooKeeper's cversion, a signed 32-bit number
     children: dict[str, None] = field(default_factory=dict)
 
     def stat(self) -> Stat:
-        return Stat(self.version, self.creation_id, self.owner, len(self.children), self.created_ms)
+        return Stat(self.version, self.creation_id, self.owner, len(self.children), self.created_ms, self.modified_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +98,14 @@ class TreeCopy:
             parent = self.nodes[parent_of(path)]
             parent.children[path.rpartition("/")[2]] = None
             parent.sequence = (parent.sequence + 1) & SEQUENCE_MASK
-            self.nodes[path] = _Node(data, change.number, owner, change.at_ms)
+            self.nodes[path] = _Node(data, change.number, owner, change.at_ms, change.at_ms)
             fired += self._data_watches.pop(path, [])
             fired += self._child_watches.pop(parent_of(path), [])
         for path, data in change.written:
             node = self.nodes[path]
             node.data = data
             node.version += 1
+            node.modified_ms = change.at_ms
             fired += self._data_watches.pop(path, [])
         for path in change.removed:
             del self.nodes[path]

@@ -581,7 +581,7 @@ class ZooKeeperSession:
 
 
 def _stat(found: ZnodeStat) -> Stat:
-    return Stat(found.version, found.czxid, found.ephemeralOwner, found.numChildren, found.ctime)
+    return Stat(found.version, found.czxid, found.ephemeralOwner, found.numChildren, found.ctime, found.mtime)
 
 
 def _fail(call: _Call, error: MetadataError) -> None:

@@ -80,7 +80,8 @@ class Stat:
 
     creation_id: number of the transaction that made it, rising over the whole tree: a re-created node has a new one.
     owner: session id of an ephemeral node, 0 for a persistent one.
-    created_ms: when it was made, by the store's clock, in milliseconds since 1970.
+    created_ms, modified_ms: when it was made, and when its data was last written (if never: made); by the store's
+    clock, in milliseconds since 1970.
     """
 
     version: int
@@ -88,6 +89,7 @@ class Stat:
     owner: int
     children_count: int
     created_ms: int = 0
+    modified_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ class ZnodeStore:
         layout = StoredLayout(root, kind)
         self.tree = tree
         """The session's znodes, for programs that keep something of their own beside the cluster's."""
-        self._root = root
+        self.root = root
+        """The znode above all of the cluster's."""
         self._clock = clock
         self._settings = settings
         self.ledgers = ZnodeLedgers(tree, root, layout, clock, random, settings)
@@ -55,7 +56,7 @@ class ZnodeStore:
     @property
     def description(self) -> str:
         """Servers and root."""
-        return f"{self.tree.description}{self._root}"
+        return f"{self.tree.description}{self.root}"
 
     def watch_state(self, on_change: Callable[[StoreState], object]) -> Watch:
         """See MetadataStore."""

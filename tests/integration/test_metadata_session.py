@@ -466,3 +466,23 @@ async def test_a_transaction_happens_only_while_what_it_checks_is_unchanged(
     assert (await tree.read("/kept"))[0] == b"new"
     await raises(NodeChanged, tree.transact([Check("/checked", 1), Write("/kept", b"again", 0)]))
     assert (await tree.read("/kept"))[0] == b"new"
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_znode_says_when_it_was_made_and_when_it_was_last_written(
+    zookeeper, ledgers_root: str, connected: Connections
+) -> None:
+    """Written until the server's clock, in whole milliseconds, has moved on: at most as often as its tick is long."""
+    store = await connected(f"zk://{zookeeper.address}{ledgers_root}")
+    await store.admin.initialise()
+    path, began_ms = f"{ledgers_root}/dated", time.time_ns() // 1_000_000
+    await store.tree.create(path, b"")
+    made = await store.tree.stat(path)
+    assert made is not None
+    assert began_ms <= made.created_ms == made.modified_ms <= time.time_ns() // 1_000_000
+    written = made
+    while written.modified_ms == made.modified_ms:
+        assert written.version < 1000
+        written = await store.tree.write(path, b"", written.version)
+    assert written.modified_ms > written.created_ms == made.created_ms
+    assert await store.tree.stat(path) == written

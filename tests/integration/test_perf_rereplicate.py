@@ -23,7 +23,7 @@ def test_every_copy_of_a_lost_bookie_is_there_again_and_was_verified(
     assert (told["error_count"], told["errors"]) == (0, [])
     assert told["verified_entries"] == 100
     assert told["lost_copies"] == 67  # two of three members have an entry: 4, 3 and 3 of five on each place
-    assert told["healed_s"] >= told["marked_s"] > 0
+    assert told["healed_s"] > told["marked_s"] > 0
     assert told["load_adds"] > 0
     assert told["copies_per_s"] > 0
 

@@ -141,6 +141,7 @@ PURE = (
     "bookkeeper.bookie.storage.memtable",
     "bookkeeper.bookie.storage.garbage",
     "bookkeeper.auth.provider",
+    "bookkeeper.cli.perf.repair_sight",
     "bookkeeper.client.placement",
     "bookkeeper.client.weights",
     "bookkeeper.replication.audit",

@@ -10,7 +10,8 @@ counters.py    CPU time and counters of bookie processes
 report.py      the table and the JSON
 collect.py     deletion, collection and compaction under load; collect_report.py, collection.py (the bookies of it)
 soak.py        a fixed rate for hours; soak_record.py (the CSV file and its trends), soak_plot.py (the PNG)
-rereplicate.py the loss of a bookie with many ledgers; damage.py (the ledgers, the wait, the check)
+rereplicate.py the loss of a bookie with many ledgers; damage.py (the ledgers, the check), healing.py (the wait for the
+               repair; repair_sight.py decides)
 churn.py       a load that creates, fills, checks and deletes ledgers; churn_process.py, churn_writes.py, churn_plan.py,
                churn_ledgers.py
 arguments.py   options that several have

@@ -1,42 +1,37 @@
-"""Many small ledgers, the loss of one of their bookies, and the time until every copy is there again.
+"""Many small ledgers that lose one of their bookies, and whether every copy is there again.
 
     write      ledgers that all have the victim as a member, each place of the ensemble in turn
-    lose       the victim is killed; from then on the marks of under-replicated ledgers are watched
+    lose       the victim is killed, and `healing` watches what becomes of them
     verify     no ledger names the victim; each member has all entries of its share; all entries are what was written
 
 Who repairs is not known here: our auto-recovery, or a genuine one in a comparison.
 
-Thread: these run on the reactor of `with_client` and `with_store_and_clock`.
+Thread: these run on the reactor of `with_client`.
 """
 
 from __future__ import annotations
 
-import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredSemaphore, FirstError, gatherResults
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 
-from bookkeeper.cli.output import CommandFailed, Progress
+from bookkeeper.cli.output import Progress
 from bookkeeper.cli.perf.churn_ledgers import Payloads
 from bookkeeper.cli.perf.worker import Replication
-from bookkeeper.metadata.outcome import pause
-from bookkeeper.model import BookieId, DigestType, LedgerId
+from bookkeeper.model import BookieId, DigestType
 from bookkeeper.protocol.schedule import holds
 
 if TYPE_CHECKING:
     from bookkeeper.client.client import LedgerClient
-    from bookkeeper.metadata.store import MetadataStore
-    from bookkeeper.ports import Clock
 
 CONCURRENT_MAX = 64
 """Ledgers written, or looked up, at once."""
 
 VERIFIED_AT_ONCE = 4
 """A bookie lists the entries of no more ledgers at a time, and refuses the others."""
-
-LOOK_INTERVAL_S = 0.25
 
 T = TypeVar("T")
 
@@ -69,19 +64,6 @@ class DamagePlan:
         return sum(each[number % len(each)] for number in range(self.ledgers))
 
 
-@dataclass(frozen=True, slots=True)
-class Healing:
-    """Seconds after the loss: until the first ledger was marked as under-replicated, and until none was."""
-
-    marked_s: float
-    healed_s: float
-
-    @property
-    def repair_s(self) -> float:
-        """Of the repair itself, without the time in which nobody could know."""
-        return max(1e-9, self.healed_s - self.marked_s)
-
-
 async def write_ledgers(client: LedgerClient, plan: DamagePlan, victim: str, others: Sequence[str]) -> list[int]:
     """Their ids."""
     payloads, progress = Payloads(plan.entry_size), Progress("writing ledgers", plan.ledgers, lines_every_s=10.0)
@@ -102,75 +84,9 @@ async def write_ledgers(client: LedgerClient, plan: DamagePlan, victim: str, oth
         ledger_ids.append(ledger_id)
         progress.update(len(ledger_ids))
 
-    await _each(range(plan.ledgers), write)
+    await for_each(range(plan.ledgers), write)
     progress.close()
     return ledger_ids
-
-
-async def await_healing(
-    store: MetadataStore,
-    clock: Clock,
-    ledger_ids: Sequence[int],
-    victim: str,
-    *,
-    lost_s: float,
-    limit_s: float,
-    copied: Callable[[], tuple[int, int]] | None,
-) -> Healing:
-    """Return once none of these ledgers is marked or names the victim. Others, of a load that goes on, do not matter:
-    one that is being written is left to its writer for a while.
-
-    lost_s: of the loss, as time.monotonic has it. copied: entries and bytes that were copied by now, where somebody can
-    tell. Raises CommandFailed after `limit_s`.
-    """
-    marked_s: float | None = None
-    ours = frozenset(ledger_ids)
-    progress = Progress("repaired ledgers", len(ledger_ids), lines_every_s=5.0)
-    while True:
-        left = sum([len(ours.intersection(batch)) async for batch in store.underreplication.ids()])
-        now_s = time.monotonic() - lost_s
-        if left and marked_s is None:
-            marked_s = now_s
-        if marked_s is not None and not left and not await _any_names(store, ledger_ids, victim):
-            progress.close()
-            return Healing(marked_s, now_s)
-        if now_s > limit_s:
-            state = "none was ever marked" if marked_s is None else f"{left:,} are left"
-            raise CommandFailed(f"the ledgers are not whole {limit_s:g} s after the loss of {victim}: {state}")
-        _show(progress, len(ledger_ids) - left, left, now_s, marked_s, copied)
-        await pause(clock, LOOK_INTERVAL_S)
-
-
-def _show(
-    progress: Progress,
-    done: int,
-    left: int,
-    now_s: float,
-    marked_s: float | None,
-    copied: Callable[[], tuple[int, int]] | None,
-) -> None:
-    if marked_s is None:
-        progress.update(0, "the auditor to find the loss")
-        return
-    text = f"{left:,} marked"
-    if copied is not None:
-        took_s = max(now_s - marked_s, 1e-9)
-        entries, size = copied()
-        text += f", {entries / took_s:,.0f} entries/s, {size / took_s / 1e6:,.1f} MB/s"
-    progress.update(max(0, done), besides=text)
-
-
-async def _any_names(store: MetadataStore, ledger_ids: Iterable[int], bookie_id: str) -> bool:
-    found = False
-
-    async def look(ledger_id: int) -> None:
-        nonlocal found
-        if not found:
-            metadata = (await store.ledgers.read(LedgerId(ledger_id))).value
-            found |= any(bookie_id in fragment.ensemble for fragment in metadata.fragments)
-
-    await _each(ledger_ids, look)
-    return found
 
 
 async def verify_ledgers(
@@ -194,7 +110,7 @@ async def verify_ledgers(
         good, done = good + read, done + 1
         progress.update(done)
 
-    await _each(ledger_ids, check, VERIFIED_AT_ONCE)
+    await for_each(ledger_ids, check, VERIFIED_AT_ONCE)
     progress.close()
     return good, faults
 
@@ -218,17 +134,26 @@ async def _wrong_copies(
     return wrong
 
 
-async def _each(
+async def for_each(
     items: Iterable[T], work: Callable[[T], Coroutine[Any, Any, None]], at_once: int = CONCURRENT_MAX
 ) -> None:
-    """All of them, a few at once; the first error ends it."""
-    places = DeferredSemaphore(at_once)
+    """All of them, a few at once; after the first error, which is raised, no other is begun.
 
-    def begin(item: T) -> Deferred[None]:
-        return Deferred.fromCoroutine(work(item))
+    Any number of them may be done as soon as they are begun: none begins inside another.
+    """
+    left = deque(items)
 
+    async def take_turns() -> None:
+        while left:
+            try:
+                await work(left.popleft())
+            except BaseException:
+                left.clear()
+                raise
+
+    turns = [Deferred.fromCoroutine(take_turns()) for _ in range(min(at_once, len(left)))]
     try:
-        await gatherResults([places.run(begin, item) for item in items], consumeErrors=True)
+        await gatherResults(turns, consumeErrors=True)
     except FirstError as error:
         cause = error.subFailure.value
         assert cause is not None

@@ -34,7 +34,8 @@ from bookkeeper.cli.perf.calibrate import Calibration, calibrate
 from bookkeeper.cli.perf.churn_plan import ChurnPlan
 from bookkeeper.cli.perf.churn_process import ChurnProcess
 from bookkeeper.cli.perf.counters import read_metrics
-from bookkeeper.cli.perf.damage import DamagePlan, Healing, await_healing, verify_ledgers, write_ledgers
+from bookkeeper.cli.perf.damage import DamagePlan, verify_ledgers, write_ledgers
+from bookkeeper.cli.perf.healing import Copied, Healing, await_healing
 from bookkeeper.cli.perf.run import run_workload
 from bookkeeper.cli.perf.worker import NewLedgers, Task
 from bookkeeper.cli.reactor import with_client, with_store_and_clock
@@ -53,9 +54,6 @@ FAULTS_TOLD_MAX = 10
 
 _ENTRIES = "replication_replication_worker_NUM_ENTRIES_WRITTEN"
 _BYTES = "replication_replication_worker_NUM_BYTES_WRITTEN_sum"
-
-Copied = Callable[[], tuple[int, int]]
-"""Entries and bytes copied by now, by whoever repairs."""
 
 Repairers = Callable[[LocalCluster], AbstractContextManager[Copied | None]]
 """Starts who repairs, and stops it at the end; what it gives tells how far it is, if anybody can tell."""
@@ -94,7 +92,7 @@ class Repaired:
 
     @property
     def copies_per_s(self) -> float:
-        """Copies of entries made a second, from the first mark to the last."""
+        """Copies of entries made a second, from the first mark until the last ledger was whole."""
         return self.plan.damage.lost_copies / self.healing.repair_s
 
     @property
@@ -291,7 +289,13 @@ def measure(plan: RepairPlan, repairers: Repairers) -> Repaired:
             healing = with_store_and_clock(
                 settings,
                 lambda store, clock: await_healing(
-                    store, clock, ledger_ids, victim.bookie_id, lost_s=lost_s, limit_s=plan.limit_s, copied=copied
+                    store,
+                    clock,
+                    ledger_ids,
+                    victim.bookie_id,
+                    since_loss_s=lambda: time.monotonic() - lost_s,
+                    limit_s=plan.limit_s,
+                    copied=copied,
                 ),
             )
             end: dict[str, Any] = {"all_adds": 0, "error_count": 0, "errors": []}

@@ -21,7 +21,8 @@ from statistics import median
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.output import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK, CommandFailed, note, print_table
 from bookkeeper.cli.perf.damage import DamagePlan
-from bookkeeper.cli.perf.rereplicate import Copied, Repaired, RepairPlan, measure, our_repairers
+from bookkeeper.cli.perf.healing import Copied
+from bookkeeper.cli.perf.rereplicate import Repaired, RepairPlan, measure, our_repairers
 from bookkeeper.cli.perf.worker import Replication
 from bookkeeper.cli.supervise import stopping_on_signals
 from bookkeeper.embedded.cluster import LocalCluster

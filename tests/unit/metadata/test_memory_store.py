@@ -169,6 +169,19 @@ def test_a_crashed_process_is_registered_until_its_session_times_out() -> None:
     assert 9.0 <= clock.seconds() - crashed_s <= 11.0
 
 
+def test_a_znode_says_when_it_was_made_and_when_it_was_last_written() -> None:
+    clock = SimulatedClock()
+    tree = store_of(MemoryMetadata(clock=clock), clock).tree
+    clock.run_until(lambda: False, seconds=2.0)
+    now(tree.create("/dated", b""))
+    assert (now(tree.stat("/dated")).created_ms, now(tree.stat("/dated")).modified_ms) == (2000, 2000)
+    clock.run_until(lambda: False, seconds=3.0)
+    now(tree.create("/dated/below", b""))
+    assert now(tree.stat("/dated")).modified_ms == 2000, "children are no part of the data"
+    now(tree.write("/dated", b"1", 0))
+    assert (now(tree.stat("/dated")).created_ms, now(tree.stat("/dated")).modified_ms) == (2000, 5000)
+
+
 def test_a_session_does_not_outlive_a_long_outage() -> None:
     clock = SimulatedClock()
     shared = MemoryMetadata(clock=clock)
