@@ -3,7 +3,7 @@
     start   the first look that finds a mark; looks are 0.1 s apart until then
     end     the latest time, by the store's clock, at which the metadata of one of the ledgers was written: it no longer
             names the victim since. It is read when all is over, so it does not matter how seldom somebody looked
-    between one listing of marks now and then, at most 2 % of the time (`repair_sight`)
+    between one listing of marks now and then, at most 2 % of a processor (`repair_sight`)
 
 The store runs on this machine: its clock is ours, and is read as an age, so that a step of the clock during the repair
 does not matter. Nothing is changed here, and no mark is read: not even a directory is tidied away.
@@ -68,11 +68,13 @@ async def await_healing(
     limit_s: float,
     copied: Copied | None,
     now_ms: Callable[[], int] = wall_ms,
+    used_s: Callable[[], float] = time.process_time,
 ) -> Healing:
     """Return once none of these ledgers names the victim. Others, of a load that goes on, do not matter: one that is
     being written is left to its writer for a while.
 
     since_loss_s: by a clock that only moves on. copied: where somebody can tell. now_ms: the store's clock, since 1970.
+    used_s: processor time of whoever watches; what a look takes by the clock says more of those who repair.
     Raises CommandFailed after `limit_s`.
     """
     looks = _Looks(store, clock, (await store.ledgers.prepare()).kind, victim)
@@ -81,7 +83,7 @@ async def await_healing(
     marked_s: float | None = None
     before_s = 0.0  # when the look before this one began
     while True:
-        began_s = since_loss_s()
+        began_s, used_before_s = since_loss_s(), used_s()
         sight.on_listing(await looks.listed())
         if marked_s is None and sight.has_begun:
             marked_s = began_s
@@ -97,7 +99,7 @@ async def await_healing(
         if progress.is_due:
             _show(progress, sight, None if marked_s is None else began_s - marked_s, copied)
         before_s = began_s
-        await pause(clock, min(sight.pause_s(since_loss_s() - began_s), max(0.0, limit_s - began_s) + 0.1))
+        await pause(clock, min(sight.pause_s(used_s() - used_before_s), max(0.0, limit_s - began_s) + 0.1))
 
 
 def _show(progress: Progress, sight: RepairSight, took_s: float | None, copied: Copied | None) -> None:

@@ -23,10 +23,11 @@ FIRST_LOOKS_EVERY_S = 0.1
 """Until something is marked: a look is a request or two then, and the start of the repair is told that exactly."""
 
 LOOK_SHARE = 0.02
-"""Of the time, at most, that goes into looks during the repair, and so of a processor."""
+"""Of one processor, at most, that looks take during the repair, unless one of them takes more than 0.2 s."""
 
 LOOK_PAUSE_MIN_S = 0.5
 LOOK_PAUSE_MAX_S = 10.0
+"""Which the end may go unnoticed, though not untold."""
 
 
 class RepairSight:
@@ -94,7 +95,7 @@ class RepairSight:
         return sorted(rest, key=lambda each: (each not in self._listed, each in self._seen, each))
 
     def pause_s(self, look_s: float) -> float:
-        """Until the next look, after one that took so long."""
+        """Until the next look, after one that took so much processor time."""
         if not self.has_begun:
             return FIRST_LOOKS_EVERY_S
         return min(max(look_s / LOOK_SHARE, LOOK_PAUSE_MIN_S), LOOK_PAUSE_MAX_S)

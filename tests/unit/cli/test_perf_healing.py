@@ -36,6 +36,7 @@ class Damage:
         self.asked: Counter[str] = Counter()
         for name in ("read", "stat", "children", "create", "write", "delete", "transact", "sync"):
             self._count(name)
+        self.look_used_s = 0.0  # for each directory that is listed
         self.ids: list[LedgerId] = []
         for _ in range(count):
             self.others.ledgers.create(ledger(bookies="abc")).addCallback(lambda made: self.ids.append(made[0]))
@@ -80,6 +81,7 @@ class Damage:
             limit_s=limit_s,
             copied=None,
             now_ms=lambda: int(self.clock.seconds() * 1000),
+            used_s=lambda: self.look_used_s * self.asked["children"],
         )
         Deferred.fromCoroutine(watching).addBoth(outcome.append)
         assert self.clock.run_until(lambda: bool(outcome), seconds=2 * limit_s)
@@ -143,6 +145,20 @@ def test_a_look_during_the_repair_asks_as_little_of_a_thousand_ledgers_as_of_one
     one, thousand = asked
     assert thousand["children"] - one["children"] <= 4
     assert thousand["read"] - one["read"] <= 1000 + 20  # those of a listing that stands still: one each
+
+
+def test_looks_that_cost_more_are_taken_less_often() -> None:
+    asked = []
+    for look_used_s in (0.0, 0.1):
+        damage = Damage(50)
+        damage.look_used_s = look_used_s
+        damage.at(1.0, damage.mark, *damage.ids)
+        for number, ledger_id in enumerate(damage.ids):
+            damage.at(10.0 + number, damage.repair, ledger_id)
+        assert damage.watch(limit_s=100.0).healed_s == pytest.approx(59.0, abs=0.002)
+        asked.append(damage.asked["children"])
+    cheap, dear = asked
+    assert dear < cheap / 5
 
 
 def test_who_watches_changes_nothing_and_leaves_empty_directories_to_others() -> None:
