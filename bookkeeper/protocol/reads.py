@@ -26,6 +26,7 @@ from typing import Generic, TypeVar
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, EntryUnreadable, LedgerError
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, LedgerMetadata, Status
 from bookkeeper.protocol.schedule import write_set
+from bookkeeper.protocol.unreadable import why_unreadable
 
 V = TypeVar("V")
 
@@ -284,8 +285,9 @@ class RangeRead(Generic[V]):
         if DIGEST_MISMATCH in answers.values() and settled.issuperset(answers.values()):
             message = f"{what}: every copy is damaged, or digest type or password are not the writer's"
             return EntryCorrupt(message, ledger_id=self._ledger_id, entry_id=entry_id, answers=named)
-        message = f"{what} cannot be read now; try again when its bookies are back"
-        return EntryUnreadable(message, ledger_id=self._ledger_id, entry_id=entry_id, answers=named)
+        remedy = f"a good copy must come back; `bookkeeper why ledger {self._ledger_id}` says what is known"
+        why = why_unreadable(named, damaged={DIGEST_MISMATCH}, then="try again", remedy=remedy)
+        return EntryUnreadable(f"{what} {why}", ledger_id=self._ledger_id, entry_id=entry_id, answers=named)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ from bookkeeper.errors import (
     RequestNotSent,
 )
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, LedgerId, LedgerMetadata, Status
+from bookkeeper.protocol.unreadable import why_unreadable
 from bookkeeper.replication.fragments import CopyBatch, CopyPlan, FragmentRange, agreed_lac
 from bookkeeper.replication.gather import DAMAGED, Gather, UnreadableEntry
 from bookkeeper.replication.ledger_adds import LedgerAdds
@@ -319,7 +320,12 @@ def unreadable_error(ledger_id: LedgerId, entry: UnreadableEntry) -> LedgerError
     denials = {status.value for status in EXPLICIT_NEGATIVES}
     said = set(map(str, answers.values()))
     kind: type[LedgerError] = EntryUnreadable
-    what = "cannot be read now; its copies are made when its bookies are back"
+    what = why_unreadable(
+        answers,
+        damaged={DAMAGED},
+        then="its copies are made",
+        remedy="a bookie or disk that has a good copy must come back",
+    )
     if said <= denials:
         kind, what = EntryMissing, "every member denies having it: its copies are lost, or it was never written"
     elif said <= denials | {DAMAGED}:
