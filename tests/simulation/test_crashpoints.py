@@ -94,6 +94,11 @@ def test_a_side_file_is_told_from_others_while_another_thread_works(id: str) -> 
     assert examine_one(f"busy-checkpoints:{id}") is None
 
 
+def test_a_page_whose_sync_failed_is_written_whole_by_the_next_process() -> None:
+    """I-48, I-59: the kernel had taken it for stored; a checksum vouched for all of it, not for the new slot alone."""
+    assert examine_one("recycled-journals:sync:l2/0/1/1.idx:4:dropped") is None
+
+
 def test_the_stories_of_upkeep_meet_what_they_are_about() -> None:
     """A story that lost its subject would pass for ever."""
     answers = {

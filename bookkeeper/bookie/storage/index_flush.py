@@ -2,7 +2,8 @@
 
 For some hundred ledgers at a time:
     0. the checksums of the pages, as being written, synced (index_checksum_files.py)
-    1. changed parts of pages, and for changed headers the second copy; new files whole, under a temporary name
+    1. changed parts of pages (all of a page of which no checksum is known), and for changed headers the second copy;
+       new files whole, under a temporary name
     2. sync all of them in one call
     3. the first copy of changed headers, sync; rename new files
 and at the end sync every directory that got a new name, once, and note that the pages are settled. A power cut
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, Rows, page_checksum
+from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, UNKNOWN, Rows, page_checksum
 from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, DamagedPage, index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState
@@ -147,8 +148,10 @@ class IndexFlusher:
                     first = number * fmt.PAGE_SLOTS
                     data = fmt.encode_slots(page.slots)
                     checksums.append((number, page_checksum(data) if page.complete else DAMAGED))
-                    piece = data[page.dirty_low * fmt.SLOT_SIZE : page.dirty_high * fmt.SLOT_SIZE]
-                    pieces.append((fmt.slot_offset(first + page.dirty_low), piece))
+                    low, high = page.dirty_low, page.dirty_high
+                    if page.complete and self._is_in_doubt(state, number):
+                        low, high = 0, fmt.PAGE_SLOTS
+                    pieces.append((fmt.slot_offset(first + low), data[low * fmt.SLOT_SIZE : high * fmt.SLOT_SIZE]))
                     highest = first + page.dirty_high
             directory = state.directory or self._choose_directory(state.ledger_id)
             pages = -(-highest // fmt.PAGE_SLOTS)
@@ -161,6 +164,16 @@ class IndexFlusher:
                 checksums.append((HEADER_ROW, 0))
             path = index_path(directory, state.ledger_id)
             return _Change(state, directory, path, is_new, header, state.header_version, pieces, slot_count, checksums)
+
+    def _is_in_doubt(self, state: LedgerState, page: int) -> bool:
+        """Whether the disk may hold less of a page than the cache shows: nobody noted what was written there last.
+
+        After a sync that failed the kernel may take a page for stored that is not, and only what is written anew is
+        stored by the next one (I-48).
+        """
+        if state.directory is None:
+            return False
+        return self._checksums.value(state.directory, state.ledger_id, page) == UNKNOWN
 
     def _path(self, state: LedgerState) -> str:
         assert state.directory is not None
