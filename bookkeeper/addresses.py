@@ -52,8 +52,8 @@ class PortReservation:
     Bound with SO_REUSEADDR, so that our own listener may take it over while the reservation still stands.
     """
 
-    def __init__(self, host: str, port: int, key: str = "bookiePort") -> None:
-        """Bind; port 0: the system chooses. key: what sets it, for messages.
+    def __init__(self, host: str, port: int, key: str = "bookiePort", host_key: str = "listeningInterface") -> None:
+        """Bind; port 0: the system chooses. key, host_key: what sets port and host, for messages.
 
         Raises ConfigurationError when the port is taken or the host not ours.
         """
@@ -63,7 +63,7 @@ class PortReservation:
             self._socket.bind((host, port))
         except OSError as error:
             self._socket.close()
-            raise ConfigurationError(cannot_listen(host, port, error, key)) from error
+            raise ConfigurationError(cannot_listen(host, port, error, key, host_key)) from error
         self.port: int = self._socket.getsockname()[1]
 
     def release(self) -> None:
@@ -71,8 +71,26 @@ class PortReservation:
         self._socket.close()
 
 
-def cannot_listen(host: str, port: int, error: OSError, key: str = "bookiePort") -> str:
-    """Why a port could not be had, and what to do. key: what sets it."""
+def reserve_http_port(host: str, port: int) -> PortReservation | None:
+    """The port of an HTTP server, before anything is written; None for port 0, which is never taken.
+
+    Raises ConfigurationError when it is taken or the host not ours.
+    """
+    return PortReservation(host, port, *_HTTP_KEYS) if port else None
+
+
+def cannot_serve_http(host: str, port: int, error: OSError) -> str:
+    """As `cannot_listen`, of the HTTP server."""
+    return cannot_listen(host, port, error, *_HTTP_KEYS)
+
+
+_HTTP_KEYS = "httpServerPort", "httpServerHost"
+
+
+def cannot_listen(
+    host: str, port: int, error: OSError, key: str = "bookiePort", host_key: str = "listeningInterface"
+) -> str:
+    """Why a port could not be had, and what to do. key, host_key: what sets port and host."""
     where = f"{host or '*'}:{port}"
     if error.errno == errno.EADDRINUSE:
         return (
@@ -81,7 +99,7 @@ def cannot_listen(host: str, port: int, error: OSError, key: str = "bookiePort")
         )
     if error.errno == errno.EACCES:
         return f"not allowed to listen on {where}: ports below 1024 need privileges; set another {key}"
-    return f"cannot listen on {where}: {error.strerror}. Check listeningInterface and {key}"
+    return f"cannot listen on {where}: {error.strerror}. Check {host_key} and {key}"
 
 
 def is_loopback(host: str) -> bool:

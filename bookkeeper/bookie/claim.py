@@ -48,7 +48,7 @@ class Claim:
         expected = expected_cookie(settings, bookie_id, instance_id)
         expansion_allowed = settings.allow_storage_expansion
         cluster_uri = settings.metadata_service_uri
-        await check_known(store.cookies, expected, expansion_allowed=expansion_allowed, cluster_uri=cluster_uri)
+        await check_known(fs, store.cookies, expected, expansion_allowed=expansion_allowed, cluster_uri=cluster_uri)
         self._locks = lock_directories(fs, directories_of(expected))
         verdict = await establish(
             fs,

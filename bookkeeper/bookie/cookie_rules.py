@@ -122,11 +122,26 @@ def compare(expected: Cookie, found: Cookie, where: str, *, expansion_allowed: b
         if expansion_allowed and field in _MAY_GROW and set(wanted) > set(there):
             expands = True
             continue
-        raise CookieMismatch(
-            f"the cookie in {where} says {field} {','.join(there)!r}, this bookie has {','.join(wanted)!r}: "
-            f"{_remedy(field)}. The cookie is that of {owner(found)}; this is {_asker(expected, cluster_uri)}"
-        )
+        raise CookieMismatch(_mismatch(expected, found, where, (field, wanted, there), cluster_uri))
     return expands
+
+
+def check_owner(expected: Cookie, state: DirectoryState, cluster_uri: str) -> None:
+    """Raise CookieMismatch for a directory with the cookie of another bookie or cluster, whatever else differs."""
+    for field, wanted, there in () if state.cookie is None else _whose(expected, state.cookie):
+        if wanted != there:
+            assert state.cookie is not None
+            raise CookieMismatch(_mismatch(expected, state.cookie, state.path, (field, wanted, there), cluster_uri))
+
+
+def _mismatch(
+    expected: Cookie, found: Cookie, where: str, differing: tuple[str, tuple[str, ...], tuple[str, ...]], uri: str
+) -> str:
+    field, wanted, there = differing
+    return (
+        f"the cookie in {where} says {field} {','.join(there)!r}, this bookie has {','.join(wanted)!r}: "
+        f"{_remedy(field)}. The cookie is that of {owner(found)}; this is {_asker(expected, uri)}"
+    )
 
 
 _MAY_GROW = frozenset({DirectoryKind.LEDGER.value, DirectoryKind.INDEX.value})
@@ -134,13 +149,17 @@ _MAY_GROW = frozenset({DirectoryKind.LEDGER.value, DirectoryKind.INDEX.value})
 
 def _fields(expected: Cookie, found: Cookie) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     """Field, its expected and its found value; first those that say that the whole thing is somebody else's."""
+    yield from _whose(expected, found)
+    yield DirectoryKind.JOURNAL.value, expected.journal_dirs, found.journal_dirs
+    yield DirectoryKind.LEDGER.value, expected.ledger_dirs, found.ledger_dirs
+    yield DirectoryKind.INDEX.value, _index_dirs(expected), _index_dirs(found)
+
+
+def _whose(expected: Cookie, found: Cookie) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     predates_instances = found.layout_version == _PLAIN_LAYOUT and found.instance_id is None
     if not predates_instances:
         yield _INSTANCE_ID, (expected.instance_id or "",), (found.instance_id or "",)
     yield _BOOKIE_ID, (expected.bookie_id,), (found.bookie_id,)
-    yield DirectoryKind.JOURNAL.value, expected.journal_dirs, found.journal_dirs
-    yield DirectoryKind.LEDGER.value, expected.ledger_dirs, found.ledger_dirs
-    yield DirectoryKind.INDEX.value, _index_dirs(expected), _index_dirs(found)
 
 
 def _index_dirs(cookie: Cookie) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
 
+from bookkeeper.addresses import cannot_serve_http
 from bookkeeper.admin.http.ledger_access import LedgerAccess
 from bookkeeper.admin.http.one_bookie import BookieState
 from bookkeeper.admin.http.server import listen_http  # twisted.web costs memory that most bookies need not spend
@@ -123,7 +124,7 @@ class BookieView:
     async def _check_storage(self) -> str:
         cookie = self._cookie
         uri = self._settings.metadata_service_uri
-        await check_known(self._store.cookies, cookie, expansion_allowed=False, cluster_uri=uri)
+        await check_known(self._fs, self._store.cookies, cookie, expansion_allowed=False, cluster_uri=uri)
         stored = await self._store.cookies.read(cookie.bookie_id)
         kinds = directories_of(cookie)
         found = await self._on_worker(lambda: inspect_directories(self._fs, kinds))
@@ -171,10 +172,7 @@ class HttpSide:
         try:
             self._listening = listen_http(reactor, host, port, router)
         except CannotListenError as error:
-            raise ConfigurationError(
-                f"the HTTP server cannot listen on {host or '*'}:{port}: {error.socketError}. Set another "
-                "httpServerPort, or httpServerEnabled=false"
-            ) from error
+            raise ConfigurationError(cannot_serve_http(host, port, error.socketError)) from error
 
     @property
     def port(self) -> int:

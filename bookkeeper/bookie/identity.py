@@ -6,6 +6,7 @@ directory. What their comparison allows: `cookie_rules`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,14 @@ from bookkeeper.bookie.cookie_rules import (
     DirectoryKind,
     DirectoryState,
     Verdict,
+    check_owner,
     compare,
     directories_of,
     owner,
     verify,
 )
 from bookkeeper.config import ServerSettings
-from bookkeeper.errors import ConfigurationError, CookieMismatch, DirectoryUnusable, StorageError
+from bookkeeper.errors import ConfigurationError, CookieMismatch, DirectoryUnusable, MetadataError, StorageError
 from bookkeeper.filesystem import FileSystem, Lock, read_whole, replace_durable
 from bookkeeper.metadata.cookie import Cookie, parse_cookie
 from bookkeeper.metadata.store import Cookies
@@ -171,16 +173,25 @@ def _lock_directory(fs: FileSystem, directory: str, kind: DirectoryKind) -> Lock
 # --- establishing ---------------------------------------------------------------------------------------------------
 
 
-async def check_known(cookies: Cookies, expected: Cookie, *, expansion_allowed: bool, cluster_uri: str) -> None:
+async def check_known(
+    fs: FileSystem, cookies: Cookies, expected: Cookie, *, expansion_allowed: bool, cluster_uri: str
+) -> None:
     """Refuse settings that differ from the cookie in the store, before a directory that they name is made.
 
+    A directory that is another bookie's or cluster's is said first: then it is the wrong one, and was not moved.
     `establish` looks at everything again once the directories are locked. Raises CookieMismatch, MetadataCorrupt,
     MetadataTooNew, MetadataUnavailable.
     """
     stored = await cookies.read(expected.bookie_id)
     if stored is not None:
         known = parse_cookie(stored.value, f"cookie of {expected.bookie_id}")
-        compare(expected, known, "the metadata store", expansion_allowed=expansion_allowed, cluster_uri=cluster_uri)
+        try:
+            compare(expected, known, "the metadata store", expansion_allowed=expansion_allowed, cluster_uri=cluster_uri)
+        except CookieMismatch:
+            for path, kind in directories_of(expected).items():
+                with contextlib.suppress(OSError, MetadataError):  # what cannot be read: the store's word has to do
+                    check_owner(expected, inspect_directory(fs, path, kind), cluster_uri)
+            raise
 
 
 async def establish(

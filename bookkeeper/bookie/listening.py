@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bookkeeper.addresses import PortReservation, cannot_listen, interface_address
+from bookkeeper.addresses import PortReservation, cannot_listen, interface_address, reserve_http_port
 from bookkeeper.bookie import tuning
 from bookkeeper.bookie.identity import advertised_host
 from bookkeeper.bookie.security import BookieSecurity
 from bookkeeper.bookie.service import BookieService
 from bookkeeper.bookie.surroundings import Surroundings
 from bookkeeper.bookie.worker_calls import on_worker
+from bookkeeper.config import ServerSettings
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.model import BookieServiceInfo, Endpoint
 from bookkeeper.ports import Listener, Worker
@@ -38,7 +39,7 @@ class Listening:
     """Those of one bookie. address: of the interface; host: what clients are told; port: also where 0 was asked for."""
 
     def __init__(self, surroundings: Surroundings) -> None:
-        """Reserve the port. Raises ConfigurationError for a port, host, file or provider that cannot be used."""
+        """Reserve the ports. Raises ConfigurationError for a port, host, file or provider that cannot be used."""
         self._surroundings = surroundings
         self._auth: Worker | None = None
         self._security = self._load_security()
@@ -48,6 +49,7 @@ class Listening:
         self._listen_host = self.address if settings.listening_interface is not None else ""
         self._reservation = PortReservation(self._listen_host, settings.bookie_port)
         self.port = self._reservation.port
+        self._http_reservation = _reserve_http(settings, self.port) if settings.http_server_enabled else None
         self._service: BookieService | None = None
         self._listener: Listener | None = None
         self._http: HttpSide | None = None
@@ -129,6 +131,8 @@ class Listening:
         self._http = HttpSide(
             around.reactor, around.settings, around.metrics.text, view, store, access, collecting=collecting
         )
+        if self._http_reservation is not None:
+            self._http_reservation.release()
 
     def _show_values(self, keeping: StorageSide) -> None:
         around, service = self._surroundings, self._service
@@ -178,3 +182,11 @@ class Listening:
         """The last of all."""
         if self._http is not None:
             await self._http.close()
+
+
+def _reserve_http(settings: ServerSettings, bookie_port: int) -> PortReservation | None:
+    if settings.http_server_port == bookie_port:
+        raise ConfigurationError(
+            f"port {bookie_port} is both bookiePort and httpServerPort: set another httpServerPort"
+        )  # two reservations of one process do not collide; their listeners would, with the cookie written
+    return reserve_http_port(settings.http_server_host, settings.http_server_port)

@@ -95,15 +95,23 @@ class _Process:
         Deferred.fromCoroutine(self._start()).addErrback(self._failed)
 
     async def _start(self) -> None:
+        from bookkeeper.addresses import reserve_http_port
+
+        settings, reserved = self._settings, None
+        if settings.http_server_enabled:  # before anybody hears of us
+            reserved = reserve_http_port(settings.http_server_host, settings.http_server_port)
         await self._daemon.start()
-        if self._settings.http_server_enabled:
+        if settings.http_server_enabled:
             self._listen_http()
+        if reserved is not None:
+            reserved.release()
         self._tell("READY=1")
 
     def _listen_http(self) -> None:
         from twisted.internet.defer import succeed
         from twisted.internet.error import CannotListenError
 
+        from bookkeeper.addresses import cannot_serve_http
         from bookkeeper.admin.http.server import listen_http
         from bookkeeper.admin.http.whole import Parts, router_of
         from bookkeeper.cli.recovery_http import RecoveryOverHttp
@@ -125,8 +133,7 @@ class _Process:
             )
         except CannotListenError as error:
             raise ConfigurationError(
-                f"the HTTP server cannot listen on {settings.http_server_host or '*'}:{settings.http_server_port}: "
-                f"{error.socketError}. Set another httpServerPort, or httpServerEnabled=false"
+                cannot_serve_http(settings.http_server_host, settings.http_server_port, error.socketError)
             ) from error
 
     def _failed(self, failure: Failure) -> None:

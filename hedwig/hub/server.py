@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
-from bookkeeper.addresses import PortReservation, cannot_listen
+from bookkeeper.addresses import PortReservation, cannot_listen, cannot_serve_http, reserve_http_port
 from bookkeeper.client.connecting import connect_to, metadata_settings
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, ConfigurationError
@@ -183,6 +183,9 @@ class Hub:
 
             credentials = HubCredentials(settings.tls, self._reactor.seconds)
             ssl_port = self._reserve(settings.tls.port, "ssl_server_port")
+        if settings.http is not None:
+            http = reserve_http_port(settings.http.host, settings.http.port)
+            self._reserved += [] if http is None else [http]
         found: list[ZooKeeperStore] = []
 
         async def keep(store: ZooKeeperStore) -> None:
@@ -210,8 +213,8 @@ class Hub:
         if credentials is not None and ssl_port is not None:
             secure = credentials
             await self._listen(ssl_port, "ssl_server_port", lambda: self._accept_tls(secure))
-        self._release_reserved()
         self._listen_http()
+        self._release_reserved()
         await ownership.start()
         self._trimming = self._reactor.callLater(settings.trim_period_s, self._trim)
 
@@ -284,10 +287,7 @@ class Hub:
         try:
             self._http = listen_http(self._reactor, http.host, http.port, router_of(parts))
         except CannotListenError as error:
-            raise ConfigurationError(
-                f"the HTTP server cannot listen on {http.host or '*'}:{http.port}: {error.socketError}. Set another "
-                "httpServerPort, or httpServerEnabled=false"
-            ) from error
+            raise ConfigurationError(cannot_serve_http(http.host, http.port, error.socketError)) from error
 
     def _show_values(self) -> None:
         def attached() -> int:

@@ -320,7 +320,7 @@ def test_another_bookies_directories_are_refused(cluster: LocalCluster) -> None:
     first, second = cluster.bookies[0], cluster.add_bookie()
     assert (first.stop(), second.stop()) == (0, 0)
     second.settings["ledgerDirectories"] = str(first.ledger_directory)
-    refused(second, 5, "ledgerDirectories", str(first.ledger_directory), str(second.ledger_directory))
+    refused(second, 5, f"{first.ledger_directory} says bookie id", str(first.bookie_id), str(second.bookie_id))
 
 
 def test_a_cookie_missing_from_the_store_is_refused(zookeeper: Any, ledgers_root: str, bookie: LocalBookie) -> None:
@@ -371,6 +371,13 @@ def test_a_port_that_is_taken_is_named_and_nothing_was_touched(
         port = server.getsockname()[1]
         bookie = LocalBookie(1, tmp_path / "bookie", cluster.uri, port, FAST)
         refused(bookie, 1, f"port {port} is taken", "ss -ltnp", "bookiePort")
+        assert not bookie.ledger_directory.exists()
+        bookie = LocalBookie(1, tmp_path / "bookie", cluster.uri, free_port(), FAST)
+        bookie.settings |= {"httpServerEnabled": "true", "httpServerPort": str(port)}
+        refused(bookie, 1, f"port {port} is taken", "ss -ltnp", "httpServerPort")
+        assert not bookie.ledger_directory.exists()
+        bookie.settings |= {"httpServerPort": str(bookie.port)}
+        refused(bookie, 1, f"port {bookie.port} is both bookiePort and httpServerPort")
         assert not bookie.ledger_directory.exists()
 
 

@@ -234,6 +234,7 @@ def test_settings_of_a_known_bookie_are_compared_before_directories_are_made(pla
     def check(cookie: Cookie, *, expansion: bool = False) -> None:
         done = Deferred.fromCoroutine(
             check_known(
+                place.fs,
                 place.cookies,  # type: ignore[arg-type]
                 cookie,
                 expansion_allowed=expansion,
@@ -255,6 +256,18 @@ def test_settings_of_a_known_bookie_are_compared_before_directories_are_made(pla
     check(larger)
     assert [type(error) for error in errors] == [CookieMismatch] * 2
     assert "says journalDirectories '/j', this bookie has '/j2'" in str(errors[0])
+
+
+@pytest.mark.parametrize("field", ["bookie id", "cluster instance id"])
+def test_directories_of_somebody_else_are_said_before_directories_that_moved(place: Place, field: str) -> None:
+    established(place)
+    place.stamp(FOREIGN[field], "/l1")
+    moved = expected_cookie(settings(journal_directories=(Path("/j2"),)), BOOKIE, INSTANCE)
+    known = check_known(place.fs, place.cookies, moved, expansion_allowed=False, cluster_uri=URI)  # type: ignore[arg-type]
+    errors: list[BaseException] = []
+    Deferred.fromCoroutine(known).addErrback(lambda failure: errors.append(failure.value))
+    assert f"the cookie in /l1 says {field}" in str(errors[0])
+    assert "updatecookie -moved" not in str(errors[0])
 
 
 def test_a_new_bookie_refuses_a_foreign_stamp_in_an_otherwise_empty_directory(place: Place) -> None:
