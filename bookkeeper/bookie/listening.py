@@ -19,7 +19,6 @@ from bookkeeper.bookie.security import BookieSecurity
 from bookkeeper.bookie.service import BookieService
 from bookkeeper.bookie.surroundings import Surroundings
 from bookkeeper.bookie.worker_calls import on_worker
-from bookkeeper.config import ServerSettings
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.model import BookieServiceInfo, Endpoint
 from bookkeeper.ports import Listener, Worker
@@ -49,7 +48,9 @@ class Listening:
         self._listen_host = self.address if settings.listening_interface is not None else ""
         self._reservation = PortReservation(self._listen_host, settings.bookie_port)
         self.port = self._reservation.port
-        self._http_reservation = _reserve_http(settings, self.port) if settings.http_server_enabled else None
+        self._http_reservation: PortReservation | None = None
+        if settings.http_server_enabled:
+            self._http_reservation = reserve_http_port(settings.http_server_host, settings.http_server_port)
         self._service: BookieService | None = None
         self._listener: Listener | None = None
         self._http: HttpSide | None = None
@@ -182,11 +183,3 @@ class Listening:
         """The last of all."""
         if self._http is not None:
             await self._http.close()
-
-
-def _reserve_http(settings: ServerSettings, bookie_port: int) -> PortReservation | None:
-    if settings.http_server_port == bookie_port:
-        raise ConfigurationError(
-            f"port {bookie_port} is both bookiePort and httpServerPort: set another httpServerPort"
-        )  # two reservations of one process do not collide; their listeners would, with the cookie written
-    return reserve_http_port(settings.http_server_host, settings.http_server_port)

@@ -376,9 +376,6 @@ def test_a_port_that_is_taken_is_named_and_nothing_was_touched(
         bookie.settings |= {"httpServerEnabled": "true", "httpServerPort": str(port)}
         refused(bookie, 1, f"port {port} is taken", "ss -ltnp", "httpServerPort")
         assert not bookie.ledger_directory.exists()
-        bookie.settings |= {"httpServerPort": str(bookie.port)}
-        refused(bookie, 1, f"port {bookie.port} is both bookiePort and httpServerPort")
-        assert not bookie.ledger_directory.exists()
 
 
 def test_zookeeper_down_at_start_is_named(tmp_path: Path) -> None:
