@@ -24,12 +24,17 @@ async def strangers(store: MetadataStore, bookies: Collection[BookieId]) -> list
     ]
 
 
-async def nobody_names(store: MetadataStore, bookies: Collection[BookieId]) -> InvalidArgument:
-    """The error for strangers that no ledger names."""
+async def taken_for(store: MetadataStore, stranger: BookieId) -> str:
+    """Which bookie was probably meant, or where they are listed."""
     available = await store.bookies.current()
     known = {*available.writable, *available.read_only, *await store.cookies.all()}
-    near = get_close_matches(next(iter(bookies)), known, n=1)
-    meant = f"did you mean {near[0]}?" if near else "`bookkeeper shell listbookies -a` lists those with a cookie"
+    near = get_close_matches(stranger, known, n=1)
+    return f"did you mean {near[0]}?" if near else "`bookkeeper shell listbookies -a` lists those with a cookie"
+
+
+async def nobody_names(store: MetadataStore, bookies: Collection[BookieId]) -> InvalidArgument:
+    """The error for strangers that no ledger names."""
+    meant = await taken_for(store, next(iter(bookies)))
     return InvalidArgument(
         f"there is no bookie {', '.join(bookies)}: not registered, no cookie, and no ledger names it; {meant} "
         "(one that was taken out before is as unknown)"

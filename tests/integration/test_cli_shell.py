@@ -250,13 +250,25 @@ def test_readledger_from_one_bookie_shows_what_that_one_has(
         missing = re.findall(r"^entry \d+: no such entry$", outcome.err, re.MULTILINE)
         assert len(outcome.lines) + len(missing) == COUNT
         copies += len(outcome.lines)
+        assert outcome.err.endswith(f"{len(outcome.lines)} entries; {len(missing)} entries not this bookie's\n")
     assert copies == 2 * COUNT
+
+
+def test_readledger_of_a_bookie_that_has_nothing_of_the_ledger_fails(cluster: LocalCluster, shell: Shell) -> None:
+    with connect(cluster.uri) as client, client.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger:
+        ledger.append_many([b"one", b"two"])
+    (holder,) = ledger.metadata.last_fragment.ensemble
+    other = next(bookie.bookie_id for bookie in cluster.bookies if bookie.bookie_id != holder)
+    failed = shell("readledger", "-l", ledger.id, "-b", other, code=EXIT_FAILURE)
+    assert f"bookie {other} has nothing of what was asked for of ledger {ledger.id}\n" in failed.err
+    assert shell("readledger", "-l", ledger.id, "-b", holder).err.endswith("2 entries\n")
 
 
 def test_readledger_from_a_bookie_that_does_not_answer_names_it(shell: Shell, ledger_id: int) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     failed = shell("readledger", "-l", ledger_id, "-b", nobody, code=EXIT_FAILURE)
     assert f"bookie {nobody} at {nobody}: " in failed.err
+    assert "it is not registered and has no cookie: no such bookie is known; did you mean 127.0.0.1:" in failed.err
     assert "is not registered" in shell("readledger", "-l", ledger_id, "-b", "name", code=EXIT_FAILURE).err
     assert "-r recovers" in shell("readledger", "-l", ledger_id, "-b", nobody, "-r", code=EXIT_USAGE).err
 

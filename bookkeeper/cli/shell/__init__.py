@@ -8,7 +8,7 @@
     autorecovery.py  listunderreplicated whoisauditor triggeraudit autorecovery queryautorecoverystatus
                  lostbookierecoverydelay
     ledgers.py   listledgers ledgermetadata readledger deleteledger
-    onebookie.py one bookie's copy, for readledger -b
+    onebookie.py one bookie's answers    onecopy.py  its copy of a ledger (readledger -b)
     checks.py    simpletest bookiesanity
     local.py     bookieformat
     activeledgers.py activeledgers

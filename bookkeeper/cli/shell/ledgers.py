@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from bookkeeper.cli.lazy import at_least, check_range
@@ -19,12 +20,10 @@ from bookkeeper.cli.output import (
     note,
     print_json,
 )
-from bookkeeper.cli.shell.base import ShellCommand, connect, shell_settings, with_store
-from bookkeeper.cli.shell.onebookie import OneBookie
+from bookkeeper.cli.shell.base import ShellCommand, connect, with_store
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.metadata.store import MetadataStore
-from bookkeeper.model import BookieId, DigestType, LedgerId, LedgerMetadata, Status, Versioned
-from bookkeeper.wire.digest import digest_of, ids_of
+from bookkeeper.model import LedgerId, LedgerMetadata, Versioned
 
 
 def _listledgers_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,8 +126,13 @@ def _readledger(args: argparse.Namespace) -> int:
     if args.lastentryid >= 0:
         check_range(args.firstentryid, args.lastentryid, f"-fe {args.firstentryid} -le {args.lastentryid}")
     with connect(args) as client:
-        count = _read_from_one(args, client) if args.bookie else _read(args, client)
-    note(entries(count))
+        if args.bookie:
+            from bookkeeper.cli.shell.onecopy import read_copy
+
+            said = read_copy(args, client, partial(_print_entry, args.ledger_id, payload_too=args.msg))
+        else:
+            said = entries(_read(args, client))
+    note(said)
     return EXIT_OK
 
 
@@ -147,41 +151,6 @@ def _read(args: argparse.Namespace, client: BlockingBookKeeper) -> int:
     if args.lastentryid > end:
         note(f"{ends_at(args.ledger_id, end)}, before -le {args.lastentryid}")
     return count
-
-
-def _read_from_one(args: argparse.Namespace, client: BlockingBookKeeper) -> int:
-    """What this bookie holds. What it does not hold is said on standard error; damage is an error."""
-    if args.recover:
-        raise CommandFailed("-b reads one bookie as it is; -r recovers: take one of them", EXIT_USAGE)
-    metadata = client.metadata(args.ledger_id)
-    digest = digest_of(metadata.digest_type or DigestType.CRC32, metadata.password or b"")
-    count = 0
-    with OneBookie(args.bookie, _address_of(client, args.bookie), shell_settings(args)) as bookie:
-        last = args.lastentryid
-        if last < 0:
-            body = bookie.last(args.ledger_id)
-            last = ids_of(body)[1] if isinstance(body, bytes) else -1
-        for entry_id, body in bookie.read(args.ledger_id, args.firstentryid, last):
-            if isinstance(body, Status):
-                note(f"entry {entry_id}: {body.value}")
-                continue
-            payload = digest.verify(args.ledger_id, [entry_id], [body])[0]
-            if payload is None:
-                raise CommandFailed(f"entry {entry_id} of ledger {args.ledger_id} is damaged on bookie {args.bookie}")
-            _print_entry(args.ledger_id, entry_id, payload, payload_too=args.msg)
-            count += 1
-    return count
-
-
-def _address_of(client: BlockingBookKeeper, bookie_id: str) -> tuple[str, int]:
-    available = client.available_bookies()
-    info = available.writable.get(BookieId(bookie_id)) or available.read_only.get(BookieId(bookie_id))
-    if info is not None and (address := info.address()) is not None:
-        return address
-    host, _, port = bookie_id.rpartition(":")
-    if not host or not port.isdigit():
-        raise CommandFailed(f"bookie {bookie_id} is not registered, so nothing tells its address")
-    return host, int(port)
 
 
 def _print_entry(ledger_id: int, entry_id: int, payload: bytes, *, payload_too: bool) -> None:
