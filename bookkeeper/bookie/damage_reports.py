@@ -2,15 +2,19 @@
 
 The bookie never fetches: it puts ledger, entries and its own name into the queue of bad copies, and takes the repair as
 a recovery add. What was reported is reported again while it stays damaged, now and then: whoever took it from the queue
-may have given up. A store that cannot be reached is asked again; nothing is lost meanwhile but time.
+may have given up. What is left of it while the repair goes on is no news. A store that cannot be reached is asked
+again; nothing is lost meanwhile but time.
 
 Thread: reactor.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
+from operator import itemgetter
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -95,7 +99,10 @@ class DamageReports:
                 return
             key = frozenset((damage.first_entry_id, damage.last_entry_id) for damage in damages)
             known = self._reported.get(ledger_id)
-            if ledger_id in self._in_flight or (known and known[0] == key and now_s - known[1] < AGAIN_S):
+            if ledger_id in self._in_flight:
+                continue
+            if known and now_s - known[1] < AGAIN_S and _is_within(key, known[0]):
+                self._reported[ledger_id] = (key, known[1])  # what was repaired is news once it is damaged again
                 continue
             self._report(ledger_id, damages, key)
 
@@ -140,6 +147,16 @@ class DamageReports:
         elif str(error) != self.last_error:
             log.warn("Damaged entries could not be reported, and will be again: {error}", error=error)
         self.last_error = str(error)
+
+
+def _is_within(ranges: frozenset[tuple[int, int]], known: frozenset[tuple[int, int]]) -> bool:
+    """True when each of the ranges lies inside a known one."""
+    if ranges <= known:
+        return True
+    ordered = sorted(known)
+    reach = list(accumulate((last for _, last in ordered), max))  # of all ranges that begin so early
+    places = ((bisect_right(ordered, first, key=itemgetter(0)) - 1, last) for first, last in ranges)
+    return all(at >= 0 and last <= reach[at] for at, last in places)
 
 
 def _entries_of(damages: list[Damage]) -> str:

@@ -16,7 +16,7 @@ from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, parse_log_name
 from bookkeeper.bookie.storage.fault import Fault
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, UNKNOWN, page_checksum
+from bookkeeper.bookie.storage.index_checksums import HEADER_ROW, UNKNOWN, is_damaged, page_checksum
 from bookkeeper.bookie.storage.index_damage import file_gone, remedy
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.log_checksum_files import checksums_path
@@ -140,7 +140,7 @@ class IndexPages:
                 if value == UNKNOWN or page == HEADER_ROW:
                     continue
                 offset = index_fmt.slot_offset(page * index_fmt.PAGE_SLOTS)
-                if value == DAMAGED:
+                if is_damaged(value):
                     why = "the page was damaged when it was written last: its zeros mean nothing"
                 elif page_checksum(file.pread(index_fmt.PAGE_SIZE, offset)) != value:
                     first = page * index_fmt.PAGE_SLOTS

@@ -53,6 +53,7 @@ class DamageRecord:
         self._found: dict[tuple[int, str, int], list[Damage]] = {}
         self._by_ledger: dict[int, set[tuple[int, str, int]]] = {}
         self._at_place: dict[tuple[str, int], int] = {}  # path and offset -> ledgers with a damage there
+        self._pages: dict[tuple[int, str, int], None] = {}  # damaged index pages that were not mended yet
         self._count = 0
         self.on_found: Callable[[Damage], None] | None = None
         self.found_count = 0
@@ -73,6 +74,25 @@ class DamageRecord:
         with self._lock:
             known, omitted = (damage.path, damage.offset) in self._at_place, self.omitted_count
         return self.add(damage) and not known and (omitted == 0 or omitted == self.omitted_count)
+
+    def add_page(self, damage: Damage) -> bool:
+        """Note a damaged index page; False when it was noted before, and not mended since.
+
+        What of its entries was stored anew meanwhile is not damaged again by the page being read once more: the cluster
+        would write it anew for ever.
+        """
+        key = (damage.ledger_id, damage.path, damage.offset)
+        with self._lock:
+            if key in self._pages:
+                return False
+            if len(self._pages) < DAMAGES_MAX:
+                self._pages[key] = None
+        return self.add(damage)
+
+    @property
+    def has_pages(self) -> bool:
+        """True when some index page is damaged, whether its entries were stored anew or not."""
+        return bool(self._pages)
 
     def add(self, damage: Damage) -> bool:
         """Note a damage; False when it is known."""
@@ -152,12 +172,18 @@ class DamageRecord:
         with self._lock:
             for key in list(self._by_ledger.get(ledger_id, ())):
                 self._set(key, [])
+            self._drop_pages(lambda key: key[0] == ledger_id)
 
     def _forget(self, chosen: Callable[[tuple[int, str, int]], bool], *, repaired: bool = True) -> None:
         with self._lock:
             for key in [key for key in self._found if chosen(key)]:
                 self._set(key, [])
                 self.repaired_count += repaired
+            self._drop_pages(chosen)
+
+    def _drop_pages(self, chosen: Callable[[tuple[int, str, int]], bool]) -> None:
+        for key in [key for key in self._pages if chosen(key)]:
+            del self._pages[key]
 
     def _set(self, key: tuple[int, str, int], damages: list[Damage]) -> None:
         self._count += len(damages) - len(self._found[key])

@@ -25,7 +25,15 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.storage import index_checksums as fmt
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, ChecksumTable, Kind, Rows
+from bookkeeper.bookie.storage.index_checksums import (
+    DAMAGED,
+    HEADER_ROW,
+    ChecksumTable,
+    Kind,
+    Rows,
+    damaged_value,
+    is_damaged,
+)
 from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import File, FileSystem, OpenMode, is_no_space
 
@@ -84,7 +92,7 @@ class IndexChecksums:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def value(self, directory: str, ledger_id: int, page: int) -> int:
-        """The checksum of a page; UNKNOWN, DAMAGED."""
+        """The checksum of a page; UNKNOWN, or DAMAGED with what `expected_checksum` finds in it."""
         with self._lock:
             return self._files[directory].table.get(ledger_id, page)
 
@@ -163,8 +171,8 @@ class IndexChecksums:
         with self._write_lock:
             self.changes += 1
             row = Rows()
-            row.add(ledger_id, page, DAMAGED)
             file = self._files[directory]
+            row.add(ledger_id, page, damaged_value(file.table.get(ledger_id, page)))
             file.append(Kind.HOLD, row, sync=False)
             with self._lock:
                 file.table.put(row)
@@ -349,7 +357,7 @@ class _ChecksumFile:
         for rows in writing:
             left = rows.unknown()
             for at, (ledger_id, page, _) in enumerate(rows):
-                if self.table.get(ledger_id, page) == DAMAGED:
+                if is_damaged(self.table.get(ledger_id, page)):
                     left.values[at] = DAMAGED
             for ledger_id in sorted(set(rows.ledgers)):
                 if self.table.pages_of(ledger_id):

@@ -20,7 +20,8 @@ ones and no other:
     COMPLETE                           all pages of the directory have been read once; those not known are zeros
 
     value      CRC32C of the 8192 bytes, zeros behind the end of the file included
-               DAMAGED   the page was written although its old bytes failed their checksum: its zeros mean nothing
+               DAMAGED | c   the page was written although its old bytes failed their checksum: its zeros mean nothing;
+                         c: the CRC32C it would have but for that damage, 0 where that is not known
                UNKNOWN   nothing is known any more
     page       HEADER_ROW   of a ledger that has no page: its file exists
 
@@ -96,7 +97,7 @@ class Rows:
 
     def unknown(self) -> Rows:
         """The same pages, of which nothing is known; but those that are damaged whether they were written or not."""
-        values = array("q", [DAMAGED if value == DAMAGED else UNKNOWN for value in self.values])
+        values = array("q", [DAMAGED if is_damaged(value) else UNKNOWN for value in self.values])
         return Rows(self.ledgers[:], self.pages[:], values)
 
     def without(self, ledger_ids: set[int]) -> Rows:
@@ -124,6 +125,26 @@ class Record:
 def page_checksum(data: bytes) -> int:
     """The value of a page of 8192 bytes; `data` may lack zeros at its end."""
     return crc32c.crc32c(data.ljust(8192, b"\0"))
+
+
+def is_damaged(value: int) -> bool:
+    """True for DAMAGED, whatever checksum comes with it."""
+    return value >= DAMAGED
+
+
+def damaged_value(value: int, before: bytes = b"", after: bytes = b"") -> int:
+    """DAMAGED, with the checksum that a page would have but for its damage, where that is known.
+
+    value: what was noted of the page so far. before, after: what its file has and gets. CRC32C is linear: a change of
+    some bytes changes the checksum by the same bits, whatever the other bytes are.
+    """
+    expected = expected_checksum(value)
+    return DAMAGED if expected is None else DAMAGED | expected ^ page_checksum(before) ^ page_checksum(after)
+
+
+def expected_checksum(value: int) -> int | None:
+    """The checksum that the page would have but for its damage, None where it is not known."""
+    return None if value in (UNKNOWN, DAMAGED) else value & DAMAGED - 1
 
 
 def encode_record(kind: Kind, rows: Rows, offset: int) -> bytes:
@@ -219,7 +240,8 @@ class ChecksumTable:
     @property
     def any_damaged(self) -> bool:
         """True when some page is DAMAGED; one of a ledger that was dropped may count."""
-        return DAMAGED in self._rows.values or any(DAMAGED in recent.values() for recent in self._recent.values())
+        recent = (max(pages.values()) for pages in self._recent.values() if pages)
+        return is_damaged(max(self._rows.values, default=UNKNOWN)) or any(map(is_damaged, recent))
 
     def pages_of(self, ledger_id: int) -> dict[int, int]:
         """The known pages of a ledger with their values; empty for one of which nothing is known."""

@@ -6,7 +6,7 @@ good header never is: key and fence were in it, and only an operator knows wheth
 
 from __future__ import annotations
 
-from bookkeeper.bookie.storage.index_checksums import DAMAGED
+from bookkeeper.bookie.storage.index_checksums import is_damaged
 from bookkeeper.bookie.storage.index_format import PAGE_SIZE
 
 
@@ -21,7 +21,7 @@ def remedy(ledger_id: int) -> str:
 def page_fails(ledger_id: int, page: int, value: int) -> str:
     """value: the checksum that the page should have, or DAMAGED."""
     why = f"index page {page} of {PAGE_SIZE} bytes fails its checksum"
-    if value == DAMAGED:
+    if is_damaged(value):
         why = f"index page {page} failed its checksum before something was added to it"
     return f"{why}; the bookie makes the page anew where that is certain. Else, {remedy(ledger_id)}"
 

@@ -140,7 +140,10 @@ class IndexFiles:
         raise CorruptRecord(path, 0, why)
 
     def _note(self, damage: Damage) -> None:
-        if self._damage.add(damage):
+        self._tell(damage, is_new=self._damage.add(damage))
+
+    def _tell(self, damage: Damage, *, is_new: bool) -> None:
+        if is_new:
             log.error(
                 "{path} at {offset}, ledger {ledger_id}: {reason}",
                 path=damage.path, offset=damage.offset, ledger_id=damage.ledger_id, reason=damage.reason,
@@ -154,7 +157,8 @@ class IndexFiles:
         why = page_fails(ledger_id, page, value)
         first = page * fmt.PAGE_SLOTS
         offset = fmt.slot_offset(first)
-        self._note(Damage(ledger_id, first, first + fmt.PAGE_SLOTS - 1, path, offset, why))
+        damage = Damage(ledger_id, first, first + fmt.PAGE_SLOTS - 1, path, offset, why)
+        self._tell(damage, is_new=self._damage.add_page(damage))
         raise DamagedPage(path, page, why, fmt.decode_slots(data[: len(data) // fmt.SLOT_SIZE * fmt.SLOT_SIZE]))
 
     def _check_directories(self) -> None:

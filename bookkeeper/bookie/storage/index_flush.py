@@ -16,14 +16,21 @@ Thread: storage worker. The entry logs must have been synced before (I-58).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
-from bookkeeper.bookie.storage.index_checksums import DAMAGED, HEADER_ROW, UNKNOWN, Rows, page_checksum
+from bookkeeper.bookie.storage.index_checksums import (
+    DAMAGED,
+    HEADER_ROW,
+    UNKNOWN,
+    Rows,
+    damaged_value,
+    page_checksum,
+)
 from bookkeeper.bookie.storage.index_files import TEMPORARY_SUFFIX, DamagedPage, index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState
@@ -98,9 +105,7 @@ class IndexFlusher:
         return len(states)
 
     def _flush_batch(self, states: list[LedgerState]) -> None:
-        for state in states:
-            self._complete_pages(state)
-        changes = [self._collect(state) for state in states]
+        changes = [self._collect(state, self._complete_pages(state)) for state in states]
         with self._full_disk_told(changes[0]):
             self._fs.make_dirs_many(sorted({os.path.dirname(change.path) for change in changes if change.is_new}))
         rows = _checksum_rows(changes)
@@ -129,16 +134,23 @@ class IndexFlusher:
                 slot_count=change.slot_count,
             )
 
-    def _complete_pages(self, state: LedgerState) -> None:
-        """Bring in what the file has of pages that memory has only in part, so that gaps are not written as zeros."""
+    def _complete_pages(self, state: LedgerState) -> dict[int, bytes]:
+        """Bring in what the file has of pages that memory has only in part, so that gaps are not written as zeros.
+
+        What the file has of damaged pages, by their number.
+        """
+        damaged: dict[int, bytes] = {}
         with self._cache.lock:
             partial = [number for number, page in state.pages.items() if page.dirty and not page.complete]
         for number in partial:
             # Of a damaged page what it says is in memory now; it stays incomplete, and noted as damaged.
-            with suppress(DamagedPage):
+            try:
                 self._cache.load_page(state, number, wait=True)
+            except DamagedPage as error:
+                damaged[number] = fmt.encode_slots(error.slots).ljust(fmt.PAGE_SIZE, b"\0")
+        return damaged
 
-    def _collect(self, state: LedgerState) -> _Change:
+    def _collect(self, state: LedgerState, damaged: Mapping[int, bytes]) -> _Change:
         with self._cache.lock:
             pieces: list[tuple[int, bytes]] = []
             checksums: list[tuple[int, int]] = []
@@ -147,11 +159,20 @@ class IndexFlusher:
                 if page.dirty:
                     first = number * fmt.PAGE_SLOTS
                     data = fmt.encode_slots(page.slots)
-                    checksums.append((number, page_checksum(data) if page.complete else DAMAGED))
                     low, high = page.dirty_low, page.dirty_high
                     if page.complete and self._is_in_doubt(state, number):
                         low, high = 0, fmt.PAGE_SLOTS
-                    pieces.append((fmt.slot_offset(first + low), data[low * fmt.SLOT_SIZE : high * fmt.SLOT_SIZE]))
+                    piece = data[low * fmt.SLOT_SIZE : high * fmt.SLOT_SIZE]
+                    pieces.append((fmt.slot_offset(first + low), piece))
+                    if page.complete:
+                        value = page_checksum(data)
+                    elif (before := damaged.get(number)) is not None and state.directory is not None:
+                        after = before[: low * fmt.SLOT_SIZE] + piece + before[high * fmt.SLOT_SIZE :]
+                        known = self._checksums.value(state.directory, state.ledger_id, number)
+                        value = damaged_value(known, before, after)
+                    else:
+                        value = DAMAGED
+                    checksums.append((number, value))
                     highest = first + page.dirty_high
             directory = state.directory or self._choose_directory(state.ledger_id)
             pages = -(-highest // fmt.PAGE_SLOTS)

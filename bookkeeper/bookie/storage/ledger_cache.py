@@ -20,7 +20,6 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from itertools import islice
 from threading import Lock
 
@@ -234,7 +233,7 @@ class LedgerCache:
             try:
                 slots = self._index_files.read_page(directory, state.ledger_id, number, slot_count, wait=wait)
             except DamagedPage as error:
-                slots, damaged = error.slots, error
+                slots, damaged = error.slots[:], error
             except OSError as error:
                 raise StorageError(f"cannot read the index file of ledger {state.ledger_id}: {error}") from error
             if slots is None:
@@ -333,9 +332,9 @@ class LedgerCache:
         raise StorageError(f"ledger {ledger_id} was evicted {_RELOADS_MAX} times while it was looked up")
 
     def mend_page(
-        self, ledger_id: int, number: int, found: Sequence[int], is_at: Callable[[int, int], bool]
+        self, ledger_id: int, number: int, settle: Callable[[Sequence[int], Sequence[int]], array[int] | str]
     ) -> str | None:
-        """Complete a damaged page: all its slots as `found`, but where it names a place that `is_at` (slot, location).
+        """Complete a damaged page: all its slots as `settle` (what the file names, what memory does) says, or why not.
 
         The next checkpoint writes it. Why it was not done, or None. Thread: storage worker. Raises StorageError.
         """
@@ -343,8 +342,11 @@ class LedgerCache:
             state = self.load(ledger_id)
             if state is None:
                 return "the ledger is not here any more"
-            with suppress(DamagedPage):
+            named: array[int] | None = None
+            try:
                 self.load_page(state, number, wait=True)
+            except DamagedPage as error:
+                named = error.slots
             with self.lock:
                 page, generation = state.pages.get(number), state.generation
                 if page is None:
@@ -353,13 +355,11 @@ class LedgerCache:
                     self._mend(state, number, page, page.slots + array("q", bytes(8 * (PAGE_SLOTS - len(page.slots)))))
                     return None
                 now = page.slots[:]
-            slots = array("q", found)
-            for slot, location in enumerate(now):
-                if location and location != slots[slot]:
-                    if is_at(slot, location):
-                        slots[slot] = location
-                    elif not slots[slot]:
-                        return f"it names a place for entry {number * PAGE_SLOTS + slot}, of which no log has a record"
+            if named is None:
+                continue  # the page went and came meanwhile
+            slots = settle(named, now)
+            if isinstance(slots, str):
+                return slots
             with self.lock:
                 if generation == state.generation and self._states.get(ledger_id) is state:
                     self._mend(state, number, page, slots)

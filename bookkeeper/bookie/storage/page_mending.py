@@ -15,7 +15,8 @@ stays as it is, its zeros unknown, and why is told:
     what was written since the search is little enough to be read at once (else the active log is closed, and the next
     search reads it), and no log went;
     no compaction was cut short, no index page names a log that is gone;
-    wherever the damaged page names a place, there is a record of that very entry, or some log has one.
+    wherever the damaged page names a place, there is a record of that very entry, or some log has one, or the place is
+    certainly not what was written there (page_settling.py).
 
 Of several records of an entry the one that the page names counts, else the last one, as for an index that is rebuilt
 offline (index_rebuild.py). An entry log that vanished and that only the damaged pages named is not missed: that would
@@ -41,9 +42,11 @@ from bookkeeper.bookie.storage.damage import DamageRecord
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.garbage import LedgerBytes
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
+from bookkeeper.bookie.storage.index_checksums import expected_checksum
 from bookkeeper.bookie.storage.index_damage import remedy
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
+from bookkeeper.bookie.storage.page_settling import settled_page
 from bookkeeper.errors import CorruptRecord, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem, OpenMode
 
@@ -309,18 +312,33 @@ class PageMending:
         try:
             if self._cache.load(bad.ledger_id) is None:
                 return "the ledger is not here any more"
+            noted = self._checksums.value(bad.directory, bad.ledger_id, bad.page)
             # Durable with the checkpoint's own note that the page is being written: a power cut leaves it damaged.
             self._checksums.note_damaged(bad.directory, bad.ledger_id, bad.page)
             return self._cache.mend_page(
                 bad.ledger_id,
                 bad.page,
-                slots,
-                lambda slot, location: self._is_at(bad.ledger_id, first + slot, location),
+                lambda named, now: settled_page(
+                    found=slots,
+                    named=named,
+                    now=now,
+                    expected=expected_checksum(noted),
+                    is_at=lambda slot, location: self._is_at(bad.ledger_id, first + slot, location),
+                    doubt=lambda slot, location: self._doubt(first + slot, location),
+                ),
             )
         except NoWritableDisk:
             raise
         except StorageError as error:
             return str(error)
+
+    def _doubt(self, entry_id: int, location: int) -> str | None:
+        """Why this place, where no record of the entry is, may be what was written; None: it certainly is not."""
+        log_id, offset = log_fmt.split_location(location)
+        never = location < 0 or offset < log_fmt.HEADER_SIZE + log_fmt.SIZE.size or log_id > self._logs.highest_log_id
+        if never or self._logs.path_of(log_id) is not None:
+            return None
+        return f"it names a place for entry {entry_id} in entry log {log_id:x}, which is gone, and no log has a record"
 
     def _is_at(self, ledger_id: int, entry_id: int, location: int) -> bool:
         """True when there is a record of the entry. Raises StorageError where its log is damaged or cannot be read."""

@@ -113,7 +113,7 @@ class StorageScrub:
     @property
     def pages_damaged(self) -> bool:
         """True when an index page is known to be damaged. Thread: any."""
-        return self._checksums_say_damaged or any(map(_is_page, self._damage.all()))
+        return self._checksums_say_damaged or self._damage.has_pages
 
     @property
     def mending_basis(self) -> object:
@@ -391,11 +391,11 @@ class StorageScrub:
                 if value == UNKNOWN and any(some) and page < ADOPTED_PAGES_MAX:
                     rows.add(ledger_id, page, page_checksum(some))
                 elif value not in (UNKNOWN, page_checksum(some)):
-                    damages.append(_damaged_page(ledger_id, path, page, value))
                     bad.append(page)
-                gone = self._missing_logs(ledger_id, path, page, some)
-                damages += gone
-                self._missing_log |= bool(gone) and page not in bad
+                if page not in bad[-1:]:  # a damaged page's places need not be what was written
+                    gone = self._missing_logs(ledger_id, path, page, some)
+                    damages += gone
+                    self._missing_log |= bool(gone)
             if first == 0 and not known and not rows:
                 rows.add(ledger_id, HEADER_ROW, 0)
             if changes != self._checksums.changes or not self._fs.exists(path):
@@ -406,7 +406,9 @@ class StorageScrub:
                     continue
                 self.counters.pages_adopted += len(rows)
             for damage in damages:
-                self._found(damage)
+                self._tell(damage, is_new=self._damage.add(damage))
+            for damage in (_damaged_page(ledger_id, path, page, known[page]) for page in bad):
+                self._tell(damage, is_new=self._damage.add_page(damage))
             for page in bad[: max(0, PAGES_MAX - len(self._bad_pages))]:
                 self._bad_pages.append(BadPage(directory, ledger_id, path, page))
             return len(data), True
@@ -445,18 +447,15 @@ class StorageScrub:
                 self._found(Damage.of_ledger(ledger_id, path, 0, file_gone(ledger_id)))
 
     def _found(self, damage: Damage) -> None:
-        if self._damage.add(damage):
+        self._tell(damage, is_new=self._damage.add(damage))
+
+    def _tell(self, damage: Damage, *, is_new: bool) -> None:
+        if is_new:
             log.error(
                 "{path} at {offset}, ledger {ledger_id}, entries {first} to {last}: {reason}",
                 path=damage.path, offset=damage.offset, ledger_id=damage.ledger_id,
                 first=damage.first_entry_id, last=damage.last_entry_id, reason=damage.reason,
             )  # fmt: skip
-
-
-def _is_page(damage: Damage) -> bool:
-    """True for a damaged index page, and hardly for anything else."""
-    within = damage.offset - fmt.HEADER_SIZE
-    return damage.path.endswith(fmt.INDEX_SUFFIX) and within >= 0 and within % fmt.PAGE_SIZE == 0
 
 
 def _damaged_page(ledger_id: int, path: str, page: int, value: int) -> Damage:

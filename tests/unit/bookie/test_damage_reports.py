@@ -77,6 +77,23 @@ def test_more_damage_of_a_ledger_and_what_stays_damaged_are_reported_again(bench
     assert len(bench.queue.told) == 3
 
 
+def test_what_is_left_while_a_repair_goes_on_is_no_news(bench: Bench) -> None:
+    """Else a worker that repairs some entries, of many, is sent for all of them again."""
+    bench.find(7, 0, 99)
+    bench.find(7, 200, 299, offset=8192)
+    bench.look()
+    for first in range(0, 99, 3):
+        bench.damage.replaced(7, [first, first + 1])
+        bench.look()
+    assert bench.queue.told == [(7, [(0, 99), (200, 299)])]
+    bench.find(7, 4, 4)
+    bench.look()
+    assert len(bench.queue.told) == 2
+    bench.clock.advance(AGAIN_S)
+    bench.look()
+    assert len(bench.queue.told) == 3
+
+
 def test_what_was_repaired_is_reported_anew_when_it_is_damaged_again(bench: Bench) -> None:
     bench.find(7, 3, 3)
     bench.look()

@@ -497,10 +497,76 @@ def test_logs_without_checksums_tell_nothing_about_an_index_page() -> None:
         assert len(found) == (0 if lost else 1)
 
 
-def test_a_page_that_names_a_place_for_an_entry_without_a_record_stays_damaged() -> None:
-    """I-31: something may have been there."""
+@pytest.mark.parametrize("byte", range(8))
+@pytest.mark.parametrize("written_before", [False, True])
+def test_a_byte_flipped_in_an_empty_slot_is_healed_by_the_page_s_checksum(byte: int, *, written_before: bool) -> None:
+    """No log has a record, and with the slot empty the page has the checksum that it was written with.
+
+    Also after a repair has written other entries of it anew (I-31: of those that none was stored the answer is "no").
+    """
     stored = mendable()
-    stored.fs.poke(INDEX, PAGE_0 + 8 * 160, b"\0\0\0\1\0\0\x10\0")
+    stored.fs.poke(INDEX, PAGE_0 + 8 * 160 + byte, b"@")
+    restarted(stored)
+    if written_before:
+        for first in (0, 200, 400):
+            stored.add(2, first, 150, payload=b"anew")
+        stored.checkpoint()
+        restarted(stored)
+        assert stored.read(2, [160, 5]) == [Status.IO_ERROR, stored.entries[2, 5]]
+    assert mended(stored) == 1
+    for _ in range(2):
+        assert stored.read(2, [160]) == [Status.NO_ENTRY]
+        assert stored.storage.damage.all() == []
+        stored.check()
+        restarted(stored)
+
+
+def _without_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a power cut while entries were written onto a damaged page."""
+    monkeypatch.setattr(page_mending, "expected_checksum", lambda value: None)
+
+
+@pytest.mark.parametrize(
+    "place", [b"\0\0\0\1\0\0\x10\0", b"\0\0\0\0\0\0\0@", b"\0\0\0@\0\0\x10\0", b"\x80\0\0\1\0\0\x10\0"]
+)
+def test_without_its_checksum_a_page_is_made_anew_where_the_place_it_names_cannot_be(
+    place: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a log that is here and has something else there; or where no record, or no log, ever was."""
+    _without_checksum(monkeypatch)
+    stored = mendable()
+    stored.fs.poke(INDEX, PAGE_0 + 8 * 160, place)
+    restarted(stored)
+    assert mended(stored) == 1
+    for _ in range(2):
+        assert stored.read(2, [160]) == [Status.NO_ENTRY]
+        stored.check()
+        restarted(stored)
+
+
+def test_what_a_repair_wrote_anew_is_not_reported_again_where_the_page_stays_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it would be written anew for ever, and the logs would grow with each round."""
+    _without_checksum(monkeypatch)
+    stored = mendable()
+    stored.fs.poke(INDEX, PAGE_0 + 8 * 160, b"\0\0\0\0\0\0\x10\0")
+    restarted(stored)
+    assert [(each.first_entry_id, each.last_entry_id) for each in scrub(stored)] == [(0, 1023)]
+    stored.add(2, 0, 160, payload=b"anew")
+    stored.add(2, 161, 863, payload=b"anew")
+    for _ in range(2):
+        stored.checkpoint()
+        assert stored.read(2, [5, 160, 161]) == [stored.entries[2, 5], Status.IO_ERROR, stored.entries[2, 161]]
+        assert [(each.first_entry_id, each.last_entry_id) for each in scrub(stored)] == [(160, 160)]
+        assert stored.storage.scrub().pages_damaged
+
+
+def test_a_page_that_names_a_place_in_a_log_that_is_gone_stays_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I-31: something may have been there; without its checksum nothing tells."""
+    _without_checksum(monkeypatch)
+    stored = mendable()
+    stored.fs.poke(INDEX, PAGE_0 + 8 * 160, b"\0\0\0\0\0\0\x10\0")
     restarted(stored)
     assert mended(stored) == 0
     for _ in range(2):
