@@ -188,7 +188,12 @@ _TABLE = (
         "replication_auditor_UNDERREPLICATED_LEDGERS_LOCKED",
         "Of these, ledgers that some worker was at (not in Apache).",
     ),
-    _gauge("replication_auditor_UNDERREPLICATED_LEDGERS_AGE_SECONDS", "How old that count is (not in Apache)."),
+    _gauge(
+        "replication_auditor_LEDGERS_WITH_REPORTED_DAMAGE",
+        "Ledgers of which bookies have reported damaged copies that are not made good again, counted along with those "
+        "marked (not in Apache).",
+    ),
+    _gauge("replication_auditor_UNDERREPLICATED_LEDGERS_AGE_SECONDS", "How old these counts are (not in Apache)."),
     _gauge("replication_auditor_ELECTED", "1 while this process is the auditor, else 0 (not in Apache)."),
     _summary("replication_auditor_NUM_UNDER_REPLICATED_LEDGERS", "Ledgers that one audit of lost bookies marked."),
     _summary(

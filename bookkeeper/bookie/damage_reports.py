@@ -38,8 +38,6 @@ IN_FLIGHT_MAX = 16
 RANGES_MAX = 256
 """Of one ledger, in one report; of more, one range spans all of them."""
 
-REASON_MAX = 200
-
 
 class DamageReports:
     """bookie_id: whose copies they are. now_ms: wall-clock time since 1970."""
@@ -119,7 +117,7 @@ class DamageReports:
                 self._bookie_id,
                 EntryId(damage.first_entry_id),
                 EntryId(damage.last_entry_id),
-                f"{damage.path} at {damage.offset}: {damage.reason}"[:REASON_MAX],
+                f"{damage.path} at {damage.offset}: {damage.reason}",
                 now_ms,
             )
             for damage in damages

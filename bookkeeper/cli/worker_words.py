@@ -21,6 +21,7 @@ from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import Underreplication
 from bookkeeper.model import LedgerId
 from bookkeeper.ports import Clock
+from bookkeeper.replication.troubles import TroubleState
 
 PROCESSES_MAX = 64
 
@@ -59,6 +60,39 @@ class WorkerWords:
         if len(answer.troubles) >= TOLD_MAX:
             return f"locked by {answer.process}, which waits with more ledgers than it tells"
         return f"{answer.process} is at work on it"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTroubles:
+    """What workers could not repair, of all ledgers. by_ledger: the one with the most failures, where several tried.
+
+    unasked: processes that did not tell, or not of all.
+    """
+
+    by_ledger: Mapping[int, Mapping[str, Any]]
+    unasked: int
+
+    @property
+    def unrepairable(self) -> int:
+        """Of these, ledgers with an entry of which no copy could be read for several tries."""
+        return sum(each.get("state") == TroubleState.UNREPAIRABLE.value for each in self.by_ledger.values())
+
+    def of(self, ledger_id: int) -> str:
+        """What is known of one ledger's trouble, in words."""
+        if (trouble := self.by_ledger.get(ledger_id)) is not None:
+            return f"not repaired: {trouble_words(trouble)}"
+        return "no worker failed on it" + (f", as far as known: {self.unasked} did not tell" if self.unasked else "")
+
+
+def known_troubles(words: WorkerWords) -> KnownTroubles:
+    """All that workers told."""
+    by_ledger: dict[int, Mapping[str, Any]] = {}
+    for answer in words.by_session.values():
+        for ledger_id, trouble in answer.troubles.items():
+            if trouble.get("failures", 0) >= by_ledger.get(ledger_id, {}).get("failures", 0):
+                by_ledger[ledger_id] = trouble
+    unasked = sum(bool(each.error) or len(each.troubles) >= TOLD_MAX for each in words.by_session.values())
+    return KnownTroubles(by_ledger, unasked)
 
 
 def trouble_words(trouble: Mapping[str, Any]) -> str:

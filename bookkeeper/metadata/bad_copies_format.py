@@ -19,8 +19,12 @@ from bookkeeper.wire.proto import DataFormats_pb2 as pb
 BAD_RANGES_MAX = 512
 """Ranges noted per ledger; beyond it ranges of one bookie are joined over the good entries between them."""
 
-REASON_SIZE_MAX = 100
-"""Characters of a reason that are kept. With the bound on ranges, a node stays below ZooKeeper's megabyte."""
+REASON_SIZE_MAX = 600
+"""Characters that a reason takes as text, where a byte beyond ASCII takes four. Enough for a path and a remedy; with
+the bound on ranges, a node stays below ZooKeeper's megabyte."""
+
+CUT = "..."
+"""The end of a reason that was longer."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,13 +64,32 @@ def format_bad_copies(ranges: Iterable[BadRange]) -> bytes:
                     bookieId=bad.bookie_id,
                     firstEntryId=bad.first_entry_id,
                     lastEntryId=bad.last_entry_id,
-                    reason=bad.reason[:REASON_SIZE_MAX] or None,
+                    reason=bounded_reason(bad.reason) or None,
                     ctime=bad.reported_ms,
                 )
                 for bad in ranges
             ]
         )
     )
+
+
+def bounded_reason(reason: str) -> str:
+    """The reason, or so much of its beginning as fits into REASON_SIZE_MAX, with CUT behind it."""
+    size, kept = 0, 0
+    for at, character in enumerate(reason):
+        size += _printed_size(character)
+        if size > REASON_SIZE_MAX:
+            return reason[:kept] + CUT
+        if size <= REASON_SIZE_MAX - len(CUT):
+            kept = at + 1
+    return reason
+
+
+def _printed_size(character: str) -> int:
+    """At most: each byte that is no plain character is printed as four."""
+    if character.isascii() and character.isprintable() and character not in "\"'\\":
+        return 1
+    return 4 * len(character.encode(errors="replace"))
 
 
 def parse_bad_copies(data: bytes, path: str) -> tuple[BadRange, ...]:

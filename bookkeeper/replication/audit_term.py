@@ -64,10 +64,14 @@ class TermCounters:
 
 @dataclass(slots=True)
 class MarkCount:
-    """The marks of the whole cluster as a term counted them last. counted_s: the clock's; None: not known."""
+    """The marks of the whole cluster as a term counted them last. counted_s: the clock's; None: not known.
+
+    damaged: ledgers with reports of damaged copies, marked or not.
+    """
 
     marked: int = 0
     locked: int = 0
+    damaged: int = 0
     counted_s: float | None = None
 
 
@@ -280,11 +284,13 @@ class AuditTerm:
         while True:
             began_s = self._clock.seconds()
             try:
-                marked = 0
+                marked = damaged = 0
                 async for batch in underreplication.ids():
                     marked += len(batch)
+                async for batch in underreplication.bad_copy_ids():
+                    damaged += len(batch)
                 locked = await underreplication.locked_count()
-                self.count.marked, self.count.locked = marked, locked
+                self.count.marked, self.count.locked, self.count.damaged = marked, locked, damaged
                 self.count.counted_s = began_s
             except BookKeeperError as error:
                 log.warn("The marked ledgers cannot be counted now: {error}", error=error)

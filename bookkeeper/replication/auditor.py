@@ -115,11 +115,12 @@ class Auditor:
         self._attempts = metrics.counter("replication_auditor_election_attempts")
         metrics.gauge("replication_auditor_ELECTED", lambda: float(self._term is not None))
         for name, read in (
-            ("MARKED", lambda count, _: count.marked),
-            ("LOCKED", lambda count, _: count.locked),
-            ("AGE_SECONDS", lambda _, age_s: age_s),
+            ("UNDERREPLICATED_LEDGERS_MARKED", lambda count, _: count.marked),
+            ("UNDERREPLICATED_LEDGERS_LOCKED", lambda count, _: count.locked),
+            ("LEDGERS_WITH_REPORTED_DAMAGE", lambda count, _: count.damaged),
+            ("UNDERREPLICATED_LEDGERS_AGE_SECONDS", lambda _, age_s: age_s),
         ):
-            metrics.gauge(f"replication_auditor_UNDERREPLICATED_LEDGERS_{name}", partial(self._counted, read))
+            metrics.gauge(f"replication_auditor_{name}", partial(self._counted, read))
         self._counters = TermCounters(
             delayed=metrics.counter("replication_auditor_NUM_BOOKIE_AUDITS_DELAYED"),
             called_off=metrics.counter("replication_auditor_NUM_DELAYED_BOOKIE_AUDITS_CANCELLED"),

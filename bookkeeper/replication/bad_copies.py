@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 log = Logger()
 
 
+TROUBLES_TOLD_MAX = 3
+"""Ranges of one ledger whose reasons are kept; others are counted."""
+
+
 class _NotYet(Exception):
     """A range cannot be mended now."""
 
@@ -68,11 +72,11 @@ class BadCopyRepair:
             current = await store.ledgers.read(ledger_id)
         except NoSuchLedger:
             mended: list[BadRange] = list(noted.ranges)  # said after a sync (I-78)
-            troubles: list[str] = []
+            troubles: dict[object, str] = {}  # by entry: several bookies report the same one
             unreadable = denied = False
         else:
             access = access_of(self._client.settings, ledger_id, current.value)
-            mended, troubles, unreadable, denied = [], [], False, False
+            mended, troubles, unreadable, denied = [], {}, False, False
             for bad in noted.ranges:
                 go_on()
                 try:
@@ -81,17 +85,20 @@ class BadCopyRepair:
                 except (EntryMissing, EntryCorrupt, EntryUnreadable) as error:
                     unreadable = True
                     denied = denied or not isinstance(error, EntryUnreadable)
-                    troubles.append(str(error))
+                    troubles[error.entry_id] = str(error)
                 except (_NotYet, BookieUnavailable, LedgerError) as error:
-                    troubles.append(str(error))
+                    troubles[str(error)] = str(error)
         if mended:
             go_on()
             try:
                 await store.underreplication.remove_bad_copies(noted, mended)
             except VersionConflict as conflict:
-                troubles.append(str(conflict))
+                troubles[str(conflict)] = str(conflict)
         if troubles:
-            return RepairReport(RepairEnd.FAILED, "; ".join(troubles), unreadable=unreadable, denied=denied)
+            reason = "; ".join(list(troubles.values())[:TROUBLES_TOLD_MAX])
+            if len(troubles) > TROUBLES_TOLD_MAX:
+                reason += f"; and {len(troubles) - TROUBLES_TOLD_MAX} more such"
+            return RepairReport(RepairEnd.FAILED, reason, unreadable=unreadable, denied=denied)
         return RepairReport(RepairEnd.REPAIRED)
 
     async def _mend(

@@ -320,18 +320,18 @@ def unreadable_error(ledger_id: LedgerId, entry: UnreadableEntry) -> LedgerError
     denials = {status.value for status in EXPLICIT_NEGATIVES}
     said = set(map(str, answers.values()))
     kind: type[LedgerError] = EntryUnreadable
-    what = why_unreadable(
+    what = " " + why_unreadable(
         answers,
         damaged={DAMAGED},
         then="its copies are made",
         remedy="a bookie or disk that has a good copy must come back",
     )
     if said <= denials:
-        kind, what = EntryMissing, "every member denies having it: its copies are lost, or it was never written"
+        kind, what = EntryMissing, ": every member denies having it: its copies are lost, or it was never written"
     elif said <= denials | {DAMAGED}:
-        kind, what = EntryCorrupt, "every copy is damaged, or digest type or password are not the writer's"
+        kind, what = EntryCorrupt, ": every copy is damaged, or digest type or password are not the writer's"
     return kind(
-        f"ledger {ledger_id}, entry {entry.entry_id}: {what}",
+        f"ledger {ledger_id}, entry {entry.entry_id}{what}",
         ledger_id=ledger_id,
         entry_id=entry.entry_id,
         answers=answers,

@@ -167,9 +167,27 @@ def _request_of(request: Request) -> HttpRequest:
     )
 
 
+class _Site(Site):
+    """Questions are in the log at debug only: commands ask all processes, and scrapers every few seconds."""
+
+    def log(self, request: Any) -> None:
+        """A request was answered."""
+        method, path = (
+            each.decode("ascii", "backslashreplace") for each in (request.method, request.uri.partition(b"?")[0])
+        )
+        say = log.debug if method in ("GET", "HEAD") else log.info
+        say(
+            "HTTP {method} {path} of {client}: {code}",
+            method=method,
+            path=path,
+            client=getattr(request.getClientAddress(), "host", "-"),
+            code=request.code,
+        )
+
+
 def site_of(reactor: Any, router: Router) -> Site:
     """What answers each connection."""
-    site = Site(  # type: ignore[no-untyped-call] # as above
+    site = _Site(  # type: ignore[no-untyped-call] # as above
         _Entrance(router), requestFactory=_BoundedRequest, timeout=IDLE_TIMEOUT_S, reactor=reactor
     )
     site.noisy = False

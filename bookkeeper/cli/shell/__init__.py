@@ -7,6 +7,7 @@
     recover.py   recover decommissionbookie
     autorecovery.py  listunderreplicated whoisauditor triggeraudit autorecovery queryautorecoverystatus
                  lostbookierecoverydelay
+    damaged.py   listunderreplicated -damaged
     ledgers.py   listledgers ledgermetadata readledger deleteledger
     onebookie.py one bookie's answers    onecopy.py  its copy of a ledger (readledger -b)
     checks.py    simpletest bookiesanity

@@ -16,12 +16,16 @@ from bookkeeper.cli.output import (
     print_json_line,
 )
 from bookkeeper.cli.shell.base import ShellCommand, no_arguments, with_store, with_store_and_clock
-from bookkeeper.cli.worker_words import WorkerWords, words_of_workers
+from bookkeeper.cli.shell.damaged import list_damaged
+from bookkeeper.cli.worker_words import WorkerWords, known_troubles, trouble_words, words_of_workers
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metadata.underreplication_format import DELAY_S_MAX, UnderreplicatedLedger
 from bookkeeper.model import BookieId
 from bookkeeper.ports import Clock
+
+TROUBLES_TOLD_MAX = 20
+"""Ledgers in trouble that are told one by one; --json has all."""
 
 # --- listunderreplicated ----------------------------------------------------------------------------------------------
 
@@ -37,9 +41,14 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
                         dest="print_worker", help="with the worker that has it, and why it waits")  # fmt: skip
     parser.add_argument("-c", "-onlydisplayledgercount", "--onlydisplayledgercount", action="store_true",
                         dest="count_only", help="their number only")  # fmt: skip
+    parser.add_argument("-damaged", "--damaged", action="store_true", dest="damaged",
+                        help="instead, ledgers of which bookies reported damaged copies, marked or not; what, and what "
+                             "workers say; -mr and -emr name bookies that reported (not Apache's)")  # fmt: skip
 
 
 def _list(args: argparse.Namespace) -> int:
+    if args.damaged:
+        return list_damaged(args)
     reads_marks = bool(args.missing or args.excluded or args.print_missing or args.json)
 
     async def use(store: MetadataStore, clock: Clock) -> int:
@@ -208,6 +217,7 @@ def _delay(args: argparse.Namespace) -> int:
 def _status(args: argparse.Namespace) -> int:
     async def use(store: MetadataStore, clock: Clock) -> dict[str, object]:
         marks, working, count = store.underreplication, [], 0
+        damaged = [ledger_id async for batch in marks.bad_copy_ids() for ledger_id in batch]
         words: WorkerWords | None = None
         async for batch in marks.ids():
             for ledger_id in batch:
@@ -217,6 +227,9 @@ def _status(args: argparse.Namespace) -> int:
                     words = words or await words_of_workers(marks, clock)
                     says = words.of(ledger_id, holder, await marks.lock_session(ledger_id))
                     working.append({"ledger_id": ledger_id, "worker": holder, "says": says})
+        if count or damaged:
+            words = words or await words_of_workers(marks, clock)
+        troubles = known_troubles(words or WorkerWords({}))
         return {
             "enabled": await marks.is_enabled(),
             "auditor": await marks.current_auditor(),
@@ -224,6 +237,10 @@ def _status(args: argparse.Namespace) -> int:
             "underreplicated": count,
             "working": working,
             "processes": [_process_json(each) for each in await marks.processes()],
+            "damaged": len(damaged),
+            "troubles": list(troubles.by_ledger.values()),
+            "unrepairable": troubles.unrepairable,
+            "processesThatDidNotTell": troubles.unasked,
         }
 
     status = with_store_and_clock(args, use)
@@ -238,8 +255,19 @@ def _status(args: argparse.Namespace) -> int:
         http = "no HTTP" if each["http"] is None else f"HTTP at {each['http']}"
         print(f"process {each['pid']} of {each['host']}, votes as {each['bookie']}, {http}")
     print(f"under-replicated: {status['underreplicated']}, locked by workers: {len(working)}")
+    if status["damaged"]:
+        print(f"reported damaged by bookies: {status['damaged']} (`listunderreplicated -damaged` names them)")
+    troubles = status["troubles"]
+    assert isinstance(troubles, list)
+    if troubles:
+        silent = status["processesThatDidNotTell"]
+        besides = f"; {silent} of the processes did not tell of all theirs" if silent else ""
+        print(f"in trouble: {len(troubles)}, without a good copy for several tries: {status['unrepairable']}{besides}")
     for each in working:
         print(f"ledger {each['ledger_id']}: {each['says']}")
+    told = {each["ledger_id"] for each in working}
+    for each in [each for each in troubles if each["ledger"] not in told][:TROUBLES_TOLD_MAX]:
+        print(f"ledger {each['ledger']}: not repaired: {trouble_words(each)}")
     return EXIT_OK
 
 

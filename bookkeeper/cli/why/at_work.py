@@ -15,6 +15,7 @@ from bookkeeper.cli.why.ledger_facts import LedgerFacts
 from bookkeeper.cli.why.processes import ProcessAnswer
 from bookkeeper.cli.worker_words import trouble_words
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.bad_copies_format import BadCopies
 from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
 
 ERRORS_TOLD_MAX = 3
@@ -59,9 +60,12 @@ def say_workers(facts: LedgerFacts, found: Explanation) -> None:
     """Why it is not repaired yet, as far as workers could be asked."""
     for answer in facts.processes:
         if answer.trouble is not None:
-            reason, failures = answer.trouble.get("reason", ""), answer.trouble.get("failures", "")
-            found.errors.append(f"the worker of {answer.where} failed {failures} times: {reason}")
-    in_hand = isinstance(facts.repair.mark, UnderreplicatedLedger) or isinstance(facts.repair.lock, str)
+            reason, failures = answer.trouble.get("reason", ""), answer.trouble.get("failures")
+            times = f" {counted(failures, 'time')}" if isinstance(failures, int) else ""
+            found.errors.append(f"the worker of {answer.where} failed{times}: {reason}")
+    repair = facts.repair
+    reports = isinstance(repair.bad_copies, BadCopies) and bool(repair.bad_copies.ranges)
+    in_hand = reports or isinstance(repair.mark, UnderreplicatedLedger) or isinstance(repair.lock, str)
     if not in_hand or any(answer.trouble is not None for answer in facts.processes):
         return
     workers = [answer.where for answer in facts.processes if answer.works]

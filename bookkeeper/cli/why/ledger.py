@@ -15,14 +15,15 @@ from dataclasses import dataclass, replace
 
 from bookkeeper.cli.output import counted, entries
 from bookkeeper.cli.why.at_work import auditor_said, holder_of_lock, say_auditor, say_lock, say_workers
+from bookkeeper.cli.why.damaged import reported, say_damaged, say_who_mends
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, runs_text
 from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress
 from bookkeeper.errors import BookieIOError, BookieUnavailable, BookKeeperError, NoSuchLedger
-from bookkeeper.metadata.bad_copies_format import BadCopies
 from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
 from bookkeeper.model import BookieId, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import write_set
 from bookkeeper.replication.fragments import FragmentRange, fragments_of
+from bookkeeper.replication.locked_ledgers import SILENT_TRIES
 
 PLACES_MAX = 20
 """Places of fragments that are told one by one."""
@@ -89,7 +90,8 @@ def _explain_absent(facts: LedgerFacts, found: Explanation) -> None:
 
 def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -> None:
     last = _known_end(facts, metadata)
-    places = list(_places(facts, fragments_of(metadata, last)))
+    fragments = fragments_of(metadata, last)
+    places = list(_places(facts, fragments))
     bad = [place for place in places if place.standing in (Standing.LACKING, Standing.LOST)]
     unknown = [place for place in places if place.standing is Standing.UNKNOWN]
     state = _state(facts, metadata, last, found)
@@ -101,19 +103,20 @@ def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -
         found.headline = f"{state}; whether every copy is there is unknown" + (f": {which} did not tell" * bool(which))
         found.doubt()
     elif metadata.is_closed:
-        found.headline = f"{state}; every copy is where it should be"
+        bad_too = " by what its bookies list, which says nothing of damage" if reported(facts) else ""
+        found.headline = f"{state}; every copy is where it should be{bad_too}"
     elif last >= 0:
         found.headline = f"{state}, every copy up to entry {last} is there"
     else:
         found.headline = f"{state}, no entry is known to be acknowledged"
     _say_unreadable(metadata, places, found)
     _say_places(places, bad, unknown, found)
-    _say_bad_copies(facts, found)
+    say_damaged(facts, fragments, found)
     _say_repair(facts, metadata, bad, found)
     if not metadata.is_closed:
         _say_open(facts, metadata, bad, found)
     _say_unknown(facts, unknown, found)
-    found.facts = {
+    found.facts |= {
         "exists": True,
         "state": metadata.state.name,
         "last_entry_id": metadata.last_entry_id,
@@ -278,42 +281,55 @@ def _say_unknown(facts: LedgerFacts, unknown: Sequence[Place], found: Explanatio
     if not unknown:
         return
     found.holds.append("whether every copy is there is unknown until those bookies answer")
-    found.next.append("who gives no verdict is not taken for one that lost entries: nothing is copied for that alone")
     for bookie in dict.fromkeys(place.bookie_id for place in unknown):
         error = facts.held.get(bookie)
         if isinstance(error, BookieIOError):
-            found.do.append(
-                f"{bookie} could not read its files of the ledger, its log says which. Its scrub (localScrubInterval) "
-                "makes damaged index pages anew out of the entry logs, where that is certain"
-            )
-            found.do.append(
-                f"where it cannot, or sooner: stop {bookie}, run on its host: bookkeeper shell --conf FILE "
-                f"regenerate-interleaved-storage-index-file -l {facts.ledger_id}; start it again"
-            )
+            _say_unable(facts, bookie, found)
         elif isinstance(error, BookieUnavailable):
-            found.do.append(f"{bookie} is registered and did not answer: look at its log and its load, then ask again")
+            _say_silent(facts, bookie, found)
         else:
+            found.next.append(f"{bookie} is not taken for one that lost entries: nothing is copied for that alone")
             found.do.append(f"see to what {bookie} said, then ask again: {error or 'it was not asked'}")
+
+
+def _say_unable(facts: LedgerFacts, bookie: BookieId, found: Explanation) -> None:
+    """It answered: it tells the cluster which copies it cannot read, and they are made anew (`bad_copies`)."""
+    say_who_mends(
+        facts,
+        found,
+        f"{bookie} reports what it cannot read within seconds, and a worker makes those copies anew out of the others, "
+        "there or on another bookie",
+    )
+    found.do.append(
+        f"{bookie} could not read its files of the ledger, its log says which. Damaged pages of an index it makes anew "
+        "out of its entry logs within seconds of meeting them, where that is certain; not a file that is missing"
+    )
+    found.do.append(
+        f"where it stays so: stop {bookie}, run on its host: bookkeeper shell --conf FILE "
+        f"regenerate-interleaved-storage-index-file -l {facts.ledger_id}; start it again"
+    )
+
+
+def _say_silent(facts: LedgerFacts, bookie: BookieId, found: Explanation) -> None:
+    """Registered, and without an answer: dead a moment ago, or at a loss (I-77)."""
+    delay = facts.repair.delay_s if isinstance(facts.repair.delay_s, int) else 0
+    later = f" {duration(delay)} later (lostBookieRecoveryDelay)" if delay else ""
+    found.next.append(
+        f"where the process of {bookie} is gone, its registration ends with its ZooKeeper session (zkTimeout, 10 s "
+        f"unless set), and the repair begins{later}, by an auditor"
+    )
+    found.next.append(
+        "as long as it is registered, no verdict is no loss: none is marked for that alone; of one that is marked, "
+        f"a worker gives such copies to others after {SILENT_TRIES} tries"
+    )
+    found.do.append(
+        f"{bookie} is registered and did not answer: start it where it is gone, else look at its log and its load; "
+        "then ask again"
+    )
 
 
 def _runs(held: Sequence[range]) -> str:
     return runs_text([(run[0], run[-1]) for run in held if run])
-
-
-def _say_bad_copies(facts: LedgerFacts, found: Explanation) -> None:
-    bad = facts.repair.bad_copies
-    if isinstance(bad, BookKeeperError):
-        found.errors.append(f"whether bookies reported damaged copies of their own is unknown: {bad}")
-        found.doubt()
-    if not isinstance(bad, BadCopies) or not bad.ranges:
-        return
-    found.trouble(f"bookies reported {len(bad.ranges)} ranges of damaged copies of their own")
-    for each in bad.ranges[:PLACES_MAX]:
-        when = "" if each.reported_ms is None else f" {clock_time(each.reported_ms, facts.now_ms)}"
-        why = f": {each.reason}" if each.reason else ""
-        which = f"{each.first_entry_id}..{each.last_entry_id}"
-        found.errors.append(f"{each.bookie_id} reported{when} that its copies of {which} are bad{why}")
-    found.next.append("a replication worker rewrites them from good copies, verified by digest")
 
 
 # --- who is at work ---------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class RepairFacts:
     """Auto-recovery. Each may be the error that kept it from being known.
 
     locked_ms: since when it is locked, by the store's clock. lock_session, auditor_session: owners of lock and lowest
-    vote.
+    vote. announced: how many processes say that they audit and repair; None: nobody looked.
     """
 
     enabled: bool | BookKeeperError
@@ -52,6 +52,7 @@ class RepairFacts:
     locked_ms: int | BookKeeperError | None = None
     lock_session: int | BookKeeperError | None = None
     auditor_session: int | BookKeeperError | None = None
+    announced: int | BookKeeperError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +172,12 @@ class _Looking:
             metadata=metadata,
             registered=registered,
             cookies=None if isinstance(cookies, BookKeeperError) else frozenset(cookies),
-            repair=await self._repair(),
+            repair=await self._repair(processes if isinstance(processes, BookKeeperError) else len(processes)),
             held=await self._held([each for each in members if each in registered]),
             progress=progress if isinstance(metadata, LedgerMetadata) and not metadata.is_closed else None,
         )
 
-    async def _repair(self) -> RepairFacts:
+    async def _repair(self, announced: int | BookKeeperError) -> RepairFacts:
         tree, ledger_id = self._store.underreplication, self._ledger_id
         return RepairFacts(
             enabled=await _or_error(tree.is_enabled()),
@@ -189,6 +190,7 @@ class _Looking:
             locked_ms=await _or_error(tree.locked_ms(ledger_id)),
             lock_session=await _or_error(tree.lock_session(ledger_id)),
             auditor_session=await _or_error(tree.auditor_session()),
+            announced=announced,
         )
 
     async def _held(self, bookies: list[BookieId]) -> dict[BookieId, list[range] | BookKeeperError]:

@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from bookkeeper.admin.http.routing import BODY_SIZE_MAX, Answer, HttpRequest, Route, Router, json_answer
@@ -70,6 +71,15 @@ def test_a_request_reaches_its_handler_whole() -> None:
     connection.send("PUT", "/a%20b/?x=1&y=", b"{}")
     status, body = connection.answer
     assert (status, json.loads(body)) == (200, ["PUT", "/a b/", {"x": "1", "y": ""}, "{}", ""])
+
+
+def test_questions_are_in_the_log_at_debug_and_orders_are_told() -> None:
+    connection = Connection(Route("GET", "/a", _echo), Route("PUT", "/a", _echo))
+    with capturedLogs() as events:
+        connection.send("GET", "/a?x=1")
+        connection.send("PUT", "/a", b"{}")
+    said = [(event["log_level"].name, formatEvent(event)) for event in events]
+    assert said == [("debug", "HTTP GET /a of 192.168.1.1: 200"), ("info", "HTTP PUT /a of 192.168.1.1: 200")]
 
 
 def test_a_body_is_kept_up_to_its_bound_and_not_beyond() -> None:

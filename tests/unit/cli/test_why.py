@@ -22,13 +22,14 @@ from bookkeeper.bookie.storage.disks import DiskSettings
 from bookkeeper.cli import http_questions
 from bookkeeper.cli.http_questions import why_out_of_reach
 from bookkeeper.cli.main import main
+from bookkeeper.cli.why.damaged import without_good_copy
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, runs_text, size
 from bookkeeper.cli.why.host import explain_disk, explain_readonly
 from bookkeeper.cli.why.host_facts import DirectoryFacts, HostFacts, StoreFacts
 from bookkeeper.cli.why.ledger import explain_ledger, missing_of
 from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress, RepairFacts
 from bookkeeper.cli.why.processes import ProcessAnswer, whom_to_ask
-from bookkeeper.cli.worker_words import TOLD_MAX, WorkerAnswer, WorkerWords
+from bookkeeper.cli.worker_words import TOLD_MAX, WorkerAnswer, WorkerWords, known_troubles
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import BookieIOError, ConnectFailed, MetadataCorrupt, MetadataUnavailable
 from bookkeeper.filesystem import DiskUsage
@@ -137,7 +138,10 @@ def test_a_bookie_that_does_not_tell_is_unknown_and_not_called_good() -> None:
 def test_a_bookie_that_cannot_read_its_index_is_unknown_with_a_remedy() -> None:
     said = explain_ledger(ledger(held={B[0]: [range(10)], B[1]: BookieIOError("I/O error", bookie_id=B[1])}))
     assert said.healthy is None
-    assert "Its scrub (localScrubInterval) makes damaged index pages anew" in said.do[0]
+    assert "Damaged pages of an index it makes anew out of its entry logs within seconds" in said.do[0]
+    assert "not a file that is missing" in said.do[0]
+    assert not any("localScrubInterval" in line or "nothing is copied" in line for line in [*said.do, *said.next])
+    assert any(f"{B[1]} reports what it cannot read within seconds" in line for line in said.next)
     assert f"stop {B[1]}, run on its host: bookkeeper shell --conf FILE " in said.do[1]
     assert "regenerate-interleaved-storage-index-file -l 7; start it again" in said.do[1]
 
@@ -190,11 +194,138 @@ def test_entries_whose_bookies_are_all_lost_are_named() -> None:
     assert said.do[0].startswith("bring one of the lost bookies back before anything else")
 
 
+def test_a_bookie_that_gives_no_answer_may_be_dead_and_its_session_ends() -> None:
+    said = explain_ledger(ledger(held={B[0]: [range(10)], B[1]: ConnectFailed("nobody there")}))
+    assert said.next == [
+        f"where the process of {B[1]} is gone, its registration ends with its ZooKeeper session (zkTimeout, 10 s "
+        "unless set), and the repair begins 60 s later (lostBookieRecoveryDelay), by an auditor",
+        "as long as it is registered, no verdict is no loss: none is marked for that alone; of one that is marked, "
+        "a worker gives such copies to others after 2 tries",
+    ]
+
+
+# --- reports of damaged copies
+
+
+def reports(*ranges: tuple[BookieId, int, int], reason: str = "crc") -> BadCopies:
+    noted = tuple(BadRange(each, EntryId(first), EntryId(last), reason, NOW - 1000) for each, first, last in ranges)
+    return BadCopies(LedgerId(7), noted, 0, 0)
+
+
+def damaged(bad: BadCopies, *processes: ProcessAnswer, **changes: object) -> Explanation:
+    repair = dataclasses.replace(ledger().repair, bad_copies=bad, **{"announced": 1, **changes})
+    return explain_ledger(ledger(repair=repair, processes=processes))
+
+
 def test_damaged_copies_that_a_bookie_reported_are_named() -> None:
-    bad = BadCopies(LedgerId(7), (BadRange(B[0], EntryId(2), EntryId(3), "crc", NOW - 1000),), 0, 0)
-    said = explain_ledger(ledger(repair=dataclasses.replace(ledger().repair, bad_copies=bad)))
-    assert said.headline == "bookies reported 1 ranges of damaged copies of their own"
+    said = damaged(reports((B[0], 2, 3)))
+    assert said.headline == f"{B[0]} reported damaged copies of its own"
     assert said.errors == [f"{B[0]} reported 2023-11-14 22:13:19 UTC (1 s ago) that its copies of 2..3 are bad: crc"]
+    assert said.next == [
+        "a worker copies them from bookies that reported no damage, verified by digest; workers look at least once a "
+        "minute"
+    ]
+    assert said.facts["damaged"]["without_good_copy"] == []  # type: ignore[index]
+
+
+def test_where_all_copies_are_reported_bad_no_good_one_is_promised() -> None:
+    """The headline before it was: every copy is where it should be."""
+    trouble = {"reason": "entry 3 has no good copy", "failures": 2, "secondsToNextTry": 9}
+    answer = ProcessAnswer("process 1 of vm", works=True, trouble=trouble, process=recovery(1, 11))
+    said = damaged(reports((B[0], 2, 3), (B[1], 3, 5)), answer)
+    assert said.healthy is False
+    assert said.headline == ("no good copy is known of 1 entry (3): every bookie that should hold one reported damage")
+    assert said.holds[0].endswith("by what its bookies list, which says nothing of damage")
+    assert "the worker of process 1 of vm failed 2 times: entry 3 has no good copy" in said.errors
+    assert said.next == [
+        "a worker tries again ever more seldom; it succeeds only when one bookie has a good copy",
+        "the worker of process 1 of vm tries in 9 s",
+    ]
+    assert any(line.startswith(f"bring a good copy back: stop {B[0]} or {B[1]}, restore the files") for line in said.do)
+    assert said.facts["damaged"]["without_good_copy"] == [[3, 3, 1]]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "remedy"),
+    [
+        ({"enabled": False}, "auto-recovery is disabled", "bookkeeper shell autorecovery -enable"),
+        (
+            {"announced": 0, "auditor": None},
+            "no process with auto-recovery runs that mends reported copies",
+            "run auto-recovery: bookkeeper autorecovery, or autoRecoveryDaemonEnabled=true on bookies",
+        ),
+        (
+            {"announced": 0},
+            "no process with auto-recovery runs that mends reported copies: the auditor is none of ours, and Apache's "
+            "know no such reports",
+            "run auto-recovery: bookkeeper autorecovery, or autoRecoveryDaemonEnabled=true on bookies",
+        ),
+    ],
+)
+def test_no_worker_is_promised_where_none_works(changes: dict[str, object], why: str, remedy: str) -> None:
+    said = damaged(reports((B[0], 2, 3)), **changes)
+    assert said.next == [f"nothing by itself: {why}"]
+    assert remedy in said.do
+
+
+def test_who_could_not_be_counted_may_work_and_a_worker_that_answers_does() -> None:
+    assert damaged(reports((B[0], 2, 3)), announced=MetadataUnavailable("away")).next[0].startswith("a worker copies")
+    answer = ProcessAnswer("h:1", works=True)
+    assert damaged(reports((B[0], 2, 3)), answer, announced=0).next[0].startswith("a worker copies")
+
+
+def test_many_ranges_of_a_report_are_one_line() -> None:
+    said = damaged(reports(*((B[0], 20 * each, 20 * each + 1) for each in range(46))))
+    (line,) = said.errors
+    assert "its copies of 0..1, 20..21, 40..41, 60..61, 80..81, and 41 more are bad: crc" in line
+
+
+@pytest.mark.parametrize(
+    ("ranges", "words"),
+    [(((0, 2**36 - 1),), "all entries"), (((2, 3), (6, 2**36 - 1)), "2..3, and all entries from 6 on")],
+)
+def test_a_range_without_an_end_is_said_in_words(ranges: tuple[tuple[int, int], ...], words: str) -> None:
+    (line,) = damaged(reports(*((B[0], *each) for each in ranges))).errors
+    assert f"its copies of {words} are bad" in line
+
+
+def striped(bad: BadCopies) -> Explanation:
+    """E=3, Qw=2: entry e is on bookies e % 3 and (e + 1) % 3."""
+    metadata = LedgerMetadata(
+        3, 2, 2, (Fragment(EntryId(0), (B[0], B[1], B[2])),), LedgerState.CLOSED, EntryId(29), 300
+    )
+    repair = dataclasses.replace(ledger().repair, bad_copies=bad, announced=1)
+    return explain_ledger(ledger(metadata=metadata, repair=repair, held={each: [range(30)] for each in B}))
+
+
+def test_ranges_are_joined_over_entries_that_the_bookie_does_not_store() -> None:
+    """b0 holds 0, 2, 3, 5, 6, ..."""
+    said = striped(reports((B[0], 0, 0), (B[0], 2, 3), (B[0], 5, 6), (B[0], 9, 9)))
+    assert "its copies of 0..6, 9 are bad" in said.errors[0]
+
+
+def test_entries_without_a_good_copy_are_counted_as_one_by_one_counting_does(rng: random.Random) -> None:
+    for _ in range(200):
+        size = rng.randint(1, 4)
+        quorum = rng.randint(1, size)
+        fragment = FragmentRange(5, rng.randint(4, 40), tuple(B[:size]), quorum, agreed=True)
+        registered = set(B) - ({rng.choice(B)} if rng.random() < 0.3 else set())
+        bad = sorted(
+            BadRange(rng.choice(B[:size]), EntryId(first), EntryId(first + rng.randint(0, 20)))
+            for first in (rng.randint(0, 45) for _ in range(rng.randint(1, 6)))
+        )
+        hopeless = set()
+        for entry in range(5, fragment.last_entry_id + 1):
+            members = [B[index] for index in range(size) if holds(index, entry, size, quorum)]
+            said = [each for each in members if any(
+                bad_range.bookie_id == each and bad_range.first_entry_id <= entry <= bad_range.last_entry_id
+                for bad_range in bad
+            )]  # fmt: skip
+            if said and all(each in said or each not in registered for each in members):
+                hopeless.add(entry)
+        runs = without_good_copy([fragment], bad, registered)
+        assert sum(run.count for run in runs) == len(hopeless)
+        assert all(any(run.first <= entry <= run.last for run in runs) for entry in hopeless)
 
 
 def test_what_cannot_be_read_is_unknown_and_no_absence() -> None:
@@ -327,6 +458,22 @@ def test_words_of_a_lock_are_those_of_its_session() -> None:
     assert words.of(7, "vm", 13) == "locked by process 3 of vm; whether it works or waits is unknown: h:1: refused"
     assert words.of(7, "vm", 14) == "locked by process 4 of vm, which waits with more ledgers than it tells"
     assert words.of(7, "vm", 15).startswith("locked by vm; whether it works or waits is unknown: no process announced")
+
+
+def test_troubles_of_all_workers_are_one_list_and_silence_is_counted() -> None:
+    worse = {"ledger": 7, "reason": "no copy", "failures": 5, "secondsToNextTry": 60, "state": "unrepairable"}
+    words = WorkerWords(
+        {
+            11: WorkerAnswer(recovery(1, 11), {7: {**WAITS, "state": "waiting"}, 8: {**WAITS, "state": "waiting"}}),
+            12: WorkerAnswer(recovery(2, 12), {7: worse}),
+            13: WorkerAnswer(recovery(3, 13), error="h:1: refused"),
+        }
+    )
+    troubles = known_troubles(words)
+    assert (sorted(troubles.by_ledger), troubles.unrepairable, troubles.unasked) == ([7, 8], 1, 1)
+    assert troubles.of(7) == "not repaired: no copy (5 failures); next try in 60 s"
+    assert troubles.of(9) == "no worker failed on it, as far as known: 1 did not tell"
+    assert known_troubles(WorkerWords({})).of(9) == "no worker failed on it"
 
 
 def test_what_only_the_store_knows_is_told_and_the_rest_is_unknown() -> None:

@@ -8,8 +8,10 @@ import pytest
 from bookkeeper.errors import InvalidMetadata, LayoutMismatch, MetadataCorrupt
 from bookkeeper.metadata.bad_copies_format import (
     BAD_RANGES_MAX,
+    CUT,
     REASON_SIZE_MAX,
     BadRange,
+    bounded_reason,
     format_bad_copies,
     join_ranges,
     parse_bad_copies,
@@ -189,7 +191,16 @@ def test_the_largest_note_fits_into_a_znode() -> None:
     ]
     data = format_bad_copies(full)
     assert len(data) < 1_040_000
-    assert parse_bad_copies(data, "/path")[0].reason == "\U0001f4a5" * REASON_SIZE_MAX
+    kept = parse_bad_copies(data, "/path")[0].reason
+    assert kept == "\U0001f4a5" * ((REASON_SIZE_MAX - len(CUT)) // 16) + CUT
+
+
+def test_a_reason_that_was_cut_says_so_and_one_that_fits_is_whole() -> None:
+    """The remedy is at its end."""
+    whole = "/l/0.log at 77: " + "x" * (REASON_SIZE_MAX - 16)
+    assert bounded_reason(whole) == whole
+    assert bounded_reason(whole + "y") == whole[: -len(CUT)] + CUT
+    assert len(bounded_reason('"' * 1000)) < REASON_SIZE_MAX / 4 + len(CUT)
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 3), (4, 3)])

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from bookkeeper.errors import BookieUnavailable, MetadataUnavailable, NoSuchLedgerOnBookie
+from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.memory import Fault, MemoryFaults
 from bookkeeper.metadata.underreplication_format import CheckKind
-from bookkeeper.model import BookieMode, EntryId, Fragment, LedgerId
+from bookkeeper.model import BookieId, BookieMode, EntryId, Fragment, LedgerId
 from bookkeeper.replication.audit_jobs import SECOND_LOOK_S
 from bookkeeper.replication.audit_progress import Job, JobStatus
 from bookkeeper.replication.audit_term import COUNT_INTERVAL_S, RETRY_MAX_S
@@ -656,6 +657,21 @@ def test_the_auditor_alone_shows_how_many_ledgers_are_marked_and_locked_and_when
     assert 0 < age_s <= COUNT_INTERVAL_S
     cluster.run(auditor.stop())
     assert shown() == []
+
+
+def test_the_auditor_counts_ledgers_with_reported_damage_whether_they_are_marked_or_not() -> None:
+    cluster = AuditedCluster()
+    ledgers = [cluster.ledger("abc") for _ in range(3)]
+    name = "replication_auditor_LEDGERS_WITH_REPORTED_DAMAGE"
+    started(cluster)
+    cluster.wait(1)
+    assert cluster.metrics.value(name) == 0
+    bad = BadRange(BookieId("a"), EntryId(0), EntryId(1))
+    for ledger_id in ledgers[:2]:
+        cluster.run(cluster.truth.underreplication.report_bad_copies(ledger_id, [bad]))
+    cluster.wait(COUNT_INTERVAL_S)
+    assert cluster.metrics.value(name) == 2
+    assert cluster.metrics.value("replication_auditor_UNDERREPLICATED_LEDGERS_MARKED") == 0
 
 
 def test_a_count_that_fails_leaves_the_last_one_with_its_age() -> None:

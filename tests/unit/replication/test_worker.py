@@ -629,6 +629,27 @@ def test_bad_copies_that_cannot_be_written_anew_in_place_go_to_another_bookie() 
     assert holders_missing(scene.cluster, ledger_id, metadata) == []
 
 
+def test_an_entry_that_all_reported_bad_is_one_reason_and_many_are_cut() -> None:
+    """Each of two bookies reports the same six entries."""
+    scene = Scene(2)
+    members = scene.cluster.bookies
+
+    async def damage() -> None:
+        ledger = await write_ledger(scene.writer, members, 20)
+        for bookie in members:
+            for entry_id in range(0, 12, 2):
+                bookie.entries[ledger.id].pop(entry_id)
+            ranges = [bad(bookie, entry_id, entry_id) for entry_id in range(0, 12, 2)]
+            await scene.tree.report_bad_copies(ledger.id, ranges)
+
+    scene.cluster.wait(damage())
+    worker = scene.worker()
+    scene.cluster.run(20.0)
+    (trouble,) = worker.troubles
+    assert [trouble.reason.count(f"entry {entry_id}:") for entry_id in range(0, 12, 2)] == [1, 1, 1, 0, 0, 0]
+    assert trouble.reason.endswith("; and 3 more such")
+
+
 def test_bad_copies_of_a_ledger_that_is_gone_or_that_moved_are_forgotten() -> None:
     scene = Scene(4)
     *members, spare = scene.cluster.bookies

@@ -1,0 +1,95 @@
+"""An entry that is bad on all its bookies, which are all there: all who tell of it tell that."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.blocking import connect
+from bookkeeper.cli.main import main
+from bookkeeper.embedded.cluster import LocalCluster, free_port
+from tests.support.auto_recovery import LocalAutoRecovery
+from tests.support.cluster import local_cluster
+from tests.support.damaged_disks import change_a_byte
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
+    """Two bookies."""
+    root = f"/everywhere-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, 2, directory=tmp_path) as cluster:
+        yield cluster
+
+
+def test_no_good_copy_is_told_by_the_reader_the_ledger_and_the_status(
+    cluster: LocalCluster, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """First without anybody who would repair; then with a worker, which fails, and keeps failing."""
+    payloads = [b"%d/" % number + b"p" * 500 for number in range(100)]
+    with connect(cluster.uri) as client:
+        with client.create(ensemble=2, write_quorum=2, ack_quorum=2, password=b"") as ledger:
+            ledger.append_many(payloads)
+    for bookie in cluster.bookies:
+        change_a_byte(bookie, b"77/ppp")
+    uri = ("--uri", cluster.uri)
+    own, other = sorted(bookie.bookie_id for bookie in cluster.bookies)
+
+    def said(*words: str) -> str:
+        capfd.readouterr()
+        assert main([*words, *uri]) == 0
+        return capfd.readouterr().out
+
+    assert main(["ledger", "read", str(ledger.id), "-o", "77", "-c", "3", *uri]) != 0
+    error = capfd.readouterr().err
+    assert "entry 77 has no good copy on any of its bookies: " in error, error
+    assert re.search(r"answered, and cannot read their copies: damaged.*; waiting does not help: ", error), error
+    assert f"`bookkeeper why ledger {ledger.id}`" in error
+
+    while "no good copy is known" not in (state := said("why", "ledger", str(ledger.id))):
+        pass  # until both have reported it
+    facts = json.loads(said("why", "ledger", str(ledger.id), "--json"))["facts"]["damaged"]
+    ((first, last, count),) = facts["without_good_copy"]  # a page, and entries that reach into it
+    assert first <= 77 <= last < 99
+    assert re.match(rf"ledger {ledger.id}: no good copy is known of {count} entr\w+ \({first}..{last}\): every ", state)
+    for each in (own, other):
+        assert re.search(rf"{each} reported .* that its copies of {first}..{last} are bad: ", state), state
+    assert "nothing by itself: no process with auto-recovery runs that mends reported copies" in state
+    assert "run auto-recovery: bookkeeper autorecovery" in state
+    assert "a worker" not in state
+    main(["shell", *uri, "autorecovery", "-disable"])
+    assert "nothing by itself: auto-recovery is disabled" in said("why", "ledger", str(ledger.id))
+    main(["shell", *uri, "autorecovery", "-enable"])
+
+    settings = {"httpServerEnabled": "true", "httpServerPort": str(free_port())}
+    with LocalAutoRecovery(tmp_path / "recovery", cluster.uri, settings) as recovery:
+        while "the worker of" not in (state := said("why", "ledger", str(ledger.id))):
+            pass
+        assert re.search(rf"the worker of .* failed \d+ times?: .*entry {first} has no good copy", state), state
+        assert "it succeeds only when one bookie has a good copy" in state
+        assert f"bring a good copy back: stop {own} or {other}, restore the files" in state
+        capfd.readouterr()
+        assert main(["shell", *uri, "queryautorecoverystatus"]) == 0
+        status = capfd.readouterr().out
+        assert "under-replicated: 0, locked by workers: 0" in status
+        assert "reported damaged by bookies: 1 (`listunderreplicated -damaged` names them)" in status
+        assert re.search(r"^in trouble: 1, without a good copy for several tries: [01]$", status, re.MULTILINE), status
+        assert re.search(rf"^ledger {ledger.id}: not repaired: .*entry {first} has no good copy", status, re.MULTILINE)
+        assert main(["shell", *uri, "listunderreplicated", "-damaged"]) == 0
+        (line,) = capfd.readouterr().out.splitlines()
+        assert line.startswith(
+            f"{ledger.id}  {own} reported {first}..{last}; {other} reported {first}..{last}  not repaired: "
+        ), line
+        for words, count in (((), 1), (("-emr", own), 0), (("-mr", other), 1)):
+            assert main(["shell", *uri, "--json", "listunderreplicated", "-damaged", "-c", *words]) == 0
+            assert json.loads(capfd.readouterr().out) == {"count": count}
+        assert main(["shell", *uri, "listunderreplicated"]) == 0
+        assert capfd.readouterr().out == ""
+        assert "[twisted" not in recovery.log_path.read_text()
