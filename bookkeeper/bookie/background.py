@@ -53,7 +53,7 @@ class Background:
             bookie_id=bookie_id,
             wall_s=time.time,
             on_failure=keeping.fail,
-            on_round=chronicle.changed,
+            on_change=chronicle.changed,
             metrics=surroundings.metrics,
         )
         self._damage_reports = DamageReports(storage.damage, store.underreplication, reactor, bookie_id, wall_ms)
@@ -65,6 +65,7 @@ class Background:
             tuning.scrub_settings(settings),
             wall_ms,
             log_bytes=storage.entry_logs.total_size,
+            on_change=chronicle.changed,
             metrics=surroundings.metrics,
         )
         collected = self.collector.status

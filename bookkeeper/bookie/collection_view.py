@@ -46,6 +46,8 @@ def collection_status(status: GarbageStatus) -> CollectionStatus:
         active_live_bytes=status.active_live_bytes,
         active_total_bytes=status.active_total_bytes,
         worth_bytes=status.worth_bytes,
+        forced=status.forced,
+        interrupted=status.interrupted,
     )
 
 

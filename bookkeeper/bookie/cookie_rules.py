@@ -193,9 +193,10 @@ def _verify_new(expected: Cookie, found: Sequence[DirectoryState], cluster_uri: 
             stamp = "a cookie and data" if state.cookie is not None else "data but no cookie"
             raise CookieMismatch(
                 f"bookie {expected.bookie_id} has no cookie in the metadata store of cluster {expected.instance_id} "
-                f"({cluster_uri}), but {state.kind.value} {state.path} holds {stamp}. If the store lost the cookie, "
-                f"restore it (cookie_create -cookie-file {state.path}/current/{VERSION_FILE} {expected.bookie_id}); "
-                "to start a new, empty bookie, give it empty directories"
+                f"({cluster_uri}), but {state.kind.value} {state.path} holds {stamp}. If it was decommissioned, "
+                "which deletes the cookie, no ledger needs these files: to start a new, empty bookie, give it empty "
+                "directories. If the store lost the cookie, restore it (cookie_create -cookie-file "
+                f"{state.path}/current/{VERSION_FILE} {expected.bookie_id})"
             )
 
 

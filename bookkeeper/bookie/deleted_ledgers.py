@@ -91,7 +91,7 @@ class DeletedLedgers:
     # --- deleted ledgers ----------------------------------------------------------------------------------------------
 
     async def collect(self, *, grace_s: float) -> None:
-        self._status.stage = GarbageStage.CHECKING
+        self._status.enter(GarbageStage.CHECKING)
         await self._check_cluster()
         local = await on_worker(self._worker, self.local)
         self._status.ledgers_local = len(local)
@@ -119,7 +119,7 @@ class DeletedLedgers:
             if deleted >= deletions_max:
                 break
             gone = await self._prove_gone(ripe[start : start + BATCH_MAX])
-            self._status.stage = GarbageStage.DELETING
+            self._status.enter(GarbageStage.DELETING)
             removed: list[int] = await self._removal.remove(gone, moved=False) if gone else []
             self._suspects.forget(removed)
             deleted += len(removed)
@@ -186,7 +186,7 @@ class DeletedLedgers:
         now_s = self._clock.seconds()
         if wait_s <= 0 or (not forced and now_s - self._overreplicated_s < wait_s):
             return
-        self._status.stage = GarbageStage.OVERREPLICATED
+        self._status.enter(GarbageStage.OVERREPLICATED)
         local = await on_worker(self._worker, self.local)
         pause_s = 1.0 / self._settings.metadata_reads_per_s if self._settings.metadata_reads_per_s > 0 else 0.0
         removed = 0

@@ -93,6 +93,8 @@ class EntryLogCollection:
         self._kind: CompactionKind | None = None
         self._deadline_s = float("inf")
         self._stopped = False
+        self.interrupted: CompactionKind | None = None
+        """A compaction that was suspended before it had been through all logs, until one of its kind has."""
 
     @property
     def compacting_kind(self) -> CompactionKind | None:
@@ -167,10 +169,10 @@ class EntryLogCollection:
                 self._status.bytes_removed += size
                 self._log_ledgers.forget(log_id)
         self._usages = {usage.log_id: usage for usage, _ in usages}
-        self._show_sizes()
+        self.show_sizes()
         return usages
 
-    def _show_sizes(self) -> None:
+    def show_sizes(self) -> None:
         """What is in the logs as far as this process knows by now."""
         status, usages, written = self._status, self._usages.values(), self._written
         status.live_bytes = sum(usage.live_bytes for usage in usages)
@@ -186,7 +188,7 @@ class EntryLogCollection:
     def _forced_threshold(self) -> float:
         """Of the compaction that a forced round makes."""
         return max(
-            0.0 if self._suspended(kind) else self._settings.compaction.threshold(kind) for kind in CompactionKind
+            0.0 if self.is_suspended(kind) else self._settings.compaction.threshold(kind) for kind in CompactionKind
         )
 
     def _remove_log(self, log_id: int) -> int:
@@ -263,9 +265,10 @@ class EntryLogCollection:
     def _may_compact(self) -> bool:
         if self._stopped or self._clock.seconds() > self._deadline_s or self._kind is None:
             return False
-        return not self._suspended(self._kind)
+        return not self.is_suspended(self._kind)
 
-    def _suspended(self, kind: CompactionKind) -> bool:
+    def is_suspended(self, kind: CompactionKind) -> bool:
+        """By an operator."""
         return self._status.minor_suspended if kind is CompactionKind.MINOR else self._status.major_suspended
 
     async def finish_compactions(self) -> None:
@@ -282,22 +285,34 @@ class EntryLogCollection:
     async def compact(self, usages: list[tuple[LogUsage, str]], ordered: CompactionKind | None) -> None:
         now_s = self._clock.seconds()
         kind = ordered or self._schedule.due(now_s)
-        if kind is None or self._suspended(kind):
+        if kind is None:
+            return
+        if self.is_suspended(kind):
+            if ordered is not None:
+                self._interrupt(kind)
             return
         self._kind = kind
         self._deadline_s = now_s + self._settings.compaction.time_max_s(kind)
-        self._status.stage = GarbageStage.COMPACTING
+        self._status.enter(GarbageStage.COMPACTING)
         paths = {usage.log_id: path for usage, path in usages}
         threshold = self._settings.compaction.threshold(kind)
+        suspended = False
         try:
             for usage in worth_compacting((usage for usage, _ in usages), threshold):
-                if not self._may_compact():
+                given_up = self._may_compact() and not await self._compact_one(usage, paths[usage.log_id])
+                # A log that was given up stays so, though its kind may be resumed by now.
+                if given_up or not self._may_compact():
+                    suspended = not self._stopped and self._clock.seconds() <= self._deadline_s
                     break
-                await self._compact_one(usage, paths[usage.log_id])
         finally:
             self._kind, self._deadline_s = None, float("inf")
-            self._status.compacting = ""
-            self._show_sizes()
+            self._status.enter(self._status.stage)
+            self.show_sizes()
+        if suspended:
+            self._interrupt(kind)
+            return
+        if self.interrupted is kind or kind is CompactionKind.MAJOR:
+            self.interrupted, self._status.interrupted = None, ""
         self._schedule.done(kind, self._clock.seconds())
         self._status.last_minor_s = self._wall_s()
         self._status.minor_compactions += kind is CompactionKind.MINOR
@@ -305,10 +320,21 @@ class EntryLogCollection:
             self._status.major_compactions += 1
             self._status.last_major_s = self._wall_s()
 
-    async def _compact_one(self, usage: LogUsage, path: str) -> None:
+    def _interrupt(self, kind: CompactionKind) -> None:
+        """It is not done, so it stays due; whoever resumes it has it begin anew."""
+        if self.interrupted is not CompactionKind.MAJOR:  # which does what a minor one does
+            self.interrupted, self._status.interrupted = kind, kind.value
+        log.info(
+            "The {kind} compaction was suspended on the way; the logs that it did not get to are rewritten once it is "
+            "resumed",
+            kind=kind.value,
+        )
+
+    async def _compact_one(self, usage: LogUsage, path: str) -> bool:
+        """False when it was given up on the way."""
         if path in self._status.quarantined:
-            return
-        self._status.compacting = path
+            return True
+        self._status.enter(GarbageStage.COMPACTING, path)
         expected = self._log_ledgers.known(usage.log_id) if self._log_ledgers.is_sealed(usage.log_id) else None
         result = await self._compactor.compact(usage, path, expected)
         self._status.entries_copied += result.entries
@@ -331,6 +357,7 @@ class EntryLogCollection:
         elif result.outcome is Outcome.NO_ROOM:
             self._status.note_error(StorageError(f"cannot compact {path}: {result.reason}"), self._wall_s())
             log.warn("Cannot compact {path}: {reason}", path=path, reason=result.reason)
+        return result.outcome is not Outcome.STOPPED
 
 
 def _worth(usage: LogUsage, threshold: float) -> bool:

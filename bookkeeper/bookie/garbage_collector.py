@@ -44,7 +44,8 @@ FORCED_GRACE_S = 1.0
 class GarbageCollector:
     """instance_id, bookie_id: as in the cookie. wall_s: seconds since 1970, for the status.
 
-    on_failure: a write or sync failed; the bookie must end (I-48). on_round: after each round, whatever it did.
+    on_failure: a write or sync failed; the bookie must end (I-48). on_change: at each step of a round, and after each
+    round, whatever it did.
     """
 
     def __init__(
@@ -64,10 +65,12 @@ class GarbageCollector:
         bookie_id: BookieId,
         wall_s: Callable[[], float],
         on_failure: Callable[[BaseException], None],
-        on_round: Callable[[], None] | None = None,
+        on_change: Callable[[], None] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self.status = GarbageStatus()
+        if on_change is not None:
+            self.status.on_change = on_change
         self._storage = storage
         self._checkpoints = checkpoints
         self._clock = clock
@@ -75,7 +78,6 @@ class GarbageCollector:
         self._settings = settings
         self._wall_s = wall_s
         self._on_failure = on_failure
-        self._on_round = on_round
         self._ledgers = DeletedLedgers(
             storage,
             removal,
@@ -136,7 +138,7 @@ class GarbageCollector:
     def stop(self) -> Deferred[None]:
         """No more rounds; fires when the one under way has let go. What it began is finished by the next start."""
         self._stopped = True
-        self.status.stage = GarbageStage.STOPPED
+        self.status.enter(GarbageStage.STOPPED)
         self._ledgers.stop()
         self._logs.stop()
         if self._timer is not None and self._timer.active():
@@ -180,18 +182,32 @@ class GarbageCollector:
         self.status.major_suspended |= major
 
     def resume(self, *, minor: bool = False, major: bool = False) -> None:
-        """Take `suspend` back."""
+        """Take `suspend` back. A compaction that was suspended on the way begins anew, now or after this round."""
         if minor:
             self.status.minor_suspended = False
         if major:
             self.status.major_suspended = False
+        self._logs.show_sizes()
+        self._take_up()
+        if self._force_due and self._round is None and not self._stopped:
+            self._begin()
+
+    def _take_up(self) -> None:
+        """Order what was interrupted, once its kind is not suspended any more."""
+        kind = self._logs.interrupted
+        if kind is None or self._logs.is_suspended(kind):
+            return
+        self._logs.interrupted, self.status.interrupted = None, ""
+        if kind is CompactionKind.MAJOR or self._forced is None:
+            self._forced = kind
+        self._force_due = self.status.forced = True
 
     def _plan(self) -> None:
         if self._stopped:
             return
         wait_s = self._settings.wait_s
-        self.status.stage = GarbageStage.IDLE
         self.status.next_round_s = self._wall_s() + wait_s
+        self.status.enter(GarbageStage.IDLE)
         self._timer = self._clock.callLater(wait_s, self._begin)
 
     def _begin(self) -> None:
@@ -221,14 +237,13 @@ class GarbageCollector:
         self.status.last_round_s = self._wall_s()
         self.status.last_round_took_s = self._clock.seconds() - began_s
         self.status.rounds += 1
-        self.status.compacting = ""
         self.status.forced = self._force_due
+        self._take_up()
         if self._force_due and not self._stopped:
             self._begin()
         else:
             self._plan()
-        if self._on_round is not None:  # what is shown of a round is how it left things, not its last step
-            self._on_round()
+        self.status.on_change()  # what is shown of a round is how it left things, not its last step
         for done in waiting:
             done.callback(None)
 
@@ -250,7 +265,7 @@ class GarbageCollector:
             self.status.note_error(error, self._wall_s())
             log.error("Garbage collection kept all ledgers that are not proven to be deleted: {error}", error=error)
         await on_worker(self._storage_worker, self._storage.tombstones.tidy)
-        self.status.stage = GarbageStage.SWEEPING
+        self.status.enter(GarbageStage.SWEEPING)
         await self._logs.remove_left_over()
         await self._logs.finish_compactions()
         if forced:

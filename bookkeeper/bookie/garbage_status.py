@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 QUARANTINED_MAX = 1000
@@ -21,6 +22,10 @@ class GarbageStage(enum.Enum):
     STOPPED = "stopped"
 
 
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
 @dataclass(slots=True)
 class GarbageStatus:
     """Counts since the start; times in seconds since 1970, 0 for "never".
@@ -30,6 +35,8 @@ class GarbageStatus:
     live_bytes, total_bytes: of closed entry logs; active_...: of the one being written. From a round's sweep on they
     follow what the round does, and what is written after it is not in them. worth_bytes: the dead ones of those that a
     forced round would give back.
+    interrupted: "minor" or "major": a compaction that was suspended on the way and begins anew when it is resumed; ""
+    none. on_change: called when the stage, or the log in hand, has changed.
     quarantined: logs that are left alone, by path, and why. last_error: of the last round; "" when it went well.
     """
 
@@ -65,7 +72,15 @@ class GarbageStatus:
     minor_suspended: bool = False
     major_suspended: bool = False
     forced: bool = False
+    interrupted: str = ""
     quarantined: dict[str, str] = field(default_factory=dict)
+    on_change: Callable[[], object] = _nothing
+
+    def enter(self, stage: GarbageStage, log_in_hand: str = "") -> None:
+        """What is under way from now on. log_in_hand: that is being rewritten."""
+        if (stage, log_in_hand) != (self.stage, self.compacting):
+            self.stage, self.compacting = stage, log_in_hand
+            self.on_change()
 
     def quarantine(self, path: str, reason: str) -> bool:
         """Note a log that is left alone; False when that was known."""

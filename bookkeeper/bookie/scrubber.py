@@ -23,9 +23,10 @@ from itertools import chain
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
-from bookkeeper.bookie.status_format import ErrorStatus, ScrubStatus, shortened
-from bookkeeper.bookie.storage.damage import DamageRecord
+from bookkeeper.bookie.status_format import DamagedRange, ErrorStatus, ScrubStatus, shortened
+from bookkeeper.bookie.storage.damage import Damage, DamageRecord
 from bookkeeper.bookie.storage.scrub import StorageScrub
+from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.metrics import Metrics
 from bookkeeper.ports import Clock, Timer, Worker
 
@@ -41,6 +42,9 @@ MENDING_PAUSE_S = 10.0
 MENDING_PAUSE_MAX_S = 3600.0
 MENDING_INTERVAL_MAX_S = 86400.0
 """Between two tries to make damaged pages anew: where something has changed, and where nothing has."""
+
+DAMAGED_SHOWN = 5
+"""Damaged ranges that the status names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class Scrubber:
     """The background scrub of one storage.
 
     now_ms: wall clock, for the status. log_bytes: of all entry logs, for how far a round is; called on the worker.
+    on_change: called within LOOK_INTERVAL_S of a change of what the status says.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class Scrubber:
         now_ms: Callable[[], int],
         *,
         log_bytes: Callable[[], int] = lambda: 0,
+        on_change: Callable[[], object] = lambda: None,
         metrics: Metrics | None = None,
     ) -> None:
         self._scrub = scrub
@@ -98,7 +104,10 @@ class Scrubber:
         self._round_at_s = 0.0
         self._mending_basis: object = None  # of the last try; None before one, and where nothing is damaged
         self._mending_tries = 0
+        self._on_change = on_change
+        self._told: object = None
         self._last_round_ms: int | None = None
+        self._last_mending_ms: int | None = None
         self._next_round_ms: int | None = None
         self._last_error: ErrorStatus | None = None
         self._asked: list[Deferred[None]] = []
@@ -148,10 +157,16 @@ class Scrubber:
             checked_bytes=self._scrub.counters.bytes,
             damaged_ranges=len(self._damage),
             last_error=self._last_error,
+            damaged=tuple(map(_shown, self._damage.all()[:DAMAGED_SHOWN])),
+            last_mending_ms=self._last_mending_ms,
         )
 
     def _look(self) -> None:
-        """Make damaged pages anew, when that is due."""
+        """Make damaged pages anew, when that is due; have what has changed be told."""
+        telling = (self._phase, self._last_round_ms, self._last_mending_ms, len(self._damage), self._damage.found_count)
+        if telling != self._told:
+            self._told = telling
+            self._on_change()
         self._look_timer = self._clock.callLater(LOOK_INTERVAL_S, self._look)
         if self._phase is Phase.IDLE and self._mending_is_due():
             self._begin(Phase.MENDING)
@@ -239,6 +254,8 @@ class Scrubber:
         if phase is Phase.ROUND:
             self._round_time.observe(took_s * 1000)
             self._last_round_ms = self._now_ms()
+        if phase is Phase.MENDING:
+            self._last_mending_ms = self._now_ms()
         counters = self._scrub.counters
         log.info(
             "Scrub, {phase}: {bytes} bytes, {logs} entry logs, {files} index files since the start; "
@@ -268,3 +285,10 @@ class Scrubber:
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
+
+
+def _shown(damage: Damage) -> DamagedRange:
+    last = None if damage.last_entry_id == ENTRY_ID_MAX else damage.last_entry_id
+    return DamagedRange(
+        damage.ledger_id, damage.first_entry_id, last, damage.path, damage.offset, shortened(damage.reason)
+    )

@@ -118,8 +118,9 @@ class CollectionStatus:
     doing: what is under way, in words. waiting_ledgers: not in the last listing, without proof yet. live_bytes,
     total_bytes: of closed entry logs after the last round; active_...: of the log being written, None: not told.
     worth_bytes: the dead ones of both that a forced round would give back, None: not told. compacting: the log in hand,
-    "" none. alarms: rounds in which most ledgers were missing from the store. last_error: of the last round, None when
-    it went well.
+    "" none. forced: a round that was ordered is under way, or the next one. interrupted: "minor", "major": a compaction
+    that was suspended on the way and begins anew when it is resumed. alarms: rounds in which most ledgers were missing
+    from the store. last_error: of the last round, None when it went well.
     """
 
     doing: str
@@ -147,11 +148,31 @@ class CollectionStatus:
     active_live_bytes: int | None = None
     active_total_bytes: int | None = None
     worth_bytes: int | None = None
+    forced: bool = False
+    interrupted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRange:
+    """Entries first..last of a ledger, inclusive, that cannot be read here. ledger: -1 where nobody knows whose.
+
+    last: None where the whole ledger is concerned.
+    """
+
+    ledger: int
+    first: int
+    last: int | None
+    path: str
+    offset: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubStatus:
-    """The reading through of what is stored. damaged_ranges: known and not yet repaired."""
+    """The reading through of what is stored. damaged_ranges: known and not yet repaired; damaged: the first of them.
+
+    last_mending_ms: when damaged index pages were made anew last, or that was tried.
+    """
 
     doing: str
     last_round_ms: int | None
@@ -159,6 +180,8 @@ class ScrubStatus:
     checked_bytes: int
     damaged_ranges: int
     last_error: ErrorStatus | None = None
+    damaged: tuple[DamagedRange, ...] = ()
+    last_mending_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

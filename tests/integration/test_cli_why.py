@@ -235,7 +235,7 @@ def test_a_damaged_entry_log_is_left_alone(one: LocalBookie, why: Callable[..., 
         log.write(b"\0" * 5000)  # its header, which says where the map is, and entries that the index has
     ask_http(one, "PUT", "gc")
     said = wait_for(lambda: why("space", *of(one)), lambda said: bool(said.facts.get("quarantined")))
-    assert said.state.startswith("1 entry log is left alone, so their space does not come back"), said.text
+    assert said.state.startswith("1 entry log is left alone, so its space does not come back"), said.text
     assert str(path) in said.part("holds")
     assert [each["log"] for each in said.facts["quarantined"]] == [str(path)]
     assert "localconsistencycheck" in said.part("do")

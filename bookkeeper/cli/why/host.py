@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from bookkeeper.bookie.status_format import BookieStatus, DirectoryStatus, Reason
+from bookkeeper.bookie.status_format import BookieStatus, DirectoryStatus, Reason, ScrubStatus
 from bookkeeper.bookie.storage.disks import RELEASE_GAP, free_to_release
 from bookkeeper.cli.output import counted
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, size
@@ -71,17 +71,41 @@ def _say_scrub(facts: HostFacts, found: Explanation) -> None:
     scrub = None if facts.status is None else facts.status.scrub
     if scrub is None:
         return
+    assert facts.status is not None
     last = "never yet" if scrub.last_round_ms is None else clock_time(scrub.last_round_ms, facts.now_ms)
-    found.working.append(f"the scrub, which reads everything through: {scrub.doing or 'waits'}; last round: {last}")
+    mended = ""
+    if scrub.last_mending_ms is not None:
+        when = clock_time(scrub.last_mending_ms, facts.now_ms)
+        mended = f"; damaged index pages were made anew, or that was tried, {when}"
+    said = max(0, facts.now_ms - facts.status.written_ms) / 1000
+    found.working.append(
+        f"the scrub, which reads everything through, said {duration(said)} ago: {scrub.doing or 'waits'}; last round: "
+        f"{last}{mended}"
+    )
     if scrub.damaged_ranges:
-        found.trouble(
-            f"{counted(scrub.damaged_ranges, 'range')} of entries on these disks failed their checksums; they are "
-            "answered as unknown, never as absent"
-        )
-        found.next.append("a replication worker rewrites what the bookie reported, from good copies")
+        _say_damage(scrub, found)
     if scrub.last_error is not None:
         error = scrub.last_error
         found.errors.append(f"{clock_time(error.at_ms, facts.now_ms)}, scrub: {error.text}")
+
+
+def _say_damage(scrub: ScrubStatus, found: Explanation) -> None:
+    found.trouble(
+        f"{counted(scrub.damaged_ranges, 'range')} of entries on these disks failed their checksums; they are "
+        "answered as unknown, never as absent"
+    )
+    for each in scrub.damaged:
+        which = "all entries" if each.last is None else f"entries {each.first}..{each.last}"
+        whose = f"ledger {each.ledger}, {which}" if each.ledger >= 0 else "nobody knows of which ledger"
+        found.holds.append(f"damaged: {whose}: {each.path} at byte {each.offset}: {each.why}")
+    if more := scrub.damaged_ranges - len(scrub.damaged):
+        found.holds.append(f"and {counted(more, 'damaged range')} more" if scrub.damaged else "it does not say which")
+    found.next.append("a replication worker rewrites what the bookie reported, from good copies")
+    found.next.append("the bookie itself makes damaged index pages anew out of the entry logs, where that is certain")
+    for ledger_id in dict.fromkeys(each.ledger for each in scrub.damaged if each.ledger >= 0):
+        found.do.append(f"`bookkeeper why ledger {ledger_id}` says where the good copies are and who repairs this one")
+    if not any(each.ledger >= 0 for each in scrub.damaged):
+        found.do.append("stop the bookie and read it through: bookkeeper shell --conf FILE localconsistencycheck")
 
 
 # --- the process ------------------------------------------------------------------------------------------------------
@@ -95,6 +119,12 @@ def judge_process(facts: HostFacts, found: Explanation) -> bool:
 def _judge_process(facts: HostFacts, found: Explanation) -> bool:
     if facts.refusal:
         found.trouble(f"would be refused at its start: {facts.refusal}")
+        if facts.has_no_cookie:
+            found.do.append(
+                f"`bookkeeper shell --conf FILE listledgers -bookieid {facts.bookie_id}` lists the ledgers that name "
+                "it: where there are none it was decommissioned, and starts anew only with empty directories; else "
+                "restore its cookie (cookie_create), and start it"
+            )
     if facts.store.error:
         found.trouble(f"the metadata store cannot be asked: {facts.store.error}")
         found.do.append("make the metadata store reachable; a bookie that runs goes on serving meanwhile")
@@ -144,9 +174,18 @@ def _judge_not_serving(facts: HostFacts, status: BookieStatus, found: Explanatio
         )
     if not facts.running:
         if not facts.refusal:
-            found.next.append("the next start replays the journal; nothing that was acknowledged is lost by a crash")
+            found.next.append(
+                "it was stopped cleanly: the next start has nothing to make up for"
+                if status.phase == "stopped"
+                else "the next start replays the journal; nothing that was acknowledged is lost by a crash"
+            )
             found.do.append("start it: bookkeeper bookie --conf FILE")
-        found.next.append("where auto-recovery runs, its ledgers count as lost after lostBookieRecoveryDelay")
+        if facts.has_no_cookie:
+            found.next.append(
+                "if it was decommissioned, no ledger names it and nothing is lost; else its ledgers count as lost"
+            )
+        else:
+            found.next.append("where auto-recovery runs, its ledgers count as lost after lostBookieRecoveryDelay")
 
 
 def _pid(status: BookieStatus) -> str:

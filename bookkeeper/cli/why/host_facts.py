@@ -98,6 +98,11 @@ class HostFacts:
     refusal: str = ""
 
     @property
+    def has_no_cookie(self) -> bool:
+        """The cluster has none for it: it was decommissioned, was never there, or the metadata store lost it."""
+        return not self.store.error and self.store.instance_id is not None and self.store.cookie is None
+
+    @property
     def ledger_directories(self) -> list[DirectoryFacts]:
         """Those of entry logs, in configured order."""
         return [each for each in self.directories if "ledgerDirectories" in each.uses]

@@ -7,6 +7,9 @@ the metadata store has no more (two rounds and a proof), entry logs without a le
 
 from __future__ import annotations
 
+import re
+
+from bookkeeper.bookie.garbage_status import GarbageStage
 from bookkeeper.bookie.status_format import BookieStatus, CollectionStatus
 from bookkeeper.cli.output import counted
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, percent, size
@@ -28,6 +31,9 @@ def explain_space(facts: HostFacts) -> Explanation:
         found.trouble("it did not say anything of its garbage collection yet")
     if not found.headline:
         found.headline = "garbage is collected as it should be"
+        worth = 0 if status is None or status.collection is None else status.collection.worth_bytes or 0
+        if worth:
+            found.headline += f"; {size(worth)} of deleted ledgers wait for a compaction"
     add_facts(facts, found)
     if status is not None and status.collection is not None:
         collection = status.collection
@@ -42,6 +48,8 @@ def explain_space(facts: HostFacts) -> Explanation:
             "minor_suspended": collection.minor_suspended,
             "major_suspended": collection.major_suspended,
             "quarantined": [{"log": each.log, "why": each.why} for each in collection.quarantined],
+            "round_ordered": collection.forced,
+            "interrupted": collection.interrupted,
             "last_error": None if collection.last_error is None else collection.last_error.text,
             "next_round_ms": collection.next_round_ms,
         }
@@ -77,12 +85,13 @@ def _judge_collection(facts: HostFacts, status: BookieStatus, collection: Collec
         assert collection.last_round_ms is not None
         took = duration(collection.last_round_s or 0.0)
         found.working.append(
-            f"{collection.rounds} rounds since the start, the last one ended "
+            f"{counted(collection.rounds, 'round')} since the start, the last one ended "
             f"{clock_time(collection.last_round_ms, now)} and took {took}"
         )
         found.holds.append(
-            f"since the start: {collection.deleted_ledgers} ledgers deleted, {collection.removed_logs} entry logs "
-            f"removed, {collection.compacted_logs} rewritten, {size(collection.reclaimed_bytes)} given back"
+            f"since the start: {counted(collection.deleted_ledgers, 'ledger')} deleted, "
+            f"{counted(collection.removed_logs, 'entry log')} removed, {collection.compacted_logs} rewritten, "
+            f"{size(collection.reclaimed_bytes)} given back"
         )
         if collection.total_bytes:
             found.holds.append(
@@ -92,29 +101,38 @@ def _judge_collection(facts: HostFacts, status: BookieStatus, collection: Collec
         _say_written(collection, found)
     else:
         found.working.append(f"no round yet: the first comes {duration(settings.gc_wait_s)} after the start")
-    found.working.append(f"now: {collection.doing}" + (f" ({collection.compacting})" if collection.compacting else ""))
+    in_hand = f" ({collection.compacting})" if collection.compacting else ""
+    ordered = ", in a round that was ordered" if collection.forced and _is_round(collection) else ""
+    found.working.append(f"now: {collection.doing}{in_hand}{ordered}")
     _judge_error(facts, status, collection, found)
     if collection.waiting_ledgers:
         found.holds.append(
-            f"{collection.waiting_ledgers} ledgers here were not in the metadata store's last listing: each waits for "
-            "a second round and a proof of its own"
+            f"{counted(collection.waiting_ledgers, 'ledger here was', 'ledgers here were')} not in the metadata "
+            "store's last listing: each waits for a second round and a proof of its own"
         )
     if collection.alarms:
         found.trouble(
-            f"{collection.alarms} rounds found most ledgers missing from the metadata store: is the store whole? Few "
-            "of them are deleted in a round"
+            f"{counted(collection.alarms, 'round')} found most ledgers missing from the metadata store: is the store "
+            "whole? Few of them are deleted in a round"
         )
         found.do.append("compare `bookkeeper shell listledgers` with what you expect before more is deleted")
-    _judge_compaction(facts, collection, found)
+    _judge_compaction(facts, status.started_ms, collection, found)
     if collection.next_round_ms is not None:
         found.next.append(
             f"the next round comes {clock_time(collection.next_round_ms, now)}; only a round finds what was deleted "
             "since the last one"
         )
     worth = dead if collection.worth_bytes is None else collection.worth_bytes
-    if collection.waiting_ledgers or worth:
+    if _is_round(collection):
+        found.next.append("a round is under way: what it gives back shows when it has ended")
+    elif collection.waiting_ledgers or worth:
         gives = f" (gives back {size(worth)} or more)" if worth else ""
         found.do.append(f"a round at once{gives}: {_curl(facts, 'PUT', '/api/v1/bookie/gc')}")
+
+
+def _is_round(collection: CollectionStatus) -> bool:
+    """Whether one is under way."""
+    return collection.doing not in (GarbageStage.IDLE.value, GarbageStage.STOPPED.value)
 
 
 def _say_written(collection: CollectionStatus, found: Explanation) -> None:
@@ -143,7 +161,7 @@ def _judge_error(facts: HostFacts, status: BookieStatus, collection: CollectionS
     found.next.append("every round tries again")
 
 
-def _judge_compaction(facts: HostFacts, collection: CollectionStatus, found: Explanation) -> None:
+def _judge_compaction(facts: HostFacts, started_ms: int, collection: CollectionStatus, found: Explanation) -> None:
     settings = facts.settings
     kinds = (
         (
@@ -163,7 +181,12 @@ def _judge_compaction(facts: HostFacts, collection: CollectionStatus, found: Exp
     )
     for name, suspended, threshold, interval_s, last_ms in kinds:
         if suspended:
-            found.trouble(f"{name} compaction is suspended by an operator")
+            interrupted = collection.interrupted == name
+            found.trouble(
+                f"{name} compaction is suspended by an operator" + (", one of them on the way" if interrupted else "")
+            )
+            if interrupted:
+                found.next.append(f"the {name} compaction that was under way begins anew once it is resumed")
             body = f'{{"resume{name.capitalize()}": true}}'
             found.next.append(f"{name} compaction stays suspended until it is resumed, or a restart, which forgets it")
             found.do.append(_curl(facts, "PUT", "/api/v1/bookie/gc/resume_compaction", body))
@@ -172,17 +195,35 @@ def _judge_compaction(facts: HostFacts, collection: CollectionStatus, found: Exp
             found.holds.append(f"{name} compaction is off: {key} ({facts.places.get(key, 'default')})")
         else:
             last = "never since the start" if last_ms is None else clock_time(last_ms, facts.now_ms)
+            due_ms = (started_ms if last_ms is None else last_ms) + round(interval_s * 1000)
+            due = f"due {clock_time(due_ms, facts.now_ms)}" if due_ms > facts.now_ms else "due in the next round"
             found.working.append(
                 f"{name} compaction every {duration(interval_s)} rewrites logs of which less than {percent(threshold)} "
-                f"is live; last: {last}"
+                f"is live; last: {last}; {due}"
             )
     if collection.quarantined_count:
         found.trouble(
-            f"{collection.quarantined_count} entry log{'s are' if collection.quarantined_count > 1 else ' is'} left "
-            "alone, so their space does not come back: damaged, or in doubt"
+            f"{counted(collection.quarantined_count, 'entry log is', 'entry logs are')} left alone, so "
+            f"{'its' if collection.quarantined_count == 1 else 'their'} space does not come back: damaged, or in doubt"
         )
         found.holds.extend(f"{each.log}: {each.why}" for each in collection.quarantined)
         found.next.append("such a log is looked at again in each round, and goes once all its ledgers are proven gone")
+        _say_remedies(collection, found)
+
+
+_INDEX_REMEDY = re.compile(r"regenerate-interleaved-storage-index-file -ledgerIds (\d+)")
+
+
+def _say_remedies(collection: CollectionStatus, found: Explanation) -> None:
+    """Logs wait for an index file that is gone or damaged, as they say; what is else the matter, reading tells."""
+    matches = [_INDEX_REMEDY.search(each.why) for each in collection.quarantined]
+    ledger_ids = sorted({int(match[1]) for match in matches if match is not None})
+    if ledger_ids:
+        found.do.append(
+            "make the index files anew that these logs wait for: stop the bookie, then bookkeeper shell --conf FILE "
+            f"regenerate-interleaved-storage-index-file -ledgerIds {','.join(map(str, ledger_ids))}, and start it again"
+        )
+    if None in matches or collection.quarantined_count > len(matches):
         found.do.append("stop the bookie and read it through: bookkeeper shell --conf FILE localconsistencycheck")
 
 

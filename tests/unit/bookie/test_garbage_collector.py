@@ -88,7 +88,7 @@ class Bench:
             bookie_id=OURS,
             wall_s=self.clock.seconds,
             on_failure=self.errors.append,
-            on_round=lambda: self.shown.append(collection_status(self.collector.status)),
+            on_change=lambda: self.shown.append(collection_status(self.collector.status)),
         )
         self.collector.start()
 
@@ -511,3 +511,69 @@ def test_a_log_being_written_without_a_ledger_left_is_removed_though_compaction_
     bench.force()
     assert logs.path_of(written) is None
     bench.stored.check()
+
+
+def test_a_suspended_compaction_is_not_done_and_begins_anew_when_it_is_resumed() -> None:
+    bench = Bench(NEVER_DUE)
+    status = bench.collector.status
+    bench.delete(2)
+    done: list[object] = []
+    bench.collector.force(CompactionKind.MAJOR).addBoth(done.append)
+    assert bench.clock.run_until(lambda: bool(status.compacting), seconds=2 * WAIT_S)
+    assert (bench.shown[-1].doing, bench.shown[-1].forced) == (GarbageStage.COMPACTING.value, True)
+    bench.collector.suspend(major=True)
+    assert bench.clock.run_until(lambda: bool(done), seconds=2 * WAIT_S)
+    assert (status.major_compactions, status.last_major_s, status.logs_compacted) == (0, 0.0, 0)
+    assert (bench.shown[-1].interrupted, bench.shown[-1].doing) == ("major", GarbageStage.IDLE.value)
+    bench.rounds(2)
+    bench.collector.resume(minor=True)
+    assert status.stage is GarbageStage.IDLE
+    bench.collector.resume(major=True)
+    assert status.stage is not GarbageStage.IDLE
+    bench.rounds(1)
+    assert (status.major_compactions, status.interrupted) == (1, "")
+    assert status.logs_compacted > 0
+    bench.stored.check()
+
+
+def test_a_compaction_that_was_suspended_and_resumed_while_it_gave_up_its_log_begins_anew() -> None:
+    bench = Bench(NEVER_DUE)
+    status = bench.collector.status
+    bench.delete(2)
+    bench.collector.force(CompactionKind.MAJOR)
+    assert bench.clock.run_until(lambda: bool(status.compacting), seconds=2 * WAIT_S)
+    give_up = LogCompaction.give_up
+
+    def given_up(self: LogCompaction) -> None:
+        give_up(self)
+        bench.collector.resume(major=True)
+
+    with mock.patch.object(LogCompaction, "give_up", given_up):
+        bench.collector.suspend(major=True)
+        bench.rounds(1)
+    assert status.major_compactions == 0
+    bench.rounds(1)
+    assert status.major_compactions == 1
+    assert status.logs_compacted > 0
+
+
+def test_an_ordered_compaction_that_was_suspended_before_its_turn_waits_for_that() -> None:
+    bench = Bench(NEVER_DUE)
+    status = bench.collector.status
+    bench.delete(2)
+    bench.collector.suspend(minor=True, major=True)
+    bench.force(CompactionKind.MAJOR)
+    assert status.interrupted == "major"
+    assert bench.shown[-1].worth_bytes == 0
+    bench.collector.resume(minor=True, major=True)
+    bench.rounds(1)
+    assert (status.interrupted, status.major_compactions) == ("", 1)
+
+
+def test_each_step_of_a_round_is_shown() -> None:
+    bench = Bench(NEVER_DUE)
+    bench.delete(2)
+    bench.force(CompactionKind.MAJOR)
+    stages = list(dict.fromkeys(each.doing for each in bench.shown))
+    wanted = [GarbageStage.CHECKING, GarbageStage.DELETING, GarbageStage.SWEEPING, GarbageStage.COMPACTING]
+    assert [stage for stage in stages if stage != GarbageStage.IDLE.value] == [stage.value for stage in wanted]

@@ -12,6 +12,7 @@ from bookkeeper.bookie.scrubber import (
     Scrubber,
     ScrubSettings,
 )
+from bookkeeper.bookie.status_format import DamagedRange, ScrubStatus
 from bookkeeper.bookie.storage.damage import Damage, DamageRecord
 from bookkeeper.bookie.storage.scrub import ScrubCounters
 from bookkeeper.metrics import Metrics
@@ -50,6 +51,7 @@ class Driven:
     def __init__(self, *, interval_s: float = 100.0, bytes_per_s: float = 100.0) -> None:
         self.scrub = ScriptedScrub()
         self.damage = DamageRecord()
+        self.shown: list[ScrubStatus] = []
         self.clock = Clock()
         self.worker = ManualWorker()
         self.metrics = Metrics()
@@ -61,6 +63,7 @@ class Driven:
             ScrubSettings(interval_s, bytes_per_s),
             lambda: int(self.clock.seconds() * 1000),
             log_bytes=lambda: 2500,
+            on_change=lambda: self.shown.append(self.scrubber.status()),
             metrics=self.metrics,
         )
         self.scrubber.start()
@@ -217,3 +220,31 @@ def test_a_round_shows_what_it_has_read_and_has_still_to_read() -> None:
         driven.run(1)
     assert {(1000, 1500), (2000, 500)} <= seen
     assert progress() == (2500, 0)  # what it read besides, index files, is not counted
+
+
+def test_what_is_damaged_is_shown_within_seconds_with_ledger_and_file() -> None:
+    driven = Driven()
+    driven.run(35)
+    shown = len(driven.shown)
+    driven.run(20)
+    assert len(driven.shown) == shown, "nothing has changed"
+    for ledger_id in range(8):
+        driven.damage.add(Damage(ledger_id, 3, 4, "/l/current/0.log", ledger_id * 512, "fails its checksum"))
+    driven.damage.add(Damage.of_ledger(0, "/l/current/0.idx", 0, "its header is damaged"))
+    driven.run(LOOK_INTERVAL_S + 1)
+    (status,) = driven.shown[shown:]
+    assert (status.damaged_ranges, len(status.damaged)) == (9, 5)
+    assert status.damaged[:2] == (
+        DamagedRange(0, 0, None, "/l/current/0.idx", 0, "its header is damaged"),
+        DamagedRange(0, 3, 4, "/l/current/0.log", 0, "fails its checksum"),
+    )
+
+
+def test_when_pages_were_made_anew_last_is_shown() -> None:
+    driven = Driven(interval_s=10_000.0)
+    driven.scrub.pages_damaged = True
+    driven.run(100)
+    status = driven.scrubber.status()
+    assert driven.scrub.mended_at
+    assert status.last_round_ms is None
+    assert status.last_mending_ms is not None

@@ -10,15 +10,20 @@ import threading
 import pytest
 
 from bookkeeper.bookie.status_format import (
+    BadLog,
     BookieStatus,
     CheckpointStatus,
+    CollectionStatus,
+    DamagedRange,
     DirectoryStatus,
     DiskStatus,
     ModeStatus,
     Reason,
     RegistrationStatus,
+    ScrubStatus,
 )
 from bookkeeper.bookie.storage.disks import DiskSettings
+from bookkeeper.bookie.storage.index_damage import file_gone
 from bookkeeper.cli import http_questions
 from bookkeeper.cli.http_questions import why_out_of_reach
 from bookkeeper.cli.main import main
@@ -29,6 +34,7 @@ from bookkeeper.cli.why.host_facts import DirectoryFacts, HostFacts, StoreFacts
 from bookkeeper.cli.why.ledger import explain_ledger, missing_of
 from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress, RepairFacts
 from bookkeeper.cli.why.processes import ProcessAnswer, whom_to_ask
+from bookkeeper.cli.why.space import explain_space
 from bookkeeper.cli.worker_words import TOLD_MAX, WorkerAnswer, WorkerWords, known_troubles
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import BookieIOError, ConnectFailed, MetadataCorrupt, MetadataUnavailable
@@ -626,6 +632,41 @@ def test_without_a_status_file_nothing_is_made_up() -> None:
     assert said.headline == "nothing is known of its state: there is no file"
 
 
+DECOMMISSIONED = StoreFacts("", "i", None, None)
+
+
+def test_a_bookie_without_a_cookie_was_decommissioned_or_has_it_restored() -> None:
+    said = explain_readonly(host(free=5000, phase="stopped", store=DECOMMISSIONED, refusal="has no cookie"))
+    assert said.headline == "would be refused at its start: has no cookie"
+    (advice,) = said.do
+    assert f"listledgers -bookieid {B[0]}` lists the ledgers that name it: where there are none" in advice
+    assert not [line for line in said.next if "lostBookieRecoveryDelay" in line]
+
+
+def test_a_clean_stop_is_no_crash() -> None:
+    said = explain_readonly(host(free=5000, phase="stopped"))
+    assert "it was stopped cleanly: the next start has nothing to make up for" in said.next
+    assert [line for line in explain_readonly(host(free=5000, phase="failed")).next if "lost by a crash" in line]
+
+
+def test_damage_is_named_with_ledger_entries_and_file_and_what_becomes_of_it() -> None:
+    facts = host(free=5000)
+    assert facts.status is not None
+    damaged = (
+        DamagedRange(7, 10, 19, "/l/current/0.log", 1024, "page 3 fails its checksum"),
+        DamagedRange(9, 0, None, "/l/current/0/0/9.idx", 0, "its header is damaged"),
+    )
+    scrub = ScrubStatus("idle", None, None, 0, 3, None, damaged, NOW - 5000)
+    said = explain_disk(dataclasses.replace(facts, status=dataclasses.replace(facts.status, scrub=scrub)))
+    assert said.headline.startswith("3 ranges of entries on these disks failed their checksums")
+    assert "damaged: ledger 7, entries 10..19: /l/current/0.log at byte 1024: page 3 fails its checksum" in said.holds
+    assert "damaged: ledger 9, all entries: /l/current/0/0/9.idx at byte 0: its header is damaged" in said.holds
+    assert "and 1 damaged range more" in said.holds
+    assert [line.partition("` ")[0] for line in said.do] == ["`bookkeeper why ledger 7", "`bookkeeper why ledger 9"]
+    (line,) = [line for line in said.working if line.startswith("the scrub")]
+    assert ", said 60 s ago: idle; last round: never yet; damaged index pages were made anew, or that was tried" in line
+
+
 # --- the reserve, and what df shows
 
 
@@ -681,3 +722,72 @@ def test_who_may_still_write_is_said_as_the_bookie_does_it() -> None:
     refused = dataclasses.replace(facts, status=dataclasses.replace(facts.status, mode=mode))
     (line,) = [line for line in explain_readonly(refused).holds if "high-priority" in line]
     assert line.endswith("no ledger directory has 1.2 GiB free (minUsableSizeForHighPriorityWrites, default)")
+
+
+# --- space
+
+
+COLLECTION = CollectionStatus(
+    doing="waits for the next round",
+    rounds=1,
+    last_round_ms=NOW - 5000,
+    last_round_s=1.0,
+    next_round_ms=NOW + 60_000,
+    ledgers_here=1,
+    waiting_ledgers=0,
+    deleted_ledgers=1,
+    removed_logs=0,
+    compacted_logs=0,
+    reclaimed_bytes=0,
+    live_bytes=100,
+    total_bytes=1000,
+    compacting="",
+    last_minor_ms=None,
+    last_major_ms=None,
+    minor_suspended=False,
+    major_suspended=False,
+    alarms=0,
+    quarantined_count=0,
+    worth_bytes=900,
+)
+
+
+def space(**changes: object) -> Explanation:
+    facts = host(free=5000)
+    assert facts.status is not None
+    collection = dataclasses.replace(COLLECTION, **changes)
+    return explain_space(dataclasses.replace(facts, status=dataclasses.replace(facts.status, collection=collection)))
+
+
+def test_what_waits_for_a_compaction_is_in_the_headline_with_when_it_is_due() -> None:
+    said = space()
+    assert said.healthy
+    assert said.headline == "garbage is collected as it should be; 900 B of deleted ledgers wait for a compaction"
+    assert space(worth_bytes=0).headline == "garbage is collected as it should be"
+    (major,) = [line for line in said.working if line.startswith("major")]
+    assert major.endswith("last: never since the start; due 2023-11-15 22:11:50 UTC (in 23 h 58 min)"), major
+    (minor,) = [line for line in space(last_minor_ms=NOW - 3_600_000).working if line.startswith("minor")]
+    assert minor.endswith("; due in the next round"), minor
+    assert [line for line in said.do if "/api/v1/bookie/gc" in line]
+
+
+def test_no_round_is_advised_while_one_is_under_way() -> None:
+    said = space(doing="rewrites entry logs", compacting="/l/current/7.log", forced=True)
+    assert "now: rewrites entry logs (/l/current/7.log), in a round that was ordered" in said.working
+    assert not [line for line in said.do if "/api/v1/bookie/gc" in line]
+
+
+def test_a_compaction_that_was_suspended_on_the_way_is_told() -> None:
+    said = space(major_suspended=True, interrupted="major", worth_bytes=0)
+    assert said.headline == "major compaction is suspended by an operator, one of them on the way"
+    assert "the major compaction that was under way begins anew once it is resumed" in said.next
+
+
+def test_a_log_that_waits_for_an_index_file_names_what_makes_it_anew() -> None:
+    gone = [BadLog(f"/l/current/{ledger_id}.log", file_gone(ledger_id)) for ledger_id in (5, 9)]
+    said = space(quarantined_count=2, quarantined=tuple(gone))
+    assert said.headline.startswith("2 entry logs are left alone, so their space does not come back")
+    (remedy,) = [line for line in said.do if "--conf FILE" in line]
+    assert "shell --conf FILE regenerate-interleaved-storage-index-file -ledgerIds 5,9, and start it again" in remedy
+    both = space(quarantined_count=2, quarantined=(gone[0], BadLog("/l/current/1.log", "damaged at 5")))
+    assert len([line for line in both.do if "--conf FILE" in line]) == 2
