@@ -32,6 +32,7 @@ from bookkeeper.errors import (
     LedgerError,
     MetadataError,
     NoSuchLedger,
+    NotEnoughBookies,
     ReplicationFailed,
 )
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata, LedgerState, Versioned
@@ -52,6 +53,9 @@ log = Logger()
 LOCK_TRIES = 60
 LOCK_PAUSE_S = 1.0
 """How often, and how long apart, a ledger is tried that somebody else has locked."""
+
+TELL_TRIES = 5
+"""After so many tries it is looked anew who has it, and why."""
 
 LOOK_PAUSE_S = 5.0
 """Between two looks of a decommission at the ledgers that are left."""
@@ -133,6 +137,7 @@ class BookieRecovery:
         ask: Callable[[LedgerId], Awaitable[str]] | None = None,
     ) -> None:
         self._ask = ask if ask is not None else self._holder_in_words
+        self._asking = False
         self._client, self._settings, self._host = client, settings, host
         self._context, self._store, self._clock = client.context, client.store, client.context.clock
         self.progress = progress if progress is not None else RecoveryProgress()
@@ -231,7 +236,7 @@ class BookieRecovery:
         self, ledger_id: LedgerId, bookies: frozenset[BookieId], *, skip_open: bool, skip_unreadable: bool
     ) -> None:
         try:
-            lock = await self._lock(ledger_id)
+            lock = await self._lock(ledger_id, bookies)
             try:
                 moved = await self._move(lock, bookies, skip_open=skip_open)
             except GeneratorExit:
@@ -288,18 +293,47 @@ class BookieRecovery:
                 ledger_id=lock.ledger_id,
             )
 
-    async def _lock(self, ledger_id: LedgerId) -> RepairLock:
-        for _ in range(LOCK_TRIES):
+    async def _lock(self, ledger_id: LedgerId, bookies: frozenset[BookieId]) -> RepairLock:
+        for tried in range(LOCK_TRIES):
             lock = await self._store.underreplication.lock(ledger_id, self._host, lambda: None)
             if lock is not None:
                 return lock
-            self._wait_for(f"ledger {ledger_id}, on which somebody else is at work")
+            if tried % TELL_TRIES == 0:
+                # A worker keeps the lock also while it can only wait; what it waits for would fail here at once.
+                await self._check_takers(ledger_id, bookies)
+                await self._tell_who_has(ledger_id)
             await pause(self._clock, LOCK_PAUSE_S)
-        holder = await self._store.underreplication.lock_holder(ledger_id)
         raise ReplicationFailed(
-            f"ledger {ledger_id}: {holder or 'somebody'} was at work on it for {LOCK_TRIES * LOCK_PAUSE_S:g} s",
+            f"ledger {ledger_id}: locked by somebody else for {LOCK_TRIES * LOCK_PAUSE_S:g} s: "
+            f"{await self._ask(ledger_id)}",
             ledger_id=ledger_id,
         )
+
+    async def _check_takers(self, ledger_id: LedgerId, bookies: frozenset[BookieId]) -> None:
+        """Raise NotEnoughBookies where there are fewer bookies to take copies than a fragment has to give away."""
+        metadata = await self._store.ledgers.read(ledger_id)
+        for fragment in fragments_of(metadata.value):
+            lost = set(fragment.indexes_of(bookies).values())
+            spare = self._context.directory.writable.difference(fragment.ensemble, bookies)
+            if len(spare) < len(lost):
+                raise NotEnoughBookies(
+                    f"ledger {ledger_id}, fragment at entry {fragment.first_entry_id}: nobody is left to take the "
+                    f"copies of {', '.join(sorted(lost))}; members: {', '.join(fragment.ensemble)}; other writable "
+                    f"bookies: {', '.join(sorted(spare)) or 'none'}: start more bookies",
+                    ledger_id=ledger_id,
+                    entry_id=fragment.first_entry_id,
+                )
+
+    async def _tell_who_has(self, ledger_id: LedgerId) -> None:
+        """Of many ledgers that wait one is told of; to ask takes as long as a worker needs to answer."""
+        if self._asking:
+            return
+        self._asking = True
+        try:
+            self._wait_for(f"ledger {ledger_id}, on which somebody else is at work")
+            self._wait_for(f"ledger {ledger_id}: {await self._ask(ledger_id)}")
+        finally:
+            self._asking = False
 
     # --- decommissioning
 

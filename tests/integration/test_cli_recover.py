@@ -158,6 +158,25 @@ def test_a_ledger_without_a_readable_copy_is_told_and_skipped_only_on_purpose(
     assert "1 ledger skipped, as ordered" in skipped.err
 
 
+def test_a_recovery_says_that_nobody_is_left_also_while_a_worker_keeps_the_ledger_locked_for_that(
+    cluster: LocalCluster, client: BlockingBookKeeper, shell: Shell, tmp_path: Path
+) -> None:
+    """It said that somebody was at work, and waited: the worker keeps the lock until more bookies come."""
+    dead, *others = (bookie.bookie_id for bookie in cluster.bookies)
+    ledger_id = write(client, dead, *others)
+    cluster.bookies[0].kill()
+    await_unregistered(cluster.uri, dead)
+    with LocalAutoRecovery(tmp_path / "recovery", cluster.uri):
+        mark(cluster.uri, [ledger_id], [dead])
+        while f"{ledger_id}  locked by process" not in shell("listunderreplicated", "-prw").out:
+            pass
+        failed = shell("recover", "-f", dead, code=EXIT_FAILURE).err
+    assert f"ledger {ledger_id}: not moved: " in failed
+    assert f"nobody is left to take the copies of {dead}; members: " in failed
+    assert "start more bookies" in failed
+    assert names(client, ledger_id, dead)
+
+
 def test_a_bookie_that_is_down_is_decommissioned_by_the_workers_of_the_cluster(
     cluster: LocalCluster, client: BlockingBookKeeper, shell: Shell, tmp_path: Path
 ) -> None:
@@ -181,7 +200,8 @@ def test_a_bookie_that_is_down_is_decommissioned_by_the_workers_of_the_cluster(
     done = json.loads(out)
     assert (done["ledgers_found"], done["ledgers_moved"]) == (3, 3)
     assert f"deleted the cookie of bookie {dead}" in err
-    assert f"3 ledgers moved off {dead}, and none names it any more" in err
+    assert f"3 ledgers moved off {dead}, and none names it any more; the replication workers copied, in " in err
+    assert "0 entries" not in err.splitlines()[-1]
     assert not any(names(client, ledger_id, dead) for ledger_id in ids)
     assert dead not in shell("listbookies", "-a").out
 

@@ -77,7 +77,8 @@ are alive. A ledger that is being written on one of them is recovered, which end
 class _Shown:
     """The progress of a recovery on the terminal; how much there is to do is told once it is known."""
 
-    def __init__(self, what: str, bookies: Collection[BookieId]) -> None:
+    def __init__(self, what: str, bookies: Collection[BookieId], *, by_workers: bool) -> None:
+        self._by_workers = by_workers
         self._progress = Progress(what, lines_every_s=PROGRESS_LINES_S)
         self._names = ", ".join(bookies)
         self._told = False
@@ -85,6 +86,7 @@ class _Shown:
     def __call__(self, state: RecoveryProgress) -> None:
         ended = state.ledgers_done + state.ledgers_skipped + state.ledgers_failed
         copied = f"{entries(state.entries)}, {state.entries_per_s:,.0f}/s, {readable_size(state.bytes)} copied"
+        copied = "the replication workers copy" if self._by_workers else copied
         if state.listing_ended:
             # A decommission counts only when the list is complete; a recovery is at work by then.
             if not self._told and (state.ledgers_found or not state.waits_for):
@@ -107,7 +109,7 @@ def _settings(args: argparse.Namespace) -> WorkerSettings:
 
 
 def _run(args: argparse.Namespace, what: str, bookies: Collection[BookieId], *, decommission: bool) -> RecoveryProgress:
-    shown = _Shown(what, bookies)
+    shown = _Shown(what, bookies, by_workers=decommission)
     settings = _settings(args)
 
     async def use(client: LedgerClient) -> RecoveryProgress:
@@ -190,7 +192,8 @@ def _recover(args: argparse.Namespace) -> int:
     return EXIT_FAILURE if done.ledgers_failed else EXIT_OK
 
 
-def _tell(args: argparse.Namespace, done: RecoveryProgress, what: str) -> None:
+def _tell(args: argparse.Namespace, done: RecoveryProgress, what: str, *, by_workers: bool = False) -> None:
+    """by_workers: the cluster's replication workers copied, which do not say here how much."""
     dry = getattr(args, "dry_run", False)
     moved = done.ledgers_found if dry else done.ledgers_done
     if args.json:
@@ -206,7 +209,11 @@ def _tell(args: argparse.Namespace, done: RecoveryProgress, what: str) -> None:
         note(f"{counted(done.ledgers_skipped, 'ledger')} skipped, as ordered")
     if done.ledgers_failed:
         note(f"{counted(done.ledgers_failed, 'ledger')} not moved; run it again when what is in the way is gone")
-    copied = f"{entries(done.entries)}, {readable_size(done.bytes)} copied in {done.now_s - done.began_s:,.1f} s"
+    took = f"in {done.now_s - done.began_s:,.1f} s"
+    if by_workers:
+        copied = f"the replication workers copied, {took}" if moved else f"there was nothing to copy, {took}"
+    else:
+        copied = f"{entries(done.entries)}, {readable_size(done.bytes)} copied {took}"
     note(f"{counted(moved, 'ledger')} {what}; {copied}")
 
 
@@ -259,7 +266,7 @@ this waits until no ledger names it any more, and deletes its cookie."""
 def _decommission(args: argparse.Namespace) -> int:
     bookie_id = args.bookie_id or BookieId(configured_bookie_id(args))
     done = _run(args, "ledgers without it", [bookie_id], decommission=True)
-    _tell(args, done, f"moved off {bookie_id}, and none names it any more")
+    _tell(args, done, f"moved off {bookie_id}, and none names it any more", by_workers=True)
     return EXIT_OK
 
 

@@ -12,7 +12,13 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.metadata.memory import MemoryMetadataStore
 from bookkeeper.model import BookieId, LedgerId, LedgerMetadata
-from bookkeeper.replication.bookie_recovery import LOOK_PAUSE_S, BookieRecovery, RecoveryProgress
+from bookkeeper.replication.bookie_recovery import (
+    LOCK_TRIES,
+    LOOK_PAUSE_S,
+    TELL_TRIES,
+    BookieRecovery,
+    RecoveryProgress,
+)
 from bookkeeper.replication.worker import ReplicationWorker
 from bookkeeper.replication.worker_settings import WorkerSettings
 from bookkeeper.wire import messages
@@ -161,9 +167,53 @@ def test_a_ledger_that_somebody_repairs_is_waited_for() -> None:
     scene.cluster.run(5.0)
     assert not outcome
     assert any("somebody else is at work" in said for said in scene.said)
+    assert scene.said[-1] == f"ledger {lock.ledger_id}: locked by somebody"
     scene.cluster.wait(lock.release())
     scene.cluster.run(2.0)
     assert outcome[0].ledgers_done == 1
+
+
+def test_a_ledger_that_a_worker_keeps_locked_because_nobody_is_left_is_told_so_and_not_waited_for() -> None:
+    """The worker's back-off keeps the lock: to wait for it would be to wait for more bookies, without saying so."""
+    scene = Scene(3)
+    lost, *others = scene.cluster.bookies
+
+    async def write() -> Any:
+        ledger = await write_ledger(scene.writer, [lost, *others], 10)
+        return await scene.store.underreplication.lock(ledger.id, "worker", lambda: None)
+
+    lock = scene.cluster.wait(write())
+    lost.leave()
+    progress = scene.recover(lost)
+    assert progress.ledgers_failed == 1
+    reason = progress.failures[lock.ledger_id]
+    assert f"nobody is left to take the copies of {lost.bookie_id}" in reason
+    assert reason.endswith("other writable bookies: none: start more bookies")
+
+
+def test_who_keeps_a_ledger_locked_for_long_is_asked_and_told() -> None:
+    scene = Scene(4)
+    lost, *others = scene.cluster.bookies
+    asked: list[int] = []
+
+    async def ask(ledger_id: LedgerId) -> str:
+        asked.append(ledger_id)
+        return "worker 7 waits: its disk is full"
+
+    async def write() -> Any:
+        ledger = await write_ledger(scene.writer, [lost, *others[:2]], 10)
+        return await scene.store.underreplication.lock(ledger.id, "worker", lambda: None)
+
+    ledger_id = scene.cluster.wait(write()).ledger_id
+    scene.recovery = BookieRecovery(
+        scene.cluster.client(CLIENT), WorkerSettings(), "test-host", scene.progress, ask=ask
+    )
+    progress = scene.recover(lost)
+    assert f"ledger {ledger_id}: worker 7 waits: its disk is full" in scene.said
+    assert len(asked) == LOCK_TRIES / TELL_TRIES + 1, "not at every try"
+    assert progress.failures[ledger_id] == (
+        f"ledger {ledger_id}: locked by somebody else for 60 s: worker 7 waits: its disk is full"
+    )
 
 
 def test_a_ledger_deleted_meanwhile_is_done() -> None:
