@@ -1,21 +1,21 @@
 """Many small transactions as few large ones: what a request to the store costs is then paid once for many ledgers.
 
     transact() --> waiting --> one group on its way --> done: every member of it is
-                      ^             |-- refused, of one member: the refusal is that member's own
-                      |             |-- refused, of several: both halves, each by itself, before anything else
+                      ^             |-- refused: nothing was done; each member alone, all of them at once, and so are
+                      |             |   those that come next
                       |             `-- answer lost, or not sent: so it is of every member
                       `-- who comes while a group is on its way waits, and goes with the next
 
-Each member is done as a whole or not at all, and its outcome is one that it could have had alone: a group that is done
-is its members in the order of the calls, and a group that is refused did nothing. A member goes out only in the session
+Each member is done as a whole or not at all, and its outcome is one that it could have had alone: all is sent in the
+order of the calls, and nothing is sent behind a group that may still be refused. A member goes out only in the session
 in which it was given (afterwards it certainly did not happen: NotAttempted, I-77), and only while what it rests on
 still holds (`still`; afterwards: NodeChanged): to wait for one's turn makes nothing less safe.
 
-After a refusal groups are half as large, and grow by one with each that is done: where many members are refused, as
-locks are that others hold, a group would only cost more.
+Where many are refused, as locks are that others hold, a group only costs more. So after a refusal ALONE_MIN members go
+alone, as if there were no groups, and twice as many after each further one, until a group of several is done.
 
 Bounds: MEMBERS_MAX members and BYTES_MAX bytes a group (ZooKeeper ends a connection that sends more than 1 MiB);
-WAITING_MAX members that wait.
+WAITING_MAX members that wait. What is sent alone is bounded by the Tree.
 
 Thread: reactor.
 """
@@ -31,18 +31,32 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import MetadataError, MetadataUnavailable
-from bookkeeper.metadata.tree import Create, NodeChanged, NotAttempted, Step, Write
+from bookkeeper.errors import AccessDenied, MetadataCorrupt, MetadataUnavailable
+from bookkeeper.metadata.tree import (
+    Create,
+    NodeAbsent,
+    NodeChanged,
+    NodeExists,
+    NodeNotEmpty,
+    NotAttempted,
+    Step,
+    Write,
+)
 
 if TYPE_CHECKING:
     from bookkeeper.metadata.tree import Tree
 
 MEMBERS_MAX = 64
 BYTES_MAX = 256 * 1024
-WAITING_MAX = 10_000
+WAITING_MAX = 65_536
+ALONE_MIN = 64
+ALONE_MAX = 4096
 
 _STEP_BYTES = 64
 """More than a step takes in a request beside its path and data."""
+
+_REFUSALS = (NodeAbsent, NodeChanged, NodeExists, NodeNotEmpty, AccessDenied, MetadataCorrupt)
+"""What says for certain that nothing was done. Whatever else goes wrong is not known of any member."""
 
 
 class _Member:
@@ -57,14 +71,25 @@ class _Member:
         )
         self.done: Deferred[None] = Deferred()
 
-    def hindrance(self, session_id: int) -> MetadataError | None:
+    def hindrance(self, session_id: int) -> Exception | None:
         """Why it is not to be sent any more."""
         path = self.steps[0].path
         if self.session_id != session_id:
             return NotAttempted(f"a change of {path}: the session ended before it was sent")
-        if not self.still():
-            return NodeChanged(f"a change of {path}: what it rests on changed before it was sent")
-        return None
+        try:
+            holds = self.still()
+        except Exception as error:  # noqa: BLE001 - its asker hears of it; the others of the group are not to
+            return error
+        return None if holds else NodeChanged(f"a change of {path}: what it rests on changed before it was sent")
+
+    def end(self, error: Exception | None) -> None:
+        """Tell what became of it, unless it was cancelled."""
+        if self.done.called:
+            return
+        if error is None:
+            self.done.callback(None)
+        else:
+            self.done.errback(error)
 
 
 class GroupedChanges:
@@ -73,9 +98,9 @@ class GroupedChanges:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._waiting: deque[_Member] = deque()
-        self._halves: deque[list[_Member]] = deque()  # of refused groups
-        self._members_max = MEMBERS_MAX
-        self._on_its_way = False
+        self._on_its_way = False  # a group of several
+        self._alone = 0  # so many of the next members go alone
+        self._alone_next = ALONE_MIN
         self._sending = False
 
     def transact(self, steps: Sequence[Step], still: Callable[[], bool] = lambda: True) -> Deferred[None]:
@@ -93,69 +118,85 @@ class GroupedChanges:
         return member.done
 
     def _send(self) -> None:
-        """Send the next group, unless one is on its way."""
+        """Send what may go now."""
         if self._sending:
             return  # by the loop below: an answer can be there at once
         self._sending = True
         try:
-            while not self._on_its_way and (group := self._next_group()):
-                self._on_its_way = True
-                sent = defer.maybeDeferred(self._tree.transact, [step for member in group for step in member.steps])
-                sent.addCallbacks(self._on_done, self._on_failed, callbackArgs=(group,), errbackArgs=(group,))
+            while self._waiting and not self._on_its_way:
+                if self._alone:
+                    self._alone -= 1
+                    self._send_alone([self._waiting.popleft()])
+                else:
+                    self._send_group(self._take_group())
         finally:
             self._sending = False
 
-    def _next_group(self) -> list[_Member]:
-        """Members that are sent together; none where nothing is left."""
-        while self._halves or self._waiting:
-            group = self._halves.popleft() if self._halves else self._take_waiting()
-            left = []
-            for member in group:
-                if member.done.called:
-                    continue  # cancelled
-                hindrance = member.hindrance(self._tree.session_id)
-                if hindrance is None:
-                    left.append(member)
-                else:
-                    member.done.errback(hindrance)
-            if left:
-                return left
-        return []
-
-    def _take_waiting(self) -> list[_Member]:
+    def _take_group(self) -> list[_Member]:
         group = [self._waiting.popleft()]
         size = group[0].size
-        while self._waiting and len(group) < self._members_max and size + self._waiting[0].size <= BYTES_MAX:
+        while self._waiting and len(group) < MEMBERS_MAX and size + self._waiting[0].size <= BYTES_MAX:
             group.append(self._waiting.popleft())
             size += group[-1].size
         return group
 
+    def _send_group(self, members: list[_Member]) -> None:
+        group = self._unhindered(members)
+        if group:
+            # Also one: those that come before its answer are the next group.
+            self._on_its_way = True
+            sent = defer.maybeDeferred(self._tree.transact, [step for member in group for step in member.steps])
+            sent.addCallbacks(self._on_done, self._on_failed, callbackArgs=(group,), errbackArgs=(group,))
+
+    def _send_alone(self, members: list[_Member]) -> None:
+        for member in self._unhindered(members):
+            sent = defer.maybeDeferred(self._tree.transact, member.steps)
+            sent.addCallbacks(
+                lambda _, member=member: member.end(None), lambda failure, member=member: member.end(failure.value)
+            )
+
+    def _unhindered(self, members: list[_Member]) -> list[_Member]:
+        """Those that may be sent; the others are told why not."""
+        alive = [member for member in members if not member.done.called]
+        hindrances = [(member, member.hindrance(self._tree.session_id)) for member in alive]
+        for member, hindrance in hindrances:
+            if hindrance is not None:
+                member.end(hindrance)
+        # Who is told may cancel others.
+        return [member for member, hindrance in hindrances if hindrance is None and not member.done.called]
+
     def _on_done(self, _: None, group: list[_Member]) -> None:
-        self._members_max = min(MEMBERS_MAX, self._members_max + 1)
+        if len(group) > 1:
+            self._alone_next = ALONE_MIN
         for member in group:
-            if not member.done.called:
-                member.done.callback(None)
+            member.end(None)
         # Only now: what the members go on to do goes out together.
-        self._on_its_way = False
-        self._send()
+        self._go_on()
 
     def _on_failed(self, failure: Failure, group: list[_Member]) -> None:
         error = failure.value
-        assert error is not None
-        if len(group) > 1 and not isinstance(error, MetadataUnavailable):
-            self._members_max = max(1, self._members_max // 2)
-            middle = len(group) // 2
-            self._halves.extendleft((group[middle:], group[:middle]))
+        assert isinstance(error, Exception)
+        if len(group) > 1:
+            # Also after an answer that was lost: perhaps the group was more than the server takes.
+            self._alone = self._alone_next
+            self._alone_next = min(ALONE_MAX, 2 * self._alone_next)
+        if len(group) > 1 and isinstance(error, _REFUSALS):
+            self._send_alone(group)
         else:
             for member in group:
-                if not member.done.called:
-                    member.done.errback(_own(error))
+                member.end(_own(error))
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._on_its_way = False
         self._send()
 
 
-def _own(error: BaseException) -> BaseException:
+def _own(error: Exception) -> Exception:
     """The error for one of several who get it: each adds its own way to the traceback."""
-    own = copy.copy(error)
+    try:
+        own = copy.copy(error)
+    except Exception:  # noqa: BLE001 - an error that cannot be copied is told all the same
+        return error
     own.__cause__ = error.__cause__
     return own

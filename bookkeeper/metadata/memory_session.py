@@ -205,8 +205,8 @@ class MemorySession:
 
     def transact(self, steps: Sequence[Step]) -> Deferred[None]:
         """All steps or none."""
-        path = steps[0].path if steps else "/"
-        return self._change("transact", path, lambda: self._shared.transact(steps, self.session_id))
+        paths = " ".join(step.path for step in steps)  # a fault may be asked for at any of them
+        return self._change("transact", paths, lambda: self._shared.transact(steps, self.session_id))
 
     def sync(self) -> Deferred[None]:
         """Later reads see everything written before."""

@@ -48,14 +48,33 @@ class _Node:
 
 
 @dataclass(frozen=True, slots=True)
+class _Made:
+    path: str
+    data: bytes | None
+    owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    path: str
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    path: str
+
+
+_Part = _Made | _Written | _Removed
+
+
+@dataclass(frozen=True, slots=True)
 class _Change:
-    """One transaction: nodes to make (data, owner), to write (data) or to remove; and when it happened."""
+    """One transaction: what is done, in order, and when. No server ever shows a part of it."""
 
     number: int
-    made: tuple[tuple[str, bytes | None, int], ...] = ()
-    written: tuple[tuple[str, bytes | None], ...] = ()
-    removed: tuple[str, ...] = ()
-    at_ms: int = 0
+    parts: tuple[_Part, ...]
+    at_ms: int
 
 
 def parent_of(path: str) -> str:
@@ -94,25 +113,27 @@ class TreeCopy:
     def apply(self, change: _Change) -> list[FiredWatch]:
         """Make one change; the watches that it fires, in order."""
         fired: list[FiredWatch] = []
-        for path, data, owner in change.made:
-            parent = self.nodes[parent_of(path)]
-            parent.children[path.rpartition("/")[2]] = None
-            parent.sequence = (parent.sequence + 1) & SEQUENCE_MASK
-            self.nodes[path] = _Node(data, change.number, owner, change.at_ms, change.at_ms)
-            fired += self._data_watches.pop(path, [])
-            fired += self._child_watches.pop(parent_of(path), [])
-        for path, data in change.written:
-            node = self.nodes[path]
-            node.data = data
-            node.version += 1
-            node.modified_ms = change.at_ms
-            fired += self._data_watches.pop(path, [])
-        for path in change.removed:
-            del self.nodes[path]
-            self.nodes[parent_of(path)].children.pop(path.rpartition("/")[2])
-            fired += self._data_watches.pop(path, [])
-            fired += self._child_watches.pop(path, [])
-            fired += self._child_watches.pop(parent_of(path), [])
+        for part in change.parts:
+            path = part.path
+            if isinstance(part, _Made):
+                parent = self.nodes[parent_of(path)]
+                parent.children[path.rpartition("/")[2]] = None
+                parent.sequence = (parent.sequence + 1) & SEQUENCE_MASK
+                self.nodes[path] = _Node(part.data, change.number, part.owner, change.at_ms, change.at_ms)
+                fired += self._data_watches.pop(path, [])
+                fired += self._child_watches.pop(parent_of(path), [])
+            elif isinstance(part, _Written):
+                node = self.nodes[path]
+                node.data = part.data
+                node.version += 1
+                node.modified_ms = change.at_ms
+                fired += self._data_watches.pop(path, [])
+            else:
+                del self.nodes[path]
+                self.nodes[parent_of(path)].children.pop(path.rpartition("/")[2])
+                fired += self._data_watches.pop(path, [])
+                fired += self._child_watches.pop(path, [])
+                fired += self._child_watches.pop(parent_of(path), [])
         self.applied = change.number
         return fired
 
@@ -181,13 +202,13 @@ class Znodes:
         owner = 0 if kind is NodeKind.PERSISTENT else session_id
         if owner:
             self._owned.setdefault(owner, {})[path] = None
-        self._commit(made=((path, data, owner),))
+        self._commit(_Made(path, data, owner))
         return path
 
     def write(self, path: str, data: bytes | None, version: int) -> Stat:
         """Replace a node's data."""
         self._check(path, version)
-        self._commit(written=((path, data),))
+        self._commit(_Written(path, data))
         return self.leader.nodes[path].stat()
 
     def delete(self, path: str, version: int) -> None:
@@ -197,32 +218,34 @@ class Znodes:
             raise NodeNotEmpty(path)
         if node.owner:
             self._owned[node.owner].pop(path)
-        self._commit(removed=(path,))
+        self._commit(_Removed(path))
 
     def transact(self, steps: Sequence[Step], session_id: int) -> None:
         """All steps or none."""
-        trial = _Trial(self.leader.nodes)
+        trial = _Trial(self.leader.nodes, session_id)
         for step in steps:
             trial.take(step)
+        parts: list[_Part] = []
         for step in steps:
             if isinstance(step, Create):
                 owner = session_id if step.kind is NodeKind.EPHEMERAL else 0
                 if owner:
                     self._owned.setdefault(owner, {})[step.path] = None
-                self._commit(made=((step.path, step.data, owner),))
+                parts.append(_Made(step.path, step.data, owner))
             elif isinstance(step, Write):
-                self._commit(written=((step.path, step.data),))
+                parts.append(_Written(step.path, step.data))
             elif isinstance(step, Delete):
-                owner = self.leader.nodes[step.path].owner
-                if owner:
-                    self._owned[owner].pop(step.path)
-                self._commit(removed=(step.path,))
+                for owned in self._owned.values():
+                    owned.pop(step.path, None)
+                parts.append(_Removed(step.path))
+        if parts:
+            self._commit(*parts)
 
     def end_session(self, session_id: int) -> None:
         """Remove what the session owns."""
         paths = tuple(self._owned.pop(session_id, {}))
         if paths:
-            self._commit(removed=paths)
+            self._commit(*map(_Removed, paths))
 
     def set_sequence(self, path: str, value: int) -> None:
         """Let the next sequential child of `path` have this number: how tests come near an overflow."""
@@ -236,13 +259,8 @@ class Znodes:
         _check_version(path, node.version, version)
         return node
 
-    def _commit(
-        self,
-        made: tuple[tuple[str, bytes | None, int], ...] = (),
-        written: tuple[tuple[str, bytes | None], ...] = (),
-        removed: tuple[str, ...] = (),
-    ) -> None:
-        change = _Change(self.leader.applied + 1, made, written, removed, self.now_ms())
+    def _commit(self, *parts: _Part) -> None:
+        change = _Change(self.leader.applied + 1, parts, self.now_ms())
         fired = self.leader.apply(change)
         for follower in self.followers:
             follower.behind.append(change)
@@ -259,9 +277,10 @@ class Znodes:
 class _Trial:
     """Whether the steps of a transaction can be done one after the other: each sees what those before it did."""
 
-    def __init__(self, nodes: Mapping[str, _Node]) -> None:
+    def __init__(self, nodes: Mapping[str, _Node], session_id: int) -> None:
         self._nodes = nodes
-        self._changed: dict[str, tuple[int, int] | None] = {}  # version, number of children; None: removed
+        self._session_id = session_id
+        self._changed: dict[str, tuple[int, int, int] | None] = {}  # version, children, owner; None: removed
 
     def take(self, step: Step) -> None:
         """Raises what the step is refused with."""
@@ -270,33 +289,34 @@ class _Trial:
         if isinstance(step, Create):
             if found is not None:
                 raise NodeExists(step.path)
-            if self._look(parent) is None:
-                raise NodeAbsent(parent)
-            self._changed[step.path] = 0, 0
+            above = self._look(parent)
+            if above is None or above[2]:
+                raise NodeAbsent(parent)  # nothing is made below an ephemeral node
+            self._changed[step.path] = 0, 0, self._session_id if step.kind is NodeKind.EPHEMERAL else 0
             self._count(parent, 1)
             return
         if found is None:
             raise NodeAbsent(step.path)
-        version, children = found
+        version, children, owner = found
         _check_version(step.path, version, step.version)
         if isinstance(step, Write):
-            self._changed[step.path] = version + 1, children
+            self._changed[step.path] = version + 1, children, owner
         elif isinstance(step, Delete):
             if children:
                 raise NodeNotEmpty(step.path)
             self._changed[step.path] = None
             self._count(parent, -1)
 
-    def _look(self, path: str) -> tuple[int, int] | None:
+    def _look(self, path: str) -> tuple[int, int, int] | None:
         if path in self._changed:
             return self._changed[path]
         node = self._nodes.get(path)
-        return None if node is None else (node.version, len(node.children))
+        return None if node is None else (node.version, len(node.children), node.owner)
 
     def _count(self, path: str, added: int) -> None:
         found = self._look(path)
         assert found is not None
-        self._changed[path] = found[0], found[1] + added
+        self._changed[path] = found[0], found[1] + added, found[2]
 
 
 def _check_version(path: str, found: int, named: int) -> None:

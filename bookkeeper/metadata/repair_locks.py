@@ -12,11 +12,12 @@ Thread: reactor. Bound: MARKS_WATCHED_MAX watches on marks; beyond it the end of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from twisted.internet import defer
 from twisted.internet.defer import Deferred
 
 from bookkeeper.errors import MetadataUnavailable
@@ -267,8 +268,18 @@ class HeldLock:
         return Ending(self._last_steps(seen), partial(together.transact, still=lambda: sight.intact))
 
     def ending_unwatched(self, seen: UnderreplicatedLedger) -> Ending:
-        """The same for who has looked at the mark a moment ago: at once, so not as part of a group."""
-        return Ending(self._last_steps(seen), self._locks.at_once)
+        """The same for who has looked at the mark a moment ago: at once, so not as part of a group, and only once.
+
+        After an answer that was lost, mark and lock may be those of somebody else, with the same versions.
+        """
+        attempts = [self._locks.at_once]
+
+        def transact(steps: Sequence[Step]) -> Deferred[None]:
+            if attempts:
+                return attempts.pop()(steps)
+            return defer.fail(NodeChanged(f"the mark of ledger {self.ledger_id} has to be looked at once more"))
+
+        return Ending(self._last_steps(seen), transact)
 
     def _last_steps(self, seen: UnderreplicatedLedger) -> list[Step]:
         path = self._locks.mark_of(self.ledger_id)

@@ -297,6 +297,30 @@ def test_metadata_is_not_changed_under_the_next_ones_lock() -> None:
     assert bench.run(bench.truth.ledgers.read(ledger_id)) == created
 
 
+@pytest.mark.parametrize("watched", [True, False])
+def test_an_ending_whose_answer_was_lost_takes_nobody_elses_mark_and_lock(*, watched: bool) -> None:
+    """I-20, I-76: versions begin anew. Mutant: send the same steps again where the mark was looked at, not watched."""
+    bench = Bench(outage_s=1.0)
+    bench.run(bench.truth.underreplication.mark(LEDGER, [A], now_ms=7))
+    lock: Any = bench.run(bench.store.underreplication.lock(LEDGER, "worker", nothing))
+    seen: Any = bench.run(bench.store.underreplication.read(LEDGER, lock))
+    if not watched:
+        bench.store.cut_connection(0.05)
+        bench.clock.run_until(lambda: False, seconds=1.0)
+        assert lock.held
+        assert not lock.sight.intact
+    bench.faults.force(Fault.REPLY_LOST, "transact", "urL")
+    finishing = bench.store.underreplication.finish(seen, lock)
+    bench.until(Fault.REPLY_LOST)
+    assert not bench.shared.exists(MARK)
+    bench.run(bench.truth.underreplication.mark(LEDGER, [B], now_ms=9))
+    assert bench.run(bench.truth.underreplication.lock(LEDGER, "another", nothing)) is not None
+    with pytest.raises(VersionConflict):
+        bench.run(finishing)
+    assert bench.shared.exists(MARK)
+    assert bench.shared.exists(LOCK)
+
+
 def test_a_lock_that_was_removed_by_hand_keeps_metadata_as_it_is() -> None:
     """Its session goes on. Mutant: check the session only."""
     bench = Bench()
