@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from twisted.internet import protocol
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
-from twisted.internet.error import CannotListenError
+from twisted.internet.error import CannotListenError, ConnectError
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import ConnectFailed
@@ -243,7 +243,7 @@ class _Connecting(protocol.ClientFactory):
 
     def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
         if not (self.result.called or self._cancelled):
-            error = ConnectFailed(f"cannot connect to {self._target}: {reason.getErrorMessage()}")
+            error = ConnectFailed(f"cannot connect to {self._target}: {_why(reason)}")
             error.__cause__ = reason.value
             self.result.errback(error)
 
@@ -251,6 +251,14 @@ class _Connecting(protocol.ClientFactory):
         self._cancelled = True  # what the connector says of that is no failure of the peer
         if self._connector is not None:
             self._connector.disconnect()
+
+
+def _why(reason: Failure) -> str:
+    """Why a connection failed; once, where Twisted would say it in its words, as a number and in the system's."""
+    error = reason.value
+    if isinstance(error, ConnectError) and isinstance(error.osError, int) and error.args:
+        return str(error.args[0])
+    return reason.getErrorMessage()
 
 
 class _Accepting(protocol.ServerFactory):

@@ -73,6 +73,11 @@ class LocalHub(LocalServer):
         """As clients are told."""
         return f"127.0.0.1:{self.port}:{-1 if self.ssl_port is None else self.ssl_port}"
 
+    @property
+    def shown_address(self) -> str:
+        """For people."""
+        return f"127.0.0.1:{self.port}" + ("" if self.ssl_port is None else f", TLS at port {self.ssl_port}")
+
 
 def _check(settings: Mapping[str, str]) -> None:
     from hedwig.config.load import load_hub

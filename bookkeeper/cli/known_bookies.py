@@ -6,12 +6,16 @@ was deleted too early; only when none does either, nobody ever meant it, or it w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
 
-from bookkeeper.errors import InvalidArgument
+from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.metadata.store import MetadataStore
-from bookkeeper.model import BookieId
+from bookkeeper.model import BookieId, LedgerId
+from bookkeeper.replication.parallel import in_parallel
+
+READS_MAX = 64
+"""Ledgers whose metadata is read at a time."""
 
 
 async def strangers(store: MetadataStore, bookies: Collection[BookieId]) -> list[BookieId]:
@@ -39,3 +43,31 @@ async def nobody_names(store: MetadataStore, bookies: Collection[BookieId]) -> I
         f"there is no bookie {', '.join(bookies)}: not registered, no cookie, and no ledger names it; {meant} "
         "(one that was taken out before is as unknown)"
     )
+
+
+async def count_naming(
+    store: MetadataStore, bookie_id: BookieId, *, at_most: int, on_seen: Callable[[int], object]
+) -> int:
+    """Ledgers of which the metadata has a copy on this bookie; `at_most` where there are as many or more.
+
+    on_seen: told how many ledgers were looked at. Raises MetadataError.
+    """
+    seen = named = 0
+
+    async def look(ledger_id: LedgerId) -> None:
+        nonlocal named
+        try:
+            metadata = (await store.ledgers.read(ledger_id)).value
+        except NoSuchLedger:
+            return  # deleted since it was listed
+        named += any(bookie_id in fragment.ensemble for fragment in metadata.fragments)
+
+    async for batch in store.ledgers.ids():
+        for start in range(0, len(batch), READS_MAX):
+            piece = batch[start : start + READS_MAX]
+            await in_parallel((look(ledger_id) for ledger_id in piece), READS_MAX)
+            seen += len(piece)
+            on_seen(seen)
+            if named >= at_most:
+                return at_most
+    return named

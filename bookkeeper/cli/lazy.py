@@ -1,7 +1,7 @@
 """Sub-commands whose options are looked up only when their name was typed; the option that all of them have.
 
 What is wrong with a command line is said where it is wrong: an unknown option prints the usage of the sub-command it
-was given to, and the option that was probably meant.
+was given to, and the option, or the command, that was probably meant.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any, NoReturn
 
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
@@ -61,8 +61,30 @@ class LazyParser(argparse.ArgumentParser):
             return message
         if self._outer is not None and option in _options(self._outer):
             return f"{message}; {option} stands before the command: {self._outer.prog} {option} ..."
-        near = get_close_matches(option, _options(self), n=1)
-        return message + (f"; did you mean {near[0]}?" if near else "")
+        near = next(
+            (each for each in get_close_matches(option, _options(self), cutoff=_NEAR) if _may_mean(option, each)), None
+        )
+        return message + (f"; did you mean {near}?" if near else "")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does; of a mistyped command the one that was probably meant, instead of all there are."""
+        if action.nargs == argparse.PARSER and action.choices is not None and value not in action.choices:
+            near = get_close_matches(str(value), list(action.choices), n=1, cutoff=_NEAR)
+            if near:
+                raise argparse.ArgumentError(action, f"invalid choice: {value!r}; did you mean {near[0]}?")
+        super()._check_value(action, value)
+
+
+_NEAR = 0.75
+"""How alike two words are that one may be a slip of; below it there are many accidents."""
+
+_NEAR_DESTROYING = 0.9
+
+
+def _may_mean(typed: str, option: str) -> bool:
+    """False for an option that destroys, unless it was all but typed: a suggestion is easily followed."""
+    destroys = any(word in option.lower() for word in ("delete", "force", "lose", "remove"))
+    return not destroys or SequenceMatcher(None, typed, option).ratio() >= _NEAR_DESTROYING
 
 
 def _options(parser: argparse.ArgumentParser) -> list[str]:

@@ -157,7 +157,7 @@ def _serve(cluster: LocalCluster) -> None:
         note(f"  bookie {bookie.number}   {bookie.bookie_id}  process {bookie.pid}  log {bookie.log_path}")
         children.append(Child(bookie.name, bookie.pid, bookie.log_path))
     for server in cluster.others:
-        note(f"  {server.name:<9}  {server.address}  process {server.pid}  log {server.log_path}")
+        note(f"  {server.name:<9}  {server.shown_address}  process {server.pid}  log {server.log_path}")
         children.append(Child(server.name, server.pid, server.log_path, dependent=True))
     note(f"Try:  seq 1000 | bookkeeper ledger write --uri '{cluster.uri}'{_small(len(cluster.bookies))}")
     note("Ctrl-C stops everything.")

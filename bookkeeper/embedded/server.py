@@ -65,6 +65,11 @@ class LocalServer:
         raise NotImplementedError
 
     @property
+    def shown_address(self) -> str:
+        """The same for people."""
+        return self.address
+
+    @property
     def metrics_url(self) -> str | None:
         """Where its metrics are, when its HTTP server is on."""
         if self.settings.get("httpServerEnabled") != "true":

@@ -86,11 +86,13 @@ def test_marked_ledgers_are_listed_filtered_and_counted(cluster: LocalCluster, s
 def test_auto_recovery_is_turned_off_and_on(shell: Shell) -> None:
     assert "is off" in shell("autorecovery", "-disable").err
     assert "was already off" in shell("autorecovery", "-d").err
+    assert shell("autorecovery").out == "Autorecovery is disabled.\n"
     assert shell("queryautorecoverystatus").lines[0] == "auto-recovery: off, auditor: nobody"
     assert "the audit waits until" in shell("triggeraudit").err
     assert "is on" in shell("autorecovery", "-enable").err
     assert "was already on" in shell("autorecovery", "-e").err
-    shell("autorecovery", code=EXIT_USAGE)
+    assert shell("autorecovery").out == "Autorecovery is enabled.\n"
+    assert json.loads(shell("autorecovery", "--json").out) == {"enabled": True}
     shell("autorecovery", "-e", "-d", code=EXIT_USAGE)
 
 

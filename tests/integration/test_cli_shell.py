@@ -375,9 +375,35 @@ def test_bookieformat_empties_the_directories_and_forgets_the_cookie(offline: Of
     assert "needs -force" in offline("bookieformat", "-nonInteractive", code=EXIT_FAILURE).err
     assert "--force" in offline("bookieformat", code=EXIT_USAGE).err
     assert all((directory / "current").is_dir() for directory in directories)
-    assert "deleted the cookie" in offline("bookieformat", "-nonInteractive", "-force", "-deleteCookie").err
+    refused = offline("bookieformat", "-force", code=EXIT_FAILURE).err
+    lost = re.search(r"\d+ ledgers? names? 127\.0\.0\.1:\d+ as a holder of copies, and would lose what it has", refused)
+    assert lost is not None, refused
+    assert "Move its copies first (`bookkeeper shell decommissionbookie" in refused
+    assert all((directory / "current").is_dir() for directory in directories)
+    done = offline("bookieformat", "-nonInteractive", "-force", "-deleteCookie").err
+    assert done.startswith(f"WARNING: {lost[0]}")
+    assert "deleted the cookie" in done
     assert not any((directory / "current").exists() for directory in directories)
     assert "had no cookie" in offline("bookieformat", "-force", "-d").err
+
+
+def test_bookieformat_loses_copies_when_told_so(offline: Offline, tmp_path: Path) -> None:
+    assert "WARNING: 2 ledgers name " in offline("bookieformat", "-force", "-lose").err
+    assert not (tmp_path / "bookie-1" / "ledgers" / "current").exists()
+
+
+def test_bookieformat_of_a_bookie_that_no_ledger_names_needs_no_more_than_force(
+    offline: Offline, tmp_path: Path, command_line: CommandLine
+) -> None:
+    uri = next(
+        line.partition("=")[2]
+        for line in (tmp_path / "bookie-1" / "bookie.conf").read_text().splitlines()
+        if line.startswith("metadataServiceUri=")
+    )
+    for ledger_id in (0, 1):
+        command_line("shell", "--uri", uri, "deleteledger", "-l", ledger_id, "-force")
+    assert "WARNING" not in offline("bookieformat", "-force").err
+    assert not (tmp_path / "bookie-1" / "ledgers" / "current").exists()
 
 
 def test_bookieformat_finds_no_cookie_where_there_is_no_cluster(offline: Offline, zookeeper: Any) -> None:

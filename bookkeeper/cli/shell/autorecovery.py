@@ -169,12 +169,24 @@ def _triggeraudit(args: argparse.Namespace) -> int:
 
 
 def _autorecovery_arguments(parser: argparse.ArgumentParser) -> None:
-    which = parser.add_mutually_exclusive_group(required=True)
+    parser.description = "Turn auto-recovery on or off; without a flag, say which it is."
+    which = parser.add_mutually_exclusive_group()
     which.add_argument("-e", "-enable", "--enable", action="store_true", dest="enable", help="turn it on")
     which.add_argument("-d", "-disable", "--disable", action="store_true", dest="disable", help="turn it off")
 
 
 def _autorecovery(args: argparse.Namespace) -> int:
+    async def look(store: MetadataStore) -> bool:
+        return await store.underreplication.is_enabled()
+
+    if not (args.enable or args.disable):
+        enabled = with_store(args, look)
+        if args.json:
+            print_json({"enabled": enabled})
+        else:
+            print(f"Autorecovery is {'enabled' if enabled else 'disabled'}.")
+        return EXIT_OK
+
     async def use(store: MetadataStore) -> bool:
         marks = store.underreplication
         return await (marks.enable() if args.enable else marks.disable())

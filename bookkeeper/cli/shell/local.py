@@ -1,9 +1,22 @@
-"""Shell commands on a bookie's own directories: bookieformat; and which directories a conf file names."""
+"""Shell commands on a bookie's own directories: bookieformat; and which directories a conf file names.
+
+What of `bookieformat` is asked, refused or said only, with n ledgers that name the bookie as a holder of copies:
+
+                              n = 0        n > 0, or unknown as the metadata store cannot be asked
+    (no flag)                 asks         asks, saying n
+    -force                    formats      asks, saying n; refuses where nobody can be asked
+    -force -lose              formats      says n, formats
+    -nonInteractive -force    formats      says n, formats: scripts written for Apache's go on working
+    -nonInteractive           refuses      refuses
+
+Differs from Apache: there -force never asks, and nobody says what is lost.
+"""
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 from pathlib import Path
 
 from bookkeeper.addresses import interface_address
@@ -15,12 +28,17 @@ from bookkeeper.bookie.identity import (
     expected_cookie,
     lock_directories,
 )
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, confirm, note
+from bookkeeper.cli.known_bookies import count_naming
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, Progress, confirm, counted, note
 from bookkeeper.cli.shell.base import ShellCommand, add_force, loaded_server_settings, server_settings, with_store
 from bookkeeper.config import ServerSettings, Source
+from bookkeeper.errors import MetadataError, NotInitialised
 from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId
+
+NAMING_MAX = 10_000
+"""Ledgers that name a bookie are counted up to this."""
 
 NO_CONF = "which bookie? Before the command, give its conf file (--conf FILE)"
 
@@ -69,6 +87,8 @@ def filled_directories(args: argparse.Namespace, kind: DirectoryKind) -> list[st
 
 def _bookieformat_arguments(parser: argparse.ArgumentParser) -> None:
     add_force(parser)
+    parser.add_argument("-lose", "--lose", action="store_true",
+                        help="with -force: also where ledgers name the bookie and lose its copy")  # fmt: skip
     parser.add_argument("-d", "-deleteCookie", "--deleteCookie", action="store_true", dest="delete_cookie",
                         help="delete its cookie in the metadata store too")  # fmt: skip
 
@@ -81,10 +101,10 @@ def _bookieformat(args: argparse.Namespace) -> int:
     filled = [path for path in kinds if Path(path, "current").is_dir() and any(Path(path, "current").iterdir())]
     if filled and args.non_interactive and not args.force:
         raise CommandFailed(f"{filled[0]} is not empty; -nonInteractive needs -force to format it")
-    if filled:
-        confirm(f"Delete everything in {', '.join(filled)}?", force=args.force)
     for lock in lock_directories(RealFileSystem(), kinds):
         lock.release()  # no bookie runs on them
+    if filled:
+        _confirm_loss(args, bookie_id, filled)
     for path in filled:
         shutil.rmtree(Path(path, "current"))
         note(f"emptied {path}")
@@ -101,6 +121,45 @@ def _bookieformat(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _confirm_loss(args: argparse.Namespace, bookie_id: BookieId, filled: list[str]) -> None:
+    """As in the table above. Raises CommandFailed."""
+    lost = _what_is_lost(args, bookie_id)
+    goes_on = args.force and (not lost or args.lose or args.non_interactive)
+    if goes_on and lost:
+        note(f"WARNING: {lost}")
+    elif lost and args.force and not sys.stdin.isatty():
+        raise CommandFailed(
+            f"{lost}. Move its copies first (`bookkeeper shell decommissionbookie -bookieid {bookie_id}`), or say "
+            "-lose beside -force"
+        )
+    confirm(f"{lost + '. ' if lost else ''}Delete everything in {', '.join(filled)}?", force=goes_on)
+
+
+def _what_is_lost(args: argparse.Namespace, bookie_id: BookieId) -> str:
+    """Who still needs what is here, in words; "" where nobody does."""
+
+    async def use(store: MetadataStore) -> int:
+        return await count_naming(store, bookie_id, at_most=NAMING_MAX, on_seen=progress.update)
+
+    progress = Progress("ledgers looked at")
+    try:
+        named = with_store(args, use)
+    except NotInitialised:
+        return ""  # no cluster, no ledgers
+    except MetadataError as error:
+        return f"whether ledgers have copies on {bookie_id} only here cannot be found out: {error}"
+    finally:
+        progress.close()
+    if not named:
+        return ""
+    number = (
+        f"{NAMING_MAX:,} ledgers or more name"
+        if named >= NAMING_MAX
+        else counted(named, "ledger names", "ledgers name")
+    )
+    return f"{number} {bookie_id} as a holder of copies, and would lose what it has of them"
+
+
 BOOKIEFORMAT = ShellCommand(
-    "--conf bk_server.conf bookieformat -force -deleteCookie", _bookieformat_arguments, _bookieformat
+    "--conf bk_server.conf bookieformat -force -lose -deleteCookie", _bookieformat_arguments, _bookieformat
 )

@@ -23,6 +23,7 @@ from bookkeeper.bookie.identity import expected_cookie, inspect_directory
 from bookkeeper.bookie.status import WRITE_INTERVAL_S, process_identity, read_status
 from bookkeeper.bookie.status_format import STATUS_FILE, BookieStatus
 from bookkeeper.bookie.storage.disks import DiskSettings, current
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.shell.base import loaded_server_settings, with_store
 from bookkeeper.cli.shell.local import configured_bookie_id
 from bookkeeper.config import Loaded, ServerSettings
@@ -114,6 +115,8 @@ def find_out(args: argparse.Namespace) -> HostFacts:
     Where bookie and metadata store seem to disagree it looks once more: a change of mode is in the status file up to a
     second later.
     """
+    if args.conf is None:
+        raise CommandFailed(f"which bookie? Give its conf file: bookkeeper why {args.about} --conf FILE", EXIT_USAGE)
     facts = _find_out(args)
     status = facts.status
     if facts.running and status is not None and not facts.store.error:

@@ -85,6 +85,11 @@ def test_wrong_usage_ends_with_2_and_says_how(arguments: list[str], capsys: pyte
         (["shell", "simpletest", "--numEntrys", "5"], "shell simpletest", "did you mean --numEntries?"),
         (["shell", "listbookies", "--conf", "x"], "shell listbookies", "; --conf stands before the command: "),
         (["bookie", "--config", "x"], "bookie", "did you mean --conf?"),
+        (["shell", "recover", "-bookie", "b"], "shell recover", "unrecognized arguments: -bookie"),
+        (["shell", "recover", "b", "--deletCookie"], "shell recover", "did you mean --deleteCookie?"),
+        (["ledgr"], "", "invalid choice: 'ledgr'; did you mean ledger?\n"),
+        (["shell", "lisbookies"], "shell", "invalid choice: 'lisbookies'; did you mean listbookies?\n"),
+        (["shell", "nonsense"], "shell", "invalid choice: 'nonsense' (choose from 'metaformat', "),
         (["--zzzzzz"], "", "required: COMMAND"),
         (["config", "show", "--qqqqqq"], "config", "unrecognized arguments: --qqqqqq\n"),
         (["config", "show", "more"], "config", "unrecognized arguments: more\n"),
@@ -97,6 +102,13 @@ def test_an_unknown_option_shows_its_commands_usage_and_the_nearest_option(
     err = capsys.readouterr().err
     assert err.startswith(f"usage: bookkeeper {usage}".rstrip() + " [")
     assert says in err
+
+
+def test_an_option_that_destroys_is_no_guess(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["shell", "recover", "-bookie", "b1:3181"]) == EXIT_USAGE
+    assert "did you mean" not in capsys.readouterr().err
+    assert main(["why", "disk"]) == EXIT_USAGE
+    assert "which bookie? Give its conf file: bookkeeper why disk --conf FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["-o", "-D"])

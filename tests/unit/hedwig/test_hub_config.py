@@ -12,6 +12,7 @@ from hedwig.client_config import HedwigClientSettings, load_hedwig_client
 from hedwig.config.hub import HubConfig
 from hedwig.config.load import load_hub
 from hedwig.config.render import render
+from hedwig.embedded import LocalHub
 from hedwig.model import HubAddress
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "hw_server.conf"
@@ -289,3 +290,8 @@ def test_a_machines_environment_may_have_settings_of_hubs_and_of_clients() -> No
     assert load_hedwig_client(None, None, environ).settings.servers == (HubAddress("hub1", 4080),)
     with pytest.raises(ConfigurationError, match="HW_zk_hots"):
         load_hub(None, None, {**environ, "HW_zk_hots": "zk1:2181"})
+
+
+def test_a_local_hub_is_shown_to_people_without_a_port_that_it_does_not_have(tmp_path: Path) -> None:
+    hub = LocalHub(1, tmp_path, "zk://127.0.0.1:2181/ledgers", 4080, 3)
+    assert (hub.address, hub.shown_address) == ("127.0.0.1:4080:-1", "127.0.0.1:4080")
