@@ -7,7 +7,7 @@ compares it by ids. Reads only. Blocking; any thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import crc32c
 
@@ -21,6 +21,7 @@ from bookkeeper.bookie.storage.index_damage import file_gone, remedy
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.log_checksum_files import checksums_path
 from bookkeeper.bookie.storage.log_checksums import BLOCK_SIZE, PAGE_SIZE, PageChecksums, decode_block, page_start
+from bookkeeper.bookie.storage.needed_entries import needed_entries, told
 from bookkeeper.filesystem import FileSystem, OpenMode
 
 LAST_ID_NAME = "lastId"
@@ -46,8 +47,11 @@ def highest_log_id(fs: FileSystem, ledger_dirs: Sequence[str]) -> int:
     return highest
 
 
-def check_log_pages(fs: FileSystem, log_id: int, path: str) -> Iterator[Fault]:
-    """Pages of a log that are not as they were written; neighbours make one fault. Raises OSError."""
+def check_log_pages(fs: FileSystem, log_id: int, path: str, indexes: Mapping[int, str]) -> Iterator[Fault]:
+    """Pages of a log that are not as they were written; neighbours make one fault. Raises OSError.
+
+    indexes: the index file of each ledger; they tell which entries are there.
+    """
     side_path = checksums_path(path, log_id)
     if not fs.exists(side_path):
         return
@@ -66,13 +70,18 @@ def check_log_pages(fs: FileSystem, log_id: int, path: str) -> Iterator[Fault]:
                 bad.append(page)
         if block.log_ends and size < block.end:
             yield Fault(path, size, f"the log ends here, but it had {block.end} bytes when it was closed")
-    start = 0
-    for place in range(1, len(bad) + 1):
-        if place < len(bad) and bad[place] == bad[place - 1] + 1:
-            continue
-        first, last = page_start(bad[start]), page_start(bad[place - 1] + 1)
-        yield Fault(path, first, f"bytes {first} to {last - 1} are not as they were written (checksum)")
-        start = place
+    runs: list[tuple[int, int]] = []
+    for page in bad:
+        first, stop = page_start(page), page_start(page + 1)
+        if runs and runs[-1][1] == first:
+            runs[-1] = (runs[-1][0], stop)
+        else:
+            runs.append((first, stop))
+    if not runs:
+        return
+    for (first, stop), there in zip(runs, needed_entries(fs, indexes, log_id, path, runs), strict=True):
+        why = f"bytes {first} to {stop - 1} are not as they were written (checksum); {told(there)}"
+        yield Fault(path, first, why, next(iter(there)) if len(there) == 1 else None)
 
 
 def _crc_up_to(fs: FileSystem, path: str, page: int, end: int) -> int:

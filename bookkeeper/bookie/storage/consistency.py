@@ -26,7 +26,7 @@ from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.checksum_check import IndexPages, check_log_pages
 from bookkeeper.bookie.storage.fault import Fault, fault_of
-from bookkeeper.bookie.storage.index_damage import file_damaged, remedy
+from bookkeeper.bookie.storage.index_damage import copy_damaged, file_damaged, remedy
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 
@@ -95,7 +95,7 @@ class StorageCheck:
         unindexed: set[int] = set()
         for log_id, path in self._log_files:
             yield from self._check_log(log_id, path, unindexed)
-            yield from check_log_pages(self._fs, log_id, path)
+            yield from check_log_pages(self._fs, log_id, path, self._indexes)
             self._progress(path)
         self.counters.unindexed = len(unindexed)
 
@@ -125,6 +125,14 @@ class StorageCheck:
             found = fault_of(error, path, ledger_id)
             yield replace(found, why=file_damaged(ledger_id, found.why))
             return
+        bad = offline.damaged_header_copy(self._fs, path)
+        if bad is not None:
+            offset, field = bad
+            why = (
+                f"{copy_damaged(offset, field)} (a power cut while it is written leaves the same). The bookie writes "
+                "it anew once it runs: after the first request for the ledger, or when the scrub comes by"
+            )
+            yield Fault(path, offset, why, ledger_id)
         size = self._sizes[path]
         wanted = index_fmt.slot_offset(header.slot_count)
         if header.slot_count and size < wanted:

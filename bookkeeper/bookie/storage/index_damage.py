@@ -1,13 +1,14 @@
 """What is told of a damaged index file or page: what is wrong, and what an operator does about it. Pure.
 
-A damaged page is made anew by the bookie itself where that is certain (page_mending.py); a file that is gone or has no
-good header never is: key and fence were in it, and only an operator knows whether it comes back from elsewhere.
+A damaged page is made anew by the bookie itself where that is certain (page_mending.py), and one copy of a header out
+of the other. A file that is gone or has no good copy of its header never is: key and fence were in it, and only an
+operator knows whether it comes back from elsewhere.
 """
 
 from __future__ import annotations
 
 from bookkeeper.bookie.storage.index_checksums import is_damaged
-from bookkeeper.bookie.storage.index_format import PAGE_SIZE
+from bookkeeper.bookie.storage.index_format import COPY_SIZE, PAGE_SIZE
 
 
 def remedy(ledger_id: int) -> str:
@@ -24,6 +25,12 @@ def page_fails(ledger_id: int, page: int, value: int) -> str:
     if is_damaged(value):
         why = f"index page {page} failed its checksum before something was added to it"
     return f"{why}; the bookie makes the page anew where that is certain. Else, {remedy(ledger_id)}"
+
+
+def copy_damaged(offset: int, field: str) -> str:
+    """Of one copy of a header, the other being whole. offset: of the first byte that is wrong, in the file."""
+    which = "first" if offset < COPY_SIZE else "second"
+    return f"the {which} copy of the header is damaged: its {field} is not what the other copy has, which is whole"
 
 
 def file_gone(ledger_id: int) -> str:

@@ -25,7 +25,7 @@ from bookkeeper.bookie.storage.damage import Damage, DamageRecord
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_checksums import UNKNOWN, page_checksum
-from bookkeeper.bookie.storage.index_damage import file_damaged, file_gone, page_fails
+from bookkeeper.bookie.storage.index_damage import copy_damaged, file_damaged, file_gone, page_fails
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
@@ -170,7 +170,13 @@ class IndexFiles:
                 )
 
     def _load_file(self, file: File, path: str, directory: str, ledger_id: int) -> LoadedIndex:
-        header = fmt.decode_header(file.pread(fmt.HEADER_SIZE, 0), path)
+        block = file.pread(fmt.HEADER_SIZE, 0)
+        header = fmt.decode_header(block, path)
+        if (bad := fmt.damaged_copy(block)) is not None:
+            log.warn(
+                "{path} at {offset}, ledger {ledger_id}: {why}. The next checkpoint writes it anew",
+                path=path, offset=bad[0], ledger_id=ledger_id, why=copy_damaged(*bad),
+            )  # fmt: skip
         size = file.size()
         in_file = max(0, size - fmt.HEADER_SIZE) // fmt.SLOT_SIZE
         if in_file < header.slot_count and self.strict:

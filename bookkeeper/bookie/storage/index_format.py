@@ -21,6 +21,7 @@ import struct
 import sys
 from array import array
 from dataclasses import dataclass
+from itertools import accumulate
 
 import crc32c
 
@@ -126,6 +127,30 @@ def decode_header(data: bytes, path: str) -> IndexHeader:
     if _intact(second):
         return _decode_fields(second, path, slot_count=_slot_count(second), whole=False)
     return _decode_fields(data[:HEADER_SIZE], path, slot_count=0, whole=True)
+
+
+def damaged_copy(data: bytes) -> tuple[int, str] | None:
+    """Offset and field where one copy of a header is not what it was, the other being whole; None where that is not so.
+
+    data: the first bytes of the file. Two whole copies that differ are no damage: a kill came between writing them.
+    """
+    first, second = data[:COPY_SIZE], data[COPY_SIZE:HEADER_SIZE]
+    if len(data) < HEADER_SIZE or _intact(first) == _intact(second):
+        return None
+    good, bad, start = (first, second, COPY_SIZE) if _intact(first) else (second, first, 0)
+    at = next(at for at in range(COPY_SIZE) if good[at] != bad[at])
+    return start + at, _field_at(good, at)
+
+
+def _field_at(copy: bytes, at: int) -> str:
+    """The name of the field that a byte of a whole copy belongs to."""
+    sizes = {"magic": 4, "version": 4, "length of the master key": 4}
+    sizes["master key"] = _HEAD.unpack_from(copy)[2]
+    sizes["state bits"] = sizes["length of the explicit LAC"] = _INT.size
+    sizes["explicit LAC"] = _INT.unpack_from(copy, sum(sizes.values()) - _INT.size)[0]
+    sizes["zeros behind the fields"] = _TRAILER_OFFSET - sum(sizes.values())
+    sizes |= {"mark of the copy": 4, "number of locations": 8, "checksum of the copy": 4}
+    return next(name for name, end in zip(sizes, accumulate(sizes.values()), strict=True) if at < end)
 
 
 def _intact(copy: bytes) -> bool:

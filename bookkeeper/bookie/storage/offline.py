@@ -191,6 +191,15 @@ def read_index_header(fs: FileSystem, path: str) -> index_fmt.IndexHeader:
         file.close()
 
 
+def damaged_header_copy(fs: FileSystem, path: str) -> tuple[int, str] | None:
+    """See `index_format.damaged_copy`. Raises OSError."""
+    file = fs.open(path, OpenMode.READ)
+    try:
+        return index_fmt.damaged_copy(file.pread(index_fmt.HEADER_SIZE, 0))
+    finally:
+        file.close()
+
+
 def iter_index(fs: FileSystem, path: str) -> Iterator[tuple[int, int]]:
     """(entry id, location) of every entry, ascending. A file cut inside a location ends before it. Raises OSError."""
     file = fs.open(path, OpenMode.READ)

@@ -35,7 +35,7 @@ from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
 from bookkeeper.bookie.storage.index_checksums import HEADER_ROW, UNKNOWN, Rows, page_checksum
-from bookkeeper.bookie.storage.index_damage import file_damaged, file_gone, page_fails, remedy
+from bookkeeper.bookie.storage.index_damage import copy_damaged, file_damaged, file_gone, page_fails, remedy
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.log_checksums import BLOCK_PAGES, Block, PageChecksums, page_end, page_of, page_start
@@ -358,8 +358,9 @@ class StorageScrub:
         """Check both copies of the header; have one that is torn written again."""
         for _ in range(_TRIES_MAX):
             changes = self._checksums.changes
+            block = file.pread(fmt.HEADER_SIZE, 0)
             try:
-                header = fmt.decode_header(file.pread(fmt.HEADER_SIZE, 0), path)
+                header = fmt.decode_header(block, path)
             except CorruptRecord as error:
                 if changes != self._checksums.changes:
                     continue
@@ -368,11 +369,17 @@ class StorageScrub:
             if header.whole:
                 return True
             if changes == self._checksums.changes:
-                state = self._cache.load(ledger_id)
+                was_loaded = self._cache.get(ledger_id) is not None
+                state = self._cache.load(ledger_id)  # tells of the damage, too, and has it mended
                 if state is not None:
-                    self._cache.change_header(state, lambda _: None)
                     self.counters.headers_mended += 1
-                    log.warn("{path} has a damaged copy of its header; it is written again", path=path)
+                    if was_loaded:
+                        self._cache.change_header(state, lambda _: None)
+                        if (bad := fmt.damaged_copy(block)) is not None:
+                            log.warn(
+                                "{path} at {offset}, ledger {ledger_id}: {why}. The next checkpoint writes it anew",
+                                path=path, offset=bad[0], ledger_id=ledger_id, why=copy_damaged(*bad),
+                            )  # fmt: skip
                 return True
         return False
 

@@ -6,12 +6,15 @@ import struct
 from collections.abc import Callable, Collection, Mapping
 
 import pytest
+from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.bookie.storage.consistency import StorageCheck
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE as LOG_HEADER_SIZE
 from bookkeeper.bookie.storage.fault import Fault
 from bookkeeper.bookie.storage.index_damage import file_gone
-from bookkeeper.bookie.storage.index_format import HEADER_SIZE, PAGE_SIZE, slot_offset
+from bookkeeper.bookie.storage.index_format import HEADER_SIZE, PAGE_SIZE, IndexHeader, encode_copy, slot_offset
+from bookkeeper.bookie.storage.needed_entries import needed_entries, told
+from bookkeeper.bookie.storage.offline import iter_records
 from bookkeeper.filesystem import OpenMode
 from tests.support.stored_ledgers import StoredLedgers
 
@@ -234,7 +237,87 @@ def test_a_changed_byte_of_an_entry_is_found_by_its_pages_checksum(stored: Store
     change(stored, path, at, b"P")
     (fault,) = faults(stored)
     assert (fault.path, fault.offset) == (path, LOG_HEADER_SIZE)
-    assert fault.why == "bytes 1024 to 4095 are not as they were written (checksum)"
+    assert fault.why.startswith("bytes 1024 to 4095 are not as they were written (checksum); there: entries ")
+    assert "auto-recovery writes them anew" in fault.why
+
+
+def test_a_damaged_log_page_is_told_with_the_entries_that_lie_there(stored: StoredLedgers) -> None:
+    """Those whose records touch it, also where the head of a record is what was damaged."""
+    path, map_offset = log_of_both(stored)
+    log_id = int(path.rsplit("/", 1)[1][:-4], 16)
+    records = [(each.ledger_id, each.entry_id, each.offset) for each in iter_records(stored.fs, path, log_id=log_id)]
+    first, stop = 2000, 3000
+    hit = next(offset for _, _, offset in records if offset > first)
+    change(stored, path, hit - 4, b"\x77")
+    change(stored, path, hit + 3, b"\x77")
+    wanted: dict[int, list[int]] = {}
+    ends = [offset - 4 for _, _, offset in records[1:]] + [map_offset]
+    for (ledger_id, entry_id, offset), end in zip(records, ends, strict=True):
+        if offset - 4 < stop and end > first:
+            wanted.setdefault(ledger_id, []).append(entry_id)
+    indexes = {LEDGER: INDEX, OTHER: INDEX.replace("7", "8")}
+    assert needed_entries(stored.fs, indexes, log_id, path, [(first, stop)]) == [wanted]
+    (page,) = [fault for fault in faults(stored) if "checksum" in fault.why]
+    assert (page.path, page.offset) == (path, LOG_HEADER_SIZE)
+    for ledger_id in (LEDGER, OTHER):
+        entry_ids = [entry_id for each, entry_id, _ in records if each == ledger_id]
+        assert f"{entry_ids[0]} to {entry_ids[-1]} of ledger {ledger_id}" in page.why
+
+
+def test_of_very_many_entries_in_damaged_bytes_some_are_named() -> None:
+    text = told({ledger_id: list(range(0, 100, 3)) for ledger_id in range(20)})
+    assert text.startswith("there: entries 0, 3, 6, 9, 12, 15, 18, 21 and 26 more ranges of ledger 0, entries 0, 3")
+    assert ", and entries of 12 more ledgers. " in text
+    assert told({}) == "no index names an entry there, so that none is lost"
+
+
+@pytest.mark.parametrize("copy", [0, 512])
+@pytest.mark.parametrize(
+    ("offset", "field"),
+    [
+        (0, "magic"),
+        (7, "version"),
+        (11, "length of the master key"),
+        (14, "master key"),
+        (35, "state bits"),
+        (39, "length of the explicit LAC"),
+        (300, "zeros behind the fields"),
+        (496, "mark of the copy"),
+        (507, "number of locations"),
+        (511, "checksum of the copy"),
+    ],
+)
+def test_one_damaged_copy_of_an_index_header_is_named_with_its_field(
+    stored: StoredLedgers, copy: int, offset: int, field: str
+) -> None:
+    """The other copy serves, so nothing else tells of it."""
+    assert len(stored.keys[LEDGER]) == 20
+    at = copy + offset
+    change(stored, INDEX, at, bytes([stored.fs.contents(INDEX)[at] ^ 0x40]))
+    (fault,) = faults(stored)
+    assert (fault.path, fault.offset, fault.ledger_id) == (INDEX, at, LEDGER)
+    which = "second" if copy else "first"
+    assert fault.why.startswith(f"the {which} copy of the header is damaged: its {field} is not")
+    assert "writes it anew" in fault.why
+    with capturedLogs() as events:
+        for _ in range(2):
+            stored.start()
+            assert stored.read(LEDGER, [0]) == [stored.entries[LEDGER, 0]]
+            stored.checkpoint()
+    lines = [line for line in map(formatEvent, events) if line is not None and "copy of the header" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith(
+        f"{INDEX} at {at}, ledger {LEDGER}: the {which} copy of the header is damaged: its {field}"
+    )
+    stored.storage.close()
+    assert faults(stored) == []
+
+
+def test_two_whole_copies_of_an_index_header_that_differ_are_no_fault(stored: StoredLedgers) -> None:
+    """A kill came between them; the journal has what the first lacks."""
+    newer = encode_copy(IndexHeader(stored.keys[LEDGER], True, None, COUNT))
+    change(stored, INDEX, 512, newer)
+    assert faults(stored) == []
 
 
 def test_a_changed_location_and_a_zeroed_page_are_found_by_their_checksums(stored: StoredLedgers) -> None:

@@ -271,7 +271,7 @@ def test_what_a_killed_bookie_appended_behind_its_last_checkpoint_is_no_damage()
     stored.flush()
     assert size % 4096
     assert size < len(stored.fs.contents(LOG))
-    assert list(check_log_pages(stored.fs, 1, LOG)) == []
+    assert list(check_log_pages(stored.fs, 1, LOG, {})) == []
     stored.start()
     assert scrub(stored, everything=False) == []
 
@@ -309,7 +309,7 @@ def test_a_page_that_was_checked_in_part_stays_bad_when_its_first_part_is() -> N
     stored.add(2, 20, 20, payload=b"y" * 100)
     stored.flush()
     stored.fs.poke(LOG, 1100, b"?")
-    assert [(fault.path, fault.offset) for fault in check_log_pages(stored.fs, 1, LOG)] == [(LOG, 1024)]
+    assert [(fault.path, fault.offset) for fault in check_log_pages(stored.fs, 1, LOG, {})] == [(LOG, 1024)]
     for _ in range(2):
         stored.start()
         assert {damage.offset for damage in scrub(stored, everything=True)} == {1024}
