@@ -48,13 +48,15 @@ class LostBookies:
     """Which bookies are gone, and when that is to be audited. See the table above.
 
     due_s: when the next audit is due, by the clock of the events; None: none is. gone: what it is about. Invariant:
-    `due_s` is set exactly while `gone` is not empty, and then len(gone) == 1.
+    `due_s` is set exactly while `gone` is not empty, and then len(gone) == 1. audited: what the latest audit that was
+    called for is about; empty where nobody went.
     """
 
     def __init__(self, known: Iterable[BookieId], delay_s: float) -> None:
         self._expected = set(known)  # and not reported gone yet
         self.delay_s = delay_s
         self.gone: set[BookieId] = set()
+        self.audited: frozenset[BookieId] = frozenset()
         self.due_s: float | None = None
 
     def on_registered(self, now_s: float, registered: Collection[BookieId]) -> Loss:
@@ -97,6 +99,7 @@ class LostBookies:
         return Loss.NOTHING
 
     def _audit(self) -> Loss:
+        self.audited = frozenset(self.gone)
         self.gone.clear()
         self.due_s = None
         return Loss.AUDIT

@@ -242,6 +242,12 @@ class AuditTerm:
             return
         self._stop_timer()
         if loss is Loss.AUDIT:
+            if losses.audited:
+                log.info(
+                    "{gone} {are} gone; ledgers that lack copies for that are looked for now",
+                    gone=", ".join(sorted(losses.audited)),
+                    are="is" if len(losses.audited) == 1 else "are",
+                )
             self._want_audit()
         elif loss is Loss.CALLED_OFF:
             self._counters.called_off.add()

@@ -32,6 +32,7 @@ from bookkeeper.replication.flow import CopyFlow
 from bookkeeper.replication.fragment_check import LedgerChecker
 from bookkeeper.replication.ledger_repair import LedgerRepair, RepairEnd, RepairReport
 from bookkeeper.replication.moving import FragmentRestorer
+from bookkeeper.replication.repairs_told import RepairsTold
 from bookkeeper.replication.tally import CopyTally
 from bookkeeper.replication.troubles import Trouble, Troubles, TroubleState
 
@@ -108,6 +109,9 @@ class LockedLedgers:
         self._backing_off: set[LedgerId] = set()  # of these, those that nothing but a back-off keeps
         self._again: deque[tuple[RepairLock, Losses]] = deque()  # open ledgers whose grace period is over
         self.ledgers_repaired = 0
+        self._tally = tally
+        self._told = RepairsTold()
+        self._telling: Timer | None = None
         self._repairs = metrics.summary("replication_replication_worker_rereplicate")
         self._deferred = metrics.counter(
             "replication_replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER"
@@ -210,6 +214,9 @@ class LockedLedgers:
         took_ms = (self._clock.seconds() - began) * 1000
         if report.end in (RepairEnd.REPAIRED, RepairEnd.DELETED):
             self._repairs.observe(took_ms)
+            if report.moved and report.end is RepairEnd.REPAIRED:
+                self._told.on_repaired(ledger_id, began, self._clock.seconds())
+                self._tell_when_due()
             await self._remove_mark(mark, lock, report)
             return False
         if report.end is RepairEnd.OPEN and (lost_before is None or report.undecided - lost_before):
@@ -244,6 +251,26 @@ class LockedLedgers:
             )
         elif report.end is RepairEnd.DELETED:
             log.debug("ledger {ledger_id} was deleted", ledger_id=mark.ledger_id)
+
+    def _tell_when_due(self) -> None:
+        if self._telling is None and self._told.due_s is not None:
+            self._telling = self._clock.callLater(max(0.0, self._told.due_s - self._clock.seconds()), self._on_telling)
+
+    def _on_telling(self) -> None:
+        self._telling = None
+        if self._told.due_s is not None and self._told.due_s > self._clock.seconds():
+            self._tell_when_due()
+        else:
+            self.tell_repairs()
+
+    def tell_repairs(self) -> None:
+        """Tell the log what was repaired since the last time."""
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        repairs = self._told.take(self._tally.entries_written, self._tally.bytes_written)
+        if repairs is not None:
+            log.info("{repairs}", repairs=str(repairs))
 
     def _check_lock(self, lock: RepairLock) -> None:
         """Raise WorkEnded unless the work may go on."""

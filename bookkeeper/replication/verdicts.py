@@ -66,7 +66,11 @@ class FragmentVerdict:
 
     def __str__(self) -> str:
         bad = ", ".join(str(copy) for copy in self.copies if copy.standing is not Standing.PRESENT)
-        return f"entries {self.fragment.first_entry_id}..{self.fragment.last_entry_id}: {bad or 'all there'}"
+        fragment = self.fragment
+        entries = f"entries {fragment.first_entry_id}..{fragment.last_entry_id}"
+        if fragment.empty:
+            entries = f"from entry {fragment.first_entry_id} on, no entries yet"
+        return f"{entries}: {bad or 'all there'}"
 
 
 def bad_ones(verdicts: Iterable[FragmentVerdict]) -> list[FragmentVerdict]:

@@ -134,6 +134,7 @@ class ReplicationWorker:
         if self._running is not None:
             self._running.cancel()
         await self._within(STOP_TIMEOUT_S, self._let_go(self._locked.give_up_waiting()))
+        self._locked.tell_repairs()
 
     async def _let_go(self, locks: list[RepairLock]) -> None:
         await self._lanes.drained()

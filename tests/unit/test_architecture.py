@@ -147,6 +147,7 @@ PURE = (
     "bookkeeper.replication.audit",
     "bookkeeper.replication.fragments",
     "bookkeeper.replication.gather",
+    "bookkeeper.replication.repairs_told",
     "bookkeeper.replication.troubles",
     "bookkeeper.replication.verdicts",
     "journalmgr.model",

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.errors import BookieUnavailable, MetadataUnavailable, NoSuchLedgerOnBookie
 from bookkeeper.metadata.bad_copies_format import BadRange
@@ -49,6 +50,19 @@ def test_ledgers_on_a_lost_bookie_are_marked_at_once_and_no_others() -> None:
     assert cluster.shared.stored(path) == f'replica: "{A}"\nctime: {WALL_MS + 10_000}\n'.encode()
     assert job(auditor, Job.BOOKIES).looked_at == 3
     assert cluster.metrics.value("replication_auditor_NUM_UNDER_REPLICATED_LEDGERS") == 1
+
+
+def test_who_is_lost_is_in_the_log_once_also_without_a_delay() -> None:
+    cluster = AuditedCluster()
+    cluster.ledger("abc")
+    with capturedLogs() as events:
+        started(cluster, auditor_bookie_check_interval_s=50.0)
+        cluster.wait(10)
+        cluster.stop("a")
+        cluster.wait(200)
+    said = [formatEvent(event) for event in events if event["log_level"].name == "info"]
+    gone = f"{A} is gone; ledgers that lack copies for that are looked for now"
+    assert [line for line in said if "gone" in line] == [gone]
 
 
 def test_marks_note_no_time_where_they_are_not_to() -> None:

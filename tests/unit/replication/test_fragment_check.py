@@ -8,9 +8,10 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.config import ClientSettings
-from bookkeeper.model import LedgerId, Status
+from bookkeeper.model import BookieId, LedgerId, Status
 from bookkeeper.replication.fragment_check import LedgerChecker
-from bookkeeper.replication.verdicts import FragmentVerdict, Standing
+from bookkeeper.replication.fragments import FragmentRange
+from bookkeeper.replication.verdicts import CopyVerdict, FragmentVerdict, Standing
 from bookkeeper.wire import messages
 from tests.support.damaged_ledgers import Repairs, write_ledger
 from tests.support.fake_bookie import SILENCE, FakeCluster
@@ -186,3 +187,12 @@ def test_checks_of_many_ledgers_ask_for_a_bounded_number_of_entries() -> None:
         assert 2 < max(asked) <= 8
 
     cluster.wait(scenario())
+
+
+def test_a_fragment_without_entries_is_said_to_have_none() -> None:
+    """It read: entries 0..-1."""
+    copy = CopyVerdict(1, BookieId("b:1"), Standing.GONE)
+    empty = FragmentRange(0, -1, (BookieId("a:1"), BookieId("b:1")), 2, agreed=False)
+    assert str(FragmentVerdict(empty, (copy,))) == "from entry 0 on, no entries yet: b:1: not registered"
+    some = FragmentRange(0, 3, empty.ensemble, 2, agreed=False)
+    assert str(FragmentVerdict(some, (copy,))) == "entries 0..3: b:1: not registered"

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import LedgerClosed, LedgerFencedOff
@@ -111,6 +112,37 @@ def test_marked_ledgers_are_repaired_and_their_marks_and_locks_go() -> None:
     assert worker.ledgers_repaired == 30
     assert scene.metrics.value("replication_replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED") == 30
     assert scene.metrics.value("replication_replication_worker_NUM_ENTRIES_WRITTEN") == worker.tally.entries_written
+
+
+def told(events: list[Any]) -> list[str]:
+    return [formatEvent(event) for event in events if event["log_level"].name != "debug"]
+
+
+def test_repairs_that_go_well_are_a_line_each_wave_and_one_more_when_the_worker_stops() -> None:
+    scene = Scene(4)
+    *members, spare = scene.cluster.bookies
+
+    async def write() -> list[int]:
+        ids = [(await write_ledger(scene.writer, members, 20, write_quorum=2)).id for _ in range(31)]
+        members[1].leave()
+        await scene.mark(ids[:30], members[1])
+        return ids
+
+    with capturedLogs() as events:
+        ids = scene.cluster.wait(write())
+        worker = scene.worker()
+        scene.await_no_marks(20)
+        scene.cluster.run(5.0)
+        (line,) = [each for each in told(list(events)) if "repaired" in each]
+        assert re.fullmatch(
+            r"30 ledgers were repaired within \d+\.\d s, ledger \d+ first: 4\d\d entries, \d+ bytes copied", line
+        )
+        scene.cluster.wait(scene.mark(ids[30:], members[1]))
+        scene.await_no_marks(70)
+        scene.cluster.wait(worker.stop())
+    last = [each for each in told(list(events)) if "repaired" in each][-1]
+    assert re.match(rf"Ledger {ids[30]} was repaired within \d\.\d s: 1\d entries, ", last), last
+    assert spare.entries
 
 
 def test_a_small_ledger_costs_the_metadata_service_two_requests_and_a_share_of_two() -> None:
