@@ -338,8 +338,12 @@ class LockedLedgers:
             log.debug("ledger {ledger_id} could not be unlocked: {error}", ledger_id=lock.ledger_id, error=error)
 
     async def _mend_under(self, lock: RepairLock) -> bool:
+        began, copied = self._clock.seconds(), self._tally.entries_written
         report = await self._bad_copies.mend(lock, partial(self._check_lock, lock))
         if report.end is RepairEnd.REPAIRED:
+            if self._tally.entries_written > copied:  # a report may be of copies that are nobody's any more
+                self._told.on_repaired(lock.ledger_id, began, self._clock.seconds())
+                self._tell_when_due()
             self.troubles.on_success(lock.ledger_id)
             return False
         trouble = self.note_failure(lock.ledger_id, report)

@@ -312,11 +312,16 @@ def _say_unable(facts: LedgerFacts, bookie: BookieId, found: Explanation) -> Non
 
 def _say_silent(facts: LedgerFacts, bookie: BookieId, found: Explanation) -> None:
     """Registered, and without an answer: dead a moment ago, or at a loss (I-77)."""
-    delay = facts.repair.delay_s if isinstance(facts.repair.delay_s, int) else 0
-    later = f" {duration(delay)} later (lostBookieRecoveryDelay)" if delay else ""
+    repair = facts.repair
+    delay = repair.delay_s if isinstance(repair.delay_s, int) else 0
+    then = f"the auditor marks its ledgers{f' {duration(delay)} later (lostBookieRecoveryDelay)' if delay else ''}"
+    if repair.enabled is False:
+        then = "nothing follows while auto-recovery is disabled"
+    elif repair.auditor is None:
+        then = "nothing follows, since no auditor is elected: run auto-recovery"
     found.next.append(
         f"where the process of {bookie} is gone, its registration ends with its ZooKeeper session (zkTimeout, 10 s "
-        f"unless set), and the repair begins{later}, by an auditor"
+        f"unless set); then {then}"
     )
     found.next.append(
         "as long as it is registered, no verdict is no loss: none is marked for that alone; of one that is marked, "

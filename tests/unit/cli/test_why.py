@@ -204,10 +204,24 @@ def test_a_bookie_that_gives_no_answer_may_be_dead_and_its_session_ends() -> Non
     said = explain_ledger(ledger(held={B[0]: [range(10)], B[1]: ConnectFailed("nobody there")}))
     assert said.next == [
         f"where the process of {B[1]} is gone, its registration ends with its ZooKeeper session (zkTimeout, 10 s "
-        "unless set), and the repair begins 60 s later (lostBookieRecoveryDelay), by an auditor",
+        "unless set); then the auditor marks its ledgers 60 s later (lostBookieRecoveryDelay)",
         "as long as it is registered, no verdict is no loss: none is marked for that alone; of one that is marked, "
         "a worker gives such copies to others after 2 tries",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "then"),
+    [
+        ({"enabled": False}, "nothing follows while auto-recovery is disabled"),
+        ({"auditor": None}, "nothing follows, since no auditor is elected: run auto-recovery"),
+        ({"delay_s": 0}, "the auditor marks its ledgers"),
+    ],
+)
+def test_of_a_dead_bookie_no_repair_is_promised_where_none_follows(changes: dict[str, object], then: str) -> None:
+    held = {B[0]: [range(10)], B[1]: ConnectFailed("nobody there")}
+    said = explain_ledger(ledger(held=held, repair=dataclasses.replace(ledger().repair, **changes)))
+    assert said.next[0].endswith(f"; then {then}")
 
 
 # --- reports of damaged copies
