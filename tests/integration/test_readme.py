@@ -17,6 +17,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,6 +84,9 @@ class Newcomer:
             if path.name != ".venv":
                 (directory / path.name).symlink_to(path)
         (directory / ".venv").symlink_to(sys.prefix)
+        self.several_ports = {port: str(free_port()) for port in ("2182", "8204")}
+        # The last digit of these is the number of the bookie, so they are neighbours here too.
+        self.several_ports |= dict(zip(("320", "820"), _tens(), strict=True))
         self.background: list[subprocess.Popen[bytes]] = []
         known = {key: value for key, value in os.environ.items() if not key.startswith(("BK_", "HW_"))}
         self._environment = {
@@ -99,6 +103,9 @@ class Newcomer:
         text = text.replace("localhost:4080", f"localhost:{self.hub_port}")
         text = re.sub(r"127\.0\.0\.1:(987[01])", lambda found: f"127.0.0.1:{self.http_ports[found[1]]}", text)
         text = re.sub(r"\b(4081|9877)\b", lambda found: self.secure_hub_ports[found[1]], text)
+        text = re.sub(r"\b(2182|8204)\b", lambda found: self.several_ports[found[1]], text)
+        text = re.sub(r"(?<=Port=)(320|820)(?=\$n)", lambda found: self.several_ports[found[1]], text)
+        text = text.replace("127.0.0.1:8201", f"127.0.0.1:{self.several_ports['820']}1")
         text = re.sub(r"(?m)^bookiePort=\d+$", f"bookiePort={self.bookie_port}", text)
         text = text.replace(" --hub\n", f" --hub --hub-port {self.hub_port}\n")
         return re.sub(r"(bookkeeper localbookie \d+)", rf"\1 --zookeeper-port {self.port} --port 0", text)
@@ -139,6 +146,25 @@ class Newcomer:
         codes = [process.wait(30) for process in self.background]
         self.background.clear()
         return codes
+
+
+def _tens() -> list[str]:
+    """Two stretches of ten ports that are free, each without its last digit."""
+    found: list[str] = []
+    while len(found) < 2:
+        tens = str(free_port())[:-1]
+        if tens not in found and all(_is_free(int(f"{tens}{digit}")) for digit in (1, 2, 3)):
+            found.append(tens)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 @pytest.fixture
