@@ -537,7 +537,7 @@ def test_copies_that_a_bookie_never_got(
 
 def test_it_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["why", "disk"]) == 2
-    assert "give its conf file (--conf FILE)" in capsys.readouterr().err
+    assert "which bookie? Give its conf file: bookkeeper why disk --conf FILE" in capsys.readouterr().err
     assert main(["why", "ledger"]) == 2
     capsys.readouterr()
     assert main(["why", "--help"]) == 0
