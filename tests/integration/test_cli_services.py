@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import urllib.error
 import urllib.request
@@ -313,6 +314,19 @@ def test_wrong_usage_starts_nothing_and_names_the_option(
 
 
 # --- perf and demo
+
+
+def test_auto_recovery_says_who_has_its_http_port_before_it_looks_for_its_cluster() -> None:
+    uri = f"metadataServiceUri=zk://127.0.0.1:{free_port()}/ledgers"
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        words = ["autorecovery", "-o", uri, "-o", "httpServerEnabled=true", "-o", f"httpServerPort={port}"]
+        command = [sys.executable, "-m", "bookkeeper.cli.main", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == EXIT_FAILURE
+    assert f"port {port} is taken" in done.stdout + done.stderr
+    assert f"`ss -ltnp 'sport = :{port}'` shows by whom" in done.stdout + done.stderr
+    assert "another httpServerPort" in done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
+from bookkeeper.cli.main import main
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
@@ -132,6 +133,42 @@ def test_space_returns_and_everything_else_is_read_as_before(cluster: LocalClust
         library.check()
         library.write(3)
         library.check()
+
+
+def test_a_compaction_that_is_suspended_on_the_way_goes_on_when_it_is_resumed(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bookie = cluster.bookies[0]
+    assert bookie.stop() == 0
+    bookie.settings |= {"compactionRateByEntries": "20"}  # longer than this test takes
+    bookie.start()
+    with connect(cluster.uri) as client:
+        library = Library(client, 2)
+        library.write(20)
+        library.delete(0.7)
+    order(bookie, "PUT", "gc")
+    while order(bookie, "GET", "gc_details")[0]["majorCompacting"] is not True:
+        pass
+    while "now: rewrites entry logs (" not in (said := why_space(bookie, capsys)):
+        pass
+    assert "in a round that was ordered" in said
+    assert "-X PUT" not in said, "no other round is advised"
+    order(bookie, "PUT", "gc/suspend_compaction")
+    while order(bookie, "GET", "gc") != {"is_in_force_gc": "false"}:
+        pass
+    (details,) = order(bookie, "GET", "gc_details")
+    assert (details["majorCompactionCounter"], details["lastMajorCompactionTime"]) == (0, 0)
+    assert "The major compaction was suspended on the way" in bookie.log_path.read_text()
+    while "major compaction is suspended by an operator, one of them on the way" not in why_space(bookie, capsys):
+        pass
+    order(bookie, "PUT", "gc/resume_compaction")
+    assert order(bookie, "GET", "gc") == {"is_in_force_gc": "true"}
+    assert bookie.stop() == 0
+
+
+def why_space(bookie: LocalBookie, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["why", "space", "--conf", str(bookie.conf_path)]) == 0
+    return capsys.readouterr().out
 
 
 def test_a_bookie_killed_anywhere_in_collection_and_compaction_loses_nothing(cluster: LocalCluster) -> None:

@@ -48,7 +48,8 @@ class OneBookie:
         try:
             self._socket = socket.create_connection(address, TIMEOUT_S)
         except OSError as error:
-            raise CommandFailed(f"bookie {bookie_id} at {address[0]}:{address[1]}: {error}") from error
+            where = "" if bookie_id == f"{address[0]}:{address[1]}" else f" at {address[0]}:{address[1]}"
+            raise CommandFailed(f"bookie {bookie_id}{where}: {error.strerror or error}") from error
         try:
             self._link.makeConnection(_SocketTransport(self._socket))
             while not self._link.handshake.ready:
