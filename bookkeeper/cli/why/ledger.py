@@ -306,7 +306,7 @@ def _say_unable(facts: LedgerFacts, bookie: BookieId, found: Explanation) -> Non
     )
     found.do.append(
         f"where it stays so: stop {bookie}, run on its host: bookkeeper shell --conf FILE "
-        f"regenerate-interleaved-storage-index-file -l {facts.ledger_id}; start it again"
+        f"regenerate-interleaved-storage-index-file -ledgerIds {facts.ledger_id}; start it again"
     )
 
 
