@@ -149,7 +149,7 @@ def test_a_bookie_that_cannot_read_its_index_is_unknown_with_a_remedy() -> None:
     assert not any("localScrubInterval" in line or "nothing is copied" in line for line in [*said.do, *said.next])
     assert any(f"{B[1]} reports what it cannot read within seconds" in line for line in said.next)
     assert f"stop {B[1]}, run on its host: bookkeeper shell --conf FILE " in said.do[1]
-    assert "regenerate-interleaved-storage-index-file -l 7; start it again" in said.do[1]
+    assert "regenerate-interleaved-storage-index-file -ledgerIds 7; start it again" in said.do[1]
 
 
 def test_known_trouble_outweighs_what_is_unknown() -> None:
