@@ -486,7 +486,7 @@ def test_what_a_damaged_index_hides_is_unknown_and_what_is_advised_works(
     said = why(*words)
     assert said.healthy is None, said.text
     assert said.state.endswith(f"; whether every copy is there is unknown: {bookie.bookie_id} did not tell")
-    (command,) = re.findall(r"bookkeeper (shell --conf FILE regenerate-\S+ -l \d+);", said.part("do"))
+    (command,) = re.findall(r"bookkeeper (shell --conf FILE regenerate-\S+ -ledgerIds \d+);", said.part("do"))
     assert bookie.stop() == 0
     assert main(command.replace("FILE", str(bookie.conf_path)).split()) == 0
     bookie.start()
