@@ -35,6 +35,8 @@ NESTED_MAX = 300
 AFTERLIFE = 10**9
 """A ledger that is made after the crash."""
 
+_DROPPED_INDEX = re.compile(r":sync:[^:]*/([0-9a-f]+)\.idx[^:]*:\d+:dropped/")
+
 LEFT_OVER = re.compile(r"\.(new|compacting|switching|compacted)$")
 """What must not stay. A `.tmp` may: there is one for each of a few names, and the next write of the name takes it."""
 
@@ -116,9 +118,19 @@ def _examine_nested(story: Story, state: State, image: DiskImage, choice: str) -
     try:
         bookie = started(machine, history, state.id)
         belief = Belief(history.events)
-        check(belief, observe(bookie, belief))
+        check(belief, observe(bookie, belief, _dropped(state.id)))
     except Violation as error:
         raise Violation(f"after a second crash, {state.id.rpartition('/')[2]}: {error}") from error
+
+
+def _dropped(id: str) -> set[int]:
+    """The ledger whose index page the kernel took for stored when its sync failed.
+
+    The next process finds the page in the cache and may vouch for it; where power fails before the page is written
+    anew, its checksum tells, and the page is unknown until it is made anew out of the logs (I-31, I-48, I-59).
+    """
+    found = _DROPPED_INDEX.search(id)
+    return {int(found[1], 16)} if found else set()
 
 
 def _serve(bookie: BookieProcess, belief: Belief, shown: dict[int, Held | None]) -> None:

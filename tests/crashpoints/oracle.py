@@ -10,6 +10,7 @@ What was damaged at rest may be answered as unknown, and is never denied (I-31, 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from bookkeeper.errors import StorageError
@@ -40,18 +41,22 @@ class Held:
     certain: bool = True
 
 
-def observe(bookie: BookieProcess, belief: Belief) -> dict[int, Held | None]:
-    """Ask about everything; None for a ledger that is certainly not there. Raises Violation for a strange answer."""
+def observe(bookie: BookieProcess, belief: Belief, doubted: Collection[int] = frozenset()) -> dict[int, Held | None]:
+    """Ask about everything; None for a ledger that is certainly not there. Raises Violation for a strange answer.
+
+    doubted: ledgers of whose index the disk may hold less than was vouched for; they may be unknown, as damaged ones.
+    """
     observed: dict[int, Held | None] = {}
     storage = bookie.storage
     for ledger_id in (*sorted(belief.ledgers), STRANGER):
         ledger = belief.ledgers.get(ledger_id, Ledger())
+        index_damaged = ledger.index_damaged or ledger_id in doubted
         last = max(ledger.entries, default=-1)
         probed = sorted({*ledger.entries, *(entry_id + 1 for entry_id in ledger.entries), 0, last + 1})
         try:
             exists = storage.exists(ledger_id)
         except StorageError as error:
-            if not ledger.index_damaged:
+            if not index_damaged:
                 raise Violation(f"ledger {ledger_id} cannot be read: {error}") from error
             if set(bookie.read(ledger_id, probed)) != {Status.IO_ERROR}:
                 raise Violation(f"ledger {ledger_id} cannot be read, and still answers") from error
@@ -60,7 +65,11 @@ def observe(bookie: BookieProcess, belief: Belief) -> dict[int, Held | None]:
         results = dict(zip(probed, bookie.read(ledger_id, probed), strict=True))
         entries = {entry_id: result for entry_id, result in results.items() if isinstance(result, bytes)}
         negative = Status.NO_ENTRY if exists else Status.NO_LEDGER
-        unknown = frozenset(entry_id for entry_id in results if _may_be_unknown(ledger, entry_id, results[entry_id]))
+        unknown = frozenset(
+            entry_id
+            for entry_id, result in results.items()
+            if result is Status.IO_ERROR and (index_damaged or _is_damaged(ledger, entry_id))
+        )
         for entry_id, result in results.items():
             if entry_id in unknown:
                 continue
@@ -68,7 +77,7 @@ def observe(bookie: BookieProcess, belief: Belief) -> dict[int, Held | None]:
             if isinstance(result, Status) and result is not negative and not ledger.deleted:
                 raise Violation(f"ledger {ledger_id}, entry {entry_id}: {result.name} where {negative.name} is due")
         last_held = max([*entries, *unknown], default=None)
-        if storage.last_entry_id(ledger_id) != last_held and not ledger.deleted and not ledger.index_damaged:
+        if storage.last_entry_id(ledger_id) != last_held and not ledger.deleted and not index_damaged:
             raise Violation(f"ledger {ledger_id}: last entry {storage.last_entry_id(ledger_id)}, held {last_held}")
         observed[ledger_id] = (
             Held(
@@ -87,11 +96,9 @@ def observe(bookie: BookieProcess, belief: Belief) -> dict[int, Held | None]:
     return observed
 
 
-def _may_be_unknown(ledger: Ledger, entry_id: int, result: bytes | Status) -> bool:
-    if result is not Status.IO_ERROR:
-        return False
+def _is_damaged(ledger: Ledger, entry_id: int) -> bool:
     entry = ledger.entries.get(entry_id)
-    return ledger.index_damaged or (entry is not None and entry.damaged)
+    return entry is not None and entry.damaged
 
 
 def check(belief: Belief, observed: dict[int, Held | None]) -> None:

@@ -99,6 +99,11 @@ def test_a_page_whose_sync_failed_is_written_whole_by_the_next_process() -> None
     assert examine_one("recycled-journals:sync:l2/0/1/1.idx:4:dropped") is None
 
 
+def test_a_page_that_the_kernel_dropped_is_unknown_and_not_denied_after_a_power_cut() -> None:
+    """I-31, I-48, I-59: the scrub had taken its bytes in the cache for stored."""
+    assert examine_one("scrub:sync:l1/0/2/2.idx:6:dropped") is None
+
+
 def test_the_stories_of_upkeep_meet_what_they_are_about() -> None:
     """A story that lost its subject would pass for ever."""
     answers = {
