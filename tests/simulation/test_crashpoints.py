@@ -75,6 +75,8 @@ def test_what_failed_before(story: str, operation: str, choice: str) -> None:
         ("rebuilt-index", "sync:l2/0/3/3.idx.new", "all"),
         ("scrub", "sync:j2/4.txn", "kill"),  # checksums of bytes that were in the cache alone
         ("damage", "sync:l1/0/2/2.idx", "all"),  # something is added to a damaged page
+        ("mended-index", "sync:l1/indexChecksums", "-1"),  # of two records not yet synced the disk stored the last
+        ("mended-index", "sync:l1/indexChecksums", "+2"),
     ],
 )
 def test_what_failed_before_in_upkeep(story: str, operation: str, choice: str) -> None:

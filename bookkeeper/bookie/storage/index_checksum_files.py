@@ -1,5 +1,6 @@
 """The checksums of index pages, one file in each index directory: written by the checkpoint, asked by every page read.
 
+    start         what the last process left is written and synced once more (I-48)
     checkpoint, for some hundred ledgers at a time
         begin     WRITING, synced: a power cut from here on leaves these pages in either state, and that is known
         (index_flush writes and syncs the files)
@@ -38,6 +39,8 @@ from bookkeeper.errors import NoWritableDisk
 from bookkeeper.filesystem import File, FileSystem, OpenMode, is_no_space
 
 log = Logger()
+
+_COPY_SIZE = 1024 * 1024
 
 REWRITE_SIZE_MIN = 1024 * 1024
 """A file is written anew when it is larger than this and four times what its rows need."""
@@ -254,6 +257,7 @@ class _ChecksumFile:
         self._lock = lock
         self._file: File | None = None
         self._size = 0
+        self._synced = 0  # of these bytes
         self._log_id = -1  # the highest noted
         self.table = ChecksumTable()
         self.unfinished = False
@@ -287,6 +291,19 @@ class _ChecksumFile:
             file.truncate(self._size)
         if self.unsettled:
             self.append(Kind.VOID, Rows(), sync=False)
+        self._write_again()
+
+    def _write_again(self) -> None:
+        """Make durable what was read, in place, with the bytes that are there.
+
+        After a sync that failed the kernel may take for stored what it never stored (I-48); a page that was noted as
+        damaged would deny its entries once that note is gone (I-31).
+        """
+        assert self._file is not None
+        for offset in range(0, self._size, _COPY_SIZE):
+            self._file.pwrite(self._file.pread(min(_COPY_SIZE, self._size - offset), offset), offset)
+        self._file.sync()
+        self._synced = self._size
 
     @property
     def path(self) -> str:
@@ -317,9 +334,9 @@ class _ChecksumFile:
             data = head if size is None or size == len(head) else file.pread(size, offset)
             record = fmt.decode_record(data, offset) if size is not None else None
             if record is None:
-                later = _record_after(file, offset, end)
+                later = _witness_after(file, offset, end)
                 if later is not None:
-                    return f"the record at {offset} is damaged, the one at {later} is not"
+                    return f"the record at {offset} is damaged, and was durable when the one at {later} was written"
                 break
             match record.kind:
                 case Kind.HOLD:
@@ -370,7 +387,7 @@ class _ChecksumFile:
         self.unsettled = set()
         self.complete = False
         self._log_id = highest_log_id
-        self._size = 0
+        self._size = self._synced = 0
 
     def append(self, kind: Kind, rows: Rows, *, sync: bool) -> None:
         """Append records for all rows. Raises NoWritableDisk, OSError; what was written of them is written over."""
@@ -379,7 +396,7 @@ class _ChecksumFile:
         assert self._file is not None
         size, parts = self._size, []
         for start in range(0, max(1, len(rows)), fmt.RECORD_ROWS_MAX):
-            parts.append(fmt.encode_record(kind, rows.part(start, start + fmt.RECORD_ROWS_MAX), size))
+            parts.append(fmt.encode_record(kind, rows.part(start, start + fmt.RECORD_ROWS_MAX), size, self._synced))
             size += len(parts[-1])
         try:
             self._file.pwrite(b"".join(parts), self._size)
@@ -388,6 +405,8 @@ class _ChecksumFile:
         except OSError as error:
             raise self._no_room_or(error) from error
         self._size = size
+        if sync:
+            self._synced = size
 
     def note_log(self, log_id: int) -> None:
         """See IndexChecksums."""
@@ -421,7 +440,7 @@ class _ChecksumFile:
                 self._fs.unlink(temporary)
             file = self._fs.open(temporary, OpenMode.CREATE_EXCLUSIVE)
             for kind, some in self._snapshot(rows):
-                data = fmt.encode_record(kind, some, size)
+                data = fmt.encode_record(kind, some, size, synced=size)  # by the time the file has its name
                 file.pwrite(data, size)
                 size += len(data)
             file.sync()
@@ -431,7 +450,7 @@ class _ChecksumFile:
             self._fs.sync_dir(os.path.dirname(self._path))
         except OSError as error:
             raise self._no_room_or(error) from error
-        self._file, self._size = file, size
+        self._file, self._size, self._synced = file, size, size
 
     def _snapshot(self, rows: Rows) -> Iterable[tuple[Kind, Rows]]:
         logs = Rows()
@@ -452,10 +471,11 @@ class _ChecksumFile:
         return NoWritableDisk(f"no room for {self._path}: {error}; free space there") if is_no_space(error) else error
 
 
-def _record_after(file: File, offset: int, end: int) -> int | None:
-    """Where the first intact record behind a bad one is."""
+def _witness_after(file: File, offset: int, end: int) -> int | None:
+    """Where the first intact record is that knows a bad one to have been durable."""
     for at in range(offset + fmt.ALIGNMENT, end, fmt.ALIGNMENT):
         size = fmt.record_size(file.pread(fmt.HEAD_SIZE, at), at)
-        if size is not None and fmt.decode_record(file.pread(size, at), at) is not None:
+        record = None if size is None else fmt.decode_record(file.pread(size, at), at)
+        if record is not None and record.synced > offset:
             return at
     return None

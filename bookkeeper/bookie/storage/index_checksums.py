@@ -2,11 +2,12 @@
 
 Apache's index file has no room for checksums, and a page whose locations turned into zeros says "no entry" of entries
 that are there (I-31, I-59). So each index directory has one file `indexChecksums` (Apache ignores it), a row of records
-that are appended and now and then written anew; each is a multiple of 512 bytes, so that a power cut tears the last
-ones and no other:
+that are appended and now and then written anew; each is a multiple of 512 bytes, so that a power cut tears what was
+not synced and no other:
 
-    0     "pyIC" | kind u32 | count u32 | size u32 | offset u64, where the record is
-    24    count x ledger i64, then count x page u32, then count x value i64 (the columns that the kind has)
+    0     "pyID" | kind u32 | count u32 | size u32 | offset u64, where the record is
+    24    synced u64: what is before it in the file was durable when the record was written
+    32    count x ledger i64, then count x page u32, then count x value i64 (the columns that the kind has)
           zeros
     -4    CRC32C of the bytes before u32
 
@@ -28,10 +29,11 @@ ones and no other:
 What a crash leaves behind: WRITING without SETTLED, pages that have their old bytes or the new ones; nothing is known
 of them then, until the replay writes them again or the scrub has read them. But that the file of a ledger must be there
 stays known, and that a page was damaged: the journal has neither. SETTLED is synced before the mark moves, so of
-every ledger that the journal may forget it is known that it has a file. A torn record at the end was not synced, so
-nothing that it speaks of was begun. A bad record with a good one behind it is damage: the file is dropped, as is that
-of a bookie that finds a newer entry log than it has made (Apache's has written to the index since): everything is
-unknown then, and read anew by the scrub.
+every ledger that the journal may forget it is known that it has a file. A bad record that no good one behind it knows
+to be durable was not synced, nor was anything behind it: of several the disk may have stored the last alone. Nothing
+that they speak of was begun, and the file ends there. One that is known to have been durable is damage: the file is
+dropped, as is that of a bookie that finds a newer entry log than it has made (Apache's has written to the index since):
+everything is unknown then, and read anew by the scrub.
 """
 
 from __future__ import annotations
@@ -48,14 +50,14 @@ import crc32c
 
 FILE_NAME = "indexChecksums"
 ALIGNMENT = 512
-MAGIC = b"pyIC"
+MAGIC = b"pyID"
 RECORD_ROWS_MAX = 8192
 RECORD_SIZE_MAX = 512 * 1024
 DAMAGED = 1 << 32
 UNKNOWN = -1
 HEADER_ROW = 0xFFFFFFFF
 
-_HEAD = struct.Struct(">4sIIIQ")
+_HEAD = struct.Struct(">4sIIIQQ")
 HEAD_SIZE = _HEAD.size
 ROW_SIZE = 8 + 4 + 8
 
@@ -115,11 +117,12 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as read. size: bytes it takes in the file."""
+    """One record as read. size: bytes it takes in the file. synced: what was durable before it, from the begin."""
 
     kind: Kind
     rows: Rows
     size: int
+    synced: int
 
 
 def page_checksum(data: bytes) -> int:
@@ -147,14 +150,14 @@ def expected_checksum(value: int) -> int | None:
     return None if value in (UNKNOWN, DAMAGED) else value & DAMAGED - 1
 
 
-def encode_record(kind: Kind, rows: Rows, offset: int) -> bytes:
-    """The bytes of a record that is put at `offset`. rows: at most RECORD_ROWS_MAX."""
+def encode_record(kind: Kind, rows: Rows, offset: int, synced: int) -> bytes:
+    """The bytes of a record that is put at `offset`. rows: at most RECORD_ROWS_MAX. synced: see the module."""
     columns = _big_endian(rows.ledgers)
     if kind in _WITH_VALUES:
         columns += _big_endian(rows.pages) + _big_endian(rows.values)
     size = _HEAD.size + len(columns) + 4
     size += -size % ALIGNMENT
-    body = (_HEAD.pack(MAGIC, kind, len(rows), size, offset) + columns).ljust(size - 4, b"\0")
+    body = (_HEAD.pack(MAGIC, kind, len(rows), size, offset, synced) + columns).ljust(size - 4, b"\0")
     return body + crc32c.crc32c(body).to_bytes(4, "big")
 
 
@@ -162,7 +165,7 @@ def record_size(head: bytes, offset: int) -> int | None:
     """Bytes of the record that begins like this; None when none begins like this at this place."""
     if len(head) < _HEAD.size:
         return None
-    magic, _, count, size, found_offset = _HEAD.unpack_from(head)
+    magic, _, count, size, found_offset, _ = _HEAD.unpack_from(head)
     good = magic == MAGIC and found_offset == offset and size % ALIGNMENT == 0 and _HEAD.size + 4 <= size
     return int(size) if good and size <= RECORD_SIZE_MAX and count <= RECORD_ROWS_MAX else None
 
@@ -172,7 +175,7 @@ def decode_record(data: bytes, offset: int) -> Record | None:
     size = record_size(data, offset)
     if size is None or len(data) != size or crc32c.crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
         return None
-    _, kind, count, _, _ = _HEAD.unpack_from(data)
+    _, kind, count, _, _, synced = _HEAD.unpack_from(data)
     try:
         kind = Kind(kind)
     except ValueError:
@@ -187,7 +190,7 @@ def decode_record(data: bytes, offset: int) -> Record | None:
         rows.pages = _from_big_endian("I", data[at : at + 4 * count])
         at += 4 * count
         rows.values = _from_big_endian("q", data[at : at + 8 * count])
-    return Record(kind, rows, size)
+    return Record(kind, rows, size, synced)
 
 
 def _big_endian(column: array[int]) -> bytes:
