@@ -15,7 +15,7 @@ from bookkeeper.cli.output import (
     print_json,
     print_json_line,
 )
-from bookkeeper.cli.shell.base import ShellCommand, no_arguments, with_store, with_store_and_clock
+from bookkeeper.cli.shell.base import ShellCommand, end_listing, no_arguments, with_store, with_store_and_clock
 from bookkeeper.cli.shell.damaged import list_damaged
 from bookkeeper.cli.worker_words import WorkerWords, known_troubles, trouble_words, words_of_workers
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
@@ -73,12 +73,7 @@ def _list(args: argparse.Namespace) -> int:
         return count
 
     count = with_store_and_clock(args, use)
-    if args.count_only and args.json:
-        print_json({"count": count})
-    elif args.count_only:
-        print(count)
-    else:
-        note(counted(count, "under-replicated ledger"))
+    end_listing(args, count, counted(count, "under-replicated ledger"))
     return EXIT_OK
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from bookkeeper.cli.connection import client_settings, parse_settings, store_settings
+from bookkeeper.cli.output import note, print_json
 from bookkeeper.cli.reactor import with_store as with_store_of
 from bookkeeper.cli.reactor import with_store_and_clock as with_store_and_clock_of
 from bookkeeper.config import ClientSettings, Loaded, ServerSettings, Use, keys_of, load_server
@@ -90,6 +91,16 @@ def with_store_and_clock(args: argparse.Namespace, use: Callable[[MetadataStore,
         return await use(store, clock)
 
     return with_store_and_clock_of(store_settings(args), on_cluster)
+
+
+def end_listing(args: argparse.Namespace, count: int, words: str) -> None:
+    """The end of a listing: with count_only the number is all there is, as text or JSON; else a note says `words`."""
+    if not args.count_only:
+        note(words)
+    elif args.json:
+        print_json({"count": count})
+    else:
+        print(count)
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-from bookkeeper.cli.output import EXIT_OK, Progress, counted, note, print_json, print_json_line
-from bookkeeper.cli.shell.base import with_store_and_clock
+from bookkeeper.cli.output import EXIT_OK, Progress, counted, print_json_line
+from bookkeeper.cli.shell.base import end_listing, with_store_and_clock
 from bookkeeper.cli.why.damaged import which_entries
 from bookkeeper.cli.worker_words import KnownTroubles, WorkerWords, known_troubles, words_of_workers
 from bookkeeper.metadata.bad_copies_format import BadCopies
@@ -38,12 +38,7 @@ def list_damaged(args: argparse.Namespace) -> int:
         return count
 
     count = with_store_and_clock(args, use)
-    if args.count_only and args.json:
-        print_json({"count": count})
-    elif args.count_only:
-        print(count)
-    else:
-        note(f"{counted(count, 'ledger')} with reported damage")
+    end_listing(args, count, f"{counted(count, 'ledger')} with reported damage")
     return EXIT_OK
 
 
