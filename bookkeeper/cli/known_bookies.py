@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from difflib import get_close_matches
 
+from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId
-from bookkeeper.replication.parallel import in_parallel
 
 READS_MAX = 64
 """Ledgers whose metadata is read at a time."""

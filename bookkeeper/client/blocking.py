@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from bookkeeper.client.writer import WriteHandle
     from bookkeeper.client.writing import LedgerWriting
     from bookkeeper.config import ClientSettings
+
+T = TypeVar("T")
 
 READ_BATCH = 1000
 """Entries an iterator fetches per crossing of threads, at most READ_BATCH_BYTES of them."""
@@ -74,6 +76,10 @@ class BlockingBookKeeper:
     def __init__(self, client: LedgerClient, crossing: ReactorThread) -> None:
         self._client, self._crossing = client, crossing
         self._closed = False
+
+    def run(self, start: Callable[[LedgerClient], Deferred[T]]) -> T:
+        """Run `start(client)` on the reactor's thread and wait for its Deferred: for what this face has no call for."""
+        return self._crossing.run(lambda: start(self._client))
 
     def create(
         self,
@@ -367,6 +373,10 @@ class BlockingReadHandle:
     def try_read_last_confirmed(self) -> EntryId:
         """The same, content with the first news."""
         return self._crossing.run(self._handle.try_read_last_confirmed)
+
+    def note_confirmed(self, entry_id: int) -> None:
+        """Another reader has seen the ledger confirmed up to `entry_id`."""
+        self._crossing.call(lambda: self._handle.note_confirmed(entry_id))
 
     def read_last_confirmed_and_entry(
         self, entry_id: int, timeout_s: float, *, parallel: bool = False

@@ -356,6 +356,10 @@ class ReadHandle:
             self._tell_news()
         return self.last_add_confirmed
 
+    def note_confirmed(self, entry_id: int) -> None:
+        """Another reader has seen the ledger confirmed up to `entry_id`, and what is confirmed stays so (I-42)."""
+        self._learn(EntryId(entry_id), self.last_add_confirmed)
+
     # --- metadata changes
 
     def watch_metadata(self) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 
+from bookkeeper.client.parallel import Lanes
 from bookkeeper.errors import (
     BookKeeperError,
     ClientClosed,
@@ -48,7 +49,6 @@ from bookkeeper.replication.audit import (
 )
 from bookkeeper.replication.audit_progress import JobProgress
 from bookkeeper.replication.fragments import FragmentRange, fragments_of
-from bookkeeper.replication.parallel import Lanes
 from bookkeeper.replication.replica_counts import Held, Shortage, chunks, count_missing
 from bookkeeper.replication.verdicts import FragmentVerdict
 

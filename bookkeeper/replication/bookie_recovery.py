@@ -22,6 +22,7 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from bookkeeper.client.metadata_update import pause
+from bookkeeper.client.parallel import Lanes
 from bookkeeper.errors import (
     BookieUnavailable,
     BookKeeperError,
@@ -40,7 +41,6 @@ from bookkeeper.replication.access import access_of
 from bookkeeper.replication.flow import CopyFlow
 from bookkeeper.replication.fragments import FragmentRange, fragments_of
 from bookkeeper.replication.moving import FragmentRestorer
-from bookkeeper.replication.parallel import Lanes
 from bookkeeper.replication.tally import CopyTally
 from bookkeeper.replication.worker_settings import WorkerSettings
 

@@ -26,6 +26,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from bookkeeper.client import batch_read
+from bookkeeper.client.parallel import in_parallel
 from bookkeeper.client.refusals import explained
 from bookkeeper.errors import (
     BookieError,
@@ -43,7 +44,6 @@ from bookkeeper.protocol.unreadable import why_unreadable
 from bookkeeper.replication.fragments import CopyBatch, CopyPlan, FragmentRange, agreed_lac
 from bookkeeper.replication.gather import DAMAGED, Gather, UnreadableEntry
 from bookkeeper.replication.ledger_adds import LedgerAdds
-from bookkeeper.replication.parallel import in_parallel
 from bookkeeper.wire.digest import length_of
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.client.metadata_update import pause
+from bookkeeper.client.parallel import Lanes
 from bookkeeper.errors import BookKeeperError, ClientClosed, MetadataError
 from bookkeeper.metrics import Metrics
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId
 from bookkeeper.replication.ledger_repair import RepairEnd, RepairReport
 from bookkeeper.replication.locked_ledgers import LockedLedgers, WorkEnded
-from bookkeeper.replication.parallel import Lanes
 from bookkeeper.replication.read_ahead import ReadAhead
 from bookkeeper.replication.tally import CopyTally
 

@@ -15,12 +15,12 @@ from bookkeeper.cli.output import EXIT_FAILURE, EXIT_OK, EXIT_USAGE, CommandFail
 from bookkeeper.cli.shell.base import ShellCommand, with_store_and_clock
 from bookkeeper.cli.shell.updatecookie import HOSTNAME, IP, forms
 from bookkeeper.client.metadata_update import pause, update_metadata
+from bookkeeper.client.parallel import Lanes
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.model import BookieId, LedgerId
 from bookkeeper.ports import Clock
 from bookkeeper.protocol.transitions import rename_member
-from bookkeeper.replication.parallel import Lanes
 
 FAILURES_TOLD_MAX = 20
 

@@ -1,0 +1,31 @@
+"""The cluster as DataFrames: Spark's Python data sources over ledgers, and pipelines on them.
+
+    import bookkeeper.spark
+    bookkeeper.spark.register(spark)
+    spark.read.format("bookkeeper").option("uri", "zk://zk1:2181/ledgers").option("ledgers", "7").load()
+
+        options, bounds, planning       pure: the words of a source, pushed filters, who reads what
+        process_client                  one client per process that Spark forked
+        columns, filters                Arrow batches and schemas; Spark's filters as bounds
+        ledger_source                   the format bookkeeper: planner and tasks
+          ledger_options, ledger_extents, ledger_slices
+        registration                    making the formats known to a session
+
+Nothing is read from the driver's disk or environment: what planner and tasks need is in the options. Needs the extra
+`spark`. Importing this package imports neither pyspark nor a reactor.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bookkeeper.spark.registration import register
+
+__all__ = ["register"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "register":
+        from bookkeeper.spark.registration import register
+
+        return register
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,128 @@
+"""The words of the format bookkeeper. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from bookkeeper.config.keys import GIB, KIB, Kind, boolean, integer, key
+
+WHERE = "bookkeeper"
+EVERY = "all"
+
+EARLIEST, LATEST = -2, -1
+"""What these words mean as a position, as in Kafka's JSON."""
+
+READING, PLANNING, STREAMING = "What is read", "Partitions", "Streams"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerChoice:
+    """Ids and ranges of ids, ascending and disjoint; None stands for every ledger of the cluster."""
+
+    ranges: tuple[tuple[int, int], ...] | None
+
+    @property
+    def single(self) -> tuple[int, ...]:
+        """Those that were named one by one: each must be there."""
+        return tuple(low for low, high in self.ranges or () if low == high)
+
+    def __contains__(self, ledger_id: int) -> bool:
+        return self.ranges is None or any(low <= ledger_id <= high for low, high in self.ranges)
+
+
+def parse_ledgers(value: str) -> LedgerChoice:
+    """`all`, or ids and ranges such as `3, 7, 10-20`. Raises ValueError."""
+    if value.strip().lower() == EVERY:
+        return LedgerChoice(None)
+    found: list[tuple[int, int]] = []
+    for part in value.split(","):
+        ends = [each.strip() for each in part.split("-")]
+        if not 1 <= len(ends) <= 2 or not all(each.isascii() and each.isdigit() for each in ends):
+            raise ValueError(f"{part.strip()!r} is no ledger id and no range of ids (want all, or e.g. 3,7,10-20)")
+        low, high = int(ends[0]), int(ends[-1])
+        if low > high:
+            raise ValueError(f"{part.strip()!r} ends before it begins")
+        found.append((low, high))
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(set(found)):
+        if merged and low <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return LedgerChoice(tuple(merged))
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Where to begin or end: a position for all, or one for each ledger named (others: `rest`)."""
+
+    rest: int
+    by_ledger: Mapping[int, int]
+
+    def of(self, ledger_id: int, end: int) -> int:
+        """An entry id, `end` (one past the last entry) standing for the latest."""
+        position = self.by_ledger.get(ledger_id, self.rest)
+        return 0 if position == EARLIEST else end if position == LATEST else position
+
+
+def parse_positions(value: str) -> Positions:
+    """earliest, latest, or {"ledger id": entry id, ...} in which -2 is earliest and -1 latest. Raises ValueError."""
+    word = value.strip().lower()
+    if word in ("earliest", "latest"):
+        return Positions(EARLIEST if word == "earliest" else LATEST, {})
+    try:
+        given = json.loads(value)
+        positions = {int(name): position for name, position in given.items()}
+    except (ValueError, AttributeError):
+        raise ValueError('want earliest, latest, or JSON such as {"12": 500, "13": -2}') from None
+    wrong = [name for name, position in positions.items() if type(position) is not int or position < EARLIEST]
+    if wrong or any(name < 0 for name in positions):
+        raise ValueError("positions are entry ids, -2 for the earliest, -1 for the latest; ledger ids are not negative")
+    return Positions(EARLIEST, positions)
+
+
+_LEDGERS: Kind[LedgerChoice | None] = Kind(
+    "all, or ids and ranges: 3,7,10-20", lambda value: parse_ledgers(value) if value else None
+)
+_POSITIONS: Kind[Positions | None] = Kind(
+    'earliest, latest, or JSON such as {"12": 500}', lambda value: parse_positions(value) if value else None
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerReadOptions:
+    """How ledgers are read."""
+
+    ledgers: LedgerChoice | None = key(
+        "ledgers", _LEDGERS, "", READING, "Ledgers to read; of a range those that there are.",
+    )  # fmt: skip
+    start: Positions | None = key(
+        "startingOffsets", _POSITIONS, "", READING,
+        "First entry of each ledger. Not set: earliest; of a new stream latest.",
+    )  # fmt: skip
+    end: Positions | None = key(
+        "endingOffsets", _POSITIONS, "", READING,
+        "One past the last entry of each ledger; batch only. Not set: latest.",
+    )  # fmt: skip
+    fail_on_data_loss: bool = key(
+        "failOnDataLoss", boolean(), "true", READING,
+        "Fail where a ledger that was to be read is gone; false: warn and go on.",
+    )  # fmt: skip
+    as_administrator: bool = key(
+        "asAdministrator", boolean(), "false", READING,
+        "Read each ledger with the password that its metadata names, not with the option password.",
+    )  # fmt: skip
+    partitions_min: int = key(
+        "minPartitions", integer("partitions", 1, 100_000), "1", PLANNING, "Read with at least so many tasks.",
+    )  # fmt: skip
+    partition_bytes_max: int = key(
+        "maxPartitionBytes", integer("bytes", 64 * KIB, 64 * GIB), "67108864", PLANNING,
+        "About how much one task reads at most.",
+    )  # fmt: skip
+
+    def faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """What is wrong between words."""
+        if self.ledgers is None:
+            yield ("ledgers",), "ledgers is missing: which to read, e.g. all, or 3,7,10-20"

@@ -1,0 +1,106 @@
+"""Data source `bookkeeper`: the entries of ledgers as rows, read from the bookies in parallel.
+
+    planner (one process)     which ledgers there are, how far they are confirmed -> partitions
+    tasks (one each)          open the ledgers of their slices without fencing, read ahead, hand over Arrow batches
+
+What a query reads is fixed when it is planned: of an open ledger up to the last add confirmed then, whatever is
+written meanwhile. A task reads exactly its slices, and may do so again. Its client reads each entry from another copy
+where one is missing, damaged or late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from bookkeeper.spark.bounds import Bounds
+from bookkeeper.spark.columns import LEDGER_SCHEMA, check_schema
+from bookkeeper.spark.filters import push
+from bookkeeper.spark.ledger_extents import plan_extents
+from bookkeeper.spark.ledger_options import WHERE, LedgerReadOptions
+from bookkeeper.spark.ledger_slices import read_slices
+from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.planning import Slice, partitions_of
+from bookkeeper.spark.process_client import client_of
+
+Options = SourceOptions[LedgerReadOptions]
+
+
+@dataclass
+class LedgerPartition(InputPartition):
+    """What one task reads."""
+
+    slices: Sequence[Slice]
+    entry_ids: Bounds = field(default_factory=Bounds)
+
+
+class LedgerSource(DataSource):
+    """The format for a session that does not push filters to Python data sources."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The word for `format(...)`."""
+        return WHERE
+
+    def schema(self) -> StructType:
+        """Of every read."""
+        return LEDGER_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read. Raises ConfigurationError."""
+        return LedgerReader(self._options(schema))
+
+    def _options(self, schema: StructType) -> Options:
+        check_schema(schema, LEDGER_SCHEMA, WHERE)
+        return read_options(LedgerReadOptions, self.options, where=WHERE)
+
+
+class PushdownLedgerSource(LedgerSource):
+    """The format for a session that pushes filters (spark.sql.python.filterPushdown.enabled)."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read that obeys filters on its ids. Raises ConfigurationError."""
+        return PushdownLedgerReader(self._options(schema))
+
+
+class LedgerReader(DataSourceReader):
+    """One batch read."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._bounds: Mapping[str, Bounds] = {"ledger_id": Bounds(), "entry_id": Bounds()}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the read: ask the metadata store, and the bookies of open ledgers how far they are confirmed.
+
+        Raises NoSuchLedger for one that was named and is not there (failOnDataLoss=false: a warning), MetadataError.
+        """
+        options, entry_ids = self._options.own, self._bounds["entry_id"]
+        client = client_of(self._options.client)
+        extents = plan_extents(client, options, self._bounds["ledger_id"], entry_ids)
+        found = partitions_of(
+            extents, partition_bytes_max=options.partition_bytes_max, partitions_min=options.partitions_min
+        )
+        inside = Bounds() if entry_ids.is_range else entry_ids
+        return [LedgerPartition(slices, inside) for slices in found] or [LedgerPartition(())]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition as Arrow batches."""
+        assert isinstance(partition, LedgerPartition)
+        if not partition.slices:
+            return iter(())
+        return read_slices(client_of(self._options.client), self._options.own, partition.slices, partition.entry_ids)
+
+
+class PushdownLedgerReader(LedgerReader):
+    """The same with filters on ledger_id and entry_id."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Obey what is asked of the ids; the rest stays Spark's."""
+        pushed = push(filters, ("ledger_id", "entry_id"))
+        self._bounds = pushed.bounds
+        return pushed.left

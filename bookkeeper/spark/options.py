@@ -1,0 +1,84 @@
+"""The options of a Spark data source: tables of keys, read from what a user gave to `.option(...)`.
+
+A source declares its words as any settings table does (`config.keys.key`). Besides them every configuration key of the
+client is an option: how to reach ZooKeeper, timeouts, TLS, credentials. Names are looked up without regard to case, as
+Spark keeps them. Nothing comes from a file or the environment: what a task does must not depend on the machine it runs
+on. Thread: any. Pure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic
+
+from bookkeeper.config import ClientSettings, keys_of
+from bookkeeper.config.table import Fault, Given, Origin, Rules, S, Source, load_table, nearest
+from bookkeeper.errors import ConfigurationError
+
+ADDRESS = "metadataServiceUri"
+
+ALIASES = {"uri": ADDRESS, "path": ADDRESS}
+"""Other words for a key. `path` is what `load(...)` and `save(...)` are given."""
+
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+"""What Spark hands to a sink of a stream besides the sink's own options."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions(Generic[S]):
+    """What was chosen: the words of the source, and the client's settings."""
+
+    own: S
+    client: ClientSettings
+
+
+def read_options(cls: type[S], options: Mapping[str, str], *, where: str) -> SourceOptions[S]:
+    """Read the options of the format `where`, whose words are the table `cls`.
+
+    Raises ConfigurationError, which lists every fault: a word that neither the source nor the client knows, with the
+    nearest that is known; a value that cannot be read; words that exclude each other; no address.
+    """
+    own, shared = keys_of(cls), keys_of(ClientSettings)
+    known = {name.lower(): name for name in [*shared, *own, *ALIASES]}
+    faults: list[Fault] = []
+    texts = list(_texts(options, known, where, faults))
+    if not any(given.name == ADDRESS for given in texts):
+        faults.append(Fault(_origin(where, ADDRESS), "is missing: where the cluster is, e.g. zk://zk1:2181/ledgers"))
+    loaded = None
+    with contextlib.suppress(ConfigurationError):  # its faults are in the list, for one error with all
+        loaded = load_table(cls, _EVERYTHING, [given for given in texts if given.name in own], faults)
+    client = load_table(ClientSettings, _EVERYTHING, [given for given in texts if given.name in shared], faults)
+    assert loaded is not None
+    return SourceOptions(loaded.settings, client.settings)
+
+
+def words(cls: type) -> Iterable[str]:
+    """The words of a source, one line each with unit, default and meaning; for its help."""
+    for row in keys_of(cls).values():
+        default = f"default {row.default}" if row.default else "not set"
+        yield f"{row.name}: {row.meaning} ({row.kind.unit}; {default})"
+
+
+def _texts(options: Mapping[str, str], known: Mapping[str, str], where: str, faults: list[Fault]) -> Iterator[Given]:
+    for word, text in options.items():
+        name = known.get(word.lower())
+        origin = _origin(where, word)
+        if name is not None:
+            yield Given(ALIASES.get(name, name), text.strip(), origin)
+        elif word.lower() not in _SPARKS_OWN:
+            faults.append(Fault(origin, f"is unknown{nearest(word, known.values())}"))
+
+
+def _origin(where: str, word: str) -> Origin:
+    return Origin(Source.COMMAND_LINE, f"option {word} of format {where}")
+
+
+def _no_judgement(given: Given) -> str | None:
+    del given
+    return None
+
+
+_EVERYTHING = Rules(_no_judgement)
+"""The texts were looked up before: each has an effect."""

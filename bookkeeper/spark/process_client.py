@@ -1,0 +1,41 @@
+"""One ledger client per process and settings, for code that Spark runs: planners, committers and tasks.
+
+Each of these runs in a Python process of its own that Spark forked and may use again for the next task, so a client is
+made at first use, kept, and found again by the process's id and the settings. It lives on a daemon thread, which does
+not keep the process from ending; its ZooKeeper session ends with the process.
+
+Bound: CLIENTS_MAX clients; the one that was used least lately is closed when another is needed.
+Thread: any.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+
+from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.config import ClientSettings
+
+CLIENTS_MAX = 4
+
+_lock = threading.Lock()
+_clients: OrderedDict[tuple[int, ClientSettings], BlockingBookKeeper] = OrderedDict()
+
+
+def client_of(settings: ClientSettings) -> BlockingBookKeeper:
+    """The client of this process with these settings. Not to be closed by who uses it.
+
+    Raises ConfigurationError, MetadataUnavailable, NotInitialised, LayoutMismatch.
+    """
+    key = (os.getpid(), settings)
+    with _lock:
+        found = _clients.get(key)
+        if found is None:
+            for other in [each for each in _clients if each[0] != key[0]]:
+                del _clients[other]  # of the process that this one was forked from: its thread is not here
+            while len(_clients) >= CLIENTS_MAX:
+                _clients.popitem(last=False)[1].close()
+            found = _clients[key] = connect(settings.metadata_service_uri, settings)
+        _clients.move_to_end(key)
+        return found

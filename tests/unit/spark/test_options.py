@@ -1,0 +1,87 @@
+"""Options of the sources."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from bookkeeper.errors import ConfigurationError
+from bookkeeper.spark.ledger_options import LedgerChoice, LedgerReadOptions, Positions, parse_ledgers, parse_positions
+from bookkeeper.spark.options import read_options, words
+
+URI = "zk://zk1:2181/ledgers"
+
+
+def test_words_of_the_source_and_keys_of_the_client_are_read_without_regard_to_case() -> None:
+    found = read_options(
+        LedgerReadOptions, {"LEDGERS": "3, 7", "minpartitions": "4", "readTimeout": "9", "URI": URI}, where="bookkeeper"
+    )
+    assert found.own.ledgers == LedgerChoice(((3, 3), (7, 7)))
+    assert found.own.partitions_min == 4
+    assert (found.client.read_timeout_s, found.client.metadata_service_uri) == (9.0, URI)
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_one_error_names_every_fault_with_the_nearest_word() -> None:
+    with pytest.raises(ConfigurationError) as error:
+        read_options(
+            LedgerReadOptions, {"ledger": "3", "minPartitions": "many", "readTimeout": "-1"}, where="bookkeeper"
+        )
+    text = str(error.value)
+    for part in (
+        "option ledger of format bookkeeper: is unknown; did you mean ledgers?",
+        "metadataServiceUri",
+        "minPartitions=many",
+        "readTimeout=-1",
+    ):
+        assert part in text
+
+
+def test_the_environment_and_the_words_of_spark_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BK_readTimeout", "77")
+    given = {"ledgers": "all", "path": URI, "checkpointLocation": "/checkpoints"}
+    assert read_options(LedgerReadOptions, given, where="bookkeeper").client.read_timeout_s != 77
+
+
+@pytest.mark.parametrize(
+    ("text", "ranges"),
+    [
+        ("all", None),
+        ("ALL", None),
+        ("5", ((5, 5),)),
+        ("10-20, 3 ,7", ((3, 3), (7, 7), (10, 20))),
+        ("3-7,5-9,9", ((3, 9),)),
+    ],
+)
+def test_ledgers_are_ids_and_ranges(text: str, ranges: tuple[tuple[int, int], ...] | None) -> None:
+    assert parse_ledgers(text) == LedgerChoice(ranges)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-5", "5-", "7-5", "1,,2", "1-2-3", "1.5"])
+def test_what_is_no_id_and_no_range_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no ledger id and no range|ends before it begins"):
+        parse_ledgers(text)
+
+
+def test_only_ids_that_were_named_by_themselves_must_be_there() -> None:
+    assert parse_ledgers("3,7-9,12").single == (3, 12)
+
+
+def test_positions_are_words_or_json_as_kafkas() -> None:
+    assert [parse_positions(word).of(7, 100) for word in ("earliest", "latest")] == [0, 100]
+    given = parse_positions('{"7": 5, "8": -1, "9": -2}')
+    assert given == Positions(-2, {7: 5, 8: -1, 9: -2})
+    assert [given.of(ledger_id, 100) for ledger_id in (7, 8, 9, 10)] == [5, 100, 0, 0]
+
+
+@pytest.mark.parametrize("text", ["first", "[1]", '{"x": 1}', '{"7": "5"}', '{"7": -3}', '{"7": 1.5}', '{"-7": 1}'])
+def test_other_positions_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="earliest"):
+        parse_positions(text)
+
+
+def test_each_word_says_its_unit_default_and_meaning() -> None:
+    assert "minPartitions: Read with at least so many tasks. (partitions, 1..100000; default 1)" in [
+        *words(LedgerReadOptions)
+    ]
