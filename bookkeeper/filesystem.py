@@ -166,6 +166,12 @@ class FileSystem(Protocol):
     def lock(self, path: str) -> Lock:
         """Take an exclusive lock on a lock file, creating it. Raises DirectoryInUse when another process holds it."""
 
+    def lock_shared(self, path: str) -> Lock | None:
+        """Keep everybody from `lock` for as long as it is held; several may. None where there is no such lock file.
+
+        Changes nothing, and needs only the right to read. Raises DirectoryInUse when somebody holds the lock.
+        """
+
     def sync_many(self, files: Sequence[File]) -> None:
         """Sync all of these files; like calling `sync` on each, but cheaper for very many."""
 
@@ -350,6 +356,7 @@ class RealFile:
 
 # struct flock: type, whence, start, length (0: to the end), pid (0 for a lock of the open file).
 _WHOLE_FILE = struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+_WHOLE_FILE_SHARED = struct.pack("hhqqi0q", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class RealLock:
@@ -450,11 +457,22 @@ class RealFileSystem:
     def lock(self, path: str) -> RealLock:
         """See FileSystem."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return self._locked(fd, path, fcntl.LOCK_EX, _WHOLE_FILE)
+
+    def lock_shared(self, path: str) -> RealLock | None:
+        """See FileSystem."""
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        return self._locked(fd, path, fcntl.LOCK_SH, _WHOLE_FILE_SHARED)
+
+    def _locked(self, fd: int, path: str, kind: int, record: bytes) -> RealLock:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
             # Java's programs take a record lock, which does not see an flock. One of the open file stays when another
             # descriptor of the same file is closed, as that of a process does not.
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, record)
         except OSError as error:
             os.close(fd)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):

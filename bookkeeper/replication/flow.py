@@ -1,7 +1,6 @@
 """What all copying of a process has in flight at once, and how fast it may go.
 
-`Pace` is pure: how long to wait so that amounts do not exceed a rate. `CopyFlow` adds the clock: entries and bytes in
-flight are bounded, whoever asks next waits in line, and rates hold for all copies together.
+Entries and bytes in flight are bounded, whoever asks next waits in line, and rates hold for all copies together.
 
 0 <= entries in flight <= entries_max, likewise bytes, except that a single batch larger than a bound goes alone.
 
@@ -16,28 +15,10 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.client.metadata_update import pause
+from bookkeeper.pace import Pace
 
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
-
-BURST_S = 0.5
-"""How much of a rate may be used at once after a time of rest."""
-
-
-class Pace:
-    """Amounts per second, over any time longer than BURST_S. rate: 0 for no limit."""
-
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
-        self._paid_until = float("-inf")  # when all that was taken so far is within the rate
-
-    def delay_s(self, amount: float, now: float) -> float:
-        """Take `amount` and return how long to wait before using it."""
-        if self.rate <= 0:
-            return 0.0
-        start = max(self._paid_until, now - BURST_S)
-        self._paid_until = start + amount / self.rate
-        return max(0.0, self._paid_until - now)
 
 
 class CopyFlow:

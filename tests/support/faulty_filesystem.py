@@ -181,14 +181,16 @@ class FaultyFile:
 class FaultyLock:
     """A lock held in a FaultyFileSystem."""
 
-    def __init__(self, locks: dict[str, FaultyLock], path: str) -> None:
+    def __init__(self, locks: dict[str, list[FaultyLock]], path: str, *, shared: bool) -> None:
         self._locks = locks
         self._path = path
+        self.shared = shared
 
     def release(self) -> None:
         """See Lock."""
-        if self._locks.get(self._path) is self:
-            del self._locks[self._path]
+        held = self._locks.get(self._path, [])
+        if self in held:
+            held.remove(self)
 
 
 class FaultyFileSystem:
@@ -212,7 +214,7 @@ class FaultyFileSystem:
         """A write that fails leaves half of its bytes; False: whole sectors, up to about half."""
         self.root = Directory()
         self._failures: list[_PlannedFailure] = []
-        self._locks: dict[str, FaultyLock] = {}
+        self._locks: dict[str, list[FaultyLock]] = {}
         self._cut_countdown: int | None = None
         self.on_operation: Callable[[Op, str], None] | None = None
         """Called before each operation; for tests that look at the state between any two of them. May raise OSError."""
@@ -435,10 +437,18 @@ class FaultyFileSystem:
 
     def lock(self, path: str) -> FaultyLock:
         """See FileSystem."""
-        if path in self._locks:
+        return self._lock(path, shared=False)
+
+    def lock_shared(self, path: str) -> FaultyLock | None:
+        """See FileSystem. Whether there is a lock file is not told apart: `lock` makes none here."""
+        return self._lock(path, shared=True)
+
+    def _lock(self, path: str, *, shared: bool) -> FaultyLock:
+        held = self._locks.setdefault(path, [])
+        if any(not (shared and lock.shared) for lock in held):
             raise DirectoryInUse(f"{path} is locked by another process")
-        lock = self._locks[path] = FaultyLock(self._locks, path)
-        return lock
+        held.append(FaultyLock(self._locks, path, shared=shared))
+        return held[-1]
 
     def sync_many(self, files: Sequence[File]) -> None:
         """See FileSystem."""

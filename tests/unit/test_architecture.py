@@ -40,6 +40,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.filesystem": _BASE,
     "bookkeeper.addresses": _BASE,
     "bookkeeper.notify": _BASE,
+    "bookkeeper.pace": frozenset(),
     "bookkeeper.runtime": _DRIVER,
     "bookkeeper.tls": _DRIVER,
     "bookkeeper.auth": _DRIVER,
@@ -65,7 +66,8 @@ DIRECTIONS: dict[str, frozenset[str]] = {
         "bookkeeper.notify",
     },
     "bookkeeper.replication": _DRIVER
-    | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.runtime"},
+    | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.runtime"}
+    | {"bookkeeper.pace"},
     "bookkeeper.admin": _DRIVER | {"bookkeeper.metadata", "bookkeeper.client"},
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
     "bookkeeper.spark": _DRIVER | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie"},
@@ -121,6 +123,7 @@ PURE = (
     "bookkeeper.model",
     "bookkeeper.errors",
     "bookkeeper.ports",
+    "bookkeeper.pace",
     "bookkeeper.wire",
     "bookkeeper.protocol",
     "bookkeeper.metadata.codec",

@@ -168,6 +168,25 @@ def test_a_lock_is_held_by_one(disk):
     fs.lock(f"{directory}/lock").release()
 
 
+def test_a_shared_lock_is_held_by_several_and_keeps_the_exclusive_one_away(disk):
+    fs, directory = disk
+    fs.lock(f"{directory}/lock").release()
+    one, two = fs.lock_shared(f"{directory}/lock"), fs.lock_shared(f"{directory}/lock")
+    one.release()
+    with pytest.raises(DirectoryInUse, match="lock"):
+        fs.lock(f"{directory}/lock")
+    two.release()
+    lock = fs.lock(f"{directory}/lock")
+    with pytest.raises(DirectoryInUse, match="lock"):
+        fs.lock_shared(f"{directory}/lock")
+    lock.release()
+
+
+def test_a_shared_lock_makes_no_lock_file(tmp_path):
+    assert RealFileSystem().lock_shared(f"{tmp_path}/lock") is None
+    assert not list(tmp_path.iterdir())
+
+
 def test_usage_is_between_empty_and_full(disk):
     fs, directory = disk
     usage = fs.usage(directory)

@@ -6,7 +6,8 @@ import pytest
 from twisted.internet.task import Clock
 
 from bookkeeper.model import LedgerId
-from bookkeeper.replication.flow import CopyFlow, Pace
+from bookkeeper.pace import Pace
+from bookkeeper.replication.flow import CopyFlow
 from bookkeeper.replication.troubles import (
     DENIED_AFTER,
     TROUBLES_MAX,
