@@ -8,7 +8,9 @@
         process_client                  one client per process that Spark forked
         columns, filters                Arrow batches and schemas; Spark's filters as bounds
         ledger_source                   the format bookkeeper: planner and tasks
-          ledger_options, ledger_extents, ledger_slices
+          ledger_options, ledger_extents, ledger_slices, ledger_partition
+        ledger_stream                   the same as a stream
+          id_ranges, ledger_offsets     pure: how far it has come;   ledger_sight   how far ledgers may be read
         registration                    making the formats known to a session
 
 Nothing is read from the driver's disk or environment: what planner and tasks need is in the options. Needs the extra

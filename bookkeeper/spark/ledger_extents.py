@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -10,13 +12,17 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.ledger_options import LATEST, LedgerReadOptions, Positions
+from bookkeeper.spark.ledger_offsets import Between
+from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions, Positions
 from bookkeeper.spark.planning import Extent, extent_of
 
 log = Logger()
 
 AT_ONCE = 64
 """Ledgers asked about at a time."""
+
+GUESSED_SIZE = 1024
+"""Bytes of an entry of a stream, for dividing the work: what is known of it may be another number the next time."""
 
 
 def plan_extents(
@@ -48,6 +54,48 @@ async def _extents(
     return [found[ledger_id] for ledger_id in chosen if ledger_id in found]
 
 
+def chosen_ledgers(client: BlockingBookKeeper, options: LedgerReadOptions) -> list[int]:
+    """The ids that are chosen now, ascending; those named by themselves, there or not."""
+    return client.run(lambda ledgers: Deferred.fromCoroutine(_chosen(ledgers, options, Bounds())))
+
+
+def extents_between(client: BlockingBookKeeper, options: LedgerReadOptions, wanted: Sequence[Between]) -> list[Extent]:
+    """What lies between two positions of a stream, always cut alike: sizes are guessed from the number of entries.
+
+    Raises NoSuchLedger for a ledger that was read to its end and is gone, unless data loss is to be borne.
+    """
+    ends = client.run(lambda ledgers: Deferred.fromCoroutine(_ends(ledgers, options, wanted)))
+    return [
+        Extent(each.ledger_id, each.first_entry_id, last, (last - each.first_entry_id + 1) * GUESSED_SIZE)
+        for each, last in zip(wanted, ends, strict=True)
+        if last >= each.first_entry_id
+    ]
+
+
+async def _ends(client: LedgerClient, options: LedgerReadOptions, wanted: Sequence[Between]) -> list[int]:
+    ends: dict[int, int] = {}
+
+    async def look(ledger_id: int) -> None:
+        try:
+            metadata = await client.metadata(ledger_id)
+            if metadata.last_entry_id is None:  # it was closed when the position was taken: an old answer
+                await client.context.store.sync()
+                metadata = await client.metadata(ledger_id)
+        except NoSuchLedger:
+            _gone(options, ledger_id)
+            ends[ledger_id] = -1
+            return
+        if metadata.last_entry_id is None:
+            raise InvalidArgument(
+                f"ledger {ledger_id} is not closed, but the checkpoint says that it was read to its end: "
+                "is it of another cluster?"
+            )
+        ends[ledger_id] = metadata.last_entry_id
+
+    await in_parallel((look(each.ledger_id) for each in wanted if each.last_entry_id is None), AT_ONCE)
+    return [ends[each.ledger_id] if each.last_entry_id is None else each.last_entry_id for each in wanted]
+
+
 async def _chosen(client: LedgerClient, options: LedgerReadOptions, ledger_ids: Bounds) -> list[int]:
     """Those that were named by themselves, there or not; and of ranges those that are there. Ascending."""
     choice = options.ledgers
@@ -74,15 +122,20 @@ async def _extent(client: LedgerClient, options: LedgerReadOptions, ledger_id: i
 
 
 def _range(options: LedgerReadOptions, ledger_id: int, end: int) -> tuple[int, int]:
-    """The entries that were asked for, of those up to `end`. Raises InvalidArgument for positions beyond it."""
-    start = (options.start or Positions(0, {})).of(ledger_id, end + 1)
-    stop = (options.end or Positions(LATEST, {})).of(ledger_id, end + 1)
-    for word, position in (("startingOffsets", start), ("endingOffsets", stop)):
-        if position > end + 1:
-            raise InvalidArgument(
-                f"option {word}: ledger {ledger_id} has entries 0..{end} so far; {position} is beyond. Use latest (-1)"
-            )
+    """The entries that were asked for, of those up to `end`."""
+    start = position_in(ledger_id, options.start or Positions(EARLIEST, {}), end, "startingOffsets")
+    stop = position_in(ledger_id, options.end or Positions(LATEST, {}), end, "endingOffsets")
     return start, stop - 1
+
+
+def position_in(ledger_id: int, positions: Positions, end: int, word: str) -> int:
+    """A position in a ledger that has entries 0..end. Raises InvalidArgument for one beyond."""
+    position = positions.of(ledger_id, end + 1)
+    if position > end + 1:
+        raise InvalidArgument(
+            f"option {word}: ledger {ledger_id} has entries 0..{end} so far; {position} is beyond. Use latest (-1)"
+        )
+    return position
 
 
 def _gone(options: LedgerReadOptions, ledger_id: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.config.keys import GIB, KIB, Kind, boolean, integer, key
+from bookkeeper.errors import ConfigurationError
 
 WHERE = "bookkeeper"
 EVERY = "all"
@@ -91,6 +92,13 @@ _POSITIONS: Kind[Positions | None] = Kind(
 )
 
 
+def _parse_count(value: str) -> int | None:
+    return integer("", 1, 2**62).parse(value) if value else None
+
+
+_COUNT: Kind[int | None] = Kind("1 or more; not set: no limit", _parse_count)
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerReadOptions:
     """How ledgers are read."""
@@ -122,7 +130,41 @@ class LedgerReadOptions:
         "About how much one task reads at most.",
     )  # fmt: skip
 
+    entries_max: int | None = key(
+        "maxOffsetsPerTrigger", _COUNT, "", STREAMING, "Entries of one micro-batch at most; streams only.",
+    )  # fmt: skip
+    entries_max_alias: int | None = key(
+        "maxEntriesPerTrigger", _COUNT, "", STREAMING, "The same by another name.",
+    )  # fmt: skip
+    bytes_max: int | None = key(
+        "maxBytesPerTrigger", _COUNT, "", STREAMING,
+        "About how many bytes one micro-batch holds at most; one entry always passes. Streams only.",
+    )  # fmt: skip
+
     def faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """What is wrong between words."""
         if self.ledgers is None:
             yield ("ledgers",), "ledgers is missing: which to read, e.g. all, or 3,7,10-20"
+        if self.entries_max is not None and self.entries_max_alias not in (None, self.entries_max):
+            yield (
+                ("maxOffsetsPerTrigger", "maxEntriesPerTrigger"),
+                "maxOffsetsPerTrigger and maxEntriesPerTrigger are one limit by two names: give one of them",
+            )
+
+    def check_use(self, *, stream: bool) -> None:
+        """Raise ConfigurationError for words that have no meaning in a stream, or none but in a stream."""
+        given = {
+            "endingOffsets": (self.end is not None, not stream),
+            "maxOffsetsPerTrigger": (self.entries_max is not None, stream),
+            "maxEntriesPerTrigger": (self.entries_max_alias is not None, stream),
+            "maxBytesPerTrigger": (self.bytes_max is not None, stream),
+        }
+        wrong = [name for name, (is_given, fits) in given.items() if is_given and not fits]
+        if wrong:
+            what, other = ("a stream", "a batch read") if stream else ("a batch read", "a stream")
+            raise ConfigurationError(f"{', '.join(wrong)} belongs to {other}; leave it out of {what}")
+
+    @property
+    def entries_per_trigger_max(self) -> int | None:
+        """Entries of one micro-batch at most; None: no limit."""
+        return self.entries_max_alias if self.entries_max is None else self.entries_max

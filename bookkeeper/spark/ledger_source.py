@@ -11,10 +11,9 @@ where one is missing, damaged or late.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from bookkeeper.spark.bounds import Bounds
@@ -22,20 +21,14 @@ from bookkeeper.spark.columns import LEDGER_SCHEMA, check_schema
 from bookkeeper.spark.filters import push
 from bookkeeper.spark.ledger_extents import plan_extents
 from bookkeeper.spark.ledger_options import WHERE, LedgerReadOptions
+from bookkeeper.spark.ledger_partition import LedgerPartition
 from bookkeeper.spark.ledger_slices import read_slices
+from bookkeeper.spark.ledger_stream import LedgerStreamReader
 from bookkeeper.spark.options import SourceOptions, read_options
-from bookkeeper.spark.planning import Slice, partitions_of
+from bookkeeper.spark.planning import partitions_of
 from bookkeeper.spark.process_client import client_of
 
 Options = SourceOptions[LedgerReadOptions]
-
-
-@dataclass
-class LedgerPartition(InputPartition):
-    """What one task reads."""
-
-    slices: Sequence[Slice]
-    entry_ids: Bounds = field(default_factory=Bounds)
 
 
 class LedgerSource(DataSource):
@@ -47,16 +40,23 @@ class LedgerSource(DataSource):
         return WHERE
 
     def schema(self) -> StructType:
-        """Of every read."""
+        """Of every read. Raises ConfigurationError for its options: as early as `load()`."""
+        read_options(LedgerReadOptions, self.options, where=WHERE)
         return LEDGER_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read. Raises ConfigurationError."""
-        return LedgerReader(self._options(schema))
+        return LedgerReader(self._options(schema, stream=False))
 
-    def _options(self, schema: StructType) -> Options:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream. Raises ConfigurationError."""
+        return LedgerStreamReader(self._options(schema, stream=True))
+
+    def _options(self, schema: StructType, *, stream: bool) -> Options:
         check_schema(schema, LEDGER_SCHEMA, WHERE)
-        return read_options(LedgerReadOptions, self.options, where=WHERE)
+        found = read_options(LedgerReadOptions, self.options, where=WHERE)
+        found.own.check_use(stream=stream)
+        return found
 
 
 class PushdownLedgerSource(LedgerSource):
@@ -64,7 +64,7 @@ class PushdownLedgerSource(LedgerSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read that obeys filters on its ids. Raises ConfigurationError."""
-        return PushdownLedgerReader(self._options(schema))
+        return PushdownLedgerReader(self._options(schema, stream=False))
 
 
 class LedgerReader(DataSourceReader):

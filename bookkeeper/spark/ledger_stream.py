@@ -1,0 +1,139 @@
+"""Data source `bookkeeper` as a stream: ledgers that are still written, and new ones, followed without fencing.
+
+One process of the query asks how far the ledgers are confirmed and plans the micro-batches; tasks read them as those of
+a batch read. What a micro-batch holds follows from its two positions alone (`ledger_offsets`), so that a query which is
+restarted from its checkpoint reads the same again.
+
+New ledgers are looked for with every micro-batch; where the ids of all ledgers have to be listed for that, at most
+every DISCOVERY_S seconds (a cluster may have very many).
+
+Thread: the process has one for Spark's calls; the client another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from bookkeeper.spark.ledger_extents import chosen_ledgers, extents_between, position_in
+from bookkeeper.spark.ledger_offsets import Limits, Offset, Position, Seen, advance, beginning, between
+from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions, Positions
+from bookkeeper.spark.ledger_partition import LedgerPartition
+from bookkeeper.spark.ledger_sight import LedgerSight
+from bookkeeper.spark.ledger_slices import read_slices
+from bookkeeper.spark.options import SourceOptions
+from bookkeeper.spark.planning import partitions_of
+from bookkeeper.spark.process_client import client_of
+
+EARLIEST_OF_ALL = Positions(EARLIEST, {})
+
+DISCOVERY_S = 5.0
+"""How old a listing of all ledgers may be."""
+
+
+class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One stream."""
+
+    def __init__(self, options: SourceOptions[LedgerReadOptions]) -> None:
+        self._options = options
+        self._target: Position | None = None  # of a query that ends with what is there
+        self._latest: Position | None = None
+        self._listed: tuple[float, Sequence[int]] | None = None
+        self._sight: LedgerSight | None = None
+
+    # --- positions
+
+    def initialOffset(self) -> Offset:
+        """Where a new query begins: option startingOffsets, by default the latest."""
+        start = self._options.own.start or Positions(LATEST, {})
+        if start == EARLIEST_OF_ALL:
+            return Position().offset()
+        seen = self._see(Position())
+        first = {each: position_in(each, start, now.end, "startingOffsets") for each, now in seen.items()}
+        return beginning(first, seen).offset()
+
+    def latestOffset(self, start: Mapping[str, int | str], limit: ReadLimit) -> Offset:
+        """How far the next micro-batch goes; `start` itself where there is nothing new."""
+        begin = Position.of(start)
+        limits = Limits()
+        if not isinstance(limit, ReadAllAvailable):
+            own = self._options.own
+            limits = Limits(
+                limit.max_rows if isinstance(limit, ReadMaxRows) else own.entries_per_trigger_max,
+                limit.max_bytes if isinstance(limit, ReadMaxBytes) else own.bytes_max,
+            )
+        seen = self._see(begin)
+        self._latest = advance(begin, seen, Limits())
+        return advance(begin, seen, limits).offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Of the options; where there are both, the bytes are applied besides."""
+        own = self._options.own
+        if own.entries_per_trigger_max is not None:
+            return ReadMaxRows(own.entries_per_trigger_max)
+        if own.bytes_max is not None:
+            return ReadMaxBytes(own.bytes_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The query ends with what is confirmed now."""
+        self._target = None
+        self._listed = None
+        self._target = advance(Position(), self._see(Position()), Limits())
+
+    def reportLatestOffset(self) -> Offset | None:
+        """How far the ledgers were confirmed when they were looked at last, for the query's status."""
+        return None if self._latest is None else self._latest.offset()
+
+    def _see(self, position: Position) -> dict[int, Seen]:
+        """How far the ledgers are confirmed that are not done; of a query that ends, no further than its target."""
+        own, target = self._options.own, self._target
+        client = client_of(self._options.client)
+        if self._sight is None:
+            self._sight = LedgerSight(client, fail_on_data_loss=own.fail_on_data_loss)
+        now = time.monotonic()
+        if self._listed is None or now - self._listed[0] >= DISCOVERY_S:
+            self._listed = (now, chosen_ledgers(client, own))
+        wanted = {*self._listed[1], *position.next}
+        if target is not None:
+            wanted = {each for each in wanted if each in target.done or each in target.next}
+        seen = self._sight.see(sorted(each for each in wanted if each not in position.done))
+        return seen if target is None else {each: _up_to(target, each, now) for each, now in seen.items()}
+
+    # --- micro-batches
+
+    def partitions(self, start: Mapping[str, int | str], end: Mapping[str, int | str]) -> Sequence[InputPartition]:
+        """Who reads what lies between two positions. Raises NoSuchLedger for a ledger that is gone (failOnDataLoss)."""
+        own = self._options.own
+        wanted = between(Position.of(start), Position.of(end))
+        extents = extents_between(client_of(self._options.client), own, wanted)
+        found = partitions_of(extents, partition_bytes_max=own.partition_bytes_max, partitions_min=own.partitions_min)
+        return [LedgerPartition(slices) for slices in found]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition as Arrow batches."""
+        assert isinstance(partition, LedgerPartition)
+        return read_slices(client_of(self._options.client), self._options.own, partition.slices, partition.entry_ids)
+
+    def commit(self, end: Mapping[str, int | str]) -> None:
+        """Nothing to do: reading a ledger leaves no trace in it."""
+
+    def stop(self) -> None:
+        """Nothing is held that needs it."""
+
+
+def _up_to(target: Position, ledger_id: int, seen: Seen) -> Seen:
+    """What is seen of a ledger, up to where it was when the target was taken."""
+    if ledger_id in target.done:
+        return seen
+    return Seen(min(seen.end, target.of_ledger(ledger_id) - 1), closed=False, mean_size=seen.mean_size)
