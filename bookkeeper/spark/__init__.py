@@ -11,6 +11,7 @@
           ledger_options, ledger_extents, ledger_slices, ledger_partition
         ledger_stream                   the same as a stream
           id_ranges, ledger_offsets     pure: how far it has come;   ledger_sight   how far ledgers may be read
+        stored_copies/                  the copies of a bookie that does not run, verified in its directories
         registration                    making the formats known to a session
 
 Nothing is read from the driver's disk or environment: what planner and tasks need is in the options. Needs the extra

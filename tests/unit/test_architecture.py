@@ -71,6 +71,9 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.admin": _DRIVER | {"bookkeeper.metadata", "bookkeeper.client"},
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
     "bookkeeper.spark": _DRIVER | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie"},
+    # A stopped bookie's files read in place: no client, and no Spark.
+    "bookkeeper.spark.stored_copies": _BASE
+    | {"bookkeeper.bookie", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.filesystem", "bookkeeper.pace"},
     "bookkeeper.cli": ANY,
     "bookkeeper.wire.proto": frozenset(),
     "bookkeeper.protocol.connection": _BASE | {"bookkeeper.wire"},
@@ -144,6 +147,8 @@ PURE = (
     "bookkeeper.bookie.storage.memtable",
     "bookkeeper.bookie.storage.garbage",
     "bookkeeper.auth.provider",
+    "bookkeeper.spark.stored_copies.kernel",
+    "bookkeeper.spark.stored_copies.model",
     "bookkeeper.cli.perf.repair_sight",
     "bookkeeper.client.placement",
     "bookkeeper.client.weights",
