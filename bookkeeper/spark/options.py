@@ -19,8 +19,10 @@ from bookkeeper.errors import ConfigurationError
 
 ADDRESS = "metadataServiceUri"
 
-ALIASES = {"uri": ADDRESS, "path": ADDRESS}
-"""Other words for a key. `path` is what `load(...)` and `save(...)` are given."""
+ALIASES = {"uri": ADDRESS, "path": ADDRESS, "password": "passwd"}
+"""Other words for a key. `path` is what `load(...)` and `save(...)` are given; what is named `password` Spark hides in
+its plans and pages, `passwd` not.
+"""
 
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 """What Spark hands to a sink of a stream besides the sink's own options."""

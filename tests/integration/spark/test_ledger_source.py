@@ -82,3 +82,93 @@ def test_an_open_ledger_is_read_up_to_what_is_confirmed_and_its_writer_goes_on(
         seen = rows(load(spark, cluster, ledgers=ledger.id))
         assert [value for _, _, value in seen] in ([b"a", b"b"], [b"a", b"b", b"c"])  # I-42
         ledger.append(b"d")  # nobody fenced it (I-43)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"ledgers": "999999"}, "ledger 999999 was to be read and is not there"),
+        ({"ledger": "1"}, r"option ledger of format bookkeeper: is unknown; did you mean ledgers\?"),
+        ({"ledgers": "1", "minPartitions": "none"}, "minPartitions=none: not a whole number"),
+        ({"ledgers": "all", "uri": "zk://127.0.0.1:1/ledgers", "zkTimeout": "1000"}, "127.0.0.1:1"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_the_remedy(
+    spark: Any, cluster: LocalCluster, options: dict[str, str], why: str
+) -> None:
+    with pytest.raises(Exception, match=why):
+        load(spark, cluster, **options).count()
+
+
+def test_a_wrong_password_is_refused_and_an_administrator_needs_none(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper
+) -> None:
+    ledger_id = written(client, [b"secret"], password=b"open sesame")
+    with pytest.raises(Exception, match=f"ledger {ledger_id}: the password is not the one it was created with"):
+        load(spark, cluster, ledgers=ledger_id).count()
+    assert rows(load(spark, cluster, ledgers=ledger_id, password="open sesame")) == [(ledger_id, 0, b"secret")]
+    assert rows(load(spark, cluster, ledgers=ledger_id, asAdministrator="true")) == [(ledger_id, 0, b"secret")]
+
+
+def test_rows_of_another_shape_are_refused(spark: Any, cluster: LocalCluster) -> None:
+    reader = spark.read.format("bookkeeper").options(uri=cluster.uri, ledgers="all").schema("id bigint, text string")
+    with pytest.raises(Exception, match=r"leave .schema\(...\) out and select or cast afterwards"):
+        reader.load().count()
+
+
+def test_a_missing_ledger_is_left_out_where_data_loss_is_borne(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper
+) -> None:
+    ledger_id = written(client, [b"a"])
+    frame = load(spark, cluster, ledgers=f"{ledger_id},999999", failOnDataLoss="false")
+    assert rows(frame) == [(ledger_id, 0, b"a")]
+
+
+def test_positions_bound_what_is_read_of_each_ledger(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper
+) -> None:
+    first, second = (written(client, [b"%d" % entry for entry in range(10)]) for _ in range(2))
+    frame = load(
+        spark,
+        cluster,
+        ledgers=f"{first},{second}",
+        startingOffsets=f'{{"{first}": 7}}',
+        endingOffsets=f'{{"{first}": -1, "{second}": 2}}',
+    )
+    wanted = [(first, entry) for entry in (7, 8, 9)] + [(second, entry) for entry in (0, 1)]
+    assert rows(frame) == [(ledger, entry, b"%d" % entry) for ledger, entry in wanted]
+    with pytest.raises(Exception, match=f"ledger {first} has entries 0..9 so far; 11 is beyond"):
+        load(spark, cluster, ledgers=first, startingOffsets=f'{{"{first}": 11}}').count()
+
+
+def test_a_bookie_that_dies_while_a_query_reads_is_passed_over(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper
+) -> None:
+    """The first task has read some when the bookie is killed: the rest comes from the other copies."""
+    payloads = [b"%d" % entry * 50 for entry in range(20_000)]
+    ledger_id = written(client, payloads)
+    frame = load(spark, cluster, ledgers=ledger_id, minPartitions=8)
+    it = frame.toLocalIterator()  # a job for each partition, one after the other
+    found = [next(it) for _ in range(10)]
+    cluster.bookies[0].kill()
+    try:
+        found += list(it)
+    finally:
+        cluster.bookies[0].start()
+    assert sorted((row.entry_id, bytes(row.value)) for row in found) == list(enumerate(payloads))
+
+
+@pytest.mark.parametrize("borne", [False, True])
+def test_a_ledger_that_is_deleted_while_a_query_reads_it_is_data_loss(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, borne: bool
+) -> None:
+    ledger_id = written(client, [b"%d" % entry for entry in range(1000)])
+    frame = load(spark, cluster, ledgers=ledger_id, minPartitions=4, failOnDataLoss=str(not borne))
+    it = frame.toLocalIterator()  # a job for each partition, one after the other
+    next(it)
+    client.delete(ledger_id)
+    if borne:
+        assert len(list(it)) < 999
+    else:
+        with pytest.raises(Exception, match=f"ledger {ledger_id} was deleted while entries 250 to 499 of it were"):
+            list(it)
