@@ -12,6 +12,7 @@
         ledger_stream                   the same as a stream
           id_ranges, ledger_offsets     pure: how far it has come;   ledger_sight   how far ledgers may be read
         stored_copies/                  the copies of a bookie that does not run, verified in its directories
+        cluster/                        the format bookkeeper.cluster: the cluster itself as tables
         registration                    making the formats known to a session
 
 Nothing is read from the driver's disk or environment: what planner and tasks need is in the options. Needs the extra
@@ -21,9 +22,11 @@ Nothing is read from the driver's disk or environment: what planner and tasks ne
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bookkeeper.spark.cluster.catalogue import cluster_help
+    from bookkeeper.spark.cluster.views import cluster_views
     from bookkeeper.spark.registration import register
 
-__all__ = ["register"]
+__all__ = ["cluster_help", "cluster_views", "register"]
 
 
 def __getattr__(name: str) -> object:
@@ -31,4 +34,12 @@ def __getattr__(name: str) -> object:
         from bookkeeper.spark.registration import register
 
         return register
+    if name == "cluster_views":
+        from bookkeeper.spark.cluster.views import cluster_views
+
+        return cluster_views
+    if name == "cluster_help":
+        from bookkeeper.spark.cluster.catalogue import cluster_help
+
+        return cluster_help
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from bookkeeper.spark.cluster.source import ClusterSource, PushdownClusterSource
 from bookkeeper.spark.ledger_source import LedgerSource, PushdownLedgerSource
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -17,10 +18,12 @@ def pushes_filters(spark: SparkSession) -> bool:
 
 
 def register(spark: SparkSession) -> None:
-    """Register the formats of this package, for `spark.read.format(...)` and for SQL: bookkeeper.
+    """Register the formats of this package, for `spark.read.format(...)` and for SQL: bookkeeper, bookkeeper.cluster.
 
     Filters on ids are pushed down where the session allows it. Where it has no word on that, it is switched on
     (spark.sql.python.filterPushdown.enabled); set it to false before to keep it off. Set it differently afterwards, and
     register again.
     """
-    spark.dataSource.register(PushdownLedgerSource if pushes_filters(spark) else LedgerSource)
+    pushes = pushes_filters(spark)
+    spark.dataSource.register(PushdownLedgerSource if pushes else LedgerSource)
+    spark.dataSource.register(PushdownClusterSource if pushes else ClusterSource)

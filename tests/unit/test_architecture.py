@@ -149,6 +149,8 @@ PURE = (
     "bookkeeper.auth.provider",
     "bookkeeper.spark.stored_copies.kernel",
     "bookkeeper.spark.stored_copies.model",
+    "bookkeeper.spark.cluster.id_runs",
+    "bookkeeper.spark.cluster.table",
     "bookkeeper.cli.perf.repair_sight",
     "bookkeeper.client.placement",
     "bookkeeper.client.weights",

@@ -1,0 +1,30 @@
+"""The cluster itself as tables: the format `bookkeeper.cluster`, option `table`.
+
+    bookkeeper.spark.cluster_views(spark, uri="zk://zk1:2181/ledgers", prefix="bk_")
+    spark.sql("SELECT state, count(*), sum(length) FROM bk_ledgers GROUP BY state")
+
+    spark.read.format("bookkeeper.cluster").options(table="bookies", uri="zk://zk1:2181/ledgers").load()
+    CREATE TEMPORARY VIEW b USING bookkeeper.cluster OPTIONS (table 'bookies', uri 'zk://zk1:2181/ledgers')
+
+    table                 pure  what a table is; how another package adds one
+    id_runs               pure  many ids, cut into shares
+    asking                      many questions, some at a time
+    ledgers, bookies, recovery  the tables of this package
+    catalogue                   which tables there are
+    batches, source, views      schemas and Arrow; the format; views and help
+
+Nothing is fenced, marked or written, and no column has a password. Unknown is null, and `problem` says why. Columns
+(`bookkeeper.spark.cluster_help(table)` has their types and meanings; ids and indexes have no unit):
+
+    bookies             bookie, state, host, port, http, endpoints, properties, total_bytes, free_bytes, problem
+    cookies             bookie, host, instance_id, journal_directories, ledger_directories, index_directories,
+                        layout_version, version, problem
+    ledgers             ledger_id, state, ensemble_size, write_quorum, ack_quorum, last_entry_id, length, fragments,
+                        digest_type, metadata_version, created, application, component, owner, custom, problem
+    fragments           ledger_id, index, first_entry_id, last_entry_id, entries, bookies, problem
+    underreplicated     ledger_id, missing, since, locked, worker, process, locked_since, problem
+    damaged             ledger_id, bookie, first_entry_id, last_entry_id, reported, reason, problem
+    recovery_processes  host, pid, bookie, http, since, is_auditor
+    auto_recovery       enabled, auditor, lost_bookie_recovery_delay_s, locked, ledgers_checked, placement_checked,
+                        replicas_checked, problem
+"""

@@ -1,0 +1,306 @@
+"""The format bookkeeper.cluster on a cluster with something of everything, beside what client and commands say.
+
+bookie 1   writable, with HTTP            bookie 3   read-only, with HTTP
+bookie 2   writable, without HTTP         bookie 4   killed, after it had copies of the ledger `moved`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+import bookkeeper.blocking
+import bookkeeper.spark
+from bookkeeper.cli.main import main as bookkeeper_command
+from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.embedded.process import free_port
+from bookkeeper.metadata.bad_copies_format import BadRange
+from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.paths import ledger_path
+from bookkeeper.metadata.zookeeper import ZooKeeperStore
+from bookkeeper.model import BookieId, EntryId, LedgerId
+from bookkeeper.spark.cluster.catalogue import OWN
+from tests.support.cluster import local_cluster
+from tests.support.in_process import run_here
+from tests.support.spark import spark_session
+
+pytestmark = pytest.mark.timeout(240)
+
+HTTP = {"httpServerEnabled": "true", "httpServerPort": "0"}
+MARKED_MS = 1_700_000_000_123
+PASSWORD = b"not to be shown"
+
+
+@dataclass
+class World:
+    """A cluster, its ledgers by what they are for, and views of its tables: cl_bookies ..."""
+
+    spark: Any
+    cluster: LocalCluster
+    client: BlockingBookKeeper
+    ids: list[str]
+    moved: int
+    open: int
+    empty: int
+    unreadable: int
+    marked: int
+    damaged: int
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        return [row.asDict() for row in self.spark.sql(query).collect()]
+
+    def row(self, query: str) -> dict[str, Any]:
+        [found] = self.rows(query)
+        return found
+
+    def shell(self, *words: str) -> list[dict[str, Any]]:
+        """The JSON lines of a command."""
+        shell = ["shell", "--uri", self.cluster.uri, *words]
+        code, out, said = run_here(bookkeeper_command, shell, dict(os.environ))
+        assert code == 0, said
+        return [json.loads(line) for line in out.splitlines()]
+
+
+def when_gone(client: BlockingBookKeeper, bookie_id: str) -> None:
+    """Return once the bookie is not registered any more."""
+
+    def start(ledgers: LedgerClient) -> Deferred[None]:
+        gone: Deferred[None] = Deferred()
+        watch = ledgers.store.bookies.watch(
+            lambda available: None if gone.called or bookie_id in available.writable else gone.callback(None)
+        )
+        gone.addBoth(lambda _: watch.cancel())
+        return gone
+
+    client.run(start)
+
+
+def damage_metadata(client: BlockingBookKeeper, cluster: LocalCluster, ledger_id: int) -> None:
+    def start(ledgers: LedgerClient) -> Deferred[Any]:
+        assert isinstance(ledgers.store, ZooKeeperStore)
+        tree = ledgers.store.tree
+        path = f"{cluster.root}{ledger_path(LayoutKind.HIERARCHICAL, ledger_id)}"
+        return tree.read(path).addCallback(lambda found: tree.write(path, b"nonsense", found[1].version))
+
+    client.run(start)
+
+
+@pytest.fixture(scope="module")
+def world(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    root = f"/tables-{os.getpid()}-{os.urandom(3).hex()}"
+    directory = tmp_path_factory.mktemp("tables")
+    spark = spark_session()
+    with (
+        local_cluster(zookeeper.address, root, 0, directory=directory) as cluster,
+        bookkeeper.blocking.connect(cluster.uri) as client,
+    ):
+        for number, settings in enumerate((HTTP, {}, {**HTTP, "forceReadOnlyBookie": "true"}, {}), 1):
+            bookie = cluster.add_bookie(start=False)
+            bookie.settings.update(settings)
+            if settings:
+                bookie.settings["httpServerPort"] = str(free_port())
+            bookie.start(wait=False)
+            assert bookie.number == number
+        for bookie in cluster.bookies:
+            bookie.wait_ready()
+        ids = [bookie.bookie_id for bookie in cluster.bookies]
+        custom = {"application": b"pulsar", "pulsar/managed-ledger": b"t/n/persistent/x", "raw": b"\xff"}
+        with client.create(
+            ensemble=2, write_quorum=2, bookies=[ids[0], ids[3]], custom=custom, password=PASSWORD
+        ) as moved:
+            moved.append_many([b"12345"] * 7)
+            cluster.bookies[3].kill()
+            moved.append_many([b"12345"] * 4)
+        when_gone(client, ids[3])
+        on_two = {"ensemble": 2, "write_quorum": 2, "bookies": ids[:2]}
+        still_open = client.create(**on_two)  # type: ignore[arg-type]
+        still_open.append(b"first")
+        done = []
+        for _ in range(4):
+            with client.create(**on_two) as ledger:  # type: ignore[arg-type]
+                done.append(ledger.id)
+        empty, unreadable, marked, damaged = done
+        damage_metadata(client, cluster, unreadable)
+        tables = client.run(lambda ledgers: Deferred.fromCoroutine(_mark(ledgers, ids, marked, damaged)))
+        assert tables is not None
+        views = bookkeeper.spark.cluster_views(spark, uri=cluster.uri, prefix="cl_", only=[each.name for each in OWN])
+        yield World(spark, cluster, client, ids, moved.id, still_open.id, empty, unreadable, marked, damaged)
+        for view in views:
+            spark.catalog.dropTempView(view)
+        still_open.close()
+
+
+async def _mark(ledgers: LedgerClient, ids: list[str], marked: int, damaged: int) -> Any:
+    marks = ledgers.store.underreplication
+    await marks.mark(LedgerId(marked), [BookieId(ids[3])], now_ms=MARKED_MS)
+    ranges = [
+        BadRange(BookieId(ids[0]), EntryId(3), EntryId(9), "checksum", MARKED_MS),
+        BadRange(BookieId(ids[1]), EntryId(4), EntryId(4)),
+    ]
+    await marks.report_bad_copies(LedgerId(damaged), ranges)
+    await marks.set_recovery_delay(77)
+    return await marks.lock(LedgerId(marked), "some worker", lambda: None)
+
+
+# --- bookies
+
+
+def test_each_bookie_has_its_state_and_the_room_that_it_tells(world: World) -> None:
+    found = {row["bookie"]: row for row in world.rows("SELECT * FROM cl_bookies")}
+    assert sorted(found) == sorted(world.ids)
+    b1, b2, b3, b4 = (found[each] for each in world.ids)
+    assert [row["state"] for row in (b1, b2, b3, b4)] == ["writable", "writable", "read-only", "lost"]
+    for row, bookie in zip((b1, b2, b3), world.cluster.bookies, strict=False):
+        assert (row["host"], row["port"], row["problem"]) == ("127.0.0.1", bookie.port, None)
+        assert row["total_bytes"] == world.client.bookie_info(bookie.bookie_id).total_bytes
+        assert 0 < row["free_bytes"] <= row["total_bytes"]
+    assert b1["http"] == f"127.0.0.1:{world.cluster.bookies[0].settings['httpServerPort']}"
+    assert b2["http"] is None
+    assert (b4["total_bytes"], b4["free_bytes"], b4["host"]) == (None, None, None)
+    assert b4["problem"] == "it is not registered, so nobody can ask it"
+
+
+def test_the_cookies_are_those_of_all_bookies_that_ever_were(world: World) -> None:
+    found = {row["bookie"]: row for row in world.rows("SELECT * FROM cl_cookies")}
+    instance = world.client.run(lambda ledgers: ledgers.store.admin.instance_id())
+    for bookie in world.cluster.bookies:
+        row = found.pop(bookie.bookie_id)
+        assert (row["host"], row["instance_id"], row["problem"]) == (bookie.bookie_id, instance, None)
+        assert row["ledger_directories"] == row["index_directories"] == [str(bookie.ledger_directory)]
+    assert not found
+
+
+# --- ledgers
+
+
+def test_the_ledgers_are_what_their_metadata_says(world: World) -> None:
+    found = {row["ledger_id"]: row for row in world.rows("SELECT * FROM cl_ledgers")}
+    assert set(found) == {each for batch in world.client.ids() for each in batch}
+    for ledger_id, row in found.items():
+        if ledger_id == world.unreadable:
+            continue
+        metadata = world.client.metadata(ledger_id)
+        assert (row["state"], row["last_entry_id"]) == (metadata.state.name, metadata.last_entry_id)
+        assert (row["length"], row["fragments"]) == (metadata.length, len(metadata.fragments))
+        assert (row["ensemble_size"], row["write_quorum"], row["ack_quorum"]) == (2, 2, 2)
+        assert {name: bytes(value) for name, value in row["custom"].items()} == dict(metadata.custom)
+        assert row["created"].timestamp() * 1000 == pytest.approx(metadata.created_ms, abs=1)
+        assert row["problem"] is None
+        assert PASSWORD.decode() not in repr(row)
+    moved = found[world.moved]
+    assert (moved["state"], moved["last_entry_id"], moved["length"], moved["fragments"]) == ("CLOSED", 10, 55, 2)
+    assert (moved["application"], moved["owner"]) == ("pulsar", "t/n/persistent/x")
+    assert (found[world.open]["state"], found[world.open]["last_entry_id"]) == ("OPEN", None)
+    assert (found[world.empty]["last_entry_id"], found[world.empty]["length"]) == (-1, 0)
+
+
+def test_metadata_that_cannot_be_read_is_a_row_with_its_reason(world: World) -> None:
+    for table in ("cl_ledgers", "cl_fragments"):
+        row = world.row(f"SELECT * FROM {table} WHERE ledger_id = {world.unreadable}")
+        told = row.pop("problem")
+        assert "nonsense" in told
+        assert row.pop("ledger_id") == world.unreadable
+        assert set(row.values()) == {None}
+
+
+def test_the_fragments_say_which_bookies_have_which_entries(world: World) -> None:
+    found = world.rows(f"SELECT * FROM cl_fragments WHERE ledger_id = {world.moved} ORDER BY index")
+    metadata = world.client.metadata(world.moved)
+    assert [(row["first_entry_id"], tuple(row["bookies"])) for row in found] == [
+        (each.first_entry_id, each.ensemble) for each in metadata.fragments
+    ]
+    assert [(row["last_entry_id"], row["entries"]) for row in found] == [(6, 7), (10, 4)]
+    row = world.row(f"SELECT * FROM cl_fragments WHERE ledger_id = {world.open}")
+    assert (row["last_entry_id"], row["entries"], row["problem"]) == (None, None, None)
+
+
+def test_a_table_is_read_by_as_many_tasks_as_wanted_and_filters_are_obeyed_first(world: World) -> None:
+    frame = world.spark.read.format("bookkeeper.cluster").options(
+        table="ledgers", uri=world.cluster.uri, maxLedgersPerPartition="2"
+    )
+    whole = frame.load()
+    everything = [each for batch in world.client.ids() for each in batch]
+    assert whole.rdd.getNumPartitions() == -(-len(everything) // 2)
+    assert sorted(row.ledger_id for row in whole.collect()) == everything
+    some = whole.where(f"ledger_id IN ({world.moved}, {world.open}, 999999)")
+    assert some.rdd.getNumPartitions() == 2
+    assert sorted(row.ledger_id for row in some.collect()) == sorted((world.moved, world.open))
+    assert whole.where("ledger_id > 900000").collect() == []
+
+
+# --- repairs
+
+
+def test_marks_and_damage_are_what_the_commands_list(world: World) -> None:
+    marks = world.shell("listunderreplicated", "-pmr", "-prw", "--json")
+    rows = world.rows("SELECT *, unix_millis(since) AS since_ms FROM cl_underreplicated")
+    assert [(row["ledger_id"], row["missing"], row["since_ms"], row["worker"]) for row in rows] == [
+        (each["ledger_id"], each["missing"], each["marked_ms"], each["worker"]) for each in marks
+    ]
+    [row] = rows
+    assert (row["ledger_id"], row["missing"], row["since_ms"]) == (world.marked, [world.ids[3]], MARKED_MS)
+    assert (row["locked"], row["worker"], row["process"]) == (True, "some worker", None)
+    assert row["locked_since"] is not None
+    [reports] = world.shell("listunderreplicated", "-damaged", "--json")
+    found = world.rows("SELECT *, unix_millis(reported) AS ms FROM cl_damaged ORDER BY bookie, first_entry_id")
+    assert {row["ledger_id"] for row in found} == {reports["ledger_id"]} == {world.damaged}
+    assert sorted((row["bookie"], row["first_entry_id"], row["last_entry_id"], row["ms"]) for row in found) == sorted(
+        (each["bookie_id"], each["first_entry_id"], each["last_entry_id"], each["reported_ms"])
+        for each in reports["reports"]
+    )
+    assert {row["reason"] for row in found} == {"checksum", None}
+
+
+def test_auto_recovery_without_an_auditor(world: World) -> None:
+    row = world.row("SELECT * FROM cl_auto_recovery")
+    assert (row["enabled"], row["auditor"], row["lost_bookie_recovery_delay_s"]) == (True, None, 77)
+    assert (row["locked"], row["ledgers_checked"], row["problem"]) == (1, None, None)
+    assert world.rows("SELECT * FROM cl_recovery_processes") == []
+
+
+# --- all of it
+
+
+def test_sql_joins_tables(world: World) -> None:
+    query = """
+        SELECT f.ledger_id, f.index, b.bookie, b.state
+        FROM (SELECT *, explode(bookies) AS id FROM cl_fragments) f JOIN cl_bookies b ON b.bookie = f.id
+        WHERE b.state <> 'writable'
+    """
+    assert world.rows(query) == [{"ledger_id": world.moved, "index": 0, "bookie": world.ids[3], "state": "lost"}]
+
+
+@pytest.mark.parametrize("name", ["bookkeeper.cluster", "`bookkeeper.cluster`"])
+def test_sql_makes_a_view_of_a_table(world: World, name: str) -> None:
+    options = f"table 'Bookies', uri '{world.cluster.uri}'"
+    world.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW by_hand USING {name} OPTIONS ({options})")
+    assert world.row("SELECT count(*) AS n FROM by_hand") == {"n": 4}
+    world.spark.catalog.dropTempView("by_hand")
+
+
+def test_nothing_is_fenced(world: World) -> None:
+    world.rows("SELECT * FROM cl_ledgers")
+    assert world.client.metadata(world.open).state.name == "OPEN"
+
+
+def test_a_wrong_word_is_answered_with_the_nearest(world: World) -> None:
+    def error(**options: str) -> str:
+        with pytest.raises(Exception, match="ConfigurationError") as caught:
+            world.spark.read.format("bookkeeper.cluster").options(uri=world.cluster.uri, **options).load().collect()
+        return str(caught.value)
+
+    assert "no table 'legders'; did you mean ledgers?" in error(table="legders")
+    assert "option table of format bookkeeper.cluster is missing" in error()
+    assert "option minpartition of format bookkeeper.cluster: is unknown; did you mean minPartitions?" in error(
+        table="ledgers", minPartition="2"
+    )
+    with pytest.raises(Exception, match="option minPartition is unknown to every table"):
+        bookkeeper.spark.cluster_views(world.spark, uri=world.cluster.uri, options={"minPartition": "2"})
