@@ -177,7 +177,7 @@ def _remedy(field: str) -> str:
     return (
         f"set {field} as in the cookie (order counts); if a directory was moved or renamed on purpose, with all of its "
         "files: `bookkeeper shell --conf FILE updatecookie -moved`; to add directories, append empty ones and set "
-        "allowStorageExpansion=true"
+        "allowStorageExpansion=true, or run `bookkeeper shell --conf FILE updatecookie -expandstorage` once"
     )
 
 
@@ -206,5 +206,6 @@ def _missing_cookie(state: DirectoryState, expected: Cookie, cluster_uri: str) -
         f"{_asker(expected, cluster_uri)} is known to the metadata store, but {state.kind.value} {state.path} "
         f"{content}: what it acknowledged may be missing, so it must not answer. Mount or restore the right directory. "
         "If its data is gone for good: re-replicate the bookie's ledgers, delete its cookie (cookie_delete) and start "
-        "with empty directories. If the directory was added on purpose: empty it and set allowStorageExpansion=true"
+        "with empty directories. If the directory was added on purpose: empty it and set allowStorageExpansion=true, "
+        "or run `bookkeeper shell --conf FILE updatecookie -expandstorage` once"
     )

@@ -290,7 +290,7 @@ def test_directories_are_added_only_when_allowed_and_empty(place: Place) -> None
     smaller = replace(COOKIE, ledger_dirs=("/l1",))
     place.stamp(smaller, "/j", "/l1", "/i")
     place.store(smaller)
-    with pytest.raises(CookieMismatch, match="allowStorageExpansion"):
+    with pytest.raises(CookieMismatch, match=r"allowStorageExpansion=true, or run .* updatecookie -expandstorage"):
         place.establish()
     assert place.establish(expansion=True) is Verdict.EXPAND
     assert parse_cookie(place.cookies.values[BOOKIE].value, "store") == COOKIE
