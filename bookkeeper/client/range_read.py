@@ -82,6 +82,7 @@ class RangeReading:
         self._size_max = min(size_max, context.settings.frame_size_max)
         self.over = False
         self._found: list[bytes] = []  # payloads from `first` on that earlier attempts read
+        self._readable: list[bytes] = []  # the same when the read has failed
         self._looks_left = LOOKS_MAX
         self._asked = asked
         self._core = self._new_core()
@@ -114,6 +115,11 @@ class RangeReading:
         asked, self._asked = self._asked, None
         self._go_on([request for request in requests if request.bookie_id != asked])
         return self.result
+
+    def take_readable(self) -> list[Entry]:
+        """Once, of a read that has failed: the entries before the one that its error names; forgotten then."""
+        payloads, self._readable = self._readable, []
+        return self._entries(payloads)
 
     # --- answers
 
@@ -221,8 +227,11 @@ class RangeReading:
 
     def _deliver(self, payloads: list[bytes]) -> None:
         self._end()
+        self.result.callback(self._entries(payloads))
+
+    def _entries(self, payloads: list[bytes]) -> list[Entry]:
         entry_ids = range(self._first, self._first + len(payloads))
-        self.result.callback(list(map(_new_entry, zip(entry_ids, payloads, strict=True))))
+        return list(map(_new_entry, zip(entry_ids, payloads, strict=True)))
 
     def _look_again(self, error: BookKeeperError) -> None:
         """Fail, unless the members may have changed: then read the rest from the new ones."""
@@ -267,6 +276,7 @@ class RangeReading:
             self._fail(error)
 
     def _fail(self, error: BookKeeperError) -> None:
+        self._readable = self._found
         self._end()
         self.result.errback(explained(error))
 

@@ -64,18 +64,23 @@ class EntryStream:
             self._next = last + 1
 
     def next(self) -> Deferred[list[Entry]]:
-        """The next batch; empty once the end is reached. After a failure every call fails alike: nothing is skipped."""
+        """The next batch; empty once the end is reached.
+
+        What can be read before an entry that cannot is a batch of its own. After a failure every call fails alike:
+        nothing is skipped.
+        """
         if self.failure is not None:
             return fail(self.failure)
         self._read_ahead()
         if not self._reads:
             return succeed([])
-        return self._reads.popleft().result.addCallbacks(self._got, self._failed)
+        reading = self._reads.popleft()
+        return reading.result.addCallbacks(self._got, self._failed, errbackArgs=(reading,))
 
-    def _failed(self, failure: Failure) -> Failure:
+    def _failed(self, failure: Failure, reading: RangeReading) -> Failure | list[Entry]:
         self.failure = failure
         self.stop()
-        return failure
+        return reading.take_readable() or failure
 
     def _got(self, entries: list[Entry]) -> list[Entry]:
         size = sum(len(entry.payload) for entry in entries) / len(entries)
@@ -87,7 +92,9 @@ class EntryStream:
     def stop(self) -> None:
         """Forget what is on its way."""
         while self._reads:
-            self._reads.popleft().result.addErrback(_ignore_cancelled).cancel()
+            reading = self._reads.popleft()
+            reading.result.addErrback(_ignore_cancelled).cancel()
+            reading.take_readable()
 
     async def __aiter__(self) -> AsyncIterator[list[Entry]]:
         try:

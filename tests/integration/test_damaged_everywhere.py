@@ -53,6 +53,14 @@ def test_no_good_copy_is_told_by_the_reader_the_ledger_and_the_status(
     assert re.search(r"answered, and cannot read their copies: damaged.*; waiting does not help: ", error), error
     assert f"`bookkeeper why ledger {ledger.id}`" in error
 
+    assert main(["ledger", "read", str(ledger.id), *uri]) != 0
+    output = capfd.readouterr()
+    printed = output.out.splitlines()
+    assert printed == [payload.decode() for payload in payloads[: len(printed)]]
+    (stop,) = re.findall(rf"The output stops before entry (\d+) of ledger {ledger.id}: entries 0..\d+ were", output.err)
+    assert len(printed) == int(stop) > 60, output.err
+    assert f"entry {stop} has no good copy" in output.err
+
     while "no good copy is known" not in (state := said("why", "ledger", str(ledger.id))):
         pass  # until both have reported it
     facts = json.loads(said("why", "ledger", str(ledger.id), "--json"))["facts"]["damaged"]

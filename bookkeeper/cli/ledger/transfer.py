@@ -26,7 +26,7 @@ from bookkeeper.cli.output import (
     print_json,
 )
 from bookkeeper.cli.supervise import stopping_on_signals
-from bookkeeper.errors import LedgerClosed
+from bookkeeper.errors import BookKeeperError, LedgerClosed
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingReadHandle, BlockingWriteHandle
@@ -136,11 +136,24 @@ def read(args: argparse.Namespace) -> int:
             if args.count is not None:
                 last = min(last, first + args.count - 1)
             total = max(0, last - first + 1)
-            printed = _print(args, handle.batches(first, last) if total else (), total)
+            printed = _print(args, _told_how_far(args, handle.batches(first, last), first) if total else (), total)
     if args.last is not None and args.last > end:
         note(f"{ends_at(args.ledger_id, end)}, before --last {args.last}")
     note(f"{entries(printed)} of ledger {args.ledger_id}")
     return 0
+
+
+def _told_how_far(args: argparse.Namespace, batches: Iterable[list[Entry]], first: int) -> Iterator[list[Entry]]:
+    """The same; where it fails, say before which entry the output ends: all before it was printed."""
+    following = first
+    try:
+        for batch in batches:
+            yield batch
+            following = batch[-1].entry_id + 1
+    except BookKeeperError:
+        printed = f"entries {first}..{following - 1} were printed" if following > first else "nothing was printed"
+        note(f"The output stops before entry {following} of ledger {args.ledger_id}: {printed}")
+        raise
 
 
 def tail(args: argparse.Namespace) -> int:

@@ -200,10 +200,12 @@ def test_a_stream_of_large_entries_asks_for_few_at_a_time() -> None:
     stream.stop()
 
 
-def test_a_stream_that_failed_never_skips_an_entry() -> None:
+@pytest.mark.parametrize("entry_id", [20, 25, 0])
+def test_a_stream_that_fails_has_given_all_that_comes_before_and_never_skips_an_entry(entry_id: int) -> None:
+    """Also what lies before the bad entry in its own batch of ten."""
     cluster = FakeCluster()
     ledger = written(cluster, 100)
-    damage(cluster, ledger.ledger_id, 20, copies=2)
+    damage(cluster, ledger.ledger_id, entry_id, copies=2)
     stream = opened(cluster, ledger, read_ahead_entries_max=40).stream()
     seen: list[int] = []
 
@@ -212,9 +214,9 @@ def test_a_stream_that_failed_never_skips_an_entry() -> None:
             seen.extend(entry.entry_id for entry in batch)
 
     for _ in range(2):
-        with pytest.raises(EntryCorrupt):
+        with pytest.raises(EntryCorrupt, match=f"entry {entry_id}:"):
             cluster.wait(read_on())
-        assert seen == list(range(20))
+        assert seen == list(range(entry_id))
 
 
 @pytest.mark.parametrize("recover", [True, False])
