@@ -11,6 +11,11 @@
           ledger_options, ledger_extents, ledger_slices, ledger_partition
         ledger_stream                   the same as a stream
           id_ranges, ledger_offsets     pure: how far it has come;   ledger_sight   how far ledgers may be read
+        ledger_sink                     the format bookkeeper, written: one ledger a task, committed together, once
+          sink_options, sink_ledger     its words;   the ledger of one task
+          sink_commit_format            pure: what is kept of commits in the metadata store
+          sink_commits                  commit, give up, look up;   sink_history   the same for users
+          sink_purpose, sink_sweep      what a ledger is for;   deleting those that nothing will ever commit
         stored_copies/                  the copies of a bookie that does not run, verified in its directories
         cluster/                        the format bookkeeper.cluster: the cluster itself as tables
         registration                    making the formats known to a session
@@ -25,8 +30,18 @@ if TYPE_CHECKING:
     from bookkeeper.spark.cluster.catalogue import cluster_help
     from bookkeeper.spark.cluster.views import cluster_views
     from bookkeeper.spark.registration import register
+    from bookkeeper.spark.sink_history import commit_of_job, commits_of_query, committed_writes
+    from bookkeeper.spark.sink_sweep import sweep
 
-__all__ = ["cluster_help", "cluster_views", "register"]
+__all__ = [
+    "cluster_help",
+    "cluster_views",
+    "commit_of_job",
+    "commits_of_query",
+    "committed_writes",
+    "register",
+    "sweep",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -42,4 +57,12 @@ def __getattr__(name: str) -> object:
         from bookkeeper.spark.cluster.catalogue import cluster_help
 
         return cluster_help
+    if name == "sweep":
+        from bookkeeper.spark.sink_sweep import sweep
+
+        return sweep
+    if name in ("commit_of_job", "commits_of_query", "committed_writes"):
+        from bookkeeper.spark import sink_history
+
+        return getattr(sink_history, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

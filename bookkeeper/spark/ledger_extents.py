@@ -15,6 +15,7 @@ from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledger_offsets import Between
 from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions, Positions
 from bookkeeper.spark.planning import Extent, extent_of
+from bookkeeper.spark.sink_commits import commits_at
 
 log = Logger()
 
@@ -28,7 +29,7 @@ GUESSED_SIZE = 1024
 def plan_extents(
     client: BlockingBookKeeper, options: LedgerReadOptions, ledger_ids: Bounds, entry_ids: Bounds
 ) -> list[Extent]:
-    """The extents of the chosen ledgers that pass the bounds, by ledger id; those without an entry in them left out.
+    """The extents of the chosen ledgers that pass the bounds, in their order; those without an entry in them left out.
 
     Raises NoSuchLedger for a ledger that was named by itself and is gone, unless data loss is to be borne.
     """
@@ -97,7 +98,14 @@ async def _ends(client: LedgerClient, options: LedgerReadOptions, wanted: Sequen
 
 
 async def _chosen(client: LedgerClient, options: LedgerReadOptions, ledger_ids: Bounds) -> list[int]:
-    """Those that were named by themselves, there or not; and of ranges those that are there. Ascending."""
+    """Those that were named by themselves, there or not; and of ranges those that are there. Ascending.
+
+    Of a job or query: what it has committed, there or not, in that order.
+    """
+    if options.committed is not None:
+        commits = (await commits_at(client, options.commit_path)).commits(options.committed)
+        named = [ledger.ledger_id async for commit in commits for ledger in commit.ledgers]
+        return [ledger_id for ledger_id in named if ledger_id in ledger_ids]
     choice = options.ledgers
     assert choice is not None
     chosen = set(choice.single)

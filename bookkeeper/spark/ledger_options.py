@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from bookkeeper.config.keys import GIB, KIB, Kind, boolean, integer, key
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.spark.sink_commit_format import Kind as OwnerKind
+from bookkeeper.spark.sink_commit_format import Owner
+from bookkeeper.spark.sink_options import COMMIT_PATH, COMMIT_PATH_MEANING, commit_path, name_of_write
 
 WHERE = "bookkeeper"
 EVERY = "all"
@@ -106,6 +109,13 @@ class LedgerReadOptions:
     ledgers: LedgerChoice | None = key(
         "ledgers", _LEDGERS, "", READING, "Ledgers to read; of a range those that there are.",
     )  # fmt: skip
+    query: str = key(
+        "query", name_of_write(), "", READING, "Id of a stream: all ledgers that it has committed, in that order.",
+    )  # fmt: skip
+    job: str = key(
+        "job", name_of_write(), "", READING, "Name of a batch write: all ledgers that it committed, by partition.",
+    )  # fmt: skip
+    commit_path: str = key("commitPath", commit_path(), COMMIT_PATH, READING, COMMIT_PATH_MEANING)
     start: Positions | None = key(
         "startingOffsets", _POSITIONS, "", READING,
         "First entry of each ledger. Not set: earliest; of a new stream latest.",
@@ -143,18 +153,30 @@ class LedgerReadOptions:
 
     def faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """What is wrong between words."""
-        if self.ledgers is None:
-            yield ("ledgers",), "ledgers is missing: which to read, e.g. all, or 3,7,10-20"
+        given = [word for word, value in (("query", self.query), ("job", self.job)) if value]
+        if self.ledgers is None and not given:
+            yield ("ledgers",), "ledgers is missing: which to read, e.g. all, or 3,7,10-20; or query, or job"
+        if len(given) + (self.ledgers is not None) > 1:
+            yield ("ledgers", "query", "job"), "ledgers, query and job exclude each other: give one of them"
         if self.entries_max is not None and self.entries_max_alias not in (None, self.entries_max):
             yield (
                 ("maxOffsetsPerTrigger", "maxEntriesPerTrigger"),
                 "maxOffsetsPerTrigger and maxEntriesPerTrigger are one limit by two names: give one of them",
             )
 
+    @property
+    def committed(self) -> Owner | None:
+        """Whose ledgers are read; None where they are chosen by id."""
+        if self.query:
+            return Owner(OwnerKind.QUERY, self.query)
+        return Owner(OwnerKind.JOB, self.job) if self.job else None
+
     def check_use(self, *, stream: bool) -> None:
         """Raise ConfigurationError for words that have no meaning in a stream, or none but in a stream."""
         given = {
             "endingOffsets": (self.end is not None, not stream),
+            "query": (bool(self.query), not stream),
+            "job": (bool(self.job), not stream),
             "maxOffsetsPerTrigger": (self.entries_max is not None, stream),
             "maxEntriesPerTrigger": (self.entries_max_alias is not None, stream),
             "maxBytesPerTrigger": (self.bytes_max is not None, stream),

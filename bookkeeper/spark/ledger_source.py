@@ -3,6 +3,8 @@
     planner (one process)     which ledgers there are, how far they are confirmed -> partitions
     tasks (one each)          open the ledgers of their slices without fencing, read ahead, hand over Arrow batches
 
+Writing is `ledger_sink`; its options are a table of its own.
+
 What a query reads is fixed when it is planned: of an open ledger up to the last add confirmed then, whatever is
 written meanwhile. A task reads exactly its slices, and may do so again. Its client reads each entry from another copy
 where one is missing, damaged or late.
@@ -13,7 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from bookkeeper.spark.bounds import Bounds
@@ -22,11 +32,13 @@ from bookkeeper.spark.filters import push
 from bookkeeper.spark.ledger_extents import plan_extents
 from bookkeeper.spark.ledger_options import WHERE, LedgerReadOptions
 from bookkeeper.spark.ledger_partition import LedgerPartition
+from bookkeeper.spark.ledger_sink import LedgerBatchWriter, LedgerStreamWriter, check_rows
 from bookkeeper.spark.ledger_slices import read_slices
 from bookkeeper.spark.ledger_stream import LedgerStreamReader
 from bookkeeper.spark.options import SourceOptions, read_options
 from bookkeeper.spark.planning import partitions_of
 from bookkeeper.spark.process_client import client_of
+from bookkeeper.spark.sink_options import read_sink_options
 
 Options = SourceOptions[LedgerReadOptions]
 
@@ -51,6 +63,16 @@ class LedgerSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream. Raises ConfigurationError."""
         return LedgerStreamReader(self._options(schema, stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write. Raises ConfigurationError, InvalidArgument for rows that are no entries."""
+        check_rows(schema, overwrite=overwrite)
+        return LedgerBatchWriter(read_sink_options(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """One batch of a stream. Raises as `writer`."""
+        check_rows(schema, overwrite=overwrite)
+        return LedgerStreamWriter(read_sink_options(self.options))
 
     def _options(self, schema: StructType, *, stream: bool) -> Options:
         check_schema(schema, LEDGER_SCHEMA, WHERE)

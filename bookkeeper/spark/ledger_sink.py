@@ -1,0 +1,241 @@
+"""Writing to the format bookkeeper: one ledger for each task with rows, committed together, exactly once.
+
+    planner      checks options and columns; a new writer, with an id of this write, for every batch
+    tasks        each attempt writes a ledger of its own and says what it wrote
+    committer    commits the ledgers of those attempts that Spark chose (`sink_commits`), or gives the write up
+
+Nobody reads a ledger that is not committed (options `query` and `job`). What is left behind by tasks and processes that
+died is what the sweep deletes (`sink_sweep`).
+
+A batch of a query is committed once, whatever is repeated: where it is found committed already, by an earlier attempt
+whose answer was lost or before a restart, the ledgers that were written again are deleted. Spark calls abort after a
+commit that failed, with the same messages: nothing is deleted before it is certain that the commit had no effect and
+never will have.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, StringType, StructType
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.parallel import in_parallel
+from bookkeeper.errors import BookKeeperError, InvalidArgument, NoSuchLedger
+from bookkeeper.spark.process_client import client_of
+from bookkeeper.spark.sink_commit_format import LEDGERS_MAX, Commit, Kind, Owner, WrittenLedger, by_partition
+from bookkeeper.spark.sink_commits import commits_at
+from bookkeeper.spark.sink_ledger import VALUE, write_ledger
+from bookkeeper.spark.sink_options import WHERE, SinkOptions
+from bookkeeper.spark.sink_purpose import Purpose
+
+log = Logger()
+
+DELETES_AT_ONCE = 16
+
+
+@dataclass
+class LedgerWritten(WriterCommitMessage):
+    """What one task attempt did: the ledger it closed, None where it had no rows."""
+
+    owner: Owner
+    write: str
+    batch: int
+    partition: int
+    created_ms: int
+    ledger: WrittenLedger | None
+
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+def check_rows(schema: StructType, *, overwrite: bool) -> None:
+    """Raise InvalidArgument for rows that are no entries, or a mode that ledgers do not have."""
+    if overwrite:
+        raise InvalidArgument(
+            f'format {WHERE}: a ledger cannot be overwritten; use .mode("append") for a batch, and '
+            '.outputMode("append") or "update" for a stream'
+        )
+    others = [each.name for each in schema.fields if each.name.lower() != VALUE]
+    values = [each.dataType for each in schema.fields if each.name.lower() == VALUE]
+    if others or len(values) != 1:
+        found = f"and not {', '.join(others)}" if others else f"and there are {len(values)} of them"
+        raise InvalidArgument(
+            f"format {WHERE}: an entry is one column, {VALUE} (binary or string), {found}. Put what is to be written "
+            f'into one, e.g. .selectExpr("to_json(struct(*)) AS {VALUE}")'
+        )
+    if not isinstance(values[0], BinaryType | StringType):
+        raise InvalidArgument(
+            f"format {WHERE}: column {VALUE} is {values[0].simpleString()}; an entry is binary or string. Cast it, "
+            f'e.g. .selectExpr("CAST({VALUE} AS STRING) AS {VALUE}")'
+        )
+
+
+class _Writing:
+    """What both writers share. Pickled to tasks and to the committer."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._write = uuid.uuid4().hex
+
+    def _written(self, owner: Owner, batch: int, batches: Iterable[Any]) -> LedgerWritten:
+        """In a task: write its rows."""
+        context = _task()
+        partition = context.partitionId()
+        if partition >= LEDGERS_MAX:
+            raise InvalidArgument(
+                f"format {WHERE}: this write has more than {LEDGERS_MAX} partitions; so many ledgers can be committed "
+                "as one. Write with fewer (coalesce)"
+            )
+        own, client = self._options.own, self._options.client
+        created_ms = int(time.time() * 1000)
+        purpose = Purpose(owner, self._write, batch, partition, context.attemptNumber(), created_ms, own.commit_path)
+        # An attempt without rows needs no connection.
+        rows = _first_rows(iter(batches))
+        ledger = write_ledger(client_of(client), own, purpose, rows) if rows is not None else None
+        return LedgerWritten(owner, self._write, batch, partition, created_ms, ledger)
+
+    def _commit(self, messages: Messages) -> None:
+        """On the driver: commit what the tasks wrote."""
+        found = [message for message in messages if isinstance(message, LedgerWritten)]
+        if len(found) < len(messages):
+            raise InvalidArgument(f"format {WHERE}: {len(messages) - len(found)} of {len(messages)} tasks said nothing")
+        if found:
+            client_of(self._options.client).run(lambda client: Deferred.fromCoroutine(self._commit_all(client, found)))
+
+    async def _commit_all(self, client: LedgerClient, messages: Sequence[LedgerWritten]) -> None:
+        owner, write, batch = _one_write(messages)
+        ledgers = by_partition([message.ledger for message in messages if message.ledger is not None])
+        oldest_ms = min((message.created_ms for message in messages if message.ledger is not None), default=None)
+        commits = await commits_at(client, self._options.own.commit_path)
+        committed = await commits.commit(owner, Commit(batch, write, ledgers), oldest_ms)
+        named = {ledger.ledger_id for ledger in committed.ledgers}
+        again = [ledger.ledger_id for ledger in ledgers if ledger.ledger_id not in named]
+        if again:
+            log.info(
+                "batch {batch} of {owner} was committed before; {count} ledgers that were written again are deleted",
+                batch=batch,
+                owner=str(owner),
+                count=len(again),
+            )
+            await _delete(client, again)
+
+    def _abort(self, messages: Messages) -> None:
+        """On the driver: give the write up, unless it was committed."""
+        found = [message for message in messages if isinstance(message, LedgerWritten)]
+        if not any(message.ledger for message in found):
+            return
+        try:
+            client_of(self._options.client).run(lambda client: Deferred.fromCoroutine(self._give_up(client, found)))
+        except BookKeeperError as error:
+            log.warn(
+                "it is not known whether {owner} was committed, so its ledgers stay; the sweep will tell: {error}",
+                owner=str(found[0].owner),
+                error=error,
+            )
+
+    async def _give_up(self, client: LedgerClient, messages: Sequence[LedgerWritten]) -> None:
+        owner, write, batch = _one_write(messages)
+        commits = await commits_at(client, self._options.own.commit_path)
+        if not await commits.give_up(owner, batch, write):
+            log.info("batch {batch} of {owner} was committed all the same; its ledgers stay", batch=batch, owner=owner)
+            return
+        await _delete(client, [message.ledger.ledger_id for message in messages if message.ledger is not None])
+
+
+class LedgerBatchWriter(_Writing, DataSourceArrowWriter):
+    """`df.write.format("bookkeeper")`: a job, by its name or a new id."""
+
+    def write(self, iterator: Iterator[Any]) -> LedgerWritten:
+        """In a task: write its rows to a ledger."""
+        return self._written(Owner(Kind.JOB, self._options.own.job or self._write), 0, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit the job. Raises CommitRefused, MetadataError."""
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Delete what tasks wrote, unless the job was committed."""
+        self._abort(messages)
+
+
+class LedgerStreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("bookkeeper")`: one batch of a query."""
+
+    def write(self, iterator: Iterator[Any]) -> LedgerWritten:
+        """In a task: write its rows to a ledger."""
+        context = _task()
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        if not query or batch is None:
+            raise InvalidArgument(
+                f"format {WHERE}: this task knows no query and batch; streams are written in micro-batches, "
+                "without .trigger(continuous=...)"
+            )
+        return self._written(Owner(Kind.QUERY, query), int(batch), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit the batch. Raises CommitRefused, MetadataError."""
+        del batchId  # the messages say it, and are what is committed
+        try:
+            self._commit(messages)
+        except Exception:
+            log.failure("a batch was not committed")  # Spark tells its users only that it failed
+            raise
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete what tasks wrote, unless the batch was committed."""
+        del batchId
+        self._abort(messages)
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "runs in a task"
+    return context
+
+
+def _first_rows(batches: Iterator[Any]) -> Iterator[Any] | None:
+    """The batches from the first with rows on; None where there is none."""
+    for batch in batches:
+        if batch.num_rows:
+            return _with_first(batch, batches)
+    return None
+
+
+def _with_first(first: Any, others: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from others
+
+
+def _one_write(messages: Sequence[LedgerWritten]) -> tuple[Owner, str, int]:
+    found = {(message.owner, message.write, message.batch) for message in messages}
+    if len(found) != 1:
+        raise InvalidArgument(f"format {WHERE}: tasks of different writes in one commit: {sorted(map(str, found))}")
+    return found.pop()
+
+
+async def _delete(client: LedgerClient, ledger_ids: Sequence[int]) -> None:
+    """Delete ledgers that nothing names; those that cannot be are left for the sweep."""
+
+    async def delete(ledger_id: int) -> None:
+        try:
+            await client.delete(ledger_id)
+        except NoSuchLedger:
+            pass
+        except BookKeeperError as error:
+            log.warn(
+                "ledger {ledger_id} is not committed and could not be deleted; it is left for the sweep: {error}",
+                ledger_id=ledger_id,
+                error=error,
+            )
+
+    await in_parallel((delete(ledger_id) for ledger_id in ledger_ids), DELETES_AT_ONCE)

@@ -1,0 +1,309 @@
+"""What is written to the metadata store when writes of Spark are committed: znodes below `commitPath`. Pure.
+
+    /bookkeeper-spark                     mark   {"format": 1, "swept_before_ms": 1700000000000}
+      jobs/NAME                           head   {"aborted": [], "format": 1, "instance": "...", "last_batch": 0}
+        0000000000/0000000000000          record of the only batch of a job
+      queries/ID                          head   "last_batch": 41, say
+        0000000000/                       batches 0 to 999; no data
+          0000000000040                   record of batch 40
+          0000000000041
+
+    record   {"batch": 41, "bytes": 2048, "entries": 20, "format": 1, "ledgers": 2, "write": "ID OF THE WRITE"}
+             7 12 1228 9ab0c1d2 0 0       a line for each ledger: id, entries, bytes, CRC-32 of all payloads as one,
+             8 8 820 00c1d29a 1 0         partition, attempt
+
+What is true of them at all times:
+  * The record of a batch and the head with that `last_batch` are made in one transaction: a batch is committed exactly
+    when its record is there. Records never change. The batches of a head rise; not every number needs to occur.
+  * `aborted` names writes that are never committed: the last ABORTED_MAX of them.
+  * A write with a ledger that was made before `swept_before_ms` is never committed. The mark only rises.
+  * `instance` is the cluster's: ledger ids mean nothing in another cluster, or after this one was formatted.
+
+Bounds: a record names LEDGERS_MAX ledgers at most, which is less than RECORD_BYTES_MAX and so than the 1 MiB that
+ZooKeeper takes; a znode has 1000 records at most.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataTooNew
+
+FORMAT = 1
+LEDGERS_MAX = 10_000
+RECORD_BYTES_MAX = 900_000
+"""More than LEDGERS_MAX lines of 20 + 20 + 20 + 9 + 11 + 6 characters, and the first."""
+ABORTED_MAX = 16
+BATCHES_PER_GROUP = 1000
+
+
+class CommitRefused(MetadataError):
+    """The write was not committed and never will be; why is in the text."""
+
+
+class Kind(enum.Enum):
+    """What wrote."""
+
+    JOB = "job"
+    QUERY = "query"
+
+
+_DIRECTORY = {Kind.JOB: "jobs", Kind.QUERY: "queries"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Owner:
+    """A batch job, whose only batch is 0, or a streaming query."""
+
+    kind: Kind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenLedger:
+    """What one task wrote. crc: CRC-32 of its payloads, one after the other."""
+
+    ledger_id: int
+    entries: int
+    size: int
+    crc: int
+    partition: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One batch. write: id of the write that was committed as this batch; ledgers: by partition."""
+
+    batch: int
+    write: str
+    ledgers: tuple[WrittenLedger, ...]
+
+    @property
+    def entries(self) -> int:
+        """Of all its ledgers."""
+        return sum(ledger.entries for ledger in self.ledgers)
+
+    @property
+    def size(self) -> int:
+        """Payload bytes of all its ledgers."""
+        return sum(ledger.size for ledger in self.ledgers)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is known of a job or query. last_batch: -1 before the first."""
+
+    instance: str
+    last_batch: int = -1
+    aborted: tuple[str, ...] = ()
+
+    def with_batch(self, batch: int) -> Head:
+        """After a commit."""
+        return Head(self.instance, batch, self.aborted)
+
+    def with_aborted(self, write: str) -> Head:
+        """After an abort."""
+        return Head(self.instance, self.last_batch, (*self.aborted, write)[-ABORTED_MAX:])
+
+
+class Verdict(enum.Enum):
+    """What a commit is to do."""
+
+    COMMIT = "commit"
+    DONE = "done"  # by this very write, earlier
+    REPEATED = "repeated"  # by another write of the same batch
+
+
+def judge(owner: Owner, head: Head | None, record: Commit | None, new: Commit, instance: str) -> Verdict:
+    """What becomes of `new`, `record` being what is committed as its batch.
+
+        head                         record        verdict
+        none                         -             commit
+        of another cluster           -             refused
+        -                            of this write done
+        -                            of another    of a query: repeated; of a job: refused, its name is taken
+        names this write as aborted  none          refused
+        last batch is before it      none          commit
+        last batch is behind it      none          refused: the batches of a query rise
+
+    Raises CommitRefused.
+    """
+    if head is None:
+        return Verdict.COMMIT
+    check_instance(owner, head, instance)
+    if record is not None:
+        if record.write == new.write:
+            return Verdict.DONE
+        if owner.kind is Kind.JOB:
+            raise CommitRefused(
+                f"{owner} was committed before, by another write, and stays as it is: {len(record.ledgers)} ledgers, "
+                f"{record.entries} entries. Give this write another name (option job), or none"
+            )
+        return Verdict.REPEATED
+    if new.write in head.aborted:
+        raise CommitRefused(f"batch {new.batch} of {owner}: this write of it was given up before; run it again")
+    if new.batch <= head.last_batch:
+        raise CommitRefused(
+            f"batch {new.batch} of {owner} was not committed, and {head.last_batch} was: the batches of a query rise. "
+            "Its checkpoint is an old copy, or another query runs with a copy of it; restart with the newest "
+            "checkpoint, or with a new one"
+        )
+    return Verdict.COMMIT
+
+
+def check_instance(owner: Owner, head: Head, instance: str) -> None:
+    """Raise CommitRefused where the ledgers of `head` are those of another cluster."""
+    if head.instance != instance:
+        raise CommitRefused(
+            f"{owner} was written to the cluster with instance id {head.instance}; this one is {instance}: another, or "
+            "formatted since. Start a new query or job, or use another commitPath"
+        )
+
+
+# --- paths
+
+
+def owners_path(base: str, kind: Kind) -> str:
+    """The directory of all jobs, or queries."""
+    return f"{base}/{_DIRECTORY[kind]}"
+
+
+def head_path(base: str, owner: Owner) -> str:
+    """The znode of a job or query."""
+    return f"{owners_path(base, owner.kind)}/{owner.name}"
+
+
+def group_path(base: str, owner: Owner, batch: int) -> str:
+    """The directory of a record."""
+    return f"{head_path(base, owner)}/{batch // BATCHES_PER_GROUP:010}"
+
+
+def record_path(base: str, owner: Owner, batch: int) -> str:
+    """The znode of a batch."""
+    return f"{group_path(base, owner, batch)}/{batch:013}"
+
+
+# --- data
+
+
+def format_mark(swept_before_ms: int) -> bytes:
+    """The data of `commitPath`."""
+    return _json({"format": FORMAT, "swept_before_ms": swept_before_ms})
+
+
+def parse_mark(data: bytes, path: str) -> int:
+    """Its swept_before_ms; 0 for a znode without data. Raises MetadataCorrupt."""
+    return _Fields(data, path).whole("swept_before_ms") if data else 0
+
+
+def format_head(head: Head) -> bytes:
+    """The data of a job or query."""
+    return _json(
+        {
+            "aborted": list(head.aborted),
+            "format": FORMAT,
+            "instance": head.instance,
+            "last_batch": head.last_batch,
+        }
+    )
+
+
+def parse_head(data: bytes, path: str) -> Head:
+    """The inverse. Raises MetadataCorrupt."""
+    fields = _Fields(data, path)
+    aborted = fields.value("aborted", list)
+    if not all(isinstance(each, str) for each in aborted):
+        raise fields.wrong("aborted")
+    return Head(fields.value("instance", str), fields.whole("last_batch", -1), tuple(aborted))
+
+
+def format_record(commit: Commit) -> bytes:
+    """The data of a batch. Raises CommitRefused for more than LEDGERS_MAX ledgers."""
+    if len(commit.ledgers) > LEDGERS_MAX:
+        raise CommitRefused(
+            f"batch {commit.batch} has {len(commit.ledgers)} ledgers, one for each task with rows; {LEDGERS_MAX} can "
+            "be committed as one. Write with fewer partitions (coalesce)"
+        )
+    first = {
+        "batch": commit.batch,
+        "bytes": commit.size,
+        "entries": commit.entries,
+        "format": FORMAT,
+        "ledgers": len(commit.ledgers),
+        "write": commit.write,
+    }
+    lines = [
+        b"%d %d %d %08x %d %d" % (each.ledger_id, each.entries, each.size, each.crc, each.partition, each.attempt)
+        for each in commit.ledgers
+    ]
+    data = b"\n".join([_json(first), *lines])
+    assert len(data) <= RECORD_BYTES_MAX, f"{len(data)} bytes of {len(lines)} ledgers"
+    return data
+
+
+def parse_record(data: bytes, path: str) -> Commit:
+    """The inverse. Raises MetadataCorrupt."""
+    first, *lines = data.split(b"\n")
+    fields = _Fields(first, path)
+    try:
+        ledgers = tuple(_ledger(line) for line in lines)
+    except ValueError as error:
+        raise MetadataCorrupt(f"{path}: a line is no ledger: {error}") from error
+    commit = Commit(fields.whole("batch"), fields.value("write", str), ledgers)
+    for name, found in (("ledgers", len(ledgers)), ("entries", commit.entries), ("bytes", commit.size)):
+        if fields.whole(name) != found:
+            raise MetadataCorrupt(f"{path}: says {name} {fields.whole(name)}, and its lines make {found}")
+    return commit
+
+
+def _ledger(line: bytes) -> WrittenLedger:
+    ledger_id, entries, size, crc, partition, attempt = line.split(b" ")
+    return WrittenLedger(int(ledger_id), int(entries), int(size), int(crc, 16), int(partition), int(attempt))
+
+
+def _json(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, sort_keys=True).encode()
+
+
+class _Fields:
+    """The fields of a JSON object of our format."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self._path = path
+        try:
+            found = json.loads(data)
+        except ValueError as error:
+            raise MetadataCorrupt(f"{path}: no JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise MetadataCorrupt(f"{path}: no JSON object")
+        self._found: dict[str, Any] = found
+        if self.whole("format") > FORMAT:
+            raise MetadataTooNew(f"{path}: format {self.whole('format')}; this release knows {FORMAT}. Use a newer one")
+
+    def value(self, name: str, kind: type) -> Any:
+        found = self._found.get(name)
+        if type(found) is not kind:
+            raise self.wrong(name)
+        return found
+
+    def whole(self, name: str, low: int = 0) -> int:
+        found: int = self.value(name, int)
+        if found < low:
+            raise self.wrong(name)
+        return found
+
+    def wrong(self, name: str) -> MetadataCorrupt:
+        return MetadataCorrupt(f"{self._path}: {name} is {self._found.get(name)!r:.100}")
+
+
+def by_partition(ledgers: Sequence[WrittenLedger]) -> tuple[WrittenLedger, ...]:
+    """In the order in which they are read."""
+    return tuple(sorted(ledgers, key=lambda ledger: (ledger.partition, ledger.ledger_id)))

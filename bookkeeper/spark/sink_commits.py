@@ -1,0 +1,238 @@
+"""What Spark's writes have committed, kept in the metadata store; `sink_commit_format` draws it.
+
+Each commit is one transaction: on the mark of the sweep, the head of the job or query, and the record of the batch.
+It happens as a whole or not at all, and at most once, whoever repeats it: the transaction rests on the versions that
+were judged (I-15), and after a lost answer the record says what became of it (I-16).
+
+    commit     judged by head and record; then head and record are written together
+    give_up    makes sure that a write is never committed, also by a process that is still about to: the head names it
+    forbid     makes sure that no write is committed any more that has a ledger made before some time
+
+Reads follow a sync (I-19). Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from bookkeeper.client.connecting import metadata_settings
+from bookkeeper.client.parallel import in_parallel
+from bookkeeper.metadata.outcome import Errand
+from bookkeeper.metadata.store import MetadataSettings
+from bookkeeper.metadata.tree import Check, Create, NodeAbsent, NodeChanged, NodeExists, Stat, Step, Tree, Write
+from bookkeeper.metadata.znode_store import ZnodeStore
+from bookkeeper.spark.sink_commit_format import (
+    Commit,
+    CommitRefused,
+    Head,
+    Kind,
+    Owner,
+    Verdict,
+    check_instance,
+    format_head,
+    format_mark,
+    format_record,
+    group_path,
+    head_path,
+    judge,
+    owners_path,
+    parse_head,
+    parse_mark,
+    parse_record,
+    record_path,
+)
+
+if TYPE_CHECKING:
+    from bookkeeper.client.client import LedgerClient
+    from bookkeeper.ports import Clock
+
+AT_ONCE = 64
+"""Records read at a time."""
+
+
+async def commits_at(client: LedgerClient, path: str) -> SinkCommits:
+    """What was committed below `path`, in the session of a client. Raises NotInitialised."""
+    store = client.store
+    assert isinstance(store, ZnodeStore), "commits are znodes"
+    instance = await store.admin.instance_id()
+    return SinkCommits(store.tree, path, instance, client.context.clock, metadata_settings(client.settings))
+
+
+class SinkCommits:
+    """The znodes below `base`, for the cluster with one instance id."""
+
+    def __init__(self, tree: Tree, base: str, instance: str, clock: Clock, settings: MetadataSettings) -> None:
+        self.base, self.instance = base, instance
+        self._tree, self._clock, self._settings = tree, clock, settings
+
+    # --- changes
+
+    async def commit(self, owner: Owner, new: Commit, oldest_ms: int | None) -> Commit:
+        """Commit `new` unless its batch is committed; what is committed as this batch from now on.
+
+        oldest_ms: when the first of its ledgers was made; None without any. Repeating it is harmless.
+        Raises CommitRefused, MetadataOutcomeUnknown, MetadataUnavailable, MetadataCorrupt.
+        """
+        errand = self._errand(f"commit batch {new.batch} of {owner}")
+        path = record_path(self.base, owner, new.batch)
+        data = format_record(new)
+        await errand.sync()
+        while True:
+            swept_before_ms, mark_version = await self._mark(errand)
+            found = await self._head(errand, owner)
+            head, record = found[0] if found else None, await self._record(errand, owner, new.batch)
+            if judge(owner, head, record, new, self.instance) is not Verdict.COMMIT:
+                assert record is not None
+                return record
+            if oldest_ms is not None and oldest_ms < swept_before_ms:
+                raise CommitRefused(
+                    f"batch {new.batch} of {owner} is not committed: it has ledgers that were made before the sweep of "
+                    f"{self.base} took all that were not committed, with an age of more than "
+                    f"{(swept_before_ms - oldest_ms) / 1000:.0f} s besides. Write it again, and let the sweep leave "
+                    "what is younger than the longest write takes"
+                )
+            after = (head or Head(self.instance)).with_batch(new.batch)
+            steps: list[Step] = [Check(self.base, mark_version)]
+            if found is None:
+                await errand.ensure_all(owners_path(self.base, owner.kind))
+                steps.append(Create(head_path(self.base, owner), format_head(after)))
+            else:
+                steps.append(Write(head_path(self.base, owner), format_head(after), found[1].version))
+            group = group_path(self.base, owner, new.batch)
+            if await errand.stat(group) is None:
+                steps.append(Create(group))
+            steps.append(Create(path, data))
+
+            async def is_done() -> bool:
+                there = await self._record(errand, owner, new.batch)
+                return there is not None and there.write == new.write
+
+            try:
+                await errand.transact(steps, is_done)
+            except (NodeExists, NodeAbsent, NodeChanged) as error:
+                errand.check_time(f"{head_path(self.base, owner)} keeps changing: {error}")
+            else:
+                return new
+
+    async def give_up(self, owner: Owner, batch: int, write: str) -> bool:
+        """Make sure that a write is never committed; False where it was.
+
+        Once this has returned True, nothing will ever name its ledgers. Raises as `commit`; then it is not known.
+        """
+        errand = self._errand(f"give up a write of batch {batch} of {owner}")
+        path = head_path(self.base, owner)
+        await errand.sync()
+        while True:
+            found = await self._head(errand, owner)
+            record = await self._record(errand, owner, batch)
+            if record is not None:
+                return record.write != write
+            head = found[0] if found else Head(self.instance)
+            if head.instance != self.instance or batch <= head.last_batch or write in head.aborted:
+                return True
+            try:
+                await self._put_head(errand, owner, head.with_aborted(write), found[1] if found else None)
+            except (NodeExists, NodeAbsent, NodeChanged) as error:
+                errand.check_time(f"{path} keeps changing: {error}")
+            # The next look tells whether a commit came between.
+
+    async def forbid(self, before_ms: int) -> int:
+        """Let nothing be committed any more that has a ledger made before `before_ms`; the time that counts now.
+
+        That is not before an earlier call's.
+        """
+        errand = self._errand(f"sweep {self.base}")
+        await errand.sync()
+        while True:
+            now_ms, version = await self._mark(errand)
+            if now_ms >= before_ms:
+                return now_ms
+            try:
+                await errand.write(self.base, format_mark(before_ms), version)
+            except (NodeAbsent, NodeChanged) as error:
+                errand.check_time(f"{self.base} keeps changing: {error}")
+
+    # --- reads
+
+    async def owners(self, kind: Kind) -> list[Owner]:
+        """All jobs, or queries, by name."""
+        errand = self._errand(f"list {owners_path(self.base, kind)}")
+        await errand.sync()
+        try:
+            names = await errand.children(owners_path(self.base, kind))
+        except NodeAbsent:
+            return []
+        return [Owner(kind, name) for name in sorted(names)]
+
+    async def head(self, owner: Owner) -> Head | None:
+        """What is known of a job or query; None where it is not there (then after a sync)."""
+        path = head_path(self.base, owner)
+        found = await self._errand(f"read {owner}").read_surely(path)
+        return None if found is None else parse_head(found[0], path)
+
+    async def record(self, owner: Owner, batch: int) -> Commit | None:
+        """What is committed as a batch; None where nothing is (then after a sync)."""
+        path = record_path(self.base, owner, batch)
+        found = await self._errand(f"read batch {batch} of {owner}").read_surely(path)
+        return None if found is None else parse_record(found[0], path)
+
+    async def commits(self, owner: Owner) -> AsyncIterator[Commit]:
+        """All that a job or query committed, in order; those that come meanwhile may be among them.
+
+        Raises CommitRefused where nothing is known of it, or where it is another cluster's.
+        """
+        errand = self._errand(f"list the batches of {owner}")
+        await errand.sync()
+        found = await self._head(errand, owner)
+        if found is None or found[0].last_batch < 0:
+            raise CommitRefused(
+                f"{owner} has committed nothing below {self.base} at {self._tree.description}: check its name, and the "
+                "option commitPath"
+            )
+        check_instance(owner, found[0], self.instance)
+        path = head_path(self.base, owner)
+        for group in sorted(await errand.children(path)):
+            names = sorted(await self._errand(f"list {path}/{group}").children(f"{path}/{group}"))
+            records: dict[str, Commit] = {}
+
+            async def read(name: str, records: dict[str, Commit] = records, group: str = group) -> None:
+                there = f"{path}/{group}/{name}"
+                data, _ = await self._errand(f"read {there}").read(there)
+                records[name] = parse_record(data, there)
+
+            await in_parallel((read(name) for name in names), AT_ONCE)
+            for name in names:
+                yield records[name]
+
+    # --- znodes
+
+    async def _mark(self, errand: Errand) -> tuple[int, int]:
+        """The mark and its version; made where it is missing."""
+        found = await errand.read_if_present(self.base)
+        if found is None:
+            await errand.ensure_all(self.base)
+            found = await errand.read(self.base)
+        data, stat = found
+        return parse_mark(data, self.base), stat.version
+
+    async def _head(self, errand: Errand, owner: Owner) -> tuple[Head, Stat] | None:
+        path = head_path(self.base, owner)
+        found = await errand.read_if_present(path)
+        return None if found is None else (parse_head(found[0], path), found[1])
+
+    async def _put_head(self, errand: Errand, owner: Owner, head: Head, seen: Stat | None) -> None:
+        path, data = head_path(self.base, owner), format_head(head)
+        if seen is None:
+            await errand.ensure_all(owners_path(self.base, owner.kind))
+            await errand.create(path, data, lambda there, _: there == data)
+        else:
+            await errand.write(path, data, seen.version)
+
+    async def _record(self, errand: Errand, owner: Owner, batch: int) -> Commit | None:
+        path = record_path(self.base, owner, batch)
+        found = await errand.read_if_present(path)
+        return None if found is None else parse_record(found[0], path)
+
+    def _errand(self, purpose: str) -> Errand:
+        return Errand(self._tree, self._clock, self._settings, purpose)

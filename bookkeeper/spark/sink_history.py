@@ -1,0 +1,76 @@
+"""What Spark has committed to ledgers: jobs, queries, and the ledgers of each batch. Thread: any."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.client.blocking import connect
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.parallel import in_parallel
+from bookkeeper.config import ClientSettings
+from bookkeeper.spark.sink_commit_format import Commit, Kind, Owner
+from bookkeeper.spark.sink_commits import AT_ONCE, SinkCommits, commits_at
+from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedWrite:
+    """A job or query, and the last batch it committed (0 of a job)."""
+
+    owner: Owner
+    last_batch: int
+
+
+def committed_writes(
+    uri: str, settings: ClientSettings | None = None, *, commit_path: str = COMMIT_PATH
+) -> list[CommittedWrite]:
+    """Jobs, then queries, by name, that committed something to this cluster."""
+    return _ask(uri, settings, commit_path, _writes)
+
+
+def commits_of_query(
+    uri: str, query: str, settings: ClientSettings | None = None, *, commit_path: str = COMMIT_PATH
+) -> list[Commit]:
+    """The batches that a query committed, in order, with their ledgers. Raises CommitRefused where there is none."""
+    return _ask(uri, settings, commit_path, lambda commits: _commits(commits, Owner(Kind.QUERY, query)))
+
+
+def commit_of_job(
+    uri: str, job: str, settings: ClientSettings | None = None, *, commit_path: str = COMMIT_PATH
+) -> Commit:
+    """What a job committed, with its ledgers. Raises CommitRefused where it did not."""
+    [only] = _ask(uri, settings, commit_path, lambda commits: _commits(commits, Owner(Kind.JOB, job)))
+    return only
+
+
+def _ask(uri: str, settings: ClientSettings | None, commit_path: str, ask: Callable[[SinkCommits], Awaitable[T]]) -> T:
+    check_commit_path(commit_path, uri)
+
+    async def asked(client: LedgerClient) -> T:
+        return await ask(await commits_at(client, commit_path))
+
+    with connect(uri, settings) as client:
+        return client.run(lambda ledgers: Deferred.fromCoroutine(asked(ledgers)))
+
+
+async def _commits(commits: SinkCommits, owner: Owner) -> list[Commit]:
+    return [commit async for commit in commits.commits(owner)]
+
+
+async def _writes(commits: SinkCommits) -> list[CommittedWrite]:
+    owners = [owner for kind in Kind for owner in await commits.owners(kind)]
+    found: dict[Owner, CommittedWrite] = {}
+
+    async def look(owner: Owner) -> None:
+        head = await commits.head(owner)
+        if head is not None and head.instance == commits.instance and head.last_batch >= 0:
+            found[owner] = CommittedWrite(owner, head.last_batch)
+
+    await in_parallel((look(owner) for owner in owners), AT_ONCE)
+    return [found[owner] for owner in owners if owner in found]

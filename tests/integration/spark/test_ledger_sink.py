@@ -1,0 +1,200 @@
+"""The format bookkeeper, written by Spark to a real cluster: each row once, whatever fails on the way."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bookkeeper.blocking
+from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.spark.sink_history import commit_of_job, commits_of_query, committed_writes
+from bookkeeper.spark.sink_purpose import Fate, is_ours
+from bookkeeper.spark.sink_sweep import sweep
+from tests.support.cluster import local_cluster
+from tests.support.faulty_ledger_sink import register_faulty_sink
+from tests.support.spark import spark_session
+
+pytestmark = pytest.mark.timeout(240)
+
+PATIENCE_S = 120
+_paths = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    session = spark_session()
+    register_faulty_sink(session)
+    # Several batches a task, so that a task can fail in the middle of a few rows.
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    yield session
+    session.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    root = f"/spark-sink-{os.getpid()}-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("spark-sink")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
+    with bookkeeper.blocking.connect(cluster.uri) as connected:
+        yield connected
+
+
+@pytest.fixture
+def commits(cluster: LocalCluster) -> str:
+    """A commitPath of the test's own."""
+    return f"{cluster.root}-commits-{next(_paths)}"
+
+
+def rows_of(spark: Any, count: int, partitions: int = 2) -> Any:
+    return spark.range(0, count, 1, partitions).selectExpr("concat('row ', id) AS value")
+
+
+def expected(count: int) -> list[bytes]:
+    return sorted(b"row %d" % number for number in range(count))
+
+
+def read_back(spark: Any, cluster: LocalCluster, commits: str, **whose: str) -> list[bytes]:
+    frame = spark.read.format("bookkeeper").options(uri=cluster.uri, commitPath=commits, **whose).load()
+    return [bytes(row.value) for row in frame.collect()]
+
+
+def ledgers_of(client: BlockingBookKeeper, commits: str) -> set[int]:
+    """All ledgers that tasks wrote for a commitPath."""
+    found = set()
+    for ledger_id in itertools.chain.from_iterable(client.ids()):
+        custom = client.metadata(ledger_id).custom
+        if is_ours(custom) and custom["spark.commits"] == commits.encode():
+            found.add(int(ledger_id))
+    return found
+
+
+def check_nothing_is_left(cluster: LocalCluster, client: BlockingBookKeeper, commits: str, named: set[int]) -> None:
+    """After a sweep of everything that is not committed there are the committed ledgers, and no others."""
+    sweep(cluster.uri, commit_path=commits, older_than_s=0)
+    assert ledgers_of(client, commits) == named
+    again = sweep(cluster.uri, commit_path=commits, older_than_s=0)
+    assert (again.orphans, again.left) == ((), {Fate.COMMITTED: len(named)})
+
+
+def test_a_batch_is_written_by_two_tasks_and_read_by_the_name_of_its_job(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, commits: str
+) -> None:
+    rows_of(spark, 1000).write.format("bookkeeper").mode("append").options(
+        uri=cluster.uri, commitPath=commits, job="first", ensembleSize=2, writeQuorumSize=2, ackQuorumSize=1
+    ).save()
+    assert read_back(spark, cluster, commits, job="first") == [b"row %d" % number for number in range(1000)]
+    commit = commit_of_job(cluster.uri, "first", commit_path=commits)
+    assert (commit.entries, commit.size, [each.partition for each in commit.ledgers]) == (1000, 6890, [0, 1])
+    assert [str(each.owner) for each in committed_writes(cluster.uri, commit_path=commits)] == ["job first"]
+    metadata = client.metadata(commit.ledgers[0].ledger_id)
+    assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum, metadata.is_closed) == (2, 2, 1, True)
+    assert metadata.custom["application"] == b"bookkeeper-spark"
+    assert metadata.custom["spark.job"] == b"first"
+    check_nothing_is_left(cluster, client, commits, {each.ledger_id for each in commit.ledgers})
+
+
+class Pages:
+    """A stream of text files: a batch for each, replayed from the checkpoint as they were."""
+
+    def __init__(self, spark: Any, directory: Path, cluster: LocalCluster, commits: str) -> None:
+        self._spark, self._directory = spark, directory
+        self._uri, self._commits = cluster.uri, commits
+        self._rows = 0
+        (directory / "pages").mkdir()
+        (directory / "marks").mkdir()
+
+    def add(self, count: int) -> None:
+        """One file of so many rows."""
+        lines = "".join(f"row {number}\n" for number in range(self._rows, self._rows + count))
+        partial = self._directory / "partial"
+        partial.write_text(lines)
+        partial.rename(self._directory / "pages" / f"page-{self._rows:06}.txt")
+        self._rows += count
+
+    def start(self, fault: str = "") -> Any:
+        """The query, from its checkpoint; it ends once it has written all pages."""
+        pages = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._directory / "pages"))
+        writer = pages.repartition(2).writeStream.options(
+            uri=self._uri, commitPath=self._commits, checkpointLocation=str(self._directory / "checkpoint")
+        )
+        if fault:
+            writer = writer.format("faulty-bookkeeper").options(fault=fault, marks=str(self._directory / "marks"))
+        else:
+            writer = writer.format("bookkeeper")
+        return writer.trigger(availableNow=True).start()
+
+    def run(self, fault: str = "") -> tuple[str, Exception | None]:
+        """Run the query to its end; its id, and why it failed."""
+        query = self.start(fault)
+        try:
+            assert query.awaitTermination(PATIENCE_S), "the query does not end"
+        except Exception as error:  # noqa: BLE001 - what Spark raises for a query that failed
+            return query.id, error
+        return query.id, None
+
+    @property
+    def marks(self) -> set[str]:
+        """Faults that happened."""
+        return {each.name for each in (self._directory / "marks").iterdir()}
+
+
+@pytest.fixture
+def pages(spark: Any, tmp_path: Path, cluster: LocalCluster, commits: str) -> Pages:
+    return Pages(spark, tmp_path, cluster, commits)
+
+
+def named_by(cluster: LocalCluster, commits: str, query: str) -> set[int]:
+    found = commits_of_query(cluster.uri, query, commit_path=commits)
+    return {ledger.ledger_id for commit in found for ledger in commit.ledgers}
+
+
+def test_each_batch_of_a_stream_is_committed_once_over_restarts(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, commits: str, pages: Pages
+) -> None:
+    for _ in range(2):
+        pages.add(250)
+    query, error = pages.run()
+    assert error is None
+    pages.add(500)
+    assert pages.run() == (query, None)
+    assert [commit.batch for commit in commits_of_query(cluster.uri, query, commit_path=commits)] == [0, 1, 2]
+    found = read_back(spark, cluster, commits, query=query)
+    assert sorted(found) == expected(1000)
+    assert sorted(found[:250]) == expected(250), "in the order of the commits"
+    check_nothing_is_left(cluster, client, commits, named_by(cluster, commits, query))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *("task raises", "task killed", "commit raises", "commit killed", "committed raises", "committed killed"),
+        "abort raises",
+    ],
+)
+def test_a_stream_that_fails_at_any_step_and_is_restarted_has_each_row_once(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, commits: str, pages: Pages, fault: str
+) -> None:
+    for _ in range(2):
+        pages.add(500)
+    query, error = pages.run(fault)
+    assert (error is None) == fault.startswith("task"), error
+    assert pages.run(fault)[1] is None
+    pages.add(500)
+    assert pages.run() == (query, None)
+    assert fault in pages.marks
+    orphans = sweep(cluster.uri, commit_path=commits, dry_run=True).orphans
+    # Who can clean up does; a process that was killed cannot, nor can anybody once the abort failed too.
+    assert [each.fate for each in orphans] == [Fate.SUPERSEDED] * {"task killed": 1, "abort raises": 2}.get(fault, 0)
+    assert sorted(read_back(spark, cluster, commits, query=query)) == expected(1500)
+    assert [commit.batch for commit in commits_of_query(cluster.uri, query, commit_path=commits)] == [0, 1, 2]
+    check_nothing_is_left(cluster, client, commits, named_by(cluster, commits, query))
