@@ -9,7 +9,7 @@ on. Thread: any. Pure.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
@@ -36,22 +36,37 @@ class SourceOptions(Generic[S]):
     client: ClientSettings
 
 
-def read_options(cls: type[S], options: Mapping[str, str], *, where: str) -> SourceOptions[S]:
+def read_options(
+    cls: type[S],
+    options: Mapping[str, str],
+    *,
+    where: str,
+    aliases: Mapping[str, str] = ALIASES,
+    implied: Callable[[S], Mapping[str, str]] | None = None,
+) -> SourceOptions[S]:
     """Read the options of the format `where`, whose words are the table `cls`.
 
+    aliases: other words for its keys. implied: keys of the client that follow from the source's own words, where they
+    are not given; a source that has it need not be given an address.
     Raises ConfigurationError, which lists every fault: a word that neither the source nor the client knows, with the
     nearest that is known; a value that cannot be read; words that exclude each other; no address.
     """
     own, shared = keys_of(cls), keys_of(ClientSettings)
-    known = {name.lower(): name for name in [*shared, *own, *ALIASES]}
+    known = {name.lower(): name for name in [*shared, *own, *aliases]}
     faults: list[Fault] = []
-    texts = list(_texts(options, known, where, faults))
-    if not any(given.name == ADDRESS for given in texts):
+    texts = list(_texts(options, known, aliases, where, faults))
+    if implied is None and not any(given.name == ADDRESS for given in texts):
         faults.append(Fault(_origin(where, ADDRESS), "is missing: where the cluster is, e.g. zk://zk1:2181/ledgers"))
     loaded = None
     with contextlib.suppress(ConfigurationError):  # its faults are in the list, for one error with all
         loaded = load_table(cls, _EVERYTHING, [given for given in texts if given.name in own], faults)
-    client = load_table(ClientSettings, _EVERYTHING, [given for given in texts if given.name in shared], faults)
+    for_client = [given for given in texts if given.name in shared]
+    if implied is not None and loaded is not None:
+        given = {each.name for each in for_client}
+        for name, text in implied(loaded.settings).items():
+            if name not in given:
+                for_client.append(Given(name, text, _origin(where, name)))
+    client = load_table(ClientSettings, _EVERYTHING, for_client, faults)
     assert loaded is not None
     return SourceOptions(loaded.settings, client.settings)
 
@@ -63,12 +78,14 @@ def words(cls: type) -> Iterable[str]:
         yield f"{row.name}: {row.meaning} ({row.kind.unit}; {default})"
 
 
-def _texts(options: Mapping[str, str], known: Mapping[str, str], where: str, faults: list[Fault]) -> Iterator[Given]:
+def _texts(
+    options: Mapping[str, str], known: Mapping[str, str], aliases: Mapping[str, str], where: str, faults: list[Fault]
+) -> Iterator[Given]:
     for word, text in options.items():
         name = known.get(word.lower())
         origin = _origin(where, word)
         if name is not None:
-            yield Given(ALIASES.get(name, name), text.strip(), origin)
+            yield Given(aliases.get(name, name), text.strip(), origin)
         elif word.lower() not in _SPARKS_OWN:
             faults.append(Fault(origin, f"is unknown{nearest(word, known.values())}"))
 

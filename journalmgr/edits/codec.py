@@ -1,6 +1,8 @@
 """Operations as bytes: one decoder and one encoder per operation and layout, put together from its fields. Pure.
 
     decode(record, layout_version) -> Op            encode(op, layout_version) -> the whole record
+    values_of(record, layout_version) -> its class and fields, where no object is wanted
+    present(kind, layout_version)  -> which fields a layout has
     measure(layout_version)        -> where a body ends, for layouts whose records do not say it
 
 Neighbouring fields of fixed size are one struct; what a layout lacks keeps its default.
@@ -31,12 +33,26 @@ _Step = tuple[struct.Struct | None, Callable[[bytes, int], tuple[Any, int]] | No
 
 def decode(record: Record, layout_version: int, source: str = "") -> AnyOp:
     """The operation of a record. Raises UnknownOp, EditsCorrupt; both name where."""
-    if layout_version == OPAQUE and record.opcode == OpCode.OPAQUE:
+    found = values_of(record, layout_version, source)
+    if found is None:
         return RawOp(record.opcode, record.body, record.txid)
+    kind, values = found
+    op = kind(*values)
+    op.txid = record.txid
+    return op
+
+
+def values_of(record: Record, layout_version: int, source: str = "") -> tuple[type[Op], list[Any]] | None:
+    """The class of a record's operation and its fields in the order of the wire; None for one that stays raw.
+
+    Raises as `decode`, which makes an operation of it; for whoever wants columns rather than objects.
+    """
+    if layout_version == OPAQUE and record.opcode == OpCode.OPAQUE:
+        return None
     found = _decoders(layout_version).get(record.opcode)
     if found is None:
         if record.opcode in HADOOP_3_ONLY and has_length(layout_version):
-            return RawOp(record.opcode, record.body, record.txid)
+            return None
         raise UnknownOp(
             _no_such_op(record.opcode, layout_version), source=source, offset=record.offset, txid=record.txid
         )
@@ -61,9 +77,7 @@ def decode(record: Record, layout_version: int, source: str = "") -> AnyOp:
             offset=record.offset,
             txid=record.txid,
         )
-    op = kind(*values)
-    op.txid = record.txid
-    return op
+    return kind, values
 
 
 def encode_body(op: AnyOp, layout_version: int) -> bytes:
@@ -183,6 +197,11 @@ def _ops(layout_version: int) -> Iterable[tuple[OpCode, type[Op]]]:
 
 def _present(spec: FieldSpec, layout_version: int) -> bool:
     return spec.since == ALWAYS or layout_version <= spec.since
+
+
+def present(kind: type[Op], layout_version: int) -> tuple[bool, ...]:
+    """Of each field of an operation whether this layout has it."""
+    return tuple(_present(spec, layout_version) for spec in kind.layout)
 
 
 def _no_such_op(opcode: int, layout_version: int) -> str:

@@ -44,7 +44,7 @@ def to_object(op: AnyOp) -> dict[str, Any]:
         return {"op": OpCode(op.opcode).hadoop_name, "txid": op.txid, "body": op.body.hex()}
     found: dict[str, Any] = {"op": op.opcode.hadoop_name, "txid": op.txid}
     for spec in op.layout:
-        found[spec.name] = _plain(getattr(op, spec.name))
+        found[spec.name] = plain(getattr(op, spec.name))
     return found
 
 
@@ -71,14 +71,15 @@ def loads(line: str | bytes, source: str = "") -> AnyOp:
     return from_object(found, source)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A field's value as `json.dumps` takes it."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
         if names is None:
-            return [_plain(one) for one in value]
-        return {name: _plain(one) for name, one in zip(names, value, strict=True)}
+            return [plain(one) for one in value]
+        return {name: plain(one) for name, one in zip(names, value, strict=True)}
     return value
 
 

@@ -1,0 +1,33 @@
+"""The edit log of a name node as a DataFrame: Spark's Python data source `editlog` over a journal on ledgers.
+
+    import journalmgr.spark
+    journalmgr.spark.register(spark)
+    spark.read.format("editlog").load("bookkeeper://zk1:2181;zk2:2181/hdfsjournal").where("op = 'OP_DELETE'")
+
+        edit_options                    the words of the source
+        edit_columns, edit_entries      pure: operations as columns; entries as records, checked
+        edit_spans, edit_search         pure: which segments, gaps, limits; which entry holds a txid
+        edit_batches                    Arrow batches and schemas
+        edit_segments, edit_plan        what the journal has now; who reads what
+        edit_slices                     a task's reading
+        edit_source, edit_stream        the format: planner and tasks of a query, and of a stream
+        registration                    making the format known to a session
+
+Nothing is fenced and nothing is changed: a segment in progress is read as far as it is confirmed. Needs the extra
+`spark`. Importing this package imports neither pyspark nor a reactor.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from journalmgr.spark.registration import register
+
+__all__ = ["register"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "register":
+        from journalmgr.spark.registration import register
+
+        return register
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

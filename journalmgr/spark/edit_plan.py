@@ -1,0 +1,290 @@
+"""Who reads what: a range of transactions -> parts of segments -> ranges of entries -> slices for tasks.
+
+An entry holds whole records, so a task may begin at any entry. Where a range begins or ends inside a segment, the entry
+is searched for (`edit_search`); rows outside the range are left out by the task. Thread: any; one crossing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.client.parallel import in_parallel
+from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, InvalidArgument, NoSuchLedger
+from bookkeeper.spark.bounds import Bounds
+from bookkeeper.spark.planning import Extent, Slice, extent_of, partitions_of
+from journalmgr.errors import GapInTransactions, JournalUnavailable, SegmentUnreadable
+from journalmgr.ledger.outcome import told, translated
+from journalmgr.model import Segment
+from journalmgr.spark.edit_entries import first_txid_of
+from journalmgr.spark.edit_loss import bear
+from journalmgr.spark.edit_options import EARLIEST, LATEST, EditReadOptions
+from journalmgr.spark.edit_search import TxidSearch
+from journalmgr.spark.edit_segments import JournalSegments, State, ledger_of
+from journalmgr.spark.edit_spans import BytesLimit, Part, choose
+
+if TYPE_CHECKING:
+    from bookkeeper.client.blocking import BlockingBookKeeper
+    from bookkeeper.client.client import LedgerClient
+    from bookkeeper.client.reader import ReadHandle
+
+T = TypeVar("T")
+
+AT_ONCE = 64
+"""Ledgers asked about at a time."""
+
+EVERY_BOUND: Mapping[str, Bounds] = {"txid": Bounds(), "ledger_id": Bounds(), "entry_id": Bounds()}
+"""Columns whose filters are obeyed here."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditSlice:
+    """Entries first..last of a segment's ledger, both included, of which a task gives transactions low..high.
+
+    begins, ends: it is the first, the last of its part: nothing of low..high lies outside of the part. exact: that is
+    so; not where entries were chosen by their ids.
+    """
+
+    segment: Segment
+    first_entry_id: int
+    last_entry_id: int
+    low: int
+    high: int
+    begins: bool
+    ends: bool
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    part: Part
+    extent: Extent
+    exact: bool
+
+
+def plan_query(
+    client: BlockingBookKeeper, options: EditReadOptions, bounds: Mapping[str, Bounds]
+) -> list[tuple[EditSlice, ...]]:
+    """What the tasks of a query read.
+
+    Raises NotFormatted, GapInTransactions and SegmentUnreadable (a warning where data loss is to be borne),
+    InvalidArgument for positions beyond the end, JournalUnavailable.
+    """
+    return _run(client, lambda journal: _plan_query(journal, options, bounds), options)
+
+
+def plan_range(
+    client: BlockingBookKeeper, options: EditReadOptions, start: int, end: int
+) -> list[tuple[EditSlice, ...]]:
+    """What the tasks of a micro-batch read: transactions from `start` on, before `end`, which were confirmed before."""
+    return _run(client, lambda journal: _plan_range(journal, options, start, end), options)
+
+
+def look(client: BlockingBookKeeper, options: EditReadOptions, from_txid: int) -> State:
+    """The segments from a txid on, and the end of the journal."""
+    return _run(client, lambda journal: journal.look(from_txid), options)
+
+
+def namespace_id(client: BlockingBookKeeper, options: EditReadOptions) -> int:
+    """Of the namespace that the journal belongs to."""
+    return _run(client, lambda journal: journal.namespace_id(), options)
+
+
+def end_by_bytes(client: BlockingBookKeeper, options: EditReadOptions, state: State, start: int, bytes_max: int) -> int:
+    """One past the last transaction of a micro-batch from `start` on of about so many bytes."""
+    return _run(client, lambda journal: _end_by_bytes(journal, state, start, bytes_max), options)
+
+
+def _run(
+    client: BlockingBookKeeper,
+    work: Callable[[JournalSegments], Coroutine[Any, Any, T]],
+    options: EditReadOptions,
+) -> T:
+    def begin(ledgers: LedgerClient) -> Deferred[T]:
+        journal = JournalSegments(
+            ledgers, options.root, in_progress=options.include_in_progress, fail=options.fail_on_data_loss
+        )
+        return Deferred.fromCoroutine(work(journal))
+
+    return client.run(begin)
+
+
+async def _plan_query(
+    journal: JournalSegments, options: EditReadOptions, bounds: Mapping[str, Bounds]
+) -> list[tuple[EditSlice, ...]]:
+    least, most = bounds["txid"].range
+    start = EARLIEST if options.start is None else options.start
+    state = await journal.look(max(start, least, 1))
+    beyond = state.last_txid + 1
+    end = beyond if options.end is None or options.end == LATEST else options.end
+    for word, position in (("startingTxid", start), ("endingTxid", end)):
+        if position > beyond:
+            raise InvalidArgument(
+                f"option {word}: {journal.description} ends at txid {state.last_txid}"
+                + (", as far as it is confirmed" if options.include_in_progress else " with its finalised segments")
+                + f"; {position} is beyond. Leave it out for the latest"
+            )
+    if start == LATEST or end == EARLIEST or least > most:
+        return []
+    if start == EARLIEST and not state.has_earlier:
+        start = state.spans[0].first_txid if state.spans else beyond
+    low, high = max(start, least, 1), min(end - 1, most)
+    return await _plan(journal, options, state, low, high, bounds)
+
+
+async def _plan_range(
+    journal: JournalSegments, options: EditReadOptions, start: int, end: int
+) -> list[tuple[EditSlice, ...]]:
+    state = await journal.look(start)
+    if state.last_txid < end - 1:
+        raise JournalUnavailable(
+            f"{journal.description}: transactions {start} to {end - 1} are to be read, and the bookies that were asked "
+            f"know of confirmed ones up to {state.last_txid} only; try again. Where the journal was formatted anew "
+            "meanwhile, begin a new query with a new checkpoint"
+        )
+    return await _plan(journal, options, state, start, end - 1, EVERY_BOUND)
+
+
+async def _plan(
+    journal: JournalSegments,
+    options: EditReadOptions,
+    state: State,
+    low: int,
+    high: int,
+    bounds: Mapping[str, Bounds],
+) -> list[tuple[EditSlice, ...]]:
+    choice = choose(state.spans, low, high)
+    gaps = [(gap.first, gap.last, f"its next segment is {gap.before}") for gap in choice.gaps]
+    if choice.beyond is not None:
+        gaps.append((choice.beyond, high, "no segment follows"))
+    for first, last, why in gaps:
+        bear(
+            GapInTransactions(
+                f"{journal.description}: transactions {first} to {last} were purged or are lost: {why}",
+                expected=first,
+                found=None,
+            ),
+            fail=options.fail_on_data_loss,
+        )
+    parts = [part for part in choice.parts if ledger_of(part.span.segment) in bounds["ledger_id"]]
+    found: dict[int, _Planned] = {}
+
+    async def work(at: int, part: Part) -> None:
+        planned = await _planned(journal, part, bounds["entry_id"])
+        if planned is not None:
+            found[at] = planned
+
+    await in_parallel((work(at, part) for at, part in enumerate(parts)), AT_ONCE)
+    by_ledger = {each.extent.ledger_id: each for _, each in sorted(found.items())}
+    partitions = partitions_of(
+        [each.extent for each in by_ledger.values()],
+        partition_bytes_max=options.partition_bytes_max,
+        partitions_min=options.partitions_min,
+    )
+    return [tuple(_slice(by_ledger[piece.ledger_id], piece) for piece in slices) for slices in partitions]
+
+
+def _slice(planned: _Planned, piece: Slice) -> EditSlice:
+    part, extent = planned.part, planned.extent
+    return EditSlice(
+        part.span.segment,
+        piece.first_entry_id,
+        piece.last_entry_id,
+        part.low,
+        part.high,
+        piece.first_entry_id == extent.first_entry_id,
+        piece.last_entry_id == extent.last_entry_id,
+        planned.exact,
+    )
+
+
+async def _planned(journal: JournalSegments, part: Part, entry_ids: Bounds) -> _Planned | None:
+    segment, span = part.span.segment, part.span
+    ledger_id = ledger_of(segment)
+    what = journal.describe(segment)
+    try:
+        metadata = await journal.ledgers.metadata(ledger_id)
+    except NoSuchLedger as error:
+        lost = SegmentUnreadable(f"{what}: its ledger is gone; transactions {part.low} to {part.high} are lost")
+        lost.__cause__ = error
+        bear(lost, fail=journal.fail)
+        return None
+    except BookKeeperError as error:
+        raise translated(what, error) from error
+    length, end = metadata.length, span.last_entry_id
+    if end is None:
+        end = metadata.last_entry_id
+    first, last = 0, end
+    whole = part.low == span.first_txid and part.high == span.last_txid
+    if end is None or length is None or not whole:
+        handle = await journal.open(segment)
+        try:
+            length = handle.length
+            if end is None:
+                end = await _unclosed_end(journal, handle, part)
+            handle.note_confirmed(end)
+            first, last = 0, end
+            if part.low > span.first_txid:
+                first = await _entry_of(handle, segment, part.low, end, to_end=False)
+            if part.high < span.last_txid:
+                last = await _entry_of(handle, segment, part.high, end, to_end=True)
+        finally:
+            await handle.close()
+    assert last is not None
+    if end < 0:
+        bear(SegmentUnreadable(f"{what} is empty; {part.low} to {part.high} are lost"), fail=journal.fail)
+        return None
+    least, most = entry_ids.range
+    exact = least <= first and last <= most
+    first, last = max(first, least), min(last, most)
+    if first > last:
+        return None
+    extent = extent_of(ledger_id, metadata, first, last, length=length, end=end)
+    return _Planned(part, extent, exact)
+
+
+async def _unclosed_end(journal: JournalSegments, handle: ReadHandle, part: Part) -> int:
+    """The last entry of a finalised segment whose ledger nobody closed; Hadoop finalises although closing failed."""
+    segment = part.span.segment
+    end = await journal.end_of(handle, segment)
+    if end is None or end.txid < part.high:
+        known = "nothing is" if end is None else f"transactions up to {end.txid} are"
+        bear(
+            SegmentUnreadable(
+                f"{journal.describe(segment)}: the segment is finalised, but its ledger was never closed, and {known} "
+                f"known to be confirmed; `bookkeeper ledger read --recover -c 0 {segment.ledger_id}` closes it"
+            ),
+            fail=journal.fail,
+        )
+    return -1 if end is None else end.entry_id
+
+
+async def _entry_of(handle: ReadHandle, segment: Segment, txid: int, last: int, *, to_end: bool) -> int:
+    search = TxidSearch(txid, 0, last, to_end=to_end)
+    while (entry_id := search.probe) is not None:
+        try:
+            with told(f"looking for txid {txid} in segment {segment}"):
+                [entry] = await handle.read(entry_id, entry_id)
+        except BookKeeperError as error:
+            if not isinstance(error.__cause__, EntryMissing | EntryCorrupt):
+                raise
+            search.on_first_txid(None)
+        else:
+            search.on_first_txid(first_txid_of(segment.layout_version, entry.payload))
+    return search.found
+
+
+async def _end_by_bytes(journal: JournalSegments, state: State, start: int, bytes_max: int) -> int:
+    limit = BytesLimit(start, bytes_max)
+    for part in choose(state.spans, start, state.last_txid).parts:
+        segment = part.span.segment
+        handle = await journal.open(segment)
+        length = handle.length
+        await handle.close()
+        limit.on_part(part.low, part.high, length / (part.span.last_txid - part.span.first_txid + 1))
+        if limit.is_reached:
+            break
+    return limit.end

@@ -1,0 +1,181 @@
+"""What a journal has now: its segments, and how far each can be read. Nothing is fenced, nothing is changed (I-43).
+
+A list of segments is older than what is asked about them: one that was in progress may be finalised, recovered or
+purged meanwhile. One that went on is read as far as was confirmed when it was looked at; when one is not in the list
+any more, the list is read again.
+
+Records of finalised segments that end before the range asked for are not read: their names say where they end.
+Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from bookkeeper.client.connecting import metadata_settings
+from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, NoSuchLedger
+from journalmgr.edits.frame import check_readable
+from journalmgr.errors import EditsError, JournalError, JournalUnavailable, NotFormatted, SegmentUnreadable
+from journalmgr.ledger.end import LedgerEnd, confirmed_end, describe
+from journalmgr.ledger.outcome import translated
+from journalmgr.ledger.selection import Selection
+from journalmgr.ledger.znodes import JournalZnodes
+from journalmgr.model import Segment
+from journalmgr.spark.edit_entries import EntryDecoder
+from journalmgr.spark.edit_loss import bear
+from journalmgr.spark.edit_spans import Span, finalised_end, without_twins
+
+if TYPE_CHECKING:
+    from bookkeeper.client.client import LedgerClient
+    from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.metadata.zookeeper import ZooKeeperStore
+
+LOOKS_MAX = 16
+"""Times that the list is read until nothing changes under it."""
+
+STEPS_BACK_MAX = 64
+"""Entries at the end of a segment in progress that may be damaged, where that is to be borne."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """spans: by first txid. has_earlier: there are segments before those. last_txid: the last that can be read."""
+
+    spans: Sequence[Span]
+    has_earlier: bool
+    last_txid: int
+
+
+class _Listed(NamedTuple):
+    """ends: the last txids of segments that are not among them."""
+
+    segments: list[Segment]
+    has_earlier: bool
+    ends: list[int]
+
+
+def ledger_of(segment: Segment) -> int:
+    """The ledger that a segment of such a journal is in."""
+    assert segment.ledger_id is not None
+    return segment.ledger_id
+
+
+class JournalSegments:
+    """One journal, looked at. in_progress: with the segment that is being written. fail: at what cannot be read."""
+
+    def __init__(self, ledgers: LedgerClient, root: str, *, in_progress: bool, fail: bool) -> None:
+        self.ledgers, self.root, self.fail = ledgers, root, fail
+        self._in_progress = in_progress
+        store = cast("ZooKeeperStore", ledgers.context.store)
+        self._znodes = JournalZnodes(store.tree, ledgers.context.clock, metadata_settings(ledgers.settings), root)
+
+    @property
+    def description(self) -> str:
+        """The journal, for messages."""
+        return f"journal {self.root} at {self._znodes.description}"
+
+    def describe(self, segment: Segment) -> str:
+        """A segment, for messages."""
+        return f"journal {self.root}, {describe(segment)}"
+
+    async def namespace_id(self) -> int:
+        """Of the namespace that the journal belongs to; 0 for one that is so old that it does not say.
+
+        Raises NotFormatted.
+        """
+        version = await self._znodes.read_version()
+        if version is None:
+            raise NotFormatted(f"{self.description}: there is no journal; see the option journal")
+        return 0 if version.namespace is None else version.namespace.namespace_id
+
+    async def look(self, from_txid: int) -> State:
+        """The segments that have `from_txid` or later transactions. Raises NotFormatted, JournalError."""
+        for _ in range(LOOKS_MAX):
+            listed = await self._list(from_txid)
+            if listed is None:
+                continue
+            spans: list[Span] = []
+            for segment in listed.segments:
+                check_readable(segment.layout_version, self.describe(segment))
+                span = await self._span(segment) if segment.in_progress else Span(segment, cast(int, segment.last_txid))
+                if span is None:
+                    break
+                spans.append(span)
+            else:
+                ends = [*listed.ends, *(span.last_txid for span in spans)]
+                return State(spans, listed.has_earlier, max(ends) if ends else await self._last_seen())
+        raise JournalUnavailable(f"{self.description}: its list changed {LOOKS_MAX} times meanwhile; try again")
+
+    async def _list(self, from_txid: int) -> _Listed | None:
+        """The segments that are to be looked at; None where one vanished: look again."""
+        znodes = self._znodes
+        await znodes.sync()
+        names = await znodes.children(znodes.list_path)
+        if names is None:
+            raise NotFormatted(f"{self.description}: there is no journal, or no list of segments in it")
+        segments: list[Segment] = []
+        ends: list[int] = []
+        has_earlier = False
+        for name in names:
+            end = finalised_end(name)
+            if end is not None and end < from_txid:
+                has_earlier = True
+                ends.append(end)
+                continue
+            listed = await znodes.read_segment(name)
+            if listed is not None:
+                segments.append(listed.segment)
+            elif end is None:
+                return None  # it is finalised now, under a name that was not there yet; or it was empty
+        if not self._in_progress:
+            ends += [each.first_txid - 1 for each in segments if each.in_progress]
+            segments = [each for each in segments if not each.in_progress]
+        return _Listed(without_twins(segments), has_earlier, ends)
+
+    async def _last_seen(self) -> int:
+        return await Selection(self._znodes, self.ledgers, b"", self.description).last_txid_seen()
+
+    async def _span(self, segment: Segment) -> Span | None:
+        """How far a segment in progress is confirmed; None where it is not in the list any more."""
+        try:
+            handle = await self.open(segment)
+        except SegmentUnreadable as error:
+            if isinstance(error.__cause__, NoSuchLedger) and await self._znodes.read_segment(segment.name) is None:
+                return None
+            if not isinstance(error.__cause__, NoSuchLedger):
+                raise
+            bear(error, fail=self.fail)
+            return Span(segment, segment.first_txid - 1)
+        try:
+            end = await self.end_of(handle, segment)
+        finally:
+            await handle.close()
+        return Span(segment, segment.first_txid - 1) if end is None else Span(segment, end.txid, end.entry_id)
+
+    async def open(self, segment: Segment) -> ReadHandle:
+        """Its ledger, as it is. Raises SegmentUnreadable, JournalUnavailable, JournalError."""
+        try:
+            return await self.ledgers.open_without_recovery(ledger_of(segment))
+        except BookKeeperError as error:
+            raise translated(f"{self.describe(segment)} cannot be opened", error) from error
+
+    async def end_of(self, handle: ReadHandle, segment: Segment) -> LedgerEnd | None:
+        """The end of what is confirmed; where damage is to be borne, of what can be read of it."""
+        try:
+            return await confirmed_end(handle, segment)
+        except JournalError as error:
+            if not isinstance(error, EditsError) and not isinstance(error.__cause__, EntryMissing | EntryCorrupt):
+                raise
+            bear(error, fail=self.fail)
+        last = handle.last_add_confirmed
+        for entry_id in range(last - 1, max(-1, last - 1 - STEPS_BACK_MAX), -1):
+            try:
+                [entry] = await handle.read(entry_id, entry_id)
+            except (EntryMissing, EntryCorrupt):
+                continue
+            records, fault = EntryDecoder(segment.layout_version, "").take(entry_id, entry.payload)
+            if records and fault is None:
+                return LedgerEnd(entry_id, records[-1].txid)
+        return None

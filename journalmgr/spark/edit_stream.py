@@ -1,0 +1,148 @@
+"""Reading an edit log as a stream: a micro-batch is a range of transactions.
+
+    offset      {"txid": the next transaction, "namespace_id": of the journal's namespace}: of this form for ever
+    new data    what is confirmed; nothing is fenced, and a segment that ends and the next one are one sequence
+
+Txids are given once and never change, so a range that was logged gives the same rows when it is read again, also when
+the segment in progress has been finalised or recovered meanwhile. What is logged was confirmed before, and stays.
+Nothing is kept between calls but the target of a query that is to end (availableNow).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from bookkeeper.errors import ConfigurationError
+from bookkeeper.spark.process_client import client_of
+from journalmgr.errors import JournalError
+from journalmgr.spark.edit_options import EARLIEST, LATEST, WHERE
+from journalmgr.spark.edit_plan import end_by_bytes, look, namespace_id, plan_range
+from journalmgr.spark.edit_source import EditPartition, Options, read_partition
+
+if TYPE_CHECKING:
+    from bookkeeper.client.blocking import BlockingBookKeeper
+    from journalmgr.spark.edit_segments import State
+
+Offset = dict[str, int]
+
+TXID, NAMESPACE = "txid", "namespace_id"
+
+
+class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One stream read; in the process that plans, and in those that read."""
+
+    def __init__(self, options: Options) -> None:
+        if options.own.end is not None:
+            raise ConfigurationError(
+                f"format {WHERE}: a stream has no end: leave endingTxid and endingOffsets out, or read a batch"
+            )
+        self._options = options
+        self._target: int | None = None
+        self._namespace_id: int | None = None
+
+    # --- offsets
+
+    def initialOffset(self) -> Offset:
+        """Where a new query begins."""
+        start = LATEST if self._options.own.start is None else self._options.own.start
+        if start == LATEST:
+            # One past the last; all segments before it are of no interest.
+            start = self._look(2**63 - 1).last_txid + 1
+        elif start == EARLIEST:
+            state = self._look(1)
+            start = state.spans[0].first_txid if state.spans else state.last_txid + 1
+        return self._offset(start)
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Offset:
+        """One past the last transaction that the next micro-batch may have."""
+        begin = self._txid(start)
+        state = self._look(begin)
+        end = state.last_txid + 1
+        if end < begin and not any(span.segment.in_progress for span in state.spans):
+            raise JournalError(
+                f"format {WHERE}: journal {self._options.own.root} ends at txid {state.last_txid}, and the query is at "
+                f"{begin}: the checkpoint is of another journal, this one was formatted anew, or the query began "
+                "behind its end; begin with a new checkpoint"
+            )
+        if self._target is not None:
+            end = min(end, self._target)
+        end = max(begin, end)
+        if end == begin or isinstance(limit, ReadAllAvailable):
+            return self._offset(end)
+        # Spark knows one limit of a source; where both words are given, both are obeyed.
+        own = self._options.own
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else own.offsets_max
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else own.bytes_max
+        if rows is not None:
+            end = min(end, begin + rows)
+        if size is not None:
+            end = min(end, max(begin + 1, end_by_bytes(self._client, own, state, begin, size)))
+        return self._offset(end)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options say."""
+        own = self._options.own
+        if own.offsets_max is not None:
+            return ReadMaxRows(own.offsets_max)
+        return ReadAllAvailable() if own.bytes_max is None else ReadMaxBytes(own.bytes_max)
+
+    def reportLatestOffset(self) -> Offset | None:
+        """For the status of the query."""
+        return self._offset(self._look(2**63 - 1).last_txid + 1)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Nothing that is written from now on is read."""
+        self._target = self._look(2**63 - 1).last_txid + 1
+
+    def _offset(self, txid: int) -> Offset:
+        if self._namespace_id is None:
+            self._namespace_id = namespace_id(self._client, self._options.own)
+        return {TXID: txid, NAMESPACE: self._namespace_id}
+
+    def _txid(self, offset: Mapping[str, Any]) -> int:
+        """Raises JournalError for the offset of another source or journal."""
+        txid, namespace = offset.get(TXID), offset.get(NAMESPACE)
+        if type(txid) is not int or type(namespace) is not int:
+            raise JournalError(
+                f"format {WHERE}: {dict(offset)} is no offset of an edit log: the checkpoint is of another query"
+            )
+        ours = self._offset(txid)[NAMESPACE]
+        if namespace != ours:
+            raise JournalError(
+                f"format {WHERE}: the checkpoint is of a journal of namespace id {namespace}, and journal "
+                f"{self._options.own.root} belongs to {ours}: begin with a new checkpoint"
+            )
+        return txid
+
+    # --- reading
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+        """Who reads what of a micro-batch; the same rows whenever it is asked for; see `plan_range`."""
+        first, beyond = self._txid(start), self._txid(end)
+        if first >= beyond:
+            return []
+        return [EditPartition(slices) for slices in plan_range(self._client, self._options.own, first, beyond)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition as Arrow batches."""
+        return read_partition(self._options, partition)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing is kept: Spark's checkpoint has the offset."""
+
+    @property
+    def _client(self) -> BlockingBookKeeper:
+        return client_of(self._options.client)
+
+    def _look(self, from_txid: int) -> State:
+        return look(self._client, self._options.own, from_txid)

@@ -1,0 +1,144 @@
+"""A journal on the ledgers of a real cluster, written by our journal manager; blocking, for tests that are.
+
+with EditJournal(zookeeper.address, ledgers_root) as journal:
+    journal.finalised(1, records)        a segment, ended
+    writer = journal.begun(11, records)  one that is being written
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kazoo.client import KazooClient
+from twisted.internet.defer import Deferred
+
+from bookkeeper.client.reactor_thread import ReactorThread
+from bookkeeper.config import ClientSettings
+from journalmgr.edits.codec import encode
+from journalmgr.edits.fields import Permission
+from journalmgr.edits.ops import Mkdir, Op
+from journalmgr.ledger import LedgerJournal, LedgerJournalSettings, connect
+from journalmgr.model import HADOOP_2_7, NamespaceInfo, Segment, TxId
+
+T = TypeVar("T")
+
+
+class EditJournal:
+    """One formatted journal with a namespace of its own. entry_size: bytes that an entry has, about."""
+
+    def __init__(self, zookeeper: str, ledgers_root: str, *, entry_size: int = 500) -> None:
+        self.root = f"/edits-{os.getpid()}-{os.urandom(4).hex()}"
+        self.uri = f"bookkeeper://{zookeeper}{self.root}"
+        self.options = {"journal": self.uri, "zkLedgersRootPath": ledgers_root}
+        self.namespace = NamespaceInfo(int.from_bytes(os.urandom(3), "big"), "CID-edits", "BP-edits")
+        self._zookeeper, self._ledgers_root = zookeeper, ledgers_root
+        self._settings = LedgerJournalSettings(
+            available_path=f"{ledgers_root}/available", output_buffer_size=entry_size
+        )
+        self._crossing = ReactorThread()
+        self._opened: list[LedgerJournal] = []
+        self.manager = self.open()
+        self.call(lambda: self.manager.format(self.namespace))
+        self.call(self.manager.recover_unfinalized)
+
+    def call(self, what: Callable[[], Any]) -> Any:
+        """Wait for what this begins on the reactor's thread."""
+        return self._crossing.run(what)
+
+    def open(self) -> LedgerJournal:
+        """Another process's view of the journal; it confirms what it wrote within 0.1 s."""
+        made = self.call(
+            lambda: connect(
+                [self._zookeeper],
+                self.root,
+                self._crossing.reactor,
+                self.namespace,
+                self._settings,
+                ClientSettings(explicit_lac_interval_s=0.1),
+                ledgers_root=self._ledgers_root,
+                hostname="here/127.0.0.1",
+            )
+        )
+        self._opened.append(made)
+        return made
+
+    def write(self, writer: Any, records: Sequence[bytes]) -> None:
+        """Durable and acknowledged on return."""
+
+        async def written() -> None:
+            for record in records:
+                writer.write([record])
+            writer.set_ready_to_flush()
+            await writer.flush()
+
+        self.call(lambda: Deferred.fromCoroutine(written()))
+
+    def begun(self, first: int, records: Sequence[bytes], layout: int = HADOOP_2_7) -> Any:
+        """The writer of a segment in progress that holds these records."""
+        writer = self.call(lambda: self.manager.start_segment(TxId(first), layout))
+        self.write(writer, records)
+        return writer
+
+    def end(self, writer: Any) -> None:
+        """Finalise what the writer wrote."""
+        self.call(writer.close)
+        self.call(lambda: self.manager.finalize_segment(writer.first_txid, writer.last_txid))
+
+    def finalised(self, first: int, records: Sequence[bytes], layout: int = HADOOP_2_7) -> None:
+        """A finalised segment."""
+        self.end(self.begun(first, records, layout))
+
+    def segments(self) -> list[Segment]:
+        """As the list has them."""
+        return self.call(self.manager.segments)
+
+    def crash(self) -> None:
+        """The writing process is gone with its sessions; another takes its place, which has not recovered yet."""
+        self.call(self.manager.close)
+        self._opened.remove(self.manager)
+        self.manager = self.open()
+
+    def remove_record(self, segment: Segment) -> None:
+        """Take a segment out of the list, as an accident would."""
+        client = KazooClient(self._zookeeper)
+        client.start()
+        try:
+            client.delete(f"{self.root}/ledgers/{segment.name}")
+        finally:
+            client.stop()
+            client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for journal in self._opened:
+            self.call(journal.close)
+        self._crossing.stop()
+
+
+def encoded(ops: Iterable[Op], first: int, layout: int = HADOOP_2_7) -> list[bytes]:
+    """Records with consecutive txids."""
+    records = []
+    for txid, op in enumerate(ops, first):
+        op.txid = txid
+        records.append(encode(op, layout))
+    return records
+
+
+def mkdirs(first: int, last: int) -> list[bytes]:
+    """A directory named after each txid first..last."""
+    owned = Permission("alice", "staff", 0o755)
+    ops = [Mkdir(inode_id=txid, path=f"/d/{txid}", mtime=1_700_000_000_000 + txid, permission=owned)
+           for txid in range(first, last + 1)]  # fmt: skip
+    return encoded(ops, first)
+
+
+def with_wrong_checksum(record: bytes) -> bytes:
+    """The record with one bit of its body changed."""
+    return record[:15] + bytes([record[15] ^ 1]) + record[16:]
