@@ -11,6 +11,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.config.keys import GIB, INT32_MAX, KIB, Kind, boolean, choice, integer, key, text
 from bookkeeper.errors import BookKeeperError, ConfigurationError, InvalidArgument
 from bookkeeper.metadata.uri import parse_uri as parse_metadata_uri
+from bookkeeper.spark.options import ALIASES as COMMON_ALIASES
 from bookkeeper.spark.options import SourceOptions, read_options
 from journalmgr.ledger.connecting import check_root
 from journalmgr.uri import JournalUri, parse_uri
@@ -32,6 +33,7 @@ EARLIEST, LATEST = -2, -1
 READING, PLANNING, STREAMING = "What is read", "Partitions", "Streams"
 
 ALIASES = {
+    **COMMON_ALIASES,
     "uri": JOURNAL,
     "path": JOURNAL,
     "dfs.namenode.shared.edits.dir": JOURNAL,
@@ -97,7 +99,7 @@ class EditReadOptions:
     journal: str = key(
         JOURNAL, text("URI", _journal), "", READING,
         "bookkeeper://<ZooKeeper servers separated by ;>/<znode of the journal>. Its ledgers' metadata is at "
-        "zkLedgersRootPath on the same servers; their password is passwd.",
+        "zkLedgersRootPath on the same servers; their password is the option password.",
     )  # fmt: skip
     decode: Decode = key(
         "decode", choice({each.value: each for each in Decode}, "columns, raw"), "columns", READING,
@@ -179,6 +181,15 @@ class EditReadOptions:
                 yield (one, other), f"{one} and {other} say the same: give one of them"
         if self.start is not None and self.end is not None and 0 < self.end < self.start:
             yield ("endingTxid", "endingOffsets"), f"the range ends before txid {self.end}, and begins at {self.start}"
+
+    def check_use(self, *, stream: bool) -> None:
+        """Raise ConfigurationError for words that have no meaning in a stream, or none but in a stream."""
+        of_queries = {"endingTxid": self.ending_txid, "endingOffsets": self.ending_offset}
+        of_streams = {"maxOffsetsPerTrigger": self.offsets_max, "maxBytesPerTrigger": self.bytes_max}
+        wrong = [name for name, value in (of_queries if stream else of_streams).items() if value is not None]
+        if wrong:
+            what, other = ("a stream", "a batch read") if stream else ("a batch read", "a stream")
+            raise ConfigurationError(f"format {WHERE}: {', '.join(wrong)} belongs to {other}; leave it out of {what}")
 
 
 def read_edit_options(options: Mapping[str, str]) -> SourceOptions[EditReadOptions]:

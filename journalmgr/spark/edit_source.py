@@ -51,16 +51,17 @@ class EditLogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read. Raises ConfigurationError."""
-        return EditLogReader(self._options(schema))
+        return EditLogReader(self._options(schema, stream=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream read. Raises ConfigurationError."""
         from journalmgr.spark.edit_stream import EditLogStreamReader
 
-        return EditLogStreamReader(self._options(schema))
+        return EditLogStreamReader(self._options(schema, stream=True))
 
-    def _options(self, schema: StructType) -> Options:
+    def _options(self, schema: StructType, *, stream: bool) -> Options:
         options = read_edit_options(self.options)
+        options.own.check_use(stream=stream)
         check_schema(schema, _schema(options), WHERE)
         return options
 
@@ -70,7 +71,7 @@ class PushdownEditLogSource(EditLogSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read that obeys filters on its ids. Raises ConfigurationError."""
-        return PushdownEditLogReader(self._options(schema))
+        return PushdownEditLogReader(self._options(schema, stream=False))
 
 
 def _schema(options: Options) -> StructType:

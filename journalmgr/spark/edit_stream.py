@@ -22,7 +22,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.process_client import client_of
 from journalmgr.errors import JournalError
 from journalmgr.spark.edit_options import EARLIEST, LATEST, WHERE
@@ -42,12 +41,9 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One stream read; in the process that plans, and in those that read."""
 
     def __init__(self, options: Options) -> None:
-        if options.own.end is not None:
-            raise ConfigurationError(
-                f"format {WHERE}: a stream has no end: leave endingTxid and endingOffsets out, or read a batch"
-            )
         self._options = options
         self._target: int | None = None
+        self._latest: int | None = None
         self._namespace_id: int | None = None
 
     # --- offsets
@@ -56,8 +52,7 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins."""
         start = LATEST if self._options.own.start is None else self._options.own.start
         if start == LATEST:
-            # One past the last; all segments before it are of no interest.
-            start = self._look(2**63 - 1).last_txid + 1
+            start = self._end()
         elif start == EARLIEST:
             state = self._look(1)
             start = state.spans[0].first_txid if state.spans else state.last_txid + 1
@@ -67,7 +62,7 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One past the last transaction that the next micro-batch may have."""
         begin = self._txid(start)
         state = self._look(begin)
-        end = state.last_txid + 1
+        self._latest = end = state.last_txid + 1
         if end < begin and not any(span.segment.in_progress for span in state.spans):
             raise JournalError(
                 f"format {WHERE}: journal {self._options.own.root} ends at txid {state.last_txid}, and the query is at "
@@ -97,12 +92,12 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if own.bytes_max is None else ReadMaxBytes(own.bytes_max)
 
     def reportLatestOffset(self) -> Offset | None:
-        """For the status of the query."""
-        return self._offset(self._look(2**63 - 1).last_txid + 1)
+        """The end of the journal when it was looked at last, for the status of the query."""
+        return None if self._latest is None else self._offset(self._latest)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Nothing that is written from now on is read."""
-        self._target = self._look(2**63 - 1).last_txid + 1
+        self._target = self._end()
 
     def _offset(self, txid: int) -> Offset:
         if self._namespace_id is None:
@@ -143,6 +138,10 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _client(self) -> BlockingBookKeeper:
         return client_of(self._options.client)
+
+    def _end(self) -> int:
+        """One past the last transaction; where that is, all finalised segments' names say."""
+        return self._look(2**63 - 1).last_txid + 1
 
     def _look(self, from_txid: int) -> State:
         return look(self._client, self._options.own, from_txid)

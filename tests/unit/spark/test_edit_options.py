@@ -22,7 +22,7 @@ def test_the_journals_uri_says_where_its_ledgers_are(word: str) -> None:
 
 
 def test_the_password_is_known_by_the_word_of_hadoop_too() -> None:
-    for word in ("passwd", "digestPw", "dfs.namenode.bookkeeperjournal.digestPw"):
+    for word in ("passwd", "password", "digestPw", "dfs.namenode.bookkeeperjournal.digestPw"):
         assert read_edit_options({"journal": URI, word: "secret"}).client.password == b"secret"
 
 
@@ -93,6 +93,15 @@ def test_the_last_txid_is_read_and_the_last_offset_is_not() -> None:
 def test_words_that_contradict_each_other_are_refused(given: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError, match=r"give one of them|ends before"):
         read_edit_options({"journal": URI, **given})
+
+
+def test_a_stream_has_no_end_and_a_batch_no_triggers() -> None:
+    given = {"endingTxid": "9", "maxBytesPerTrigger": "9"}
+    own = read_edit_options({"journal": URI, **given}).own
+    with pytest.raises(ConfigurationError, match="endingTxid belongs to a batch read"):
+        own.check_use(stream=True)
+    with pytest.raises(ConfigurationError, match="maxBytesPerTrigger belongs to a stream"):
+        own.check_use(stream=False)
 
 
 def test_an_empty_range_is_a_range() -> None:
