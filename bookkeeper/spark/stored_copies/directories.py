@@ -28,12 +28,14 @@ from bookkeeper.bookie.journal.format import file_name, journal_id_of
 from bookkeeper.bookie.journal.mark import MARK_FILE_SIZE, mark_name
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.disks import current
-from bookkeeper.bookie.storage.entry_log_format import parse_log_name
+from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, parse_log_name
 from bookkeeper.errors import CookieMismatch, DirectoryInUse, StorageError, UnknownFormatVersion
 from bookkeeper.filesystem import FileSystem, Lock, OpenMode, read_whole
 from bookkeeper.metadata.cookie import Cookie
 
 _ROCKSDB_NAMES = ("locations", "ledgers")
+_INDEX_DIRS_SINCE = 5
+"""Layout version of a cookie that names index directories where they are not the ledger directories."""
 _INDEX_SUBDIRECTORY = re.compile(r"[0-9a-f]{1,2}")
 
 
@@ -104,6 +106,8 @@ def check_cookies(
     _check_complete(directories, *first)
     for path in kinds:
         _check_use(fs, directories, path)
+    if first[1].layout_version < _INDEX_DIRS_SINCE and not directories.index_dirs:
+        _check_index_there(fs, directories, *first)
     return first[1]
 
 
@@ -125,7 +129,7 @@ def _check_complete(directories: BookieDirectories, where: str, cookie: Cookie) 
     for kind, given, named in (
         (DirectoryKind.JOURNAL, directories.journal_dirs, cookie.journal_dirs),
         (DirectoryKind.LEDGER, directories.ledger_dirs, cookie.ledger_dirs),
-        (DirectoryKind.INDEX, directories.indexes, cookie.index_dirs or cookie.ledger_dirs),
+        (DirectoryKind.INDEX, directories.indexes, _index_dirs_of(cookie) or directories.indexes),
     ):
         if len(set(given)) != len(set(named)):
             raise CookieMismatch(
@@ -133,7 +137,7 @@ def _check_complete(directories: BookieDirectories, where: str, cookie: Cookie) 
                 f"{len(set(given))} were given ({', '.join(given)}): what the others hold would be taken for missing. "
                 "Give each of them"
             )
-    indexes = set(cookie.index_dirs or cookie.ledger_dirs)
+    indexes = set(_index_dirs_of(cookie) or directories.indexes)
     if set(directories.indexes) == set(directories.ledger_dirs) and indexes != set(cookie.ledger_dirs):
         raise CookieMismatch(
             f"the cookie in {where} names {', '.join(sorted(indexes))} as indexDirectories, apart from the "
@@ -145,6 +149,13 @@ def _check_complete(directories: BookieDirectories, where: str, cookie: Cookie) 
             f"the journalDirectories were given as {', '.join(journals)}, the cookie in {where} names them as "
             f"{', '.join(cookie.journal_dirs)}: each has a mark of its own by its place. Give them in that order"
         )
+
+
+def _index_dirs_of(cookie: Cookie) -> tuple[str, ...]:
+    """None where the cookie does not tell."""
+    if cookie.index_dirs is None and cookie.layout_version >= _INDEX_DIRS_SINCE:
+        return cookie.ledger_dirs
+    return cookie.index_dirs or ()
 
 
 def _check_use(fs: FileSystem, directories: BookieDirectories, path: str) -> None:
@@ -162,6 +173,20 @@ def _check_use(fs: FileSystem, directories: BookieDirectories, path: str) -> Non
                 f"{path} has files of {kind.value} ({name}), and was not given as one of them ({', '.join(given)}). "
                 f"Give it as one of the {kind.value}"
             )
+
+
+def _check_index_there(fs: FileSystem, directories: BookieDirectories, where: str, cookie: Cookie) -> None:
+    """An older cookie does not tell; that nothing is indexed at all is more likely a directory that was not given."""
+    names = [name for directory in directories.ledger_dirs for name in fs.listdir(current(directory))]
+    if any(map(_INDEX_SUBDIRECTORY.fullmatch, names)):
+        return
+    logs = offline.list_entry_logs(fs, directories.ledger_dirs)
+    if any(_size(fs, path) > HEADER_SIZE for _, path in logs):
+        raise CookieMismatch(
+            f"{', '.join(directories.ledger_dirs)} have entry logs and no index files, and the cookie in {where} "
+            f"(layout version {cookie.layout_version}) does not name the index directories. Give them, as "
+            "indexDirectories of the bookie's configuration has them, or the ledger directories where it has none"
+        )
 
 
 def check_storage(fs: FileSystem, directories: BookieDirectories) -> None:
@@ -221,8 +246,11 @@ def _facts(fs: FileSystem, directories: BookieDirectories) -> Iterator[str]:
         for journal_id in list_journals(fs, current(directory)):
             path = os.path.join(current(directory), file_name(journal_id))
             yield f"{path} {_size(fs, path)}"
-    for _, path in offline.list_entry_logs(fs, directories.ledger_dirs):
-        yield f"{path} {_size(fs, path)}"
+    for directory in directories.ledger_dirs:
+        logs = [path for _, path in offline.list_entry_logs(fs, (directory,))]
+        yield from logs
+        if logs:  # only the newest grows
+            yield f"{logs[-1]} {_size(fs, logs[-1])}"
     count = len(directories.journal_dirs)
     for directory in directories.ledger_dirs:
         for index in range(count):

@@ -15,7 +15,7 @@ from bookkeeper.errors import CookieMismatch, DirectoryInUse, MetadataCorrupt, S
 from bookkeeper.model import BookieId
 from bookkeeper.spark.stored_copies import BookieDirectories, named_directories, open_bookie
 from tests.support.faulty_filesystem import CHANGING, Op
-from tests.support.stored_copies import BOOKIE_ID, INSTANCE_ID, StoredCopies
+from tests.support.stored_copies import BOOKIE_ID, INSTANCE_ID, StoredCopies, verdicts
 
 LEDGER = 7
 
@@ -118,6 +118,14 @@ def test_fewer_or_other_directories_than_the_cookie_names_are_refused(
 ) -> None:
     with pytest.raises(CookieMismatch, match=message):
         open_bookie(disk.fs, given)
+
+
+def test_a_cookie_that_does_not_name_index_directories_does_not_hide_them(disk: StoredCopies) -> None:
+    for path in disk.directories.kinds:
+        stamp(disk, path, index_dirs=None, layout_version=4)
+    with pytest.raises(CookieMismatch, match=r"entry logs and no index files.*does not name the index directories"):
+        open_bookie(disk.fs, named_directories(disk.fs, "/l0"))
+    assert verdicts(disk) == disk.expected
 
 
 def test_a_directory_without_anything_in_it_is_refused(disk: StoredCopies) -> None:
