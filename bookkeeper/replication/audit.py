@@ -16,6 +16,10 @@ as read-only. Those that were gone before the auditor began count as gone at tha
 ledgers and at all bookies that are not registered, however it came about; so ledgers may also name bookies that nobody
 knew, and they are found by it.
 
+A bookie stamps its cookie before it registers for the first time. An auditor that begins in between knows it by its
+cookie alone, as it knows one that was lost before: it counts, since what such a bookie holds is not known, and nobody
+says of it that it is gone (`unseen`).
+
 Differs from Apache: a new auditor gives the delay to a bookie that is gone when it begins, too. Auditors run beside
 bookies: with every restart of that one bookie the next auditor would else publish all its ledgers at once.
 """
@@ -49,11 +53,12 @@ class LostBookies:
 
     due_s: when the next audit is due, by the clock of the events; None: none is. gone: what it is about. Invariant:
     `due_s` is set exactly while `gone` is not empty, and then len(gone) == 1. audited: what the latest audit that was
-    called for is about; empty where nobody went.
+    called for is about; empty where nobody went. unseen: those that have a cookie and were never registered yet.
     """
 
     def __init__(self, known: Iterable[BookieId], delay_s: float) -> None:
         self._expected = set(known)  # and not reported gone yet
+        self.unseen = set(known)
         self.delay_s = delay_s
         self.gone: set[BookieId] = set()
         self.audited: frozenset[BookieId] = frozenset()
@@ -63,6 +68,7 @@ class LostBookies:
         """All bookies that are registered now, in either mode."""
         was_due = self.due_s is not None
         self._expected.update(registered)
+        self.unseen.difference_update(registered)
         self.gone.difference_update(registered)
         newly = self._expected.difference(registered)
         self._expected.difference_update(newly)
@@ -97,6 +103,16 @@ class LostBookies:
         if self.due_s is not None and now_s >= self.due_s:
             return self._audit()
         return Loss.NOTHING
+
+    def words(self, bookies: Collection[BookieId]) -> str:
+        """`a, b are gone; c has a cookie, and has not registered since this auditor began`."""
+        said = []
+        if gone := sorted(set(bookies) - self.unseen):
+            said.append(f"{', '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone")
+        if unseen := sorted(self.unseen.intersection(bookies)):
+            have = "has a cookie, and has" if len(unseen) == 1 else "have cookies, and have"
+            said.append(f"{', '.join(unseen)} {have} not registered since this auditor began")
+        return "; ".join(said)
 
     def _audit(self) -> Loss:
         self.audited = frozenset(self.gone)

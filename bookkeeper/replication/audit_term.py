@@ -244,21 +244,19 @@ class AuditTerm:
         if loss is Loss.AUDIT:
             if losses.audited:
                 log.info(
-                    "{gone} {are} gone; ledgers that lack copies for that are looked for now",
-                    gone=", ".join(sorted(losses.audited)),
-                    are="is" if len(losses.audited) == 1 else "are",
+                    "{gone}; ledgers that lack copies for that are looked for now", gone=losses.words(losses.audited)
                 )
             self._want_audit()
         elif loss is Loss.CALLED_OFF:
             self._counters.called_off.add()
-            log.info("The bookie that was gone is back; the audit that was due is called off")
+            log.info("The bookie that was not there has come; the audit that was due is called off")
         elif losses.due_s is not None:
             self._counters.delayed.add()
             delay_s = losses.due_s - self._clock.seconds()
             self._timer = self._clock.callLater(max(0.0, delay_s), self._on_time)
             log.info(
-                "Bookie {gone} is gone; its ledgers are looked for in {delay_s:g} s, unless it comes back",
-                gone=", ".join(sorted(losses.gone)),
+                "{gone}; its ledgers are looked for in {delay_s:g} s, unless it comes",
+                gone=losses.words(losses.gone),
                 delay_s=delay_s,
             )
 

@@ -24,6 +24,7 @@ from twisted.logger import Logger
 
 from bookkeeper.client.list_entries import ask_list_of_entries
 from bookkeeper.errors import (
+    BookieIOError,
     BookieUnavailable,
     BookKeeperError,
     EntryCorrupt,
@@ -181,6 +182,12 @@ class LedgerRepair:
         """Recover the ledger with the digest type and password that its metadata names."""
         log.info("Recovering open ledger {ledger_id}: its last fragment lacks copies", ledger_id=ledger_id)
         handle = await self._client.open_as_administrator(ledger_id, recover=True)
+        last = handle.last_add_confirmed
+        log.info(
+            "Ledger {ledger_id} was recovered: it is closed, {where}",
+            ledger_id=ledger_id,
+            where=f"its last entry is {last}" if last >= 0 else "and has no entries",
+        )
         await handle.close()
 
     # --- looking
@@ -205,6 +212,9 @@ class LedgerRepair:
     ) -> list[FragmentVerdict]:
         """A bookie that was said to lack entries, and is there: what it should have is compared with what it says.
 
+        One that answers that it cannot tell has given no verdict: the repair is not done as long as that is so. One
+        that gives no answer at all may be an Apache bookie whose storage leaves the question unanswered.
+
         Differs from Apache: whose worker samples once more, and takes the mark away if it meets other entries this
         time.
         """
@@ -214,6 +224,8 @@ class LedgerRepair:
             held = []
         except NotSupportedByBookie:
             return verdicts
+        except BookieIOError as error:
+            return [_untold(verdict, bookie_id, error) for verdict in verdicts]
         except (BookieUnavailable, BookKeeperError) as error:
             log.debug("bookie {bookie_id} does not list entries: {error}", bookie_id=bookie_id, error=error)
             return verdicts
@@ -250,6 +262,22 @@ def _compared(verdict: FragmentVerdict, bookie_id: BookieId, held: list[range]) 
                 copy.index, bookie_id, Standing.ABSENT, missing, "not in its list of entries"
             )
     return FragmentVerdict(fragment, tuple(copies))
+
+
+def _untold(verdict: FragmentVerdict, bookie_id: BookieId, error: BookieIOError) -> FragmentVerdict:
+    """The verdict, with what `bookie_id` should hold left open: it cannot tell which entries it has."""
+    if not verdict.fragment.agreed:
+        return verdict
+    reason = f"it cannot list its entries: {error}"
+    copies = tuple(
+        CopyVerdict(copy.index, bookie_id, Standing.SILENT, None, reason)
+        if copy.bookie_id == bookie_id
+        and copy.standing is Standing.PRESENT
+        and verdict.fragment.first_stored_by(copy.index) is not None
+        else copy
+        for copy in verdict.copies
+    )
+    return FragmentVerdict(verdict.fragment, copies)
 
 
 def _first_missing(entry_ids: Collection[int], held: list[range]) -> int | None:

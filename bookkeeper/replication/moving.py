@@ -175,10 +175,21 @@ class FragmentRestorer:
         if in_place:
             return in_place
         others = sorted(writable.difference(fragment.ensemble, exclude))
+        which = f"ledger {access.ledger_id}, fragment at entry {fragment.first_entry_id}"
+        own = sorted(bookie for bookie in lost.values() if bookie in failed)
+        if own:
+            # What kept it from taking its own copies may pass by itself, as while it finds out what it has lost.
+            which += (
+                f": {', '.join(own)} did not take {'its' if len(own) == 1 else 'their'} copies anew this time, which "
+                "is tried again; and for now"
+            )
+            remedy = "one more bookie would be another way"
+        else:
+            which, remedy = f"{which}:", "start more bookies"
         raise NotEnoughBookies(
-            f"ledger {access.ledger_id}, fragment at entry {fragment.first_entry_id}: nobody is left to take the "
+            f"{which} nobody is left to take the "
             f"copies of {', '.join(sorted(lost.values()))}; members: {', '.join(fragment.ensemble)}; other writable "
-            f"bookies: {', '.join(others) or 'none'}: start more bookies",
+            f"bookies: {', '.join(others) or 'none'}: {remedy}",
             ledger_id=access.ledger_id,
             entry_id=fragment.first_entry_id,
             answers={str(bookie): why for bookie, why in failed.items()},

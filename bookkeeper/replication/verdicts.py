@@ -28,7 +28,7 @@ class Standing(enum.Enum):
     PRESENT = "present"
     ABSENT = "absent"
     UNREADABLE = "cannot be read"
-    SILENT = "no answer"
+    SILENT = "no verdict"
     GONE = "not registered"
 
 
@@ -68,8 +68,8 @@ class FragmentVerdict:
         bad = ", ".join(str(copy) for copy in self.copies if copy.standing is not Standing.PRESENT)
         fragment = self.fragment
         entries = f"entries {fragment.first_entry_id}..{fragment.last_entry_id}"
-        if fragment.empty:
-            entries = f"from entry {fragment.first_entry_id} on, no entries yet"
+        if fragment.empty:  # of one that may still be written that is what is known, which may be nothing
+            entries = f"from entry {fragment.first_entry_id} on" + (", no entries" if fragment.agreed else "")
         return f"{entries}: {bad or 'all there'}"
 
 

@@ -65,6 +65,25 @@ def test_who_is_lost_is_in_the_log_once_also_without_a_delay() -> None:
     assert [line for line in said if "gone" in line] == [gone]
 
 
+@pytest.mark.parametrize("delay_s", [0, 30])
+def test_a_bookie_that_never_registered_yet_is_not_said_to_be_gone(delay_s: int) -> None:
+    """It stamps its cookie first: an auditor that is elected before its registration knows no more of it than that."""
+    cluster = AuditedCluster()
+    cluster.stop("a")  # its cookie stays
+    with capturedLogs() as events:
+        started(cluster, lost_bookie_recovery_delay_s=delay_s)
+        cluster.wait(1)
+        cluster.start("a")
+        cluster.wait(40)
+        said = [formatEvent(event) for event in events if event["log_level"].name == "info"]
+        assert not any("gone" in line for line in said), said
+        (line,) = [line for line in said if str(A) in line]
+        assert line.startswith(f"{A} has a cookie, and has not registered since this auditor began; ")
+        cluster.stop("a")
+        cluster.wait(1)
+    assert any(formatEvent(event).startswith(f"{A} is gone; ") for event in events)
+
+
 def test_marks_note_no_time_where_they_are_not_to() -> None:
     cluster = AuditedCluster()
     ledger_id = cluster.ledger("abc")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -189,10 +190,12 @@ def test_checks_of_many_ledgers_ask_for_a_bounded_number_of_entries() -> None:
     cluster.wait(scenario())
 
 
-def test_a_fragment_without_entries_is_said_to_have_none() -> None:
-    """It read: entries 0..-1."""
+def test_only_a_fragment_whose_end_is_agreed_is_said_to_have_no_entries() -> None:
+    """It read: entries 0..-1. Of one that may still be written nobody may have asked how far it goes."""
     copy = CopyVerdict(1, BookieId("b:1"), Standing.GONE)
     empty = FragmentRange(0, -1, (BookieId("a:1"), BookieId("b:1")), 2, agreed=False)
-    assert str(FragmentVerdict(empty, (copy,))) == "from entry 0 on, no entries yet: b:1: not registered"
+    assert str(FragmentVerdict(empty, (copy,))) == "from entry 0 on: b:1: not registered"
+    agreed = dataclasses.replace(empty, agreed=True)
+    assert str(FragmentVerdict(agreed, (copy,))) == "from entry 0 on, no entries: b:1: not registered"
     some = FragmentRange(0, 3, empty.ensemble, 2, agreed=False)
     assert str(FragmentVerdict(some, (copy,))) == "entries 0..3: b:1: not registered"

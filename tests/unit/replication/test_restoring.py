@@ -295,6 +295,28 @@ def test_nobody_left_to_take_the_copies_is_told_with_names() -> None:
     cluster.wait(scenario())
 
 
+def test_a_bookie_that_did_not_take_its_own_copies_is_named_and_no_new_one_is_demanded() -> None:
+    """While a bookie finds out what it lost it may refuse; a moment later it takes them."""
+    cluster = FakeCluster(2)
+    writer, repairs = cluster.client(), repairs_of(cluster)
+    lost = cluster.bookies[1]
+
+    async def scenario() -> None:
+        ledger = await write_ledger(writer, list(cluster.bookies), 30)
+        lost.entries.clear()
+        lost.rule = lambda request: Status.IO_ERROR if is_add(request) else None
+        with pytest.raises(
+            NotEnoughBookies, match=f"{lost.bookie_id} did not take its copies anew this time"
+        ) as raised:
+            await repairs.restore(ledger.id, lost)
+        assert "start more bookies" not in str(raised.value)
+        lost.rule = lambda request: None
+        await repairs.restore(ledger.id, lost)
+        assert lost.payload_count(ledger.id) == 30
+
+    cluster.wait(scenario())
+
+
 def test_no_replacement_is_a_member_already() -> None:
     """I-10: the chosen bookie becomes a member by another hand while it gets its copies."""
     cluster = FakeCluster(5)

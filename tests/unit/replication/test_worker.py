@@ -336,10 +336,14 @@ def test_an_open_ledger_is_recovered_and_copied_once_its_grace_period_is_over() 
         return ledger
 
     ledger = scene.cluster.wait(damage())
-    scene.worker(open_ledger_grace_s=GRACE_S)
-    scene.cluster.run(GRACE_S - 5)
-    assert not any(bookie.fenced for bookie in scene.cluster.bookies)
-    scene.await_no_marks(30)
+    with capturedLogs() as events:
+        scene.worker(open_ledger_grace_s=GRACE_S)
+        scene.cluster.run(GRACE_S - 5)
+        assert not any(bookie.fenced for bookie in scene.cluster.bookies)
+        scene.await_no_marks(30)
+        said = told(list(events))
+    assert f"Ledger {ledger.id} was recovered: it is closed, its last entry is 19" in said
+    assert not any("no entries" in line for line in said), "nobody looked yet, so nobody knows"
     metadata = scene.metadata(ledger.id)
     assert (metadata.is_closed, metadata.last_entry_id) == (True, 19)
     assert metadata.last_fragment.ensemble[1] == spare.bookie_id
@@ -510,6 +514,51 @@ def test_a_bookie_that_gives_no_answer_is_waited_for_and_then_replaced() -> None
     assert not spare.entries
     scene.await_no_marks(200)
     assert spare.bookie_id in scene.metadata(ledger_id).last_fragment.ensemble
+
+
+def test_a_repair_is_not_done_while_a_bookie_cannot_list_what_it_holds() -> None:
+    """Its samples are good, and a damaged index page may hide that others are not. It lists them: then it is done."""
+    scene = Scene(3)
+    members = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 20)
+        await scene.mark([ledger.id], members[1])
+        return int(ledger.id)
+
+    ledger_id = scene.cluster.wait(damage())
+    members[1].rule = lambda request: Status.IO_ERROR if isinstance(request, messages.ListEntries) else None
+    worker = scene.worker(failed_ledger_grace_s=64.0)
+    scene.cluster.run(1.0)
+    (trouble,) = worker.troubles
+    assert f"{members[1].bookie_id}: no verdict (it cannot list its entries: " in trouble.reason
+    assert scene.marked() == [ledger_id]
+    members[1].rule = lambda request: None
+    scene.await_no_marks(20)
+    assert not len(worker.troubles)
+
+
+def test_a_bookie_that_never_lists_gets_its_copies_anew() -> None:
+    scene = Scene(3)
+    members = scene.cluster.bookies
+
+    async def damage() -> int:
+        ledger = await write_ledger(scene.writer, members, 20)
+        await scene.mark([ledger.id], members[1])
+        return int(ledger.id)
+
+    scene.cluster.wait(damage())
+    added: list[Any] = []
+
+    def rule(request: Any) -> Any:
+        if is_add(request):
+            added.extend(request.entry_ids)
+        return Status.IO_ERROR if isinstance(request, messages.ListEntries) else None
+
+    members[1].rule = rule
+    scene.worker(failed_ledger_grace_s=64.0)
+    scene.await_no_marks(60)
+    assert sorted(added) == list(range(20))
 
 
 def test_nothing_is_begun_while_auto_recovery_is_disabled_and_it_goes_on_when_enabled() -> None:
