@@ -11,6 +11,7 @@
         edit_segments, edit_plan        what the journal has now; who reads what
         edit_slices                     a task's reading
         edit_source, edit_stream        the format: planner and tasks of a query, and of a stream
+        segment_table                   segments: a table of the format bookkeeper.cluster, found by entry point
         registration                    making the format known to a session
 
 Nothing is fenced and nothing is changed: a segment in progress is read as far as it is confirmed. Needs the extra

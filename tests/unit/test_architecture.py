@@ -85,7 +85,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     # The measurements of `hedwig perf`: part of the command line that others measure with, too.
     "hedwig.perf": _SERVICE | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded"},
     "hedwig.embedded": _BASE | {"hedwig", "bookkeeper.embedded"},
-    "hedwig.spark": _SERVICE | {"hedwig"},
+    "hedwig.spark": _SERVICE | {"hedwig", "bookkeeper.spark"},
 }
 
 # Outside package -> the modules that may import it (a name covers what is below it).

@@ -11,12 +11,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import pytest
 from twisted.internet.defer import Deferred
 
 import bookkeeper.blocking
 import bookkeeper.spark
+import hedwig.blocking
 from bookkeeper.cli.main import main as bookkeeper_command
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
@@ -28,8 +30,13 @@ from bookkeeper.metadata.paths import ledger_path
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.model import BookieId, EntryId, LedgerId
 from bookkeeper.spark.cluster.catalogue import OWN
+from hedwig.cli.main import main as hedwig_command
+from hedwig.embedded import LocalHub
+from journalmgr.cli.main import main as journal_command
+from journalmgr.config import variable_of
 from tests.support.cluster import local_cluster
 from tests.support.in_process import run_here
+from tests.support.journal_log import writing
 from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.timeout(240)
@@ -91,6 +98,59 @@ def damage_metadata(client: BlockingBookKeeper, cluster: LocalCluster, ledger_id
         return tree.read(path).addCallback(lambda found: tree.write(path, b"nonsense", found[1].version))
 
     client.run(start)
+
+
+@dataclass
+class Beside:
+    """What hubs and a metadata server have in the world's cluster: a topic, two subscriptions, a journal."""
+
+    region_prefix: str
+    hub: LocalHub
+    journal: str
+    options: dict[str, str]
+
+    def hedwig(self, world: World, *words: str) -> list[dict[str, Any]]:
+        """The JSON lines of a command."""
+        where = {"HW_metadataServiceUri": world.cluster.uri, "HW_zk_prefix": self.region_prefix}
+        code, out, said = run_here(hedwig_command, [*words, "--json"], {**os.environ, **where})
+        assert code == 0, said
+        return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def beside(world: World, zookeeper: Any) -> Iterator[Beside]:
+    cluster = world.cluster
+    region_prefix = f"{cluster.root}-hubs"
+    hub = LocalHub.beside(
+        cluster, 1, {"zk_prefix": region_prefix, "bk_ensemble_size": "2", "max_entries_per_ledger": "4"}
+    )
+    cluster.start_others([hub])
+    journal = f"bookkeeper://{zookeeper.address}{cluster.root}-journal"
+    on_two = "dfs.namenode.bookkeeperjournal.ensemble-size"
+    environment = {
+        variable_of("dfs.namenode.bookkeeperjournal.zk.availablebookies"): f"{cluster.root}/available",
+        variable_of(on_two): "2",
+    }
+    options = {"zk_prefix": region_prefix, "journal": journal}
+    views = bookkeeper.spark.cluster_views(world.spark, uri=cluster.uri, prefix="be_", options=options)
+    assert {"be_topics", "be_subscriptions", "be_hubs", "be_segments", "be_ledgers"} <= set(views)
+    with mock.patch.dict(os.environ, environment), hedwig.blocking.connect([hub.address]) as client:
+        with client.subscribe("news", "reader") as reader:
+            client.subscribe("news", "lazy").close()
+            client.publish_many("news", [b"0123456789"] * 10)
+            for _ in range(7):
+                reader.consume(next(reader))
+        names = ("--cluster-id", "CID-1", "--namespace-id", "42", "--block-pool-id", "BP-1-10.0.0.1-1421135800377")
+        code, _, said = run_here(journal_command, ["format", journal, *names], dict(os.environ))
+        assert code == 0, said
+        with writing(journal) as log:
+            log.append(8)
+            log.roll()
+            log.append(3)
+            yield Beside(region_prefix, hub, journal, options)
+            log.close()
+    for view in views:
+        world.spark.catalog.dropTempView(view)
 
 
 @pytest.fixture(scope="module")
@@ -264,6 +324,82 @@ def test_auto_recovery_without_an_auditor(world: World) -> None:
     assert (row["enabled"], row["auditor"], row["lost_bookie_recovery_delay_s"]) == (True, None, 77)
     assert (row["locked"], row["ledgers_checked"], row["problem"]) == (1, None, None)
     assert world.rows("SELECT * FROM cl_recovery_processes") == []
+
+
+# --- of hubs and metadata servers
+
+
+def test_topics_are_what_the_command_lists(world: World, beside: Beside) -> None:
+    [said] = beside.hedwig(world, "topics", "--long")
+    row = world.row("SELECT * FROM be_topics")
+    assert (row["topic"], row["owner"], row["last_id"]) == (said["topic"], said["owner"], said["last_id"])
+    assert (row["ledgers"], row["subscriptions"]) == (said["ledgers"], said["subscriptions"])
+    assert (row["topic"], row["last_id"], row["messages"], row["subscriptions"]) == ("news", 10, 10, 2)
+    assert (row["owner"], row["ledgers"] > 1, row["first_id"], row["problem"]) == (beside.hub.address, True, 1, None)
+    assert world.client.metadata(row["open_ledger_id"]).state.name == "OPEN"  # and its hub goes on
+    assert row["ended_bytes"] > 10
+    assert world.row("SELECT hub, topics, problem FROM be_hubs") == {
+        "hub": beside.hub.address,
+        "topics": 1,
+        "problem": None,
+    }
+
+
+def test_subscriptions_have_the_backlog_that_the_command_lists(world: World, beside: Beside) -> None:
+    rows = {row["subscriber"]: row for row in world.rows("SELECT * FROM be_subscriptions")}
+    said = {each["subscriber"]: each for each in beside.hedwig(world, "subscriptions")}
+    assert set(rows) == set(said) == {"reader", "lazy"}
+    for name, row in rows.items():
+        assert (row["topic"], row["owner"], row["last_id"]) == ("news", beside.hub.address, 10)
+        assert row["backlog"] == row["last_id"] - row["consumed_id"]
+        # Between the two questions the hub may have stored what was consumed.
+        assert row["consumed_id"] <= said[name]["consumed_id"]
+    assert rows["lazy"]["backlog"] == said["lazy"]["backlog"] == 10
+    assert said["lazy"]["options"] == rows["lazy"]["options"]
+
+
+def test_segments_are_what_the_command_lists(world: World, beside: Beside) -> None:
+    code, out, said = run_here(journal_command, ["segments", beside.journal, "--json"], dict(os.environ))
+    assert code == 0, said
+    listed = json.loads(out)["segments"]
+    rows = world.rows("SELECT * FROM be_segments ORDER BY first_txid")
+    for row, each in zip(rows, listed, strict=True):
+        assert (row["first_txid"], row["last_txid"], row["in_progress"]) == (
+            each["first_txid"],
+            each["last_txid"],
+            each["in_progress"],
+        )
+        assert (row["ledger_id"], row["layout_version"]) == (each["ledger_id"], each["layout_version"])
+        assert (row["journal"], row["name"], row["problem"]) == (beside.journal, each["name"], None)
+    assert [(row["first_txid"], row["last_txid"], row["transactions"], row["is_current"]) for row in rows] == [
+        (1, 10, 10, False),
+        (11, None, None, True),
+    ]
+
+
+def test_a_ledger_is_joined_with_what_it_is_for(world: World, beside: Beside) -> None:
+    query = """
+        SELECT l.state, s.in_progress FROM be_ledgers l JOIN be_segments s USING (ledger_id) ORDER BY s.first_txid
+    """
+    assert world.rows(query) == [
+        {"state": "CLOSED", "in_progress": False},
+        {"state": "OPEN", "in_progress": True},
+    ]
+    assert world.row("SELECT l.state FROM be_topics t JOIN be_ledgers l ON l.ledger_id = t.open_ledger_id") == {
+        "state": "OPEN"
+    }
+
+
+def test_a_region_or_journal_that_is_not_there_is_an_error(world: World, beside: Beside) -> None:
+    def error(**options: str) -> str:
+        with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
+            world.spark.read.format("bookkeeper.cluster").options(uri=world.cluster.uri, **options).load().collect()
+        return str(caught.value)
+
+    assert "there is no region 'standalon'" in error(table="topics", zk_prefix=beside.region_prefix, region="standalon")
+    assert "was never formatted, or is called otherwise" in error(table="segments", journal="/nowhere")
+    assert "is in another ZooKeeper" in error(table="segments", journal="bookkeeper://elsewhere/j")
+    assert "journal is missing" in error(table="segments")
 
 
 # --- all of it
