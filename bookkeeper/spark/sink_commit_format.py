@@ -55,7 +55,7 @@ class Kind(enum.Enum):
 _DIRECTORY = {Kind.JOB: "jobs", Kind.QUERY: "queries"}
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Owner:
     """A batch job, whose only batch is 0, or a streaming query."""
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.client.connecting import metadata_settings
 from bookkeeper.client.parallel import in_parallel
+from bookkeeper.errors import MetadataOutcomeUnknown
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import Check, Create, NodeAbsent, NodeChanged, NodeExists, Stat, Step, Tree, Write
@@ -133,9 +134,9 @@ class SinkCommits:
                 return True
             try:
                 await self._put_head(errand, owner, head.with_aborted(write), found[1] if found else None)
-            except (NodeExists, NodeAbsent, NodeChanged) as error:
+            except (NodeExists, NodeAbsent, NodeChanged, MetadataOutcomeUnknown) as error:
                 errand.check_time(f"{path} keeps changing: {error}")
-            # The next look tells whether a commit came between.
+            # The next look tells whether it is written, or a commit came before it.
 
     async def forbid(self, before_ms: int) -> int:
         """Let nothing be committed any more that has a ledger made before `before_ms`; the time that counts now.
@@ -150,10 +151,15 @@ class SinkCommits:
                 return now_ms
             try:
                 await errand.write(self.base, format_mark(before_ms), version)
-            except (NodeAbsent, NodeChanged) as error:
+            except (NodeAbsent, NodeChanged, MetadataOutcomeUnknown) as error:  # the next look tells
                 errand.check_time(f"{self.base} keeps changing: {error}")
 
     # --- reads
+
+    async def forbidden(self) -> int:
+        """The time before which nothing that is committed from now on was made; 0 where there was no sweep."""
+        found = await self._errand(f"read {self.base}").read_surely(self.base)
+        return parse_mark(found[0], self.base) if found else 0
 
     async def owners(self, kind: Kind) -> list[Owner]:
         """All jobs, or queries, by name."""

@@ -80,14 +80,14 @@ def sweep(
     before_ms = int((time.time() - older_than_s) * 1000)
     with connect(uri, settings) as client:
         return client.run(
-            lambda ledgers: Deferred.fromCoroutine(_sweep(ledgers, commit_path, before_ms, dry_run=dry_run))
+            lambda ledgers: Deferred.fromCoroutine(sweep_with(ledgers, commit_path, before_ms, dry_run=dry_run))
         )
 
 
-async def _sweep(client: LedgerClient, commit_path: str, before_ms: int, *, dry_run: bool) -> Swept:
+async def sweep_with(client: LedgerClient, commit_path: str, before_ms: int, *, dry_run: bool) -> Swept:
+    """The sweep of what was made before `before_ms`, by a client of the cluster. Thread: reactor."""
     commits = await commits_at(client, commit_path)
-    if not dry_run:
-        before_ms = await commits.forbid(before_ms)
+    before_ms = max(before_ms, await commits.forbidden()) if dry_run else await commits.forbid(before_ms)
     look = _Look(client, commits, before_ms, dry_run=dry_run)
     async for batch in client.ids():
         await look.at(batch)
@@ -107,7 +107,7 @@ class _Look:
         """Judge a batch of ledgers, and delete its orphans."""
         found: dict[tuple[Owner, int], list[tuple[int, Purpose]]] = {}
         await in_parallel((self._read(ledger_id, found) for ledger_id in ledger_ids), AT_ONCE)
-        for (owner, batch), ledgers in sorted(found.items()):
+        for (owner, batch), ledgers in sorted(found.items(), key=lambda each: (str(each[0][0]), each[0][1])):
             # The head first: a record that comes after it does no harm, one that was missed would.
             try:
                 head = await self.commits.head(owner)

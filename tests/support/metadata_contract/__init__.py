@@ -9,11 +9,19 @@ with delays, lag and lost connections), the ZooKeeper store against a real serve
     registrations.py    bookies: modes, epochs, session loss, rivals
     administration.py   cookies, layout, formatting and nuking a cluster
     underreplication.py ledgers that lack copies, locks, switches, the auditor's election, bad copies
+    spark_commits.py    what Spark's writes have committed
 
 Importing the package imports each module of facts, which declares them.
 """
 
-from tests.support.metadata_contract import administration, ledger_watches, ledgers, registrations, underreplication
+from tests.support.metadata_contract import (
+    administration,
+    ledger_watches,
+    ledgers,
+    registrations,
+    spark_commits,
+    underreplication,
+)
 from tests.support.metadata_contract.world import (
     Fact,
     Heard,
@@ -38,5 +46,6 @@ __all__ = [
     "raises",
     "registrations",
     "service_info",
+    "spark_commits",
     "underreplication",
 ]

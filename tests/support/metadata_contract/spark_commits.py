@@ -1,0 +1,191 @@
+"""What Spark's writes have committed: once, whoever repeats or gives up what, and never what the sweep may take."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred, gatherResults
+
+from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.metadata.store import MetadataSettings
+from bookkeeper.metadata.znode_store import ZnodeStore
+from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger
+from bookkeeper.spark.sink_commits import SinkCommits
+from tests.support.metadata_contract.world import World, fact, raises
+
+QUERY, JOB = Owner(Kind.QUERY, "q"), Owner(Kind.JOB, "j")
+
+
+async def commits_of(world: World, instance: str = "this") -> SinkCommits:
+    """Another process's."""
+    store = await world.connect()
+    assert isinstance(store, ZnodeStore)
+    # The lossy world needs some time.
+    settings = MetadataSettings(operation_timeout_s=300.0)
+    return SinkCommits(store.tree, f"{world.root}-spark", instance, world.clock, settings)
+
+
+def batch_of(batch: int, write: str, *ledger_ids: int) -> Commit:
+    ledgers = tuple(WrittenLedger(ledger_id, 10, 1000, 7, at, 0) for at, ledger_id in enumerate(ledger_ids))
+    return Commit(batch, write, ledgers)
+
+
+async def all_of(commits: SinkCommits, owner: Owner = QUERY) -> list[Commit]:
+    return [commit async for commit in commits.commits(owner)]
+
+
+@fact
+async def a_batch_of_spark_is_committed_once_however_often_it_is_repeated(world: World) -> None:
+    driver, restarted = await commits_of(world), await commits_of(world)
+    first, again, other = batch_of(0, "w1", 1, 2), batch_of(0, "w1", 1, 2), batch_of(0, "w2", 3)
+    assert await driver.commit(QUERY, first, 1000) == first
+    assert await driver.commit(QUERY, again, 1000) == first
+    assert await restarted.commit(QUERY, other, 1000) == first
+    assert await all_of(restarted) == [first]
+    second = batch_of(1, "w3", 4)
+    assert await restarted.commit(QUERY, second, 1000) == second
+    assert await restarted.commit(QUERY, other, 1000) == first, "also when it is not the last any more"
+    assert await all_of(driver) == [first, second]
+
+
+@fact
+async def of_two_writes_of_one_batch_of_spark_one_is_committed_and_both_hear_which(world: World) -> None:
+    for batch in range(3):
+        sides = [await commits_of(world) for _ in range(2)]
+        found = await gatherResults(
+            [
+                Deferred.fromCoroutine(side.commit(QUERY, batch_of(batch, f"{batch}-{number}", number), 1000))
+                for number, side in enumerate(sides)
+            ]
+        )
+        assert found[0] == found[1]
+        assert (await all_of(sides[0]))[batch] == found[0]
+
+
+@fact
+async def a_write_of_spark_that_was_given_up_is_never_committed(world: World) -> None:
+    """Not by a process that is still about to, either; the batch may be written again."""
+    driver, zombie = await commits_of(world), await commits_of(world)
+    for batch in range(2):
+        assert await driver.give_up(QUERY, batch, f"first-{batch}") is True
+        assert await driver.give_up(QUERY, batch, f"first-{batch}") is True, "and may be so twice"
+        await raises(CommitRefused, zombie.commit(QUERY, batch_of(batch, f"first-{batch}", 1), 1000))
+        second = batch_of(batch, f"second-{batch}", 2)
+        assert await driver.commit(QUERY, second, 1000) == second
+        assert await zombie.commit(QUERY, batch_of(batch, f"first-{batch}", 1), 1000) == second
+    assert [commit.write for commit in await all_of(driver)] == ["second-0", "second-1"]
+
+
+@fact
+async def a_write_of_spark_that_took_effect_is_not_given_up(world: World) -> None:
+    driver, other = await commits_of(world), await commits_of(world)
+    first = batch_of(0, "w1", 1)
+    await driver.commit(QUERY, first, 1000)
+    assert await other.give_up(QUERY, 0, "w1") is False
+    assert await other.give_up(QUERY, 0, "w2") is True, "another's was"
+    assert await all_of(other) == [first]
+
+
+@fact
+async def a_commit_of_spark_that_is_given_up_at_the_same_time_happens_or_does_not_and_both_agree(world: World) -> None:
+    for batch in range(4):
+        committer, aborter = await commits_of(world), await commits_of(world)
+        outcomes: list[object] = []
+        committing = Deferred.fromCoroutine(committer.commit(QUERY, batch_of(batch, f"w{batch}", batch), 1000))
+        committing.addCallbacks(outcomes.append, lambda failure, outcomes=outcomes: outcomes.append(failure.value))
+        given_up = await aborter.give_up(QUERY, batch, f"w{batch}")
+        await committing
+        assert isinstance(outcomes[0], CommitRefused if given_up else Commit), outcomes
+        head = await aborter.head(QUERY)
+        assert head is not None
+        assert (head.last_batch == batch) is not given_up
+        if given_up:
+            await committer.commit(QUERY, batch_of(batch, f"again{batch}", 100 + batch), 1000)
+
+
+@fact
+async def batches_of_a_query_of_spark_rise(world: World) -> None:
+    commits = await commits_of(world)
+    await commits.commit(QUERY, batch_of(5, "w5", 1), 1000)
+    error = await raises(CommitRefused, commits.commit(QUERY, batch_of(4, "w4", 2), 1000))
+    assert "batch 4 of query q was not committed, and 5 was" in str(error)
+    assert "checkpoint" in str(error)
+    await commits.commit(QUERY, batch_of(7, "w7", 3), 1000)
+    assert [commit.batch for commit in await all_of(commits)] == [5, 7]
+
+
+@fact
+async def a_job_of_spark_is_committed_once_and_its_name_is_taken_then(world: World) -> None:
+    commits = await commits_of(world)
+    assert await commits.give_up(JOB, 0, "failed") is True
+    first = batch_of(0, "w1", 1)
+    assert await commits.commit(JOB, first, 1000) == first
+    assert await commits.commit(JOB, first, 1000) == first
+    error = await raises(CommitRefused, commits.commit(JOB, batch_of(0, "w2", 2), 1000))
+    assert "job j was committed before, by another write" in str(error)
+    assert await all_of(commits, JOB) == [first]
+    assert (await commits.owners(Kind.JOB), await commits.owners(Kind.QUERY)) == ([JOB], [])
+
+
+@fact
+async def what_the_sweep_of_spark_may_take_is_never_committed(world: World) -> None:
+    driver, sweeper = await commits_of(world), await commits_of(world)
+    await driver.commit(QUERY, batch_of(0, "w0", 1), 500)
+    assert await sweeper.forbidden() == 0
+    assert await sweeper.forbid(1000) == 1000
+    assert await sweeper.forbidden() == 1000
+    assert await sweeper.forbid(900) == 1000, "it only rises"
+    error = await raises(CommitRefused, driver.commit(QUERY, batch_of(1, "w1", 2), 999))
+    assert "sweep" in str(error)
+    await driver.commit(QUERY, batch_of(1, "w2", 3), 1000)
+    await driver.commit(QUERY, batch_of(2, "w3"), None)
+    assert [commit.write for commit in await all_of(driver)] == ["w0", "w2", "w3"]
+
+
+@fact
+async def a_commit_of_spark_and_a_sweep_at_the_same_time_agree(world: World) -> None:
+    for batch in range(4):
+        driver, sweeper = await commits_of(world), await commits_of(world)
+        outcomes: list[object] = []
+        oldest_ms = 100 * batch + 50
+        committing = Deferred.fromCoroutine(driver.commit(QUERY, batch_of(batch, f"w{batch}", batch), oldest_ms))
+        committing.addCallbacks(outcomes.append, lambda failure, outcomes=outcomes: outcomes.append(failure.value))
+        await sweeper.forbid(oldest_ms + 1)
+        seen = await sweeper.record(QUERY, batch)
+        await committing
+        assert isinstance(outcomes[0], CommitRefused if seen is None else Commit), outcomes
+
+
+@fact
+async def commits_of_spark_belong_to_one_cluster(world: World) -> None:
+    this, other = await commits_of(world), await commits_of(world, instance="formatted since")
+    await this.commit(QUERY, batch_of(0, "w0", 1), 1000)
+    error = await raises(CommitRefused, other.commit(QUERY, batch_of(1, "w1", 2), 1000))
+    assert "instance id this; this one is formatted since" in str(error)
+    await raises(CommitRefused, all_of(other))
+    assert await other.give_up(QUERY, 1, "w1") is True
+    assert [commit.batch for commit in await all_of(this)] == [0]
+
+
+@fact
+async def batches_of_spark_are_listed_in_order_over_many(world: World) -> None:
+    commits = await commits_of(world)
+    batches = [0, 9, 10, 999, 1000, 1001, 2**40]
+    for batch in batches:
+        await commits.commit(QUERY, batch_of(batch, f"w{batch}", batch), 1000)
+    assert [commit.batch for commit in await all_of(commits)] == batches
+    assert await world.get("-spark/queries/q/0000000001/0000000001001") is not None
+    unknown = await raises(CommitRefused, all_of(commits, JOB))
+    assert "job j has committed nothing below" in str(unknown)
+
+
+@fact
+async def commits_of_spark_that_cannot_be_read_are_neither_absent_nor_overwritten(world: World) -> None:
+    """I-18."""
+    commits = await commits_of(world)
+    await world.put("-spark/queries/q", b"garbage")
+    error = await raises(MetadataCorrupt, commits.commit(QUERY, batch_of(0, "w0", 1), 1000))
+    assert f"{world.root}-spark/queries/q" in str(error)
+    await raises(MetadataCorrupt, commits.give_up(QUERY, 0, "w0"))
+    assert await world.get("-spark/queries/q") == b"garbage"
+    await world.put("-spark", b"garbage")
+    await raises(MetadataCorrupt, commits.forbid(1000))
+    await raises(MetadataCorrupt, commits.commit(JOB, batch_of(0, "w0", 1), 1000))

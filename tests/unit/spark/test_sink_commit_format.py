@@ -1,0 +1,140 @@
+"""What is kept of commits: bytes, bounds, and what becomes of a commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from bookkeeper.errors import MetadataCorrupt, MetadataTooNew
+from bookkeeper.spark.sink_commit_format import (
+    ABORTED_MAX,
+    LEDGERS_MAX,
+    RECORD_BYTES_MAX,
+    Commit,
+    CommitRefused,
+    Head,
+    Kind,
+    Owner,
+    Verdict,
+    WrittenLedger,
+    by_partition,
+    format_head,
+    format_mark,
+    format_record,
+    head_path,
+    judge,
+    parse_head,
+    parse_mark,
+    parse_record,
+    record_path,
+)
+
+QUERY, JOB = Owner(Kind.QUERY, "q"), Owner(Kind.JOB, "j")
+LEDGERS = (WrittenLedger(7, 12, 1228, 0x9AB0C1D2, 0, 0), WrittenLedger(8, 8, 820, 0xC1D29A, 1, 2))
+RECORD = (
+    b'{"batch": 41, "bytes": 2048, "entries": 20, "format": 1, "ledgers": 2, "write": "w"}\n'
+    b"7 12 1228 9ab0c1d2 0 0\n"
+    b"8 8 820 00c1d29a 1 2"
+)
+
+
+def test_records_heads_and_marks_have_these_bytes() -> None:
+    commit = Commit(41, "w", LEDGERS)
+    assert format_record(commit) == RECORD
+    assert parse_record(RECORD, "/r") == commit
+    head = Head("this", 41, ("a", "b"))
+    data = b'{"aborted": ["a", "b"], "format": 1, "instance": "this", "last_batch": 41}'
+    assert (format_head(head), parse_head(data, "/h")) == (data, head)
+    assert format_mark(17) == b'{"format": 1, "swept_before_ms": 17}'
+    assert (parse_mark(format_mark(17), "/m"), parse_mark(b"", "/m")) == (17, 0)
+    assert parse_record(format_record(Commit(0, "w", ())), "/r") == Commit(0, "w", ())
+
+
+def test_records_have_these_places() -> None:
+    assert record_path("/c", QUERY, 41) == "/c/queries/q/0000000000/0000000000041"
+    assert record_path("/c", JOB, 12_345_678) == "/c/jobs/j/0000012345/0000012345678"
+    assert head_path("/c", JOB) == "/c/jobs/j"
+
+
+def test_a_record_of_as_many_ledgers_as_there_may_be_fits_and_one_more_is_refused() -> None:
+    longest = WrittenLedger(2**63 - 1, 2**63 - 1, 2**63 - 1, 2**32 - 1, LEDGERS_MAX, 2**15)
+    data = format_record(Commit(2**62, "w" * 32, (longest,) * LEDGERS_MAX))
+    assert len(data) <= RECORD_BYTES_MAX < 2**20 - 100_000
+    with pytest.raises(CommitRefused, match=r"10001 ledgers.*coalesce"):
+        format_record(Commit(0, "w", LEDGERS[:1] * (LEDGERS_MAX + 1)))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"garbage",
+        b"[]",
+        RECORD[:-10],
+        RECORD + b"\n",
+        RECORD.replace(b"8 8 820", b"8 9 820"),
+        RECORD.replace(b'"bytes": 2048', b'"bytes": 2047'),
+        RECORD.rpartition(b"\n")[0],
+        RECORD.replace(b'"batch": 41', b'"batch": "41"'),
+        RECORD.replace(b'"batch": 41', b'"batch": -1'),
+    ],
+)
+def test_a_damaged_record_is_told_with_its_place(data: bytes) -> None:
+    with pytest.raises(MetadataCorrupt, match=r"^/there: "):
+        parse_record(data, "/there")
+
+
+def test_what_a_newer_release_wrote_is_not_guessed_at() -> None:
+    for parse, data in ((parse_record, RECORD), (parse_head, format_head(Head("i"))), (parse_mark, format_mark(1))):
+        with pytest.raises(MetadataTooNew, match="format 2; this release knows 1"):
+            parse(data.replace(b'"format": 1', b'"format": 2'), "/there")
+
+
+def test_a_head_names_the_writes_that_were_given_up_last() -> None:
+    head = Head("this")
+    for number in range(ABORTED_MAX + 3):
+        head = head.with_aborted(f"w{number}")
+    assert head.aborted == tuple(f"w{number}" for number in range(3, ABORTED_MAX + 3))
+    assert head.with_batch(5) == Head("this", 5, head.aborted)
+
+
+def test_ledgers_are_read_by_partition() -> None:
+    assert by_partition(LEDGERS[::-1]) == LEDGERS
+
+
+NEW = Commit(5, "new", LEDGERS)
+
+
+@pytest.mark.parametrize(
+    ("head", "record", "verdict"),
+    [
+        (None, None, Verdict.COMMIT),
+        (Head("this"), None, Verdict.COMMIT),
+        (Head("this", 4, ("other",)), None, Verdict.COMMIT),
+        (Head("this", 5), Commit(5, "new", ()), Verdict.DONE),
+        (Head("this", 9), Commit(5, "new", ()), Verdict.DONE),
+        (Head("this", 5), Commit(5, "other", ()), Verdict.REPEATED),
+        (Head("this", 5, ("new",)), Commit(5, "other", ()), Verdict.REPEATED),
+    ],
+)
+def test_what_becomes_of_a_commit(head: Head | None, record: Commit | None, verdict: Verdict) -> None:
+    assert judge(QUERY, head, record, NEW, "this") is verdict
+
+
+@pytest.mark.parametrize(
+    ("owner", "head", "record", "why"),
+    [
+        (QUERY, Head("that"), None, "instance id that; this one is this"),
+        (QUERY, Head("this", 5), None, "batch 5 of query q was not committed, and 5 was"),
+        (QUERY, Head("this", 9), None, "batch 5 of query q was not committed, and 9 was"),
+        (QUERY, Head("this", 4, ("old", "new")), None, "given up before"),
+        (
+            JOB,
+            Head("this", 5),
+            Commit(5, "other", LEDGERS),
+            "committed before, by another write.*2 ledgers, 20 entries",
+        ),
+    ],
+)
+def test_which_commits_are_refused(owner: Owner, head: Head, record: Commit | None, why: str) -> None:
+    with pytest.raises(CommitRefused, match=why):
+        judge(owner, head, record, NEW, "this")
