@@ -22,8 +22,8 @@ log = Logger()
 AT_ONCE = 64
 """Ledgers asked about at a time."""
 
-GUESSED_SIZE = 1024
-"""Bytes of an entry of a stream, for dividing the work: what is known of it may be another number the next time."""
+GUESSED_SIZE = 256.0
+"""Bytes of an entry of an open ledger, for dividing the work of a stream: what is known of it grows with the ledger."""
 
 
 def plan_extents(
@@ -61,40 +61,44 @@ def chosen_ledgers(client: BlockingBookKeeper, options: LedgerReadOptions) -> li
 
 
 def extents_between(client: BlockingBookKeeper, options: LedgerReadOptions, wanted: Sequence[Between]) -> list[Extent]:
-    """What lies between two positions of a stream, always cut alike: sizes are guessed from the number of entries.
+    """What lies between two positions of a stream, always cut alike: into sizes that never change.
 
     Raises NoSuchLedger for a ledger that was read to its end and is gone, unless data loss is to be borne.
     """
-    ends = client.run(lambda ledgers: Deferred.fromCoroutine(_ends(ledgers, options, wanted)))
-    return [
-        Extent(each.ledger_id, each.first_entry_id, last, (last - each.first_entry_id + 1) * GUESSED_SIZE)
-        for each, last in zip(wanted, ends, strict=True)
-        if last >= each.first_entry_id
-    ]
+    found = client.run(lambda ledgers: Deferred.fromCoroutine(_extents_between(ledgers, options, wanted)))
+    return [extent for extent in found if extent.last_entry_id >= extent.first_entry_id]
 
 
-async def _ends(client: LedgerClient, options: LedgerReadOptions, wanted: Sequence[Between]) -> list[int]:
-    ends: dict[int, int] = {}
+async def _extents_between(client: LedgerClient, options: LedgerReadOptions, wanted: Sequence[Between]) -> list[Extent]:
+    found: dict[int, Extent] = {}
 
-    async def look(ledger_id: int) -> None:
-        try:
+    async def look(each: Between) -> None:
+        last, mean_size = each.last_entry_id, GUESSED_SIZE
+        if last is None:
+            last, mean_size = await _end(client, options, each.ledger_id)
+        size = int(mean_size * (last - each.first_entry_id + 1))
+        found[each.ledger_id] = Extent(each.ledger_id, each.first_entry_id, last, max(0, size))
+
+    await in_parallel((look(each) for each in wanted), AT_ONCE)
+    return [found[each.ledger_id] for each in wanted]
+
+
+async def _end(client: LedgerClient, options: LedgerReadOptions, ledger_id: int) -> tuple[int, float]:
+    """The last entry of a closed ledger and the mean size of its entries; -1 for one that is gone."""
+    try:
+        metadata = await client.metadata(ledger_id)
+        if metadata.last_entry_id is None:  # it was closed when the position was taken: an old answer
+            await client.context.store.sync()
             metadata = await client.metadata(ledger_id)
-            if metadata.last_entry_id is None:  # it was closed when the position was taken: an old answer
-                await client.context.store.sync()
-                metadata = await client.metadata(ledger_id)
-        except NoSuchLedger:
-            _gone(options, ledger_id)
-            ends[ledger_id] = -1
-            return
-        if metadata.last_entry_id is None:
-            raise InvalidArgument(
-                f"ledger {ledger_id} is not closed, but the checkpoint says that it was read to its end: "
-                "is it of another cluster?"
-            )
-        ends[ledger_id] = metadata.last_entry_id
-
-    await in_parallel((look(each.ledger_id) for each in wanted if each.last_entry_id is None), AT_ONCE)
-    return [ends[each.ledger_id] if each.last_entry_id is None else each.last_entry_id for each in wanted]
+    except NoSuchLedger:
+        _gone(options, ledger_id)
+        return -1, 0.0
+    if metadata.last_entry_id is None or metadata.length is None:
+        raise InvalidArgument(
+            f"ledger {ledger_id} is not closed, but the checkpoint says that it was read to its end: "
+            "is it of another cluster?"
+        )
+    return metadata.last_entry_id, metadata.length / max(1, metadata.last_entry_id + 1)
 
 
 async def _chosen(client: LedgerClient, options: LedgerReadOptions, ledger_ids: Bounds) -> list[int]:

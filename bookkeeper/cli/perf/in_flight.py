@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 
 from bookkeeper.cli.perf.measurement import Measurement
+from bookkeeper.errors import WindowFull
 
 if TYPE_CHECKING:
     from bookkeeper.client.reader import Entry, ReadHandle
@@ -35,6 +36,7 @@ class LedgerWriters:
         self._next = 0  # whose turn it is
         self._limit: int | None = None
         self._appended = self._acknowledged = 0
+        self._owed = 0  # entries that wait for room in the window of their ledger
         self.finished: Deferred[None] = Deferred()
         for ledger in self._ledgers:
             ledger.handle.on_acknowledged = self._on_acknowledged_of(ledger)
@@ -52,11 +54,39 @@ class LedgerWriters:
         each, one_more = divmod(count, len(ledgers))
         for turn in range(min(count, len(ledgers))):
             ledger = ledgers[(self._next + turn) % len(ledgers)]
-            share = each + (turn < one_more)
-            ledger.handle.append_batch_nowait([self._payload] * share)
-            ledger.bursts.append((share, now))
+            self._put(ledger, each + (turn < one_more), now)
         self._next = (self._next + count) % len(ledgers)
-        self._appended += count
+
+    def _put(self, ledger: _Written, count: int, now: float) -> None:
+        """Append to one ledger; what its window does not take waits until it has room.
+
+        An entry that is acknowledged keeps its place there until the last of its bookies has answered, so a slow one
+        fills the window although no more is in flight than was asked for.
+        """
+        left, part = count, count
+        while left:
+            try:
+                ledger.handle.append_batch_nowait([self._payload] * part)
+            except WindowFull:
+                if part == 1:
+                    break
+                part //= 2
+                continue
+            ledger.bursts.append((part, now))
+            self._appended += part
+            left -= part
+            part = min(part, left)
+        if left:
+            self._owed += left
+            ledger.handle.ready().addCallbacks(lambda _: self._pay(ledger, left), self._on_failure)
+
+    def _pay(self, ledger: _Written, count: int) -> None:
+        """There is room for what the window did not take; too late for it where the time is up."""
+        self._owed -= count
+        now = time.perf_counter()
+        if self._limit is not None or now < self._measurement.finish_at:
+            self._put(ledger, count, now)
+        self._end_if_done()
 
     def _on_acknowledged_of(self, ledger: _Written) -> Any:
         def on_acknowledged(acknowledged: range) -> None:
@@ -77,13 +107,20 @@ class LedgerWriters:
 
     def _refill(self, freed: int, now: float) -> None:
         if self._limit is not None:
-            room = min(freed, self._limit - self._appended)
+            room = min(freed, self._limit - self._appended - self._owed)
         else:
             room = freed if now < self._measurement.finish_at else 0
         if room:
             self._append(room)
-        elif self._acknowledged == self._appended and not self.finished.called:
+        else:
+            self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._acknowledged == self._appended and not self._owed and not self.finished.called:
             self.finished.callback(None)
+
+    def _on_failure(self, failure: Any) -> None:
+        self._on_failed(failure.value)
 
     def _on_failed(self, error: Exception) -> None:
         if not self.finished.called:

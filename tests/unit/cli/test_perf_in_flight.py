@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from bookkeeper.cli.perf.in_flight import RANGE_MAX, LedgerReaders, LedgerWriters
 from bookkeeper.cli.perf.measurement import Measurement
 from bookkeeper.client.reader import Entry
+from bookkeeper.errors import WindowFull
 
 SECONDS = 8.0
 
@@ -97,6 +98,51 @@ def test_a_warm_up_ends_after_its_entries_and_counts_nothing() -> None:
     assert measurement.done == 0
     assert not writers.run().called
     assert sum(ledger.in_flight for ledger in ledgers) == 4
+
+
+class NarrowLedger(WrittenLedger):
+    """Its window holds `room` entries, and an entry that is acknowledged keeps its place until `answer`."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room, self.waiting = room, list[Deferred[None]]()
+
+    def append_batch_nowait(self, payloads: list[bytes]) -> range:
+        if len(payloads) > self.room:
+            raise WindowFull("the window is full")
+        self.room -= len(payloads)
+        return super().append_batch_nowait(payloads)
+
+    def ready(self) -> Deferred[None]:
+        self.waiting.append(Deferred())
+        return self.waiting[-1]
+
+    def answer(self, count: int) -> None:
+        self.room += count
+        waiting, self.waiting = self.waiting, []
+        for each in waiting:
+            each.callback(None)
+
+
+@pytest.mark.parametrize("limit", [None, 40])
+def test_what_a_window_does_not_take_goes_when_it_has_room(limit: int | None, advance: Callable[[float], None]) -> None:
+    """A third bookie that answers late holds places of entries that two have acknowledged."""
+    ledger = NarrowLedger(12)
+    finished = writers_of([ledger], 10, running()).run(limit)
+    ledger.acknowledge(10)
+    assert (ledger.appended, ledger.room) == (12, 0)
+    ledger.acknowledge(2)
+    while not finished.called and ledger.appended < 40:
+        ledger.answer(3)
+        ledger.acknowledge(ledger.in_flight)
+    if limit is None:
+        assert not finished.called
+        advance(SECONDS)
+        while not finished.called:
+            ledger.answer(3)
+            ledger.acknowledge(ledger.in_flight)
+    assert ledger.appended == (limit or 42)
+    assert ledger.in_flight == 0
 
 
 def test_latency_is_that_of_each_burst(advance: Callable[[float], None]) -> None:
