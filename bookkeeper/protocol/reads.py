@@ -286,7 +286,9 @@ class RangeRead(Generic[V]):
             message = f"{what}: every copy is damaged, or digest type or password are not the writer's"
             return EntryCorrupt(message, ledger_id=self._ledger_id, entry_id=entry_id, answers=named)
         remedy = f"a good copy must come back; `bookkeeper why ledger {self._ledger_id}` says what is known"
-        why = why_unreadable(named, damaged={DIGEST_MISMATCH}, then="try again", remedy=remedy)
+        why = why_unreadable(
+            named, ledger_id=self._ledger_id, damaged={DIGEST_MISMATCH}, then="try again", remedy=remedy
+        )
         return EntryUnreadable(f"{what} {why}", ledger_id=self._ledger_id, entry_id=entry_id, answers=named)
 
     # --- inside -----------------------------------------------------------------------------------------------------

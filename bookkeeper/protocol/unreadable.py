@@ -1,7 +1,10 @@
 """Why an entry that may exist cannot be read, in words, from what each bookie answered. Pure.
 
     answer                                       it means                              waiting helps
-    I/O error, a body that fails its digest      the copy there is damaged             no: only a good copy does
+    a body that fails its digest                 the copy there is damaged             no: only a good copy does
+    I/O error                                    the copy there is damaged, or the     no: a good copy does, or an
+                                                 index that leads to it, or a disk     index that is made anew
+                                                 fails: only the bookie knows which
     "no such entry", "no such ledger"            there is no copy                      no
     none (lost connection, time-out)             nothing                               until the bookie is back
     anything else (overloaded, refused)          nothing                               the answer says
@@ -19,7 +22,9 @@ from bookkeeper.model import EXPLICIT_NEGATIVES
 _DENIALS = frozenset({status.value for status in EXPLICIT_NEGATIVES})
 
 
-def why_unreadable(answers: Mapping[str, object], *, damaged: Collection[str], then: str, remedy: str) -> str:
+def why_unreadable(
+    answers: Mapping[str, object], *, ledger_id: int, damaged: Collection[str], then: str, remedy: str
+) -> str:
     """`cannot be read now; try again when its bookies are back`, or who answered what instead.
 
     answers: of every bookie of the write set that was asked: its error, or text (`protocol.reads.as_answer`). damaged:
@@ -31,11 +36,23 @@ def why_unreadable(answers: Mapping[str, object], *, damaged: Collection[str], t
     silent = [bookie for bookie, said in answers.items() if isinstance(said, BookieUnavailable)]
     if not unable:
         return f"cannot be read now; {then} when its bookies are back"
-    told = [f"{_and(unable)} answered, and cannot read {_its(unable)}: damaged, or on a disk that fails"]
+    told = []
+    spoilt = [bookie for bookie in unable if str(answers[bookie]) in damaged]
+    failing = [bookie for bookie in unable if bookie not in spoilt]
+    if spoilt:
+        told.append(f"{_and(spoilt)} sent {_its(spoilt)}, damaged")
+    if failing:
+        what = "a copy or its index is damaged, or a disk fails"
+        told.append(f"{_and(failing)} answered, and cannot read {_its(failing)} ({what}; its log says which)")
     if denying:
         told.append(f"{_and(denying)} {'denies' if len(denying) == 1 else 'deny'} having it")
     if len(unable) + len(denying) == len(answers):
-        return f"has no good copy on any of its bookies: {'; '.join(told)}; waiting does not help: {remedy}"
+        if failing:
+            remedy = (
+                f"where it is the index, `bookkeeper shell --conf FILE regenerate-interleaved-storage-index-file "
+                f"-ledgerIds {ledger_id}` on the stopped bookie brings the copies back; else {remedy}"
+            )
+        return f"can be read from none of its bookies: {'; '.join(told)}; waiting does not help: {remedy}"
     if silent:
         told.append(f"{_and(silent)} gave no answer")
         return f"cannot be read now: {'; '.join(told)}; {then} when {_and(silent)} {_is(silent)} back"

@@ -322,6 +322,7 @@ def unreadable_error(ledger_id: LedgerId, entry: UnreadableEntry) -> LedgerError
     kind: type[LedgerError] = EntryUnreadable
     what = " " + why_unreadable(
         answers,
+        ledger_id=ledger_id,
         damaged={DAMAGED},
         then="its copies are made",
         remedy="a bookie or disk that has a good copy must come back",

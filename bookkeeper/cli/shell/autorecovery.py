@@ -269,7 +269,8 @@ def _status(args: argparse.Namespace) -> int:
     if troubles:
         silent = status["processesThatDidNotTell"]
         besides = f"; {silent} of the processes did not tell of all theirs" if silent else ""
-        print(f"in trouble: {len(troubles)}, without a good copy for several tries: {status['unrepairable']}{besides}")
+        unread = f"without a copy that could be read for several tries: {status['unrepairable']}"
+        print(f"in trouble: {len(troubles)}, {unread}{besides}")
     for each in working:
         print(f"ledger {each['ledger_id']}: {each['says']}")
     told = {each["ledger_id"] for each in working}
