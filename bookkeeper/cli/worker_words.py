@@ -99,7 +99,7 @@ def trouble_words(trouble: Mapping[str, Any]) -> str:
     """`REASON (3 failures); next try in 9 s`."""
     failures, seconds = trouble.get("failures"), trouble.get("secondsToNextTry")
     tries = f" ({failures} {'failure' if failures == 1 else 'failures'})" if isinstance(failures, int) else ""
-    again = f"; next try in {seconds} s" if isinstance(seconds, int) and seconds > 0 else "; next try at once"
+    again = f"; next try in {seconds} s" if isinstance(seconds, int) and seconds > 0 else "; next try due now"
     return f"{trouble.get('reason', '')}{tries}{again}"
 
 

@@ -69,12 +69,20 @@ def say_workers(facts: LedgerFacts, found: Explanation) -> None:
     if not in_hand or any(answer.trouble is not None for answer in facts.processes):
         return
     workers = [answer.where for answer in facts.processes if answer.works]
-    if workers:
+    if workers and _all_told(facts):
+        found.working.append(f"{', '.join(workers)}: no worker has failed on it, of all that announced themselves")
+    elif workers:
         found.working.append(
             f"{', '.join(workers)}: no worker there has failed on it; whether others have is unknown{_unasked(facts)}"
         )
     else:
         found.working.append(f"why it is not repaired yet is unknown: no worker could be asked{_unasked(facts)}")
+
+
+def _all_told(facts: LedgerFacts) -> bool:
+    """Whether every process that announced itself could be asked: of Apache's, which never do, nothing is known."""
+    told = sum(answer.process is not None and not answer.error for answer in facts.processes)
+    return told == facts.repair.announced and not any(answer.error for answer in facts.processes)
 
 
 def say_auditor(facts: LedgerFacts, found: Explanation) -> None:

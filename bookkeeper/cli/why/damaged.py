@@ -26,6 +26,8 @@ from bookkeeper.replication.fragments import FragmentRange
 RANGES_TOLD_MAX = 5
 BOOKIES_TOLD_MAX = 20
 
+REGENERATE = "regenerate-interleaved-storage-index-file"
+
 
 def reported(facts: LedgerFacts) -> tuple[BadRange, ...]:
     """What bookies reported; empty too where that could not be read."""
@@ -48,9 +50,11 @@ def say_damaged(facts: LedgerFacts, fragments: Sequence[FragmentRange], found: E
     names = ", ".join(bookies[:BOOKIES_TOLD_MAX])
     if hopeless:
         gone = any(bookie not in facts.registered for each in fragments for bookie in each.ensemble)
+        indexes = _with_bad_index(ranges)
         found.trouble(
-            f"no good copy is known of {_those(hopeless)}: every bookie that should hold one reported damage"
-            + (" or is not registered" if gone else "")
+            f"no {'copy can be read' if indexes else 'good copy is known'} of {_those(hopeless)}: every bookie that "
+            f"should hold one reported damage{' or is not registered' if gone else ''}"
+            + (f"; of {', '.join(indexes)} it is the index, and the entries may be whole" if indexes else "")
         )
     else:
         found.trouble(f"{names} reported damaged copies of {'its' if len(bookies) == 1 else 'their'} own")
@@ -58,7 +62,7 @@ def say_damaged(facts: LedgerFacts, fragments: Sequence[FragmentRange], found: E
         found.errors.append(_report(bookie, ranges, fragments, facts.now_ms))
     if len(bookies) > BOOKIES_TOLD_MAX:
         found.errors.append(f"... and {counted(len(bookies) - BOOKIES_TOLD_MAX, 'more bookie')} reported some")
-    _say_next(facts, hopeless, bookies, found)
+    _say_next(facts, hopeless, ranges, found)
     found.facts["damaged"] = {
         "reports": [
             {
@@ -130,6 +134,11 @@ def _those(hopeless: Sequence[HopelessRun]) -> str:
     count, spanned = sum(each.count for each in hopeless), sum(each.last + 1 - each.first for each in hopeless)
     runs = runs_text([(each.first, each.last) for each in hopeless], RANGES_TOLD_MAX)
     return f"{entries(count)} ({'' if count == spanned else 'among '}{runs})"
+
+
+def _with_bad_index(ranges: Sequence[BadRange]) -> list[BookieId]:
+    """Bookies that say that it is the index of the ledger that they cannot read: their reason names its remedy."""
+    return list(dict.fromkeys(each.bookie_id for each in ranges if REGENERATE in each.reason))[:BOOKIES_TOLD_MAX]
 
 
 def _report(bookie: BookieId, ranges: Sequence[BadRange], fragments: Sequence[FragmentRange], now_ms: int) -> str:
@@ -204,11 +213,16 @@ def say_who_mends(facts: LedgerFacts, found: Explanation, what: str) -> bool:
 
 
 def _say_next(
-    facts: LedgerFacts, hopeless: Sequence[HopelessRun], bookies: Sequence[BookieId], found: Explanation
+    facts: LedgerFacts, hopeless: Sequence[HopelessRun], ranges: Sequence[BadRange], found: Explanation
 ) -> None:
     troubles = [answer for answer in facts.processes if answer.trouble is not None]
     if hopeless:
-        holders = " or ".join(bookies[:BOOKIES_TOLD_MAX])
+        for bookie in _with_bad_index(ranges):
+            found.do.append(
+                f"first, on the host of {bookie}, which is stopped for it: bookkeeper shell --conf FILE {REGENERATE} "
+                f"-ledgerIds {facts.ledger_id}; start it again. That brings back what its entry logs and journals have"
+            )
+        holders = " or ".join(list(dict.fromkeys(each.bookie_id for each in ranges))[:BOOKIES_TOLD_MAX])
         what = "a worker tries again ever more seldom; it succeeds only when one bookie has a good copy"
         found.do.append(
             f"bring a good copy back: stop {holders}, restore the files named above from a backup or the old disk, "

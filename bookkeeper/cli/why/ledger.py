@@ -3,6 +3,8 @@
 place of a fragment      its bookie is            and says             it counts as
 holds entries e..f       registered               all of them          good
                          registered               not all of them      lacking, with numbers
+                         registered               all, and cannot      damaged
+                                                  read some
                          registered               nothing (an error)   unknown
                          not registered           -                    lost, until it comes back
 """
@@ -15,15 +17,17 @@ from dataclasses import dataclass, replace
 
 from bookkeeper.cli.output import counted, entries
 from bookkeeper.cli.why.at_work import auditor_said, holder_of_lock, say_auditor, say_lock, say_workers
-from bookkeeper.cli.why.damaged import reported, say_damaged, say_who_mends
+from bookkeeper.cli.why.damaged import reported, say_damaged
 from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, runs_text
 from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress
+from bookkeeper.cli.why.untold import say_silent, say_unable
 from bookkeeper.errors import BookieIOError, BookieUnavailable, BookKeeperError, NoSuchLedger
 from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
 from bookkeeper.model import BookieId, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import write_set
+from bookkeeper.replication.audit import lost_members
 from bookkeeper.replication.fragments import FragmentRange, fragments_of
-from bookkeeper.replication.locked_ledgers import SILENT_TRIES
+from bookkeeper.replication.verdicts import Standing as CopyStanding
 
 PLACES_MAX = 20
 """Places of fragments that are told one by one."""
@@ -35,6 +39,7 @@ class Standing(enum.Enum):
     GOOD = "has all"
     LACKING = "lacks some"
     UNKNOWN = "did not tell"
+    DAMAGED = "lists what it cannot read"
     LOST = "is not registered"
 
 
@@ -94,12 +99,15 @@ def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -
     places = list(_places(facts, fragments))
     bad = [place for place in places if place.standing in (Standing.LACKING, Standing.LOST)]
     unknown = [place for place in places if place.standing is Standing.UNKNOWN]
+    spoilt = [place for place in places if place.standing is Standing.DAMAGED]
     state = _state(facts, metadata, last, found)
     known_end = metadata.is_closed or isinstance(facts.progress, Progress)
     if bad:
         found.trouble(f"{state}, and lacks copies: {_lack_sentence(bad)}")
+    elif spoilt:
+        found.trouble(f"{state}, and {_names(spoilt)} cannot read entries that its index lists")
     elif unknown or not known_end:
-        which = ", ".join(dict.fromkeys(place.bookie_id for place in unknown))
+        which = _names(unknown)
         found.headline = f"{state}; whether every copy is there is unknown" + (f": {which} did not tell" * bool(which))
         found.doubt()
     elif metadata.is_closed:
@@ -110,12 +118,14 @@ def _explain(facts: LedgerFacts, metadata: LedgerMetadata, found: Explanation) -
     else:
         found.headline = f"{state}, no entry is known to be acknowledged"
     _say_unreadable(metadata, places, found)
-    _say_places(places, bad, unknown, found)
+    _say_places(places, [*bad, *spoilt], unknown, found)
     say_damaged(facts, fragments, found)
     _say_repair(facts, metadata, bad, found)
     if not metadata.is_closed:
         _say_open(facts, metadata, bad, found)
-    _say_unknown(facts, unknown, found)
+    for bookie in dict.fromkeys(place.bookie_id for place in spoilt):
+        say_unable(facts, metadata, fragments, bookie, found)
+    _say_unknown(facts, metadata, fragments, unknown, found)
     found.facts |= {
         "exists": True,
         "state": metadata.state.name,
@@ -169,10 +179,11 @@ def _known_end(facts: LedgerFacts, metadata: LedgerMetadata) -> int:
 
 
 def _places(facts: LedgerFacts, fragments: Sequence[FragmentRange]) -> Iterator[Place]:
+    lost = () if isinstance(facts.metadata, BookKeeperError) else lost_members(facts.metadata, facts.registered)
     for fragment in fragments:
         for index, bookie in enumerate(fragment.ensemble):
             expected = fragment.stored_count(index)
-            if bookie not in facts.registered:
+            if bookie in lost:
                 # Also without entries: who is lost there takes the next ones, or is marked by an auditor all the same.
                 yield Place(fragment, index, bookie, Standing.LOST, expected, expected)
                 continue
@@ -182,8 +193,13 @@ def _places(facts: LedgerFacts, fragments: Sequence[FragmentRange]) -> Iterator[
                 yield Place(fragment, index, bookie, Standing.UNKNOWN, expected, error=why)
                 continue
             missing, first = missing_of(fragment, index, held)
-            standing = Standing.LACKING if missing else Standing.GOOD
-            yield Place(fragment, index, bookie, standing, expected, missing, first)
+            standing, why = Standing.LACKING if missing else Standing.GOOD, ""
+            look = facts.looks.get((fragment.first_entry_id, index))
+            if not missing and look is not None and look.standing is not CopyStanding.PRESENT:
+                silent = look.standing is CopyStanding.SILENT
+                standing = Standing.UNKNOWN if silent else Standing.DAMAGED
+                why = f"entry {look.entry_id}: {look.reason}"
+            yield Place(fragment, index, bookie, standing, expected, missing, first, why)
 
 
 def missing_of(fragment: FragmentRange, index: int, held: Sequence[range]) -> tuple[int, int | None]:
@@ -203,6 +219,10 @@ def missing_of(fragment: FragmentRange, index: int, held: Sequence[range]) -> tu
         if at > fragment.last_entry_id:
             break
     return count, first
+
+
+def _names(places: Sequence[Place]) -> str:
+    return ", ".join(dict.fromkeys(place.bookie_id for place in places))
 
 
 def _lack_sentence(bad: Sequence[Place]) -> str:
@@ -250,6 +270,12 @@ def _place_sentence(place: Place) -> str:
         )
     if place.standing is Standing.UNKNOWN:
         return f"{where}: {place.bookie_id} should hold {place.expected}; what it holds is unknown: {place.error}"
+    if place.standing is Standing.DAMAGED:
+        return (
+            f"{where}: {place.bookie_id} lists all {place.expected} it should hold, and cannot read all: {place.error}"
+        )
+    if not place.expected:
+        return f"{where}: {place.bookie_id} has none of them to hold"
     return f"{where}: {place.bookie_id} holds all {place.expected} it should"
 
 
@@ -276,7 +302,13 @@ def _say_unreadable(metadata: LedgerMetadata, places: Sequence[Place], found: Ex
                 break
 
 
-def _say_unknown(facts: LedgerFacts, unknown: Sequence[Place], found: Explanation) -> None:
+def _say_unknown(
+    facts: LedgerFacts,
+    metadata: LedgerMetadata,
+    fragments: list[FragmentRange],
+    unknown: Sequence[Place],
+    found: Explanation,
+) -> None:
     """What to do about bookies that did not tell."""
     if not unknown:
         return
@@ -284,53 +316,12 @@ def _say_unknown(facts: LedgerFacts, unknown: Sequence[Place], found: Explanatio
     for bookie in dict.fromkeys(place.bookie_id for place in unknown):
         error = facts.held.get(bookie)
         if isinstance(error, BookieIOError):
-            _say_unable(facts, bookie, found)
-        elif isinstance(error, BookieUnavailable):
-            _say_silent(facts, bookie, found)
+            say_unable(facts, metadata, fragments, bookie, found)
+        elif isinstance(error, BookieUnavailable | list):
+            say_silent(facts, bookie, found)
         else:
             found.next.append(f"{bookie} is not taken for one that lost entries: nothing is copied for that alone")
             found.do.append(f"see to what {bookie} said, then ask again: {error or 'it was not asked'}")
-
-
-def _say_unable(facts: LedgerFacts, bookie: BookieId, found: Explanation) -> None:
-    """It answered: it tells the cluster which copies it cannot read, and they are made anew (`bad_copies`)."""
-    say_who_mends(
-        facts,
-        found,
-        f"{bookie} reports what it cannot read within seconds, and a worker makes those copies anew out of the others, "
-        "there or on another bookie",
-    )
-    found.do.append(
-        f"{bookie} could not read its files of the ledger, its log says which. Damaged pages of an index it makes anew "
-        "out of its entry logs within seconds of meeting them, where that is certain; not a file that is missing"
-    )
-    found.do.append(
-        f"where it stays so: stop {bookie}, run on its host: bookkeeper shell --conf FILE "
-        f"regenerate-interleaved-storage-index-file -ledgerIds {facts.ledger_id}; start it again"
-    )
-
-
-def _say_silent(facts: LedgerFacts, bookie: BookieId, found: Explanation) -> None:
-    """Registered, and without an answer: dead a moment ago, or at a loss (I-77)."""
-    repair = facts.repair
-    delay = repair.delay_s if isinstance(repair.delay_s, int) else 0
-    then = f"the auditor marks its ledgers{f' {duration(delay)} later (lostBookieRecoveryDelay)' if delay else ''}"
-    if repair.enabled is False:
-        then = "nothing follows while auto-recovery is disabled"
-    elif repair.auditor is None:
-        then = "nothing follows, since no auditor is elected: run auto-recovery"
-    found.next.append(
-        f"where the process of {bookie} is gone, its registration ends with its ZooKeeper session (zkTimeout, 10 s "
-        f"unless set); then {then}"
-    )
-    found.next.append(
-        "as long as it is registered, no verdict is no loss: none is marked for that alone; of one that is marked, "
-        f"a worker gives such copies to others after {SILENT_TRIES} tries"
-    )
-    found.do.append(
-        f"{bookie} is registered and did not answer: start it where it is gone, else look at its log and its load; "
-        "then ask again"
-    )
 
 
 def _runs(held: Sequence[range]) -> str:
@@ -476,7 +467,7 @@ def _say_open(facts: LedgerFacts, metadata: LedgerMetadata, bad: Sequence[Place]
         f"no progress in {seconds or 'the time it was looked at'}: its writer is idle, or gone. Nobody records who "
         "writes a ledger, so which of them it is, its application knows"
     )
-    last_lost = [place for place in bad if place.fragment.last_entry_id >= 0 and not place.fragment.agreed]
+    last_lost = [place for place in bad if not place.fragment.agreed]
     if last_lost:
         found.next.append(
             "a bookie of its last fragment is lost: once it is marked, a worker waits "

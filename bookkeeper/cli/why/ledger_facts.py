@@ -2,7 +2,7 @@
 
 Each question that fails leaves its error in the place of its answer, so that one silent bookie does not hide the rest.
 Nothing is changed and nobody is fenced. Bounds: ASKED_MAX bookies are asked for their entries, each within the read
-timeout of the settings; HTTP servers as `processes` says.
+timeout of the settings; of PLACES_READ_MAX places ENTRIES_READ entries are read; HTTP servers as `processes` says.
 """
 
 from __future__ import annotations
@@ -21,17 +21,27 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.connecting import connect_to
 from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import BookKeeperError, NoSuchLedgerOnBookie
+from bookkeeper.errors import BookieIOError, BookKeeperError, NoSuchLedgerOnBookie
 from bookkeeper.metadata.bad_copies_format import BadCopies
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
 from bookkeeper.metadata.store import MetadataStore
 from bookkeeper.metadata.underreplication_format import CheckKind, UnderreplicatedLedger
 from bookkeeper.model import AvailableBookies, BookieId, LedgerId, LedgerMetadata
+from bookkeeper.replication.access import access_of
+from bookkeeper.replication.fragment_check import LedgerChecker
+from bookkeeper.replication.fragments import FragmentRange, fragments_of
+from bookkeeper.replication.verdicts import CopyVerdict
 
 T = TypeVar("T")
 
 ASKED_MAX = 64
+
+PLACES_READ_MAX = 64
+"""Places of fragments of which some entries are read; an index may list what an entry log does not have any more."""
+
+ENTRIES_READ = 8
+"""Entries that are read of each such place: the first, the last, and some between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,8 @@ class LedgerFacts:
 
     metadata: or why it could not be read. registered: bookie -> "writable" or "read-only". cookies: bookies that ever
     belonged to the cluster; None where that could not be read. held: bookie -> the entries it says it holds, or its
-    error; only of bookies that were asked. progress: of an open ledger. processes: what those with an HTTP server say.
+    error; only of bookies that were asked. looks: by first entry id and ensemble index of a place, what came of reading
+    some of its entries; not of all places. progress: of an open ledger. processes: what those with an HTTP server say.
     bookies_unasked: registered ones that publish none, or are too many.
     """
 
@@ -85,6 +96,7 @@ class LedgerFacts:
     cookies: frozenset[BookieId] | None
     repair: RepairFacts
     held: Mapping[BookieId, list[range] | BookKeeperError] = field(default_factory=dict)
+    looks: Mapping[tuple[int, int], CopyVerdict] = field(default_factory=dict)
     progress: Progress | BookKeeperError | None = None
     processes: tuple[ProcessAnswer, ...] = ()
     bookies_unasked: int = 0
@@ -165,6 +177,7 @@ class _Looking:
         cookies = await _or_error(self._store.cookies.all())
         registered = _registered(available)
         members = _members(metadata, registered)
+        held = await self._held([each for each in members if each in registered])
         return LedgerFacts(
             now_ms=time.time_ns() // 1_000_000,
             ledger_id=self._ledger_id,
@@ -173,7 +186,8 @@ class _Looking:
             registered=registered,
             cookies=None if isinstance(cookies, BookKeeperError) else frozenset(cookies),
             repair=await self._repair(processes if isinstance(processes, BookKeeperError) else len(processes)),
-            held=await self._held([each for each in members if each in registered]),
+            held=held,
+            looks=await self._read_some(metadata, progress, held) if isinstance(metadata, LedgerMetadata) else {},
             progress=progress if isinstance(metadata, LedgerMetadata) and not metadata.is_closed else None,
         )
 
@@ -206,6 +220,27 @@ class _Looking:
         except BookKeeperError as error:
             return error
 
+    async def _read_some(
+        self,
+        metadata: LedgerMetadata,
+        progress: Progress | BookKeeperError | None,
+        held: Mapping[BookieId, list[range] | BookKeeperError],
+    ) -> dict[tuple[int, int], CopyVerdict]:
+        """Of bookies that answered: what they list says nothing of damage."""
+        if metadata.password is None or metadata.digest_type is None:
+            return {}  # whether an entry is good cannot be told
+        access = access_of(self._settings, self._ledger_id, metadata)
+        checker = LedgerChecker(self._client.context, entries_max=PLACES_READ_MAX * ENTRIES_READ)
+        places = [
+            (fragment, index, entry_ids)
+            for fragment in fragments_of(metadata, progress.lac if isinstance(progress, Progress) else -1)
+            for index, bookie_id in enumerate(fragment.ensemble)
+            if isinstance(held.get(bookie_id), list | BookieIOError) and (entry_ids := some_entries(fragment, index))
+        ][:PLACES_READ_MAX]
+        looks = [Deferred.fromCoroutine(checker.look_for(access, *place)) for place in places]
+        verdicts = await gatherResults(looks)
+        return {(place[0].first_entry_id, place[1]): each for place, each in zip(places, verdicts, strict=True)}
+
     async def _progress(self, observe_s: float) -> Progress:
         handle = await self._client.open_as_administrator(self._ledger_id, recover=False)
         try:
@@ -214,6 +249,17 @@ class _Looking:
             return Progress(before, await handle.read_last_confirmed(), observe_s)
         finally:
             await handle.close()
+
+
+def some_entries(fragment: FragmentRange, index: int) -> list[int]:
+    """ENTRIES_READ of those that an ensemble index stores, or all if they are fewer; ascending."""
+    first, last = fragment.first_stored_by(index), fragment.last_stored_by(index)
+    if first is None or last is None:
+        return []
+    steps, size = ENTRIES_READ - 1, len(fragment.ensemble)
+    starts = [first + (last - first) * step // steps for step in range(steps)]
+    found = {fragment.stored_within(index, start, min(start + size - 1, last))[0] for start in starts}
+    return sorted(found | {last})
 
 
 def _registered(available: AvailableBookies) -> dict[BookieId, str]:

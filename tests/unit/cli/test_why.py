@@ -32,7 +32,7 @@ from bookkeeper.cli.why.explanation import Explanation, clock_time, duration, pe
 from bookkeeper.cli.why.host import explain_disk, explain_readonly
 from bookkeeper.cli.why.host_facts import DirectoryFacts, HostFacts, StoreFacts
 from bookkeeper.cli.why.ledger import explain_ledger, missing_of
-from bookkeeper.cli.why.ledger_facts import LedgerFacts, Progress, RepairFacts
+from bookkeeper.cli.why.ledger_facts import ENTRIES_READ, LedgerFacts, Progress, RepairFacts, some_entries
 from bookkeeper.cli.why.processes import ProcessAnswer, whom_to_ask
 from bookkeeper.cli.why.space import explain_space
 from bookkeeper.cli.worker_words import TOLD_MAX, WorkerAnswer, WorkerWords, known_troubles
@@ -45,6 +45,8 @@ from bookkeeper.metadata.underreplication_format import UnderreplicatedLedger
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from bookkeeper.protocol.schedule import holds
 from bookkeeper.replication.fragments import FragmentRange
+from bookkeeper.replication.verdicts import CopyVerdict
+from bookkeeper.replication.verdicts import Standing as CopyStanding
 
 NOW = 1_700_000_000_000
 B = [BookieId(f"b{number}:1") for number in range(4)]
@@ -150,6 +152,71 @@ def test_a_bookie_that_cannot_read_its_index_is_unknown_with_a_remedy() -> None:
     assert any(f"{B[1]} reports what it cannot read within seconds" in line for line in said.next)
     assert f"stop {B[1]}, run on its host: bookkeeper shell --conf FILE " in said.do[1]
     assert "regenerate-interleaved-storage-index-file -ledgerIds 7; start it again" in said.do[1]
+
+
+def cannot_list(look: CopyVerdict | None = None, **changes: object) -> Explanation:
+    held = {B[0]: [range(10)], B[1]: BookieIOError("I/O error", bookie_id=B[1])}
+    return explain_ledger(ledger(held=held, looks={} if look is None else {(0, 1): look}, **changes))
+
+
+def test_an_index_that_stays_damaged_after_its_entries_were_written_anew_needs_an_operator() -> None:
+    """No report is pending, and entries can be read: no worker is promised any more."""
+    said = cannot_list(CopyVerdict(1, B[1], CopyStanding.PRESENT))
+    assert said.healthy is None
+    assert f"{B[1]} delivered all of 8 entries that were asked of it as a sample" in said.holds
+    (line,) = said.next
+    assert "what it had reported was written anew" in line
+    assert line.endswith("then nothing more happens by itself")
+    assert "regenerate-interleaved-storage-index-file -ledgerIds 7; start it again" in said.do[1]
+    for look in (None, CopyVerdict(1, B[1], CopyStanding.UNREADABLE, 4, "I/O error")):
+        assert "within seconds, and a worker makes those copies anew" in cannot_list(look).next[0]
+
+
+def test_of_what_has_one_copy_nothing_is_made_anew_from_others() -> None:
+    metadata = LedgerMetadata(
+        2, 1, 1, (Fragment(EntryId(0), (B[0], B[1])),), LedgerState.CLOSED, EntryId(9), 100, ctime_ms=NOW - 5000
+    )
+    said = cannot_list(metadata=metadata)
+    assert any(line.startswith("nothing by itself, but for index pages: each entry ") for line in said.next)
+    assert not any("out of the others" in line for line in said.next)
+
+
+def test_what_a_bookie_lists_and_cannot_read_is_no_copy() -> None:
+    """Its index names places in an entry log that is gone."""
+    look = CopyVerdict(1, B[1], CopyStanding.UNREADABLE, 4, "I/O error")
+    said = explain_ledger(ledger(looks={(0, 0): CopyVerdict(0, B[0], CopyStanding.PRESENT), (0, 1): look}))
+    assert said.healthy is False
+    assert said.headline == f"CLOSED at entry 9, 100 bytes, and {B[1]} cannot read entries that its index lists"
+    assert f"entries 0..9: {B[1]} lists all 10 it should hold, and cannot read all: entry 4: I/O error" in said.holds
+    assert f"entries 0..9: {B[0]} holds all 10 it should" in said.holds
+    assert any(f"{B[1]} reports what it cannot read within seconds" in line for line in said.next)
+    silent = dataclasses.replace(look, standing=CopyStanding.SILENT, reason="gone")
+    assert explain_ledger(ledger(looks={(0, 1): silent})).healthy is None
+
+
+def test_the_entries_read_as_a_sample_are_stored_there_and_few(rng: random.Random) -> None:
+    for _ in range(200):
+        size = rng.randint(1, 5)
+        first = rng.randint(0, 9)
+        fragment = FragmentRange(
+            first, first + rng.randint(-1, 60), tuple(B[:1] * size), rng.randint(1, size), agreed=True
+        )
+        for index in range(size):
+            stored = list(fragment.stored_by(index))
+            sample = some_entries(fragment, index)
+            assert set(sample) <= set(stored)
+            assert len(sample) <= ENTRIES_READ
+            assert (sample[:1], sample[-1:]) == (stored[:1], stored[-1:])
+
+
+def test_an_open_ledger_without_entries_that_lost_a_bookie_will_be_recovered() -> None:
+    """As the auditor marks it and the worker decides: an empty end is lost like any other."""
+    metadata = LedgerMetadata(2, 2, 2, (Fragment(EntryId(0), (B[0], B[1])),), LedgerState.OPEN, ctime_ms=NOW - 5000)
+    there = dict.fromkeys((B[0], B[2], B[3]), "writable")
+    said = explain_ledger(ledger(metadata=metadata, registered=there, held={B[0]: []}, progress=Progress(-1, -1, 1.0)))
+    assert any("waits openLedgerRereplicationGracePeriod" in line for line in said.next), said.next
+    assert not any("leaves an open ledger alone" in line for line in said.next)
+    assert f"from entry 0 on: {B[0]} has none of them to hold" in said.holds
 
 
 def test_known_trouble_outweighs_what_is_unknown() -> None:
@@ -263,6 +330,18 @@ def test_where_all_copies_are_reported_bad_no_good_one_is_promised() -> None:
     ]
     assert any(line.startswith(f"bring a good copy back: stop {B[0]} or {B[1]}, restore the files") for line in said.do)
     assert said.facts["damaged"]["without_good_copy"] == [[3, 3, 1]]  # type: ignore[index]
+
+
+def test_where_the_index_is_damaged_the_copies_are_not_called_bad() -> None:
+    """The remedy is to make the index anew: it brought back all entries of ledgers with one copy each."""
+    bad = reports((B[0], 0, 9), (B[1], 0, 9))
+    bad = dataclasses.replace(bad, ranges=tuple(dataclasses.replace(each, reason=file_gone(7)) for each in bad.ranges))
+    said = damaged(bad)
+    assert said.headline.startswith("no copy can be read of 10 entries (0..9): ")
+    assert said.headline.endswith(f"; of {B[0]}, {B[1]} it is the index, and the entries may be whole")
+    for bookie, line in zip(B, said.do[:2], strict=False):
+        assert line.startswith(f"first, on the host of {bookie}, ")
+        assert "regenerate-interleaved-storage-index-file -ledgerIds 7; start it again" in line
 
 
 @pytest.mark.parametrize(
@@ -505,6 +584,21 @@ def test_what_only_the_store_knows_is_told_and_the_rest_is_unknown() -> None:
     assert f"the auditor is {B[3]}, lostBookieRecoveryDelay 60 s" in said
     assert f"what the auditor does is unknown: bookie {B[3]} publishes no HTTP server" in said
     assert "why it is not repaired yet is unknown: no worker could be asked (4 bookies could not be asked" in said
+
+
+def test_where_all_that_announced_themselves_told_nobody_else_is_to_be_asked() -> None:
+    """It was two long lines about processes that there are none of."""
+    answer = ProcessAnswer("process 1 of vm", works=True, process=recovery(1, 11))
+    repair = dataclasses.replace(ledger().repair, mark=MARKED, announced=1)
+    said = " | ".join(explain_ledger(ledger(repair=repair, processes=(answer,))).working)
+    assert "process 1 of vm: no worker has failed on it, of all that announced themselves" in said
+    assert "--ask" not in said.partition("no worker has failed")[2].partition(" | ")[0]
+    silent = ProcessAnswer("process 2 of vm", error="refused", process=recovery(2, 12))
+    for announced, answers in ((2, (answer,)), (2, (answer, silent)), (MetadataUnavailable("away"), (answer,))):
+        repair = dataclasses.replace(repair, announced=announced)
+        assert "whether others have is unknown" in " | ".join(
+            explain_ledger(ledger(repair=repair, processes=answers)).working
+        )
 
 
 def test_an_auditor_beside_no_bookie_that_announced_nothing_is_unknown() -> None:
