@@ -103,6 +103,85 @@ def test_a_batch_is_written_by_two_tasks_and_read_by_the_name_of_its_job(
     check_nothing_is_left(cluster, client, commits, {each.ledger_id for each in commit.ledgers})
 
 
+def test_no_rows_are_committed_as_such_and_empty_values_and_tiny_windows_do_no_harm(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, commits: str
+) -> None:
+    def write(frame: Any, job: str, **options: object) -> None:
+        frame.write.format("bookkeeper").mode("append").options(
+            uri=cluster.uri, commitPath=commits, job=job, **options
+        ).save()
+
+    write(rows_of(spark, 0), "nothing")
+    assert read_back(spark, cluster, commits, job="nothing") == []
+    assert ledgers_of(client, commits) == set()
+    # Four partitions, two of them without rows; bytes, not text.
+    write(spark.range(0, 4, 1, 4).where("id >= 2").selectExpr("CAST('' AS BINARY) AS value"), "empty-values")
+    assert read_back(spark, cluster, commits, job="empty-values") == [b"", b""]
+    write(rows_of(spark, 500), "tiny-window", windowEntriesMax=3)
+    assert sorted(read_back(spark, cluster, commits, job="tiny-window")) == expected(500)
+    check_nothing_is_left(cluster, client, commits, ledgers_of(client, commits))
+
+
+@pytest.mark.parametrize(
+    ("columns", "mode", "why"),
+    [
+        (["id", "'x' AS value"], "append", "an entry is one column, value .*, and not id"),
+        (["'x' AS text"], "append", "an entry is one column, value .*, and not text"),
+        (["id AS value"], "append", "column value is bigint; an entry is binary or string. Cast it"),
+        (["IF(id = 203, null, 'x') AS value"], "append", "row 203 .from 0. of partition 0 has a null as value"),
+        (["'x' AS value"], "overwrite", "a ledger cannot be overwritten; use .mode..append"),
+    ],
+)
+def test_rows_that_are_no_entries_are_told_with_the_remedy(
+    spark: Any,
+    cluster: LocalCluster,
+    client: BlockingBookKeeper,
+    commits: str,
+    columns: list[str],
+    mode: str,
+    why: str,
+) -> None:
+    frame = spark.range(0, 300, 1, 1).selectExpr(*columns)
+    with pytest.raises(Exception, match=why):
+        frame.write.format("bookkeeper").mode(mode).options(uri=cluster.uri, commitPath=commits).save()
+    assert ledgers_of(client, commits) == set()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *("task raises", "task killed", "commit raises", "commit killed", "committed killed", "abort raises"),
+    ],
+)
+def test_a_batch_that_fails_at_any_step_is_written_as_a_whole_or_not_at_all(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, commits: str, tmp_path: Path, fault: str
+) -> None:
+    def write() -> None:
+        rows_of(spark, 500).write.format("faulty-bookkeeper").mode("append").options(
+            uri=cluster.uri, commitPath=commits, job="j", fault=fault, marks=str(tmp_path)
+        ).save()
+
+    if fault.startswith("task"):
+        write()
+    else:
+        with pytest.raises(Exception, match=r"Injected|crashed|unexpectedly"):
+            write()
+    assert (tmp_path / fault).exists()
+    if fault.startswith("commit "):
+        assert ledgers_of(client, commits) == set(), "the abort deletes what was written"
+    if fault.startswith(("commit ", "abort")):
+        with pytest.raises(Exception, match="job j has committed nothing"):
+            read_back(spark, cluster, commits, job="j")
+        write()
+    assert sorted(read_back(spark, cluster, commits, job="j")) == expected(500)
+    if fault == "committed killed":
+        with pytest.raises(Exception, match="job j was committed before, by another write, and stays as it is"):
+            write()
+        assert sorted(read_back(spark, cluster, commits, job="j")) == expected(500)
+    commit = commit_of_job(cluster.uri, "j", commit_path=commits)
+    check_nothing_is_left(cluster, client, commits, {each.ledger_id for each in commit.ledgers})
+
+
 class Pages:
     """A stream of text files: a batch for each, replayed from the checkpoint as they were."""
 
