@@ -1,4 +1,5 @@
 """Watching and steering running servers from outside.
 
-http/     the HTTP server of a bookie, of auto-recovery and of a hub, when httpServerEnabled=true
+questions    what such a server says, asked from another process
+http/        the HTTP server of a bookie, of auto-recovery and of a hub, when httpServerEnabled=true
 """

@@ -10,7 +10,7 @@ from bookkeeper.bookie.status_format import LISTED_MAX, BadLog, CollectionStatus
 from bookkeeper.bookie.storage.garbage import CompactionKind
 
 if TYPE_CHECKING:
-    from bookkeeper.admin.http.garbage import CollectionState
+    from bookkeeper.admin.http.garbage import CollectionState, LogsState
     from bookkeeper.bookie.garbage_collector import GarbageCollector
 
 
@@ -77,6 +77,27 @@ class CollectorView:
             minor_count=status.minor_compactions,
             major_suspended=status.major_suspended,
             minor_suspended=status.minor_suspended,
+        )
+
+    async def logs(self) -> LogsState:
+        """See Collecting."""
+        from bookkeeper.admin.http.garbage import LogsState, LogState
+
+        known = await self._collector.known_logs()
+        return LogsState(
+            swept_ms=_ms(self._collector.status.swept_s) or 0,
+            logs=[
+                LogState(
+                    each.log_id,
+                    each.size,
+                    None if each.usage is None else each.usage.total_bytes,
+                    None if each.usage is None else each.usage.live_bytes,
+                    None if each.usage is None else each.usage.live_ledger_count,
+                    each.is_written,
+                    each.left_alone,
+                )
+                for each in known
+            ],
         )
 
     def force(self, *, major: bool, minor: bool) -> None:

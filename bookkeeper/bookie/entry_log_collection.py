@@ -12,6 +12,7 @@ Thread: reactor. Reading logs runs on the collector's worker, what changes the i
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections.abc import Callable
 from functools import partial
@@ -20,8 +21,9 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.compactor import STEP_PAUSE_S, Checkpoints, Compactor, Outcome
 from bookkeeper.bookie.garbage_settings import GarbageSettings
-from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus
+from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus, KnownLog
 from bookkeeper.bookie.storage.disks import LedgerDirectories
+from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.garbage import (
     CompactionKind,
     CompactionSchedule,
@@ -169,8 +171,22 @@ class EntryLogCollection:
                 self._status.bytes_removed += size
                 self._log_ledgers.forget(log_id)
         self._usages = {usage.log_id: usage for usage, _ in usages}
+        self._status.swept_s = self._wall_s()
         self.show_sizes()
         return usages
+
+    async def known_logs(self) -> list[KnownLog]:
+        """All logs there are, ascending, with what the last sweep found in them. Fails with OSError."""
+        logs = self._storage.entry_logs
+        sizes: dict[int, int] = await on_worker(self._worker, partial(_sizes_of, logs))
+        written_id, written, alone = logs.active_log_id, self._written, self._status.quarantined
+        usages = dict(self._usages)
+        if written_id is not None and written is not None and written.log_id == written_id:
+            usages[written_id] = written
+        return [
+            KnownLog(log_id, size, usages.get(log_id), log_id == written_id, alone.get(logs.path_of(log_id) or "", ""))
+            for log_id, size in sizes.items()
+        ]
 
     def show_sizes(self) -> None:
         """What is in the logs as far as this process knows by now."""
@@ -363,3 +379,12 @@ class EntryLogCollection:
 def _worth(usage: LogUsage, threshold: float) -> bool:
     """Whether closing a log gives something back: it could be removed, or rewritten. One without records could not."""
     return usage.total_bytes > 0 and (usage.dead or usage.share < threshold)
+
+
+def _sizes_of(logs: EntryLogs) -> dict[int, int]:
+    """Bytes of each log's file; one that was removed meanwhile is left out."""
+    sizes: dict[int, int] = {}
+    for log_id in logs.log_ids:
+        with contextlib.suppress(FileNotFoundError):
+            sizes[log_id] = logs.size_of(log_id)
+    return sizes

@@ -21,7 +21,7 @@ from bookkeeper.bookie.compactor import Checkpoints
 from bookkeeper.bookie.deleted_ledgers import DeletedLedgers
 from bookkeeper.bookie.entry_log_collection import EntryLogCollection
 from bookkeeper.bookie.garbage_settings import GarbageSettings
-from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus
+from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus, KnownLog
 from bookkeeper.bookie.ledger_removal import LedgerRemoval
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.garbage import CompactionKind
@@ -170,6 +170,10 @@ class GarbageCollector:
         if self._round is None and not self._stopped:
             self._begin()
         return done
+
+    async def known_logs(self) -> list[KnownLog]:
+        """All entry logs there are, with what the last sweep found in them. Fails with OSError."""
+        return await self._logs.known_logs()
 
     @property
     def compacting_kind(self) -> CompactionKind | None:

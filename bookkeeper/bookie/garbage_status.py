@@ -6,6 +6,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bookkeeper.bookie.storage.garbage import LogUsage
+
 QUARANTINED_MAX = 1000
 """Logs that are named; beyond it they are only counted."""
 
@@ -22,6 +24,20 @@ class GarbageStage(enum.Enum):
     STOPPED = "stopped"
 
 
+@dataclass(frozen=True, slots=True)
+class KnownLog:
+    """One entry log. size: bytes of its file. usage: at the last sweep; None where it was not looked at as it is now.
+
+    is_written: it is the log that is written to. left_alone: why, "" for one that is not.
+    """
+
+    log_id: int
+    size: int
+    usage: LogUsage | None
+    is_written: bool
+    left_alone: str
+
+
 def _nothing() -> None:
     """Nobody wants to know."""
 
@@ -30,7 +46,8 @@ def _nothing() -> None:
 class GarbageStatus:
     """Counts since the start; times in seconds since 1970, 0 for "never".
 
-    ledgers_local: at the last round. suspects: missing from the last listing, not yet proven to be deleted.
+    swept_s: when it was last looked what is in the entry logs. ledgers_local: at the last round. suspects: missing from
+    the last listing, not yet proven to be deleted.
     bytes_removed, bytes_compacted: given back to the disk, by removing and by rewriting logs.
     live_bytes, total_bytes: of closed entry logs; active_...: of the one being written. From a round's sweep on they
     follow what the round does, and what is written after it is not in them. worth_bytes: the dead ones of those that a
@@ -44,6 +61,7 @@ class GarbageStatus:
     rounds: int = 0
     last_round_s: float = 0.0
     last_round_took_s: float = 0.0
+    swept_s: float = 0.0
     next_round_s: float = 0.0
     last_error: str = ""
     last_error_s: float = 0.0

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
-import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from bookkeeper.admin.questions import ERRORS, Address, get_json
 from bookkeeper.metadata.recovery_process_format import RecoveryProcess
+
+__all__ = ["ALL_TIMEOUT_S", "ERRORS", "Address", "all_at_once", "get_json", "why_out_of_reach"]
 
 T = TypeVar("T")
 
-Address = tuple[str, int]
-
-TIMEOUT_S = 2.0
-"""Of one request."""
-
 ALL_TIMEOUT_S = 4.0
 """Of all of them."""
-
-ANSWER_MAX = 1024 * 1024
-"""Bytes of one answer."""
-
-ERRORS = (OSError, http.client.HTTPException, ValueError)
-"""What `get_json` raises."""
 
 
 def all_at_once(questions: Sequence[Callable[[], T]]) -> list[T | None]:
@@ -47,23 +37,6 @@ def all_at_once(questions: Sequence[Callable[[], T]]) -> list[T | None]:
     for thread in threads:
         thread.join(max(0.0, deadline_s - time.monotonic()))
     return [answers.get(number) for number in range(len(questions))]
-
-
-def get_json(address: Address, path: str) -> Any:
-    """The answer's JSON; None where the process has no such thing. Raises ERRORS."""
-    host, port = address
-    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        body = answer.read(ANSWER_MAX)
-        if answer.status == http.HTTPStatus.NOT_FOUND:
-            return None
-        if answer.status != http.HTTPStatus.OK:
-            raise http.client.HTTPException(f"HTTP status {answer.status} for {path}")
-        return json.loads(body)
-    finally:
-        connection.close()
 
 
 def why_out_of_reach(process: RecoveryProcess) -> str:

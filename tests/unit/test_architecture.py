@@ -70,7 +70,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     | {"bookkeeper.pace"},
     "bookkeeper.admin": _DRIVER | {"bookkeeper.metadata", "bookkeeper.client"},
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
-    "bookkeeper.spark": _DRIVER | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie"},
+    "bookkeeper.spark": _DRIVER | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie", "bookkeeper.admin"},
     # A stopped bookie's files read in place: no client, and no Spark.
     "bookkeeper.spark.stored_copies": _BASE
     | {"bookkeeper.bookie", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.filesystem", "bookkeeper.pace"},

@@ -5,14 +5,18 @@
     GET      /api/v1/bookie/gc_details               [{...}]
     GET PUT  /api/v1/bookie/gc/suspend_compaction    {"suspendMajor": true, "suspendMinor": true}, or no body: both
     PUT      /api/v1/bookie/gc/resume_compaction     {"resumeMajor": true, "resumeMinor": true}, or no body: both
+    GET      /api/v1/bookie/entry_logs               {"swept": 1700000000000, "entryLogs": [{"id", "size", ...}]}
 
 A collection that is asked for begins at once or after the one under way; the answer does not wait for it. Words of the
-GETs are text, as Apache's. Differs from Apache: thresholds and times are settings, so a body that has them is refused
-rather than ignored; and an order to suspend or resume without a body, which is refused there, is about both kinds.
+GETs are text, as Apache's. entry_logs is not Apache's: what is in each log, as the last round's sweep found it.
+
+Differs from Apache: thresholds and times are settings, so a body that has them is refused rather than ignored; and an
+order to suspend or resume without a body, which is refused there, is about both kinds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,11 +47,39 @@ class CollectionState:
     minor_suspended: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """One entry log, sizes in bytes. record_bytes, live_bytes, live_ledgers: None where the sweep did not look at it.
+
+    record_bytes: of all records; live_bytes: of those of ledgers that are here. left_alone: why it is, "" where it is
+    not.
+    """
+
+    log_id: int
+    size: int
+    record_bytes: int | None
+    live_bytes: int | None
+    live_ledgers: int | None
+    is_written: bool
+    left_alone: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogsState:
+    """swept_ms: since 1970; 0: no sweep since the start, so nothing is known but sizes."""
+
+    swept_ms: int
+    logs: Sequence[LogState]
+
+
 class Collecting(Protocol):
-    """The garbage collector of this process, as HTTP needs it. Thread: reactor; nothing here waits."""
+    """The garbage collector of this process, as HTTP needs it. Thread: reactor; nothing but `logs` waits."""
 
     def state(self) -> CollectionState:
         """Now."""
+
+    async def logs(self) -> LogsState:
+        """All entry logs, ascending. Raises OSError."""
 
     def force(self, *, major: bool, minor: bool) -> None:
         """Collect soon, and compact with these thresholds."""
@@ -75,6 +107,7 @@ class Garbage:
             Route("GET", f"{top}/gc/suspend_compaction", self._suspended),
             Route("PUT", f"{top}/gc/suspend_compaction", self._suspend),
             Route("PUT", f"{top}/gc/resume_compaction", self._resume),
+            Route("GET", f"{top}/entry_logs", self._logs),
         ]
 
     async def _is_forced(self, _: HttpRequest) -> Answer:
@@ -104,6 +137,26 @@ class Garbage:
                     "minorCompactionCounter": state.minor_count,
                 }
             ]
+        )
+
+    async def _logs(self, _: HttpRequest) -> Answer:
+        found = await self._collecting.logs()
+        return json_answer(
+            {
+                "swept": found.swept_ms or None,
+                "entryLogs": [
+                    {
+                        "id": each.log_id,
+                        "size": each.size,
+                        "recordBytes": each.record_bytes,
+                        "liveBytes": each.live_bytes,
+                        "liveLedgers": each.live_ledgers,
+                        "written": each.is_written,
+                        "leftAlone": each.left_alone,
+                    }
+                    for each in found.logs
+                ],
+            }
         )
 
     async def _suspended(self, _: HttpRequest) -> Answer:

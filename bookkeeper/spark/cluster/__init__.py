@@ -9,7 +9,7 @@
     table                 pure  what a table is; how another package adds one
     id_runs               pure  many ids, cut into shares
     asking                      many questions, some at a time
-    ledgers, bookies, recovery  the tables of this package
+    ledgers, bookies, recovery, entry_logs    the tables of this package
     catalogue                   which tables there are
     batches, source, views      schemas and Arrow; the format; views and help
 
@@ -22,6 +22,8 @@ Nothing is fenced, marked or written, and no column has a password. Unknown is n
     ledgers             ledger_id, state, ensemble_size, write_quorum, ack_quorum, last_entry_id, length, fragments,
                         digest_type, metadata_version, created, application, component, owner, custom, problem
     fragments           ledger_id, index, first_entry_id, last_entry_id, entries, bookies, problem
+    entry_logs          bookie, log_id, size_bytes, record_bytes, live_bytes, live_ratio, live_ledgers, is_written,
+                        as_of, problem
     underreplicated     ledger_id, missing, since, locked, worker, process, locked_since, problem
     damaged             ledger_id, bookie, first_entry_id, last_entry_id, reported, reason, problem
     recovery_processes  host, pid, bookie, http, since, is_auditor

@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from bookkeeper.config.table import nearest
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.cluster.bookies import BOOKIES, COOKIES
+from bookkeeper.spark.cluster.entry_logs import ENTRY_LOGS
 from bookkeeper.spark.cluster.ledgers import FRAGMENTS, LEDGERS
 from bookkeeper.spark.cluster.recovery import DAMAGED, PROCESSES, STATE, UNDERREPLICATED
 from bookkeeper.spark.cluster.table import ClusterTable
@@ -26,6 +27,7 @@ OWN: tuple[ClusterTable, ...] = (
     COOKIES,
     LEDGERS,
     FRAGMENTS,
+    ENTRY_LOGS,
     UNDERREPLICATED,
     DAMAGED,
     PROCESSES,

@@ -6,6 +6,8 @@ bookie 2   writable, without HTTP         bookie 4   killed, after it had copies
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 from collections.abc import Iterator
@@ -19,10 +21,12 @@ from twisted.internet.defer import Deferred
 import bookkeeper.blocking
 import bookkeeper.spark
 import hedwig.blocking
+from bookkeeper.admin.questions import get_json
 from bookkeeper.cli.main import main as bookkeeper_command
+from bookkeeper.cli.perf.counters import read_metrics
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.layout import LayoutKind
@@ -30,6 +34,7 @@ from bookkeeper.metadata.paths import ledger_path
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.model import BookieId, EntryId, LedgerId
 from bookkeeper.spark.cluster.catalogue import OWN
+from bookkeeper.spark.cluster.entry_logs import NAMES_PATH, ask_logs, name_rows
 from hedwig.cli.main import main as hedwig_command
 from hedwig.embedded import LocalHub
 from journalmgr.cli.main import main as journal_command
@@ -39,7 +44,7 @@ from tests.support.in_process import run_here
 from tests.support.journal_log import writing
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 
 HTTP = {"httpServerEnabled": "true", "httpServerPort": "0"}
 MARKED_MS = 1_700_000_000_123
@@ -294,6 +299,52 @@ def test_a_table_is_read_by_as_many_tasks_as_wanted_and_filters_are_obeyed_first
     assert some.rdd.getNumPartitions() == 2
     assert sorted(row.ledger_id for row in some.collect()) == sorted((world.moved, world.open))
     assert whole.where("ledger_id > 900000").collect() == []
+
+
+# --- entry logs
+
+
+def collected(bookie: LocalBookie) -> None:
+    """A round of collection, to its end."""
+    port, path = int(bookie.settings["httpServerPort"]), "/api/v1/bookie/gc"
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("PUT", path)
+        assert connection.getresponse().read()
+    while get_json(("127.0.0.1", port), path) != {"is_in_force_gc": "false"}:
+        pass
+
+
+def test_entry_logs_are_as_their_bookie_tells_and_who_does_not_tell_is_named(world: World) -> None:
+    bookie = world.cluster.bookies[0]
+    collected(bookie)
+    rows = world.rows("SELECT * FROM cl_entry_logs")
+    silent = {row["bookie"]: row["problem"] for row in rows if row["log_id"] is None}
+    assert set(silent) == {world.ids[1], world.ids[3]}
+    assert "httpServerEnabled=true" in silent[world.ids[1]]
+    assert silent[world.ids[3]] == "it is not registered, so nobody can ask it"
+    found = {row["log_id"]: row for row in rows if row["bookie"] == bookie.bookie_id}
+    files = {int(path.stem, 16): path for path in bookie.ledger_directory.rglob("*.log")}
+    assert set(found) == set(files) != set()
+    for log_id, row in found.items():
+        assert (row["size_bytes"], row["problem"]) == (files[log_id].stat().st_size, None)
+        assert 0 < row["live_bytes"] <= row["record_bytes"] <= row["size_bytes"]
+        assert row["live_ratio"] == row["live_bytes"] / row["record_bytes"]
+        assert row["as_of"] is not None
+    assert bookie.metrics_url is not None
+    shown = read_metrics(bookie.metrics_url)
+    assert sum(row["live_bytes"] for row in found.values()) == (
+        shown["bookie_gc_LIVE_ENTRY_LOG_BYTES"] + shown["bookie_gc_WRITTEN_ENTRY_LOG_LIVE_BYTES"]
+    )
+
+
+def test_a_bookie_that_does_not_answer_has_a_row_that_says_so(world: World) -> None:
+    [row] = ask_logs("b:1", ("127.0.0.1", free_port()))
+    assert row[:2] == ("b:1", None)
+    assert "did not tell" in str(row[-1])
+    # As an older bookie, or Apache's: what it has under the path of names.
+    port = int(world.cluster.bookies[0].settings["httpServerPort"])
+    rows = name_rows("b:1", get_json(("127.0.0.1", port), NAMES_PATH))
+    assert [row[1] for row in rows] == [row[1] for row in ask_logs("b:1", ("127.0.0.1", port))]
 
 
 # --- repairs

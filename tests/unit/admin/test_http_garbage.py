@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from bookkeeper.admin.http.garbage import CollectionState, Garbage
+from bookkeeper.admin.http.garbage import CollectionState, Garbage, LogsState, LogState
 from bookkeeper.admin.http.routing import HttpRequest, Router
 from bookkeeper.model import BookieId
+from bookkeeper.spark.cluster.entry_logs import log_rows
 
 TOP = "/api/v1/bookie/gc"
 BOTH = {"major": True, "minor": True}
@@ -34,6 +35,11 @@ class Collector:
             minor_count=0,
             major_suspended=False,
             minor_suspended=False,
+        )
+
+    async def logs(self) -> LogsState:
+        return LogsState(
+            5000, [LogState(1, 2000, 900, 300, 2, False, ""), LogState(2, 1024, None, None, None, True, "torn")]
         )
 
     def force(self, *, major: bool, minor: bool) -> None:
@@ -71,6 +77,29 @@ def test_a_body_names_the_kinds_and_one_that_names_none_is_told_the_fields() -> 
         assert status == 400
         assert '{"suspendMajor": true}, {"suspendMinor": true}, or both; no body means both' in said["error"]
     assert len(collector.suspended) == 1
+
+
+def test_entry_logs_are_told_and_what_is_not_known_is_null() -> None:
+    router = Router(Garbage(BookieId("b:1"), Collector()).routes())
+    found: list[Any] = []
+    answer = router.answer(HttpRequest("GET", "/api/v1/bookie/entry_logs"))
+    Deferred.fromCoroutine(answer).addBoth(found.append)
+    told = json.loads(found[0].body)
+    one, two = told["entryLogs"]
+    assert told["swept"] == 5000
+    assert one == {
+        "id": 1,
+        "size": 2000,
+        "recordBytes": 900,
+        "liveBytes": 300,
+        "liveLedgers": 2,
+        "written": False,
+        "leftAlone": "",
+    }
+    assert (two["size"], two["recordBytes"], two["liveBytes"], two["leftAlone"]) == (1024, None, None, "torn")
+    rows = log_rows("b:1", told)  # as the table reads it
+    assert rows[0] == ("b:1", 1, 2000, 900, 300, 300 / 900, 2, False, 5000, None)
+    assert rows[1] == ("b:1", 2, 1024, None, None, None, None, True, None, "torn")
 
 
 @pytest.mark.parametrize("path", ["suspend_compaction", "resume_compaction"])

@@ -16,7 +16,7 @@ from bookkeeper.bookie import compactor, entry_log_collection
 from bookkeeper.bookie.collection_view import collection_status
 from bookkeeper.bookie.garbage_collector import GarbageCollector
 from bookkeeper.bookie.garbage_settings import GarbageSettings
-from bookkeeper.bookie.garbage_status import GarbageStage
+from bookkeeper.bookie.garbage_status import GarbageStage, KnownLog
 from bookkeeper.bookie.status_format import CollectionStatus
 from bookkeeper.bookie.storage import entry_log_format as fmt
 from bookkeeper.bookie.storage.compaction import LogCompaction, switch
@@ -482,6 +482,40 @@ def test_an_ordered_round_gives_back_what_the_log_being_written_holds_of_deleted
     after = bench.shown[-1]
     assert after.active_total_bytes == after.worth_bytes == 0
     bench.stored.check()
+
+
+def _known_logs(bench: Bench) -> dict[int, KnownLog]:
+    found: list[list[KnownLog]] = []
+    Deferred.fromCoroutine(bench.collector.known_logs()).addCallback(found.append)
+    assert bench.clock.run_until(lambda: bool(found), seconds=10)
+    return {each.log_id: each for each in found[0]}
+
+
+def test_each_log_is_told_with_what_the_last_sweep_found_and_nothing_is_made_up_before() -> None:
+    bench = Bench(NEVER_DUE)
+    logs = bench.stored.storage.entry_logs
+    bench.stored.add(1, 60, 20)
+    bench.stored.add(2, 60, 40)
+    bench.stored.checkpoint()
+    before = _known_logs(bench)
+    assert sorted(before) == logs.log_ids
+    assert {each.usage for each in before.values()} == {None}
+    assert [log_id for log_id, each in before.items() if each.is_written] == [logs.active_log_id]
+    bench.delete(2)
+    bench.rounds(3)
+    after = _known_logs(bench)
+    for log_id, each in after.items():
+        assert each.size == logs.size_of(log_id)
+        assert each.usage is not None
+        assert each.usage.live_bytes < each.usage.total_bytes < each.size  # ledger 2 is in every log
+    assert sum(each.usage.live_bytes for each in after.values() if each.usage is not None) == (
+        bench.collector.status.live_bytes + bench.collector.status.active_live_bytes
+    )
+    assert bench.collector.status.swept_s > 0
+    written = logs.active_log_id
+    bench.stored.storage.entry_logs.roll()
+    assert written is not None
+    assert _known_logs(bench)[written].usage is None  # it may have grown since the sweep
 
 
 def test_an_ordered_round_leaves_the_log_being_written_alone_where_nothing_comes_back_by_closing_it() -> None:

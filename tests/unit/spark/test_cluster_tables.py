@@ -25,6 +25,7 @@ from bookkeeper.spark import cluster
 from bookkeeper.spark.cluster import catalogue
 from bookkeeper.spark.cluster.bookies import COOKIES, cookie_row, http_of
 from bookkeeper.spark.cluster.catalogue import OWN, cluster_help, table_called, tables
+from bookkeeper.spark.cluster.entry_logs import ENTRY_LOGS, NAMES_ALONE, NOT_SWEPT, log_rows, name_rows
 from bookkeeper.spark.cluster.id_runs import IdRuns, ids_of
 from bookkeeper.spark.cluster.ledgers import FRAGMENTS, LEDGERS, fragment_rows, ledger_rows, owner_of
 from bookkeeper.spark.cluster.table import TIME_MAX_MS, ClusterTable, Row
@@ -162,6 +163,42 @@ def test_http_is_where_the_registration_says() -> None:
     assert http_of(None) is None
     assert http_of(BookieServiceInfo((rpc,))) is None
     assert http_of(BookieServiceInfo((rpc, Endpoint("httpserver", "h", 8080, "http")))) == ("h", 8080)
+
+
+# --- entry logs
+
+
+def told_log(**changes: object) -> dict[str, object]:
+    log = {"id": 3, "size": 10, "recordBytes": 8, "liveBytes": 2, "liveLedgers": 1, "written": False, "leftAlone": ""}
+    return {"swept": 7, "entryLogs": [{**log, **changes}]}
+
+
+def test_a_log_that_was_not_swept_has_a_size_and_nothing_else() -> None:
+    [row] = log_rows("b", told_log(recordBytes=None, liveBytes=None, liveLedgers=None))
+    found = named(ENTRY_LOGS, row)
+    assert (found["log_id"], found["size_bytes"], found["live_bytes"], found["live_ratio"]) == (3, 10, None, None)
+    assert (found["as_of"], found["problem"]) == (None, NOT_SWEPT)
+
+
+def test_a_log_without_records_has_nothing_live() -> None:
+    [row] = log_rows("b", told_log(recordBytes=0, liveBytes=0))
+    assert (named(ENTRY_LOGS, row)["live_ratio"], named(ENTRY_LOGS, row)["problem"]) == (0.0, None)
+
+
+def test_a_bookie_that_tells_names_has_rows_without_sizes() -> None:
+    found = [named(ENTRY_LOGS, row) for row in name_rows("b", {"entrylog files": "a.log\t0.log\tlastId\t"})]
+    assert [(each["log_id"], each["size_bytes"], each["problem"]) for each in found] == [
+        (0, None, NAMES_ALONE),
+        (10, None, NAMES_ALONE),
+    ]
+
+
+@pytest.mark.parametrize("answer", [None, [], {"entryLogs": [{}]}, {"swept": 1}, 5, {"swept": 1, "entryLogs": 3}])
+def test_an_answer_of_another_shape_is_refused(answer: object) -> None:
+    with pytest.raises(ValueError, match="another shape"):
+        log_rows("b", answer)
+    with pytest.raises(ValueError, match="another shape"):
+        name_rows("b", answer)
 
 
 # --- which tables there are

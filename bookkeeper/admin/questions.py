@@ -1,0 +1,37 @@
+"""Asking another process's HTTP server. Thread: any; it blocks. Bounds: TIMEOUT_S between bytes, `size_max` bytes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+
+Address = tuple[str, int]
+
+TIMEOUT_S = 2.0
+"""Of one request."""
+
+ANSWER_MAX = 1024 * 1024
+"""Bytes of one answer."""
+
+ERRORS = (OSError, http.client.HTTPException, ValueError)
+"""What `get_json` raises."""
+
+
+def get_json(address: Address, path: str, *, size_max: int = ANSWER_MAX) -> Any:
+    """The answer's JSON; None where the process has no such thing. Raises ERRORS, for an answer above size_max too."""
+    host, port = address
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read(size_max + 1)
+        if len(body) > size_max:
+            raise http.client.HTTPException(f"more than {size_max} bytes for {path}")
+        if answer.status == http.HTTPStatus.NOT_FOUND:
+            return None
+        if answer.status != http.HTTPStatus.OK:
+            raise http.client.HTTPException(f"HTTP status {answer.status} for {path}")
+        return json.loads(body)
+    finally:
+        connection.close()

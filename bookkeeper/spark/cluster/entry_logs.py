@@ -1,0 +1,123 @@
+"""Table `entry_logs`: what is in the entry logs of each bookie, as far as its HTTP server says.
+
+A bookie's registration says where its HTTP server is (httpServerEnabled, and httpServerHost within reach of the tasks).
+A bookie that cannot be asked has one row, without a log and with the reason: the sums of a column leave it out, and
+`WHERE log_id IS NULL` names it. Apache's bookies tell the names of their logs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from bookkeeper.admin.questions import ERRORS, Address, get_json
+from bookkeeper.bookie.storage.entry_log_format import parse_log_name
+from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.model import BookieId
+from bookkeeper.spark.bounds import Bounds
+from bookkeeper.spark.cluster.bookies import NOT_REGISTERED, http_of, known_bookies
+from bookkeeper.spark.cluster.table import PROBLEM, ClusterTable, Column, Of, Row, time_or_none, told
+
+PATH = "/api/v1/bookie/entry_logs"
+NAMES_PATH = "/api/v1/bookie/list_disk_file?file_type=entrylog"
+NAMES = "entrylog files"
+
+BOOKIES_MAX = 8
+"""Bookies that one task asks, one after the other: each may take the time-out of two questions."""
+
+ANSWER_MAX = 16 * 1024 * 1024
+"""Bytes of one answer: some 90,000 logs."""
+
+NO_HTTP = "it serves no HTTP: httpServerEnabled=true there would show its logs"
+NAMES_ALONE = "this bookie tells the names of its logs alone"
+NOT_SWEPT = "not looked at since the bookie started, or since the log was closed: its next round of collection does"
+
+Asked = tuple[BookieId, Address | None, str]
+"""A bookie, where to ask it, and why it cannot be."""
+
+
+def log_rows(bookie_id: str, answer: Any) -> list[Row]:
+    """The rows of a bookie that tells what is in its logs. Raises ValueError for an answer of another shape."""
+    try:
+        swept_ms = time_or_none(answer["swept"])
+        return [_log_row(bookie_id, each, swept_ms) for each in answer["entryLogs"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"its answer is of another shape ({error!r})") from error
+
+
+def _log_row(bookie_id: str, each: Mapping[str, Any], swept_ms: int | None) -> Row:
+    records, live = each["recordBytes"], each["liveBytes"]
+    problem = each["leftAlone"] or (NOT_SWEPT if records is None else None)
+    share = None if records is None or live is None else live / records if records else 0.0
+    as_of = None if records is None else swept_ms
+    written = each["written"]
+    return bookie_id, each["id"], each["size"], records, live, share, each["liveLedgers"], written, as_of, problem
+
+
+def name_rows(bookie_id: str, answer: Any) -> list[Row]:
+    """The rows of a bookie that tells names alone. Raises ValueError for an answer of another shape."""
+    names = answer.get(NAMES) if isinstance(answer, dict) else None
+    if not isinstance(names, str):
+        raise ValueError("its answer is of another shape")
+    ids = sorted(log_id for name in names.split() if (log_id := parse_log_name(name)) is not None)
+    return [(bookie_id, log_id, *(None,) * 7, NAMES_ALONE) for log_id in ids]
+
+
+def _no_log(bookie_id: str, problem: str) -> list[Row]:
+    return [(bookie_id, *(None,) * 8, problem)]
+
+
+def ask_logs(bookie_id: str, address: Address) -> list[Row]:
+    """The rows of a bookie with HTTP there. Blocks."""
+    try:
+        answer = get_json(address, PATH, size_max=ANSWER_MAX)
+        if answer is not None:
+            return log_rows(bookie_id, answer)
+        names = get_json(address, NAMES_PATH, size_max=ANSWER_MAX)
+        return name_rows(bookie_id, names)
+    except ERRORS as error:
+        return _no_log(bookie_id, f"its HTTP server at {address[0]}:{address[1]} did not tell: {told(error)}")
+
+
+def _shares(client: BlockingBookKeeper, options: Any, bounds: Bounds) -> Sequence[object]:
+    del options, bounds
+    known = client.run(lambda ledgers: Deferred.fromCoroutine(known_bookies(ledgers)))
+    asked: list[Asked] = []
+    for bookie_id, (_, info) in known.items():
+        address = http_of(info)
+        asked.append((bookie_id, address, NOT_REGISTERED if info is None else "" if address else NO_HTTP))
+    return [asked[first : first + BOOKIES_MAX] for first in range(0, len(asked), BOOKIES_MAX)]
+
+
+def _rows(client: BlockingBookKeeper, options: Any, share: Sequence[Asked]) -> Iterator[Sequence[Row]]:
+    del client, options
+    for bookie_id, address, problem in share:
+        rows = _no_log(bookie_id, problem) if address is None else ask_logs(bookie_id, address)
+        if rows:  # a bookie that has just started has no log, and says so
+            yield rows
+
+
+ENTRY_LOGS = ClusterTable(
+    "entry_logs",
+    "every entry log of each bookie that tells, and what of it is garbage",
+    (
+        Column("bookie", Of.TEXT, "whose", nullable=False),
+        Column("log_id", Of.LONG, "its number; the file is called by it in hexadecimal; null: the bookie did not tell"),
+        Column("size_bytes", Of.LONG, "bytes of the file, as it is now"),
+        Column("record_bytes", Of.LONG, "bytes of all records in it, at the time as_of"),
+        Column("live_bytes", Of.LONG, "bytes of the records of ledgers that the bookie has still, likewise"),
+        Column(
+            "live_ratio",
+            Of.DOUBLE,
+            "live_bytes / record_bytes, 0 to 1; compaction rewrites the lowest",
+        ),
+        Column("live_ledgers", Of.LONG, "how many ledgers these are"),
+        Column("is_written", Of.BOOLEAN, "whether it is the log that is being written"),
+        Column("as_of", Of.TIME, "when the bookie last looked what is in it"),
+        PROBLEM,
+    ),
+    _rows,
+    _shares,
+)
