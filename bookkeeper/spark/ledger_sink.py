@@ -4,8 +4,8 @@
     tasks        each attempt writes a ledger of its own and says what it wrote
     committer    commits the ledgers of those attempts that Spark chose (`sink_commits`), or gives the write up
 
-Nobody reads a ledger that is not committed (options `query` and `job`). What is left behind by tasks and processes that
-died is what the sweep deletes (`sink_sweep`).
+Who reads by the options `query` or `job` sees what is committed, and nothing else; who reads ledgers by their ids reads
+any. What tasks and processes that died have left behind is what the sweep deletes (`sink_sweep`).
 
 A batch of a query is committed once, whatever is repeated: where it is found committed already, by an earlier attempt
 whose answer was lost or before a restart, the ledgers that were written again are deleted. Spark calls abort after a

@@ -4,6 +4,7 @@
     frame.write.format("faulty-bookkeeper").option("fault", "task killed").option("marks", directory)...
 
     task raises, task killed                 partition 0, after its first Arrow batch is in a ledger
+    task hangs                               there; says so by the pipe `begun`, and waits for the pipe `never`
     commit raises, commit killed             before anything is committed
     committed raises, committed killed       after the commit took effect: its answer is lost
     abort raises                             after a commit that raised: nobody cleans up
@@ -49,6 +50,9 @@ class _Faults:
             return
         if self._how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self._how == "hangs":
+            Path(self.marks, "begun").write_text("x")
+            Path(self.marks, "never").read_text()
         raise Injected(f"{step} {self._how}")
 
     def rows(self, batches: Iterator[Any]) -> Iterator[Any]:

@@ -20,9 +20,9 @@ from tests.support.cluster import local_cluster
 from tests.support.faulty_ledger_sink import register_faulty_sink
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 _paths = itertools.count(1)
 
 
@@ -190,7 +190,8 @@ class Pages:
         self._uri, self._commits = cluster.uri, commits
         self._rows = 0
         (directory / "pages").mkdir()
-        (directory / "marks").mkdir()
+        self.marks_directory = directory / "marks"
+        self.marks_directory.mkdir()
 
     def add(self, count: int) -> None:
         """One file of so many rows."""
@@ -200,21 +201,21 @@ class Pages:
         partial.rename(self._directory / "pages" / f"page-{self._rows:06}.txt")
         self._rows += count
 
-    def start(self, fault: str = "") -> Any:
+    def start(self, fault: str = "", checkpoint: str = "checkpoint") -> Any:
         """The query, from its checkpoint; it ends once it has written all pages."""
         pages = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._directory / "pages"))
         writer = pages.repartition(2).writeStream.options(
-            uri=self._uri, commitPath=self._commits, checkpointLocation=str(self._directory / "checkpoint")
+            uri=self._uri, commitPath=self._commits, checkpointLocation=str(self._directory / checkpoint)
         )
         if fault:
-            writer = writer.format("faulty-bookkeeper").options(fault=fault, marks=str(self._directory / "marks"))
+            writer = writer.format("faulty-bookkeeper").options(fault=fault, marks=str(self.marks_directory))
         else:
             writer = writer.format("bookkeeper")
         return writer.trigger(availableNow=True).start()
 
-    def run(self, fault: str = "") -> tuple[str, Exception | None]:
+    def run(self, fault: str = "", checkpoint: str = "checkpoint") -> tuple[str, Exception | None]:
         """Run the query to its end; its id, and why it failed."""
-        query = self.start(fault)
+        query = self.start(fault, checkpoint)
         try:
             assert query.awaitTermination(PATIENCE_S), "the query does not end"
         except Exception as error:  # noqa: BLE001 - what Spark raises for a query that failed
@@ -224,7 +225,7 @@ class Pages:
     @property
     def marks(self) -> set[str]:
         """Faults that happened."""
-        return {each.name for each in (self._directory / "marks").iterdir()}
+        return {each.name for each in self.marks_directory.iterdir()}
 
 
 @pytest.fixture
@@ -277,3 +278,29 @@ def test_a_stream_that_fails_at_any_step_and_is_restarted_has_each_row_once(
     assert sorted(read_back(spark, cluster, commits, query=query)) == expected(1500)
     assert [commit.batch for commit in commits_of_query(cluster.uri, query, commit_path=commits)] == [0, 1, 2]
     check_nothing_is_left(cluster, client, commits, named_by(cluster, commits, query))
+
+
+def test_a_query_that_is_stopped_while_a_task_writes_goes_on_where_it_was_and_leaves_other_queries_alone(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, commits: str, pages: Pages
+) -> None:
+    pages.add(500)
+    for pipe in ("begun", "never"):
+        os.mkfifo(pages.marks_directory / pipe)
+    query = pages.start("task hangs")
+    (pages.marks_directory / "begun").read_text()  # returns once the task has written a part of its ledger
+    query.stop()
+    assert ledgers_of(client, commits), "what the task had written"
+    with pytest.raises(Exception, match="has committed nothing"):
+        read_back(spark, cluster, commits, query=query.id)
+    other, error = pages.run(checkpoint="another")
+    assert error is None
+    pages.add(500)
+    assert pages.run() == (query.id, None)
+    assert other != query.id
+    assert sorted(read_back(spark, cluster, commits, query=query.id)) == expected(1000)
+    assert sorted(read_back(spark, cluster, commits, query=other)) == expected(500)
+    named = named_by(cluster, commits, query.id) | named_by(cluster, commits, other)
+    left = ledgers_of(client, commits) - named
+    # Batches that are past need no age.
+    assert {orphan.ledger_id for orphan in sweep(cluster.uri, commit_path=commits).orphans} == left
+    check_nothing_is_left(cluster, client, commits, named)
