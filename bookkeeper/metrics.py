@@ -126,7 +126,7 @@ _TABLE = (
         "(not in Apache).",
     ),
     _gauge("bookie_SCRUB_ROUND_BYTES_LEFT", "Bytes of entry logs that the round under way has still to read."),
-    _gauge("bookie_DAMAGED_RANGES", "Ranges of entries, or pages, known to be damaged now (not in Apache)."),
+    _gauge("bookie_DAMAGED_RANGES", "Ranges of entries, or pages, known to be damaged or missing now (not in Apache)."),
     _counter(
         "bookie_DAMAGE_REPAIRED", "Damaged entries that were replaced, and pages that were mended (not in Apache)."
     ),

@@ -11,9 +11,9 @@ Thread: reactor.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import itemgetter
 
 from twisted.internet.defer import Deferred
@@ -21,6 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
+from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.errors import MetadataError
 from bookkeeper.metadata.bad_copies_format import BadRange
@@ -37,6 +38,9 @@ AGAIN_S = 3600.0
 IN_FLIGHT_MAX = 16
 RANGES_MAX = 256
 """Of one ledger, in one report; of more, one range spans all of them."""
+
+_Key = frozenset[tuple[int, int, int]]
+"""What a report was about: first entry, last entry and gaps of each damage."""
 
 
 class DamageReports:
@@ -55,7 +59,7 @@ class DamageReports:
         self._clock = clock
         self._bookie_id = bookie_id
         self._now_ms = now_ms
-        self._reported: dict[int, tuple[frozenset[tuple[int, int]], float]] = {}
+        self._reported: dict[int, tuple[_Key, float]] = {}
         """Ledger -> ranges and when; as many as the damage record has ledgers."""
         self._in_flight: set[int] = set()
         self._timer: Timer | None = None
@@ -95,7 +99,7 @@ class DamageReports:
         for ledger_id, damages in by_ledger.items():
             if len(self._in_flight) >= IN_FLIGHT_MAX:
                 return
-            key = frozenset((damage.first_entry_id, damage.last_entry_id) for damage in damages)
+            key = frozenset((damage.first_entry_id, damage.last_entry_id, damage.gaps) for damage in damages)
             known = self._reported.get(ledger_id)
             if ledger_id in self._in_flight:
                 continue
@@ -104,7 +108,7 @@ class DamageReports:
                 continue
             self._report(ledger_id, damages, key)
 
-    def _report(self, ledger_id: int, damages: list[Damage], key: frozenset[tuple[int, int]]) -> None:
+    def _report(self, ledger_id: int, damages: list[Damage], key: _Key) -> None:
         self._in_flight.add(ledger_id)
         told: Deferred[None] = self._queue.report_bad_copies(LedgerId(ledger_id), self._ranges(damages))
         told.addCallbacks(partial(self._told, ledger_id, key, _entries_of(damages)), self._not_told)
@@ -115,20 +119,21 @@ class DamageReports:
         ranges = [
             BadRange(
                 self._bookie_id,
-                EntryId(damage.first_entry_id),
-                EntryId(damage.last_entry_id),
+                EntryId(first),
+                EntryId(last),
                 f"{damage.path} at {damage.offset}: {damage.reason}",
                 now_ms,
             )
-            for damage in damages
+            for damage, first, last in islice(_runs(damages), RANGES_MAX + 1)
         ]
         if len(ranges) <= RANGES_MAX:
             return ranges
-        first = min(each.first_entry_id for each in ranges)
-        last = max(each.last_entry_id for each in ranges)
-        return [BadRange(self._bookie_id, first, last, f"{len(ranges)} damaged ranges", now_ms)]
+        lowest = min(each.first_entry_id for each in damages)
+        highest = max(each.last_entry_id for each in damages)
+        count = f"more than {RANGES_MAX} damaged ranges; one is {ranges[0].reason}"
+        return [BadRange(self._bookie_id, EntryId(lowest), EntryId(highest), count, now_ms)]
 
-    def _told(self, ledger_id: int, key: frozenset[tuple[int, int]], entries: str, _: object) -> None:
+    def _told(self, ledger_id: int, key: _Key, entries: str, _: object) -> None:
         self.last_error = ""
         self.reports += 1
         self._reported[ledger_id] = (key, self._clock.seconds())
@@ -147,19 +152,49 @@ class DamageReports:
         self.last_error = str(error)
 
 
-def _is_within(ranges: frozenset[tuple[int, int]], known: frozenset[tuple[int, int]]) -> bool:
-    """True when each of the ranges lies inside a known one."""
+def _runs(damages: list[Damage]) -> Iterator[tuple[Damage, int, int]]:
+    """First and last entry, inclusive, of each range without a gap."""
+    for damage in damages:
+        if not damage.gaps:
+            yield damage, damage.first_entry_id, damage.last_entry_id
+            continue
+        base, bits = damage.page * PAGE_SLOTS, damage.bits
+        while bits:
+            low = (bits & -bits).bit_length() - 1
+            beyond = bits >> low
+            count = (~beyond & beyond + 1).bit_length() - 1  # of ones at its low end
+            yield damage, base + low, base + low + count - 1
+            bits = beyond >> count << low + count
+
+
+def _is_within(ranges: _Key, known: _Key) -> bool:
+    """True when all entries of the ranges are entries of known ones."""
     if ranges <= known:
         return True
-    ordered = sorted(known)
+    ordered = sorted((first, last) for first, last, gaps in known if not gaps)
     reach = list(accumulate((last for _, last in ordered), max))  # of all ranges that begin so early
-    places = ((bisect_right(ordered, first, key=itemgetter(0)) - 1, last) for first, last in ranges)
-    return all(at >= 0 and last <= reach[at] for at, last in places)
+    bits_of: dict[int, int] = {}
+    for first, last, gaps in known:
+        if first // PAGE_SLOTS == last // PAGE_SLOTS:
+            bits_of[first // PAGE_SLOTS] = bits_of.get(first // PAGE_SLOTS, 0) | _bits(first, last, gaps)
+    for first, last, gaps in ranges:
+        at = bisect_right(ordered, first, key=itemgetter(0)) - 1
+        if at >= 0 and last <= reach[at]:
+            continue
+        page = first // PAGE_SLOTS
+        if page != last // PAGE_SLOTS or _bits(first, last, gaps) & ~bits_of.get(page, 0):
+            return False
+    return True
+
+
+def _bits(first: int, last: int, gaps: int) -> int:
+    return ((1 << last - first + 1) - 1 & ~gaps) << first % PAGE_SLOTS
 
 
 def _entries_of(damages: list[Damage]) -> str:
     """How many entries are concerned, in words."""
     if any(damage.last_entry_id >= ENTRY_ID_MAX for damage in damages):
         return "from some entry on, all of them"
-    count = sum(damage.last_entry_id - damage.first_entry_id + 1 for damage in damages)
-    return f"{count} in {len(damages)} {'range' if len(damages) == 1 else 'ranges'}"
+    count = sum(damage.entry_count for damage in damages)
+    ranges = sum(damage.range_count for damage in damages)
+    return f"{count} in {ranges} {'range' if ranges == 1 else 'ranges'}"

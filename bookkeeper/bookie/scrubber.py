@@ -2,12 +2,14 @@
 
     start ----> catch-up ----> idle ----(interval, or asked for)----> round ------> idle
                                     ----(an index page is damaged)--> mending ----> idle
+                                    ----(a read met damaged bytes of a log)--> looking ----> idle
 
 The catch-up makes checksums of what has none and ends at once where there is nothing; rounds may be off. Mending begins
 within seconds of the damage being met, is tried again when what it failed for may have changed, with pauses that double
-up to an hour, and once a day in any case. A step is read on the scrub's own thread, and the next one begins when the
-rate allows it. What is found is in the damage record; an
-error of the scrub itself ends the round, is told and never ends the bookie.
+up to an hour, and once a day in any case. Looking for the other entries in bytes that a read met as damaged begins
+within seconds, too: in the middle of anything else, before its next step. A step is read on the scrub's own thread, and
+the next one begins when the rate allows it. What is found is in the damage record; an error of the scrub itself ends
+the round, is told and never ends the bookie.
 
 Thread: reactor.
 """
@@ -62,6 +64,7 @@ class Phase(enum.Enum):
     CATCH_UP = "checksums for what has none"
     ROUND = "reading through everything"
     MENDING = "making damaged index pages anew"
+    LOOKING = "finding the entries in damaged bytes"
     STOPPED = "stopped"
 
 
@@ -159,6 +162,7 @@ class Scrubber:
             last_error=self._last_error,
             damaged=tuple(map(_shown, self._damage.all()[:DAMAGED_SHOWN])),
             last_mending_ms=self._last_mending_ms,
+            gone_ranges=self._damage.gone_count,
         )
 
     def _look(self) -> None:
@@ -168,6 +172,8 @@ class Scrubber:
             self._told = telling
             self._on_change()
         self._look_timer = self._clock.callLater(LOOK_INTERVAL_S, self._look)
+        if self._phase is Phase.IDLE and self._scrub.looks_due:
+            self._begin(Phase.LOOKING)
         if self._phase is Phase.IDLE and self._mending_is_due():
             self._begin(Phase.MENDING)
 
@@ -191,11 +197,13 @@ class Scrubber:
         self._next_round_ms = None
         if phase is Phase.ROUND:
             self._joined, self._asked = self._asked, []
-        if phase is not Phase.CATCH_UP:
+        if phase in (Phase.ROUND, Phase.MENDING):
             self._mending_basis = self._scrub.mending_basis
             self._mending_tries += 1
         if phase is Phase.MENDING:
             self._steps = self._scrub.mending_steps()
+        elif phase is Phase.LOOKING:
+            self._steps = self._scrub.looking_steps()
         else:
             self._steps = self._scrub.steps(everything=phase is Phase.ROUND)
         if phase is Phase.ROUND:
@@ -215,6 +223,8 @@ class Scrubber:
         if self._stepping or self._phase is Phase.STOPPED:
             return
         assert self._steps is not None
+        if self._scrub.looks_due and self._phase is not Phase.LOOKING:
+            self._steps = chain(self._scrub.looking_steps(), self._steps)
         self._stepping = True
         self._worker.submit(
             partial(next, self._steps, None), partial(self._stepped, self._clock.seconds()), self._failed
@@ -274,7 +284,7 @@ class Scrubber:
             self._begin(Phase.ROUND)
         elif interval_s > 0:
             now_s = self._clock.seconds()
-            if phase is not Phase.MENDING:
+            if phase in (Phase.CATCH_UP, Phase.ROUND):
                 first = phase is Phase.CATCH_UP
                 self._round_at_s = now_s + (min(interval_s, FIRST_ROUND_WITHIN_S) if first else interval_s)
             wait_s = max(0.0, self._round_at_s - now_s)

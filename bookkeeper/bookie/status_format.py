@@ -169,7 +169,8 @@ class DamagedRange:
 
 @dataclass(frozen=True, slots=True)
 class ScrubStatus:
-    """The reading through of what is stored. damaged_ranges: known and not yet repaired; damaged: the first of them.
+    """The reading through of what is stored. damaged_ranges: known and not yet repaired; damaged: the first of them;
+    gone_ranges: those whose file is missing or was cut short, not changed.
 
     last_mending_ms: when damaged index pages were made anew last, or that was tried.
     """
@@ -182,6 +183,7 @@ class ScrubStatus:
     last_error: ErrorStatus | None = None
     damaged: tuple[DamagedRange, ...] = ()
     last_mending_ms: int | None = None
+    gone_ranges: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,16 @@ class EntryLogs:
         """Where a log is, None when there is no such log."""
         return self._paths.get(log_id)
 
+    def expected_path(self, log_id: int) -> str:
+        """Where a log is, or was: for one that is gone the only place it can have been, else all, for people."""
+        path = self._paths.get(log_id)
+        if path is not None:
+            return path
+        directories = self._directories.ledger_dirs
+        if len(directories) == 1:
+            return os.path.join(current(directories[0]), fmt.log_name(log_id))
+        return f"{fmt.log_name(log_id)} of {', '.join(current(directory) for directory in directories)}"
+
     @property
     def highest_log_id(self) -> int:
         """Of all logs that ever were here; 0 for none, as log 0 is never written."""

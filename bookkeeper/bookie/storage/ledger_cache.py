@@ -419,6 +419,19 @@ class LedgerCache:
         """Memory of locations that no file has yet, about."""
         return self._dirty_bytes
 
+    def dirty_ledger_ids(self) -> list[int]:
+        """Ledgers the next checkpoint has to write. Thread: any."""
+        with self.lock:
+            return list(self._dirty)
+
+    def dirty_slots(self, ledger_id: int) -> list[tuple[int, array[int]]]:
+        """Locations that no file may have yet: the first entry of each dirty page, and a copy of it. Thread: any."""
+        with self.lock:
+            state = self._dirty.get(ledger_id)
+            if state is None:
+                return []
+            return [(number * PAGE_SLOTS, page.slots[:]) for number, page in state.pages.items() if page.dirty]
+
     def take_dirty(self) -> list[LedgerState]:
         """The ledgers a checkpoint has to write. They stay dirty until `written`. Thread: storage worker.
 

@@ -19,6 +19,8 @@ from hmac import compare_digest
 from operator import lt
 
 from bookkeeper.bookie.storage.damage import DamageRecord
+from bookkeeper.bookie.storage.damage_lines import DamageLines
+from bookkeeper.bookie.storage.damaged_entries import DamagedEntries
 from bookkeeper.bookie.storage.deletion import Deletion, LedgerDeletion
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
 from bookkeeper.bookie.storage.entry_log import EntryLogs
@@ -88,6 +90,7 @@ class LedgerStorage:
         self.failure: BaseException | None = None
         """The first failed write or sync. From then on nothing is written or denied any more (I-48)."""
         self.damage = DamageRecord()
+        self._damage_lines = DamageLines()
         self._fs = fs
         self._directories = directories
         self._settings = settings
@@ -116,8 +119,8 @@ class LedgerStorage:
         self._reads = StoredReads(
             self._cache,
             self._buffers,
-            warm=LogReader(self._logs, self._files, self.damage, wait=False),
-            cold=LogReader(self._logs, self._files, self.damage, wait=True),
+            warm=LogReader(self._logs, self._files, self.damage, self._damage_lines, wait=False),
+            cold=LogReader(self._logs, self._files, self.damage, self._damage_lines, wait=True),
             certain=lambda: self.failure is None,
         )
         self.tombstones = TombstoneFile(fs, directories, now_ms)
@@ -435,6 +438,7 @@ class LedgerStorage:
 
     def scrub(self) -> StorageScrub:
         """What reads through the files in the background."""
+        reader = LogReader(self._logs, self._files, self.damage, self._damage_lines, wait=True)
         return StorageScrub(
             self._fs,
             self._directories,
@@ -442,7 +446,9 @@ class LedgerStorage:
             self._cache,
             self._index_checksums,
             self.damage,
-            LogReader(self._logs, self._files, self.damage, wait=True),
+            DamagedEntries(
+                self._fs, self._directories, self._logs, self._cache, self.damage, reader, self._buffers.among
+            ),
             self._found_pages,
         )
 

@@ -3,7 +3,10 @@
 Entries of one ledger lie together (a flush sorts them), so a batch of reads costs one read of the disk, or none when
 the last window still covers it. A window begins and ends where pages do, and each of its pages is compared with the
 log's side file once (log_checksums.py); every body is checked against the ids asked for before it is handed out, and
-nothing that goes wrong here ever means "no such entry" (I-31). What is certainly damaged is noted in the damage record.
+nothing that goes wrong here ever means "no such entry" (I-31). What is certainly damaged is noted in the damage
+record, and where it lies, so that the scrub finds the other entries there (damaged_entries.py). A log that is not to be
+found is not certainly gone: a collection may have moved the entry between its look-up and the read. The scrub looks
+once more.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import repeat
 
-from twisted.logger import Logger
-
-from bookkeeper.bookie.storage.damage import Damage, DamageRecord
+from bookkeeper.bookie.storage.bad_bytes import GONE
+from bookkeeper.bookie.storage.damage import Damage, DamageKind, DamageRecord
+from bookkeeper.bookie.storage.damage_lines import DamageLines
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.entry_log_format import (
     HEADER_SIZE,
@@ -27,12 +30,10 @@ from bookkeeper.bookie.storage.entry_log_format import (
     SIZE,
 )
 from bookkeeper.bookie.storage.log_checksum_files import PageCheck
-from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, page_end, page_start
+from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, page_end, page_of, page_start
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.filesystem import File, OpenMode
 from bookkeeper.model import Status
-
-log = Logger()
 
 WINDOW_SIZE_MAX = 1024 * 1024
 READ_AHEAD_SIZE = 64 * 1024
@@ -58,10 +59,13 @@ class LogReader:
     wait: False reads only what the page cache holds (the reactor), True blocks (the read worker).
     """
 
-    def __init__(self, logs: EntryLogs, files: OpenFiles, damage: DamageRecord, *, wait: bool) -> None:
+    def __init__(
+        self, logs: EntryLogs, files: OpenFiles, damage: DamageRecord, lines: DamageLines, *, wait: bool
+    ) -> None:
         self._logs = logs
         self._files = files
         self._damage = damage
+        self._lines = lines
         self._wait = wait
         self._check = PageCheck(logs.checksums, wait=wait)
         self._log_id = -1
@@ -127,29 +131,32 @@ class LogReader:
     def _read_log(self, log_id: int, ledger_id: int, ordered: list[Located], results: Results) -> None:
         path = self._logs.path_of(log_id)
         if path is None:
-            log.error(
-                "Ledger {ledger_id} points to entry log {log_id:x}, which is missing",
-                ledger_id=ledger_id,
-                log_id=log_id,
-            )
-            self._fail(ordered, results)
+            self._miss(log_id, ledger_id, ordered, results)
             return
         try:
             file = self._files.acquire(path, OpenMode.READ)
+        except FileNotFoundError:
+            self._miss(log_id, ledger_id, ordered, results)
+            return
         except OSError as error:
-            log.error("Cannot open entry log {path}: {error}", path=path, error=error)
+            self._lines.unreadable(path, error)
             self._fail(ordered, results)
             return
         try:
             self._turn_to(log_id)
             self._read_bodies(file, path, ledger_id, ordered, results)
         except OSError as error:
-            log.error("Cannot read entry log {path}: {error}", path=path, error=error)
+            self._lines.unreadable(path, error)
             for _, _, index in ordered:
                 if results[index] is None:
                     results[index] = Status.IO_ERROR
         finally:
             self._files.release(file)
+
+    def _miss(self, log_id: int, ledger_id: int, ordered: list[Located], results: Results) -> None:
+        self._lines.missing(self._logs.expected_path(log_id), ledger_id, ordered[0][1])
+        self._damage.bad_bytes.met(log_id, GONE)
+        self._fail(ordered, results)
 
     def _turn_to(self, log_id: int) -> None:
         """Empty the window when it is of another log."""
@@ -191,25 +198,29 @@ class LogReader:
         if not self._fill(file, offset, span):
             return False
         at = offset - self._start
-        problem, bad_at = self._check_head(offset, ledger_id, entry_id), offset
+        problem, bad_at, kind = self._check_head(offset, ledger_id, entry_id), offset, DamageKind.CHANGED
         end = at + HEAD_SIZE
         if problem is None:
             end = at + SIZE.size + int(SIZE.unpack_from(self._data, at)[0])
             if self._start + end > file.size():
-                problem = f"a body of {end - at - SIZE.size} bytes reaches beyond the end"
+                kind = DamageKind.GONE
             elif end > len(self._data) and not self._fill(file, offset, max(end - at, span)):
                 return False
+        elif offset + HEAD_SIZE > file.size():
+            kind = DamageKind.GONE
         if self._bad and (page := self._bad_page(offset, HEAD_SIZE if problem else end - at)) is not None:
-            bad_at = page_start(page)
+            bad_at, kind = page_start(page), DamageKind.CHANGED
             problem = f"the page of {PAGE_SIZE} bytes fails its checksum"
+        elif kind is DamageKind.GONE:
+            bad_at = file.size()
+            problem = "the entry log was cut short: it ends here, and the index names entries that reach beyond"
         if problem is None:
             results[index] = self._data[at + SIZE.size : end]
             return True
-        if self._damage.add_at_place(Damage(ledger_id, entry_id, entry_id, path, bad_at, problem)):
-            log.error(
-                "{path} at {offset}, ledger {ledger_id} entry {entry_id}, perhaps among others: {problem}",
-                path=path, offset=bad_at, ledger_id=ledger_id, entry_id=entry_id, problem=problem,
-            )  # fmt: skip
+        damage = Damage(ledger_id, entry_id, entry_id, path, bad_at, problem, kind)
+        if self._damage.add_at_place(damage):
+            self._lines.damaged(damage)
+        self._damage.bad_bytes.met(self._log_id, GONE if kind is DamageKind.GONE else page_of(bad_at))
         results[index] = Status.IO_ERROR
         return True
 

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import crc32c
@@ -30,7 +29,9 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as fmt
+from bookkeeper.bookie.storage.bad_bytes import GONE
 from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
+from bookkeeper.bookie.storage.damaged_entries import DamagedEntries
 from bookkeeper.bookie.storage.disks import LedgerDirectories
 from bookkeeper.bookie.storage.entry_log import EntryLogs
 from bookkeeper.bookie.storage.index_checksum_files import IndexChecksums
@@ -39,8 +40,7 @@ from bookkeeper.bookie.storage.index_damage import copy_damaged, file_damaged, f
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.log_checksums import BLOCK_PAGES, Block, PageChecksums, page_end, page_of, page_start
-from bookkeeper.bookie.storage.log_reads import LogReader, Results
-from bookkeeper.bookie.storage.offline import is_unwritten, iter_index, list_index_files
+from bookkeeper.bookie.storage.offline import is_unwritten, list_index_files
 from bookkeeper.bookie.storage.page_mending import PAGES_MAX, BadPage, FoundPages, PageSearch
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
@@ -86,7 +86,7 @@ class StorageScrub:
         cache: LedgerCache,
         checksums: IndexChecksums,
         damage: DamageRecord,
-        reader: LogReader,
+        damaged_entries: DamagedEntries,
         found_pages: FoundPages,
     ) -> None:
         self._fs = fs
@@ -95,7 +95,7 @@ class StorageScrub:
         self._cache = cache
         self._checksums = checksums
         self._damage = damage
-        self._reader = reader
+        self._damaged_entries = damaged_entries
         self._found_pages = found_pages
         self.counters = ScrubCounters()
         self._bad_pages: list[BadPage] = []  # of this round; some
@@ -132,6 +132,15 @@ class StorageScrub:
         """True when pages were found, and the next checkpoint puts them into the index. Thread: any."""
         return len(self._found_pages) > 0
 
+    @property
+    def looks_due(self) -> bool:
+        """True when reads met damaged bytes of logs, and other entries may be in them. Thread: any."""
+        return self._damaged_entries.due
+
+    def looking_steps(self) -> Iterator[int]:
+        """Find all entries in the damaged bytes that reads met; may come between two steps of anything else."""
+        return self._damaged_entries.steps()
+
     def mending_steps(self) -> Iterator[int]:
         """Look for damaged index pages, and for what they should say; yields the bytes that each step has read."""
         self._checksums_say_damaged = False  # those are found now
@@ -157,6 +166,7 @@ class StorageScrub:
         self._checksums.unsettled -= unsettled - self._unsure
         if self._bad_pages:
             yield from self._guarded(self._mend_pages(), "the entry logs")
+        yield from self.looking_steps()  # at logs that are gone
 
     def _mend_pages(self) -> Iterator[int]:
         """Look for what the damaged pages of this round should say; a checkpoint writes it."""
@@ -197,7 +207,9 @@ class StorageScrub:
         try:
             file = self._fs.open(path, OpenMode.READ)
         except FileNotFoundError:
-            return  # collected meanwhile
+            if self._logs.path_of(log_id) == path:
+                self._damage.bad_bytes.met(log_id, GONE)
+            return  # else it was collected meanwhile
         try:
             yield from self._pages_of_log(log_id, path, file, blocks, whole=whole)
         finally:
@@ -264,25 +276,9 @@ class StorageScrub:
     def _report_pages(self, log_id: int, path: str, bad: list[int], ledger_ids: list[int] | None) -> Iterator[int]:
         """Note the entries of bad pages. ledger_ids: who may have some in the log, None for anybody."""
         runs = _runs(bad)
-        files: Iterable[tuple[int, str]]
-        if ledger_ids is None:
-            files = list_index_files(self._fs, self._directories.index_dirs)
-        else:
-            files = (
-                (ledger_id, path)
-                for ledger_id in ledger_ids
-                for path in [index_path(directory, ledger_id) for directory in self._directories.index_dirs]
-                if self._fs.exists(path)
-            )
         known = len(self._damage)
         found_before = self._damage.found_count
-        for count, (ledger_id, index_file) in enumerate(files):
-            if count % LEDGERS_STEP == LEDGERS_STEP - 1:
-                yield 0
-            try:
-                self._read_again(ledger_id, self._entries_near(index_file, log_id, runs))
-            except (StorageError, OSError) as error:
-                log.warn("Cannot tell which entries of ledger {id} are damaged: {error}", id=ledger_id, error=error)
+        yield from self._damaged_entries.note_pages(log_id, runs, ledger_ids)
         if len(self._damage) == known and self._damage.found_count == found_before:
             for first, last in runs:
                 if not any(
@@ -291,27 +287,6 @@ class StorageScrub:
                 ):
                     reason = f"pages {first} to {last} fail their checksum; no entry that is still needed is there"
                     self._found(Damage(NO_LEDGER, 0, 0, path, page_start(first), reason))
-
-    def _entries_near(self, index_file: str, log_id: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """(location, entry id) of the entries that lie in, or just before, the bad pages."""
-        placed = sorted(
-            (location, entry_id) for entry_id, location in iter_index(self._fs, index_file) if location >> 32 == log_id
-        )
-        near: set[tuple[int, int]] = set()
-        for first, last in runs:
-            low = bisect_left(placed, (log_fmt.location(log_id, page_start(first)), -1))
-            high = bisect_left(placed, (log_fmt.location(log_id, page_end(last)) + log_fmt.SIZE.size, -1))
-            near.update(placed[max(0, low - 1) : high])
-        return sorted(near)
-
-    def _read_again(self, ledger_id: int, placed: list[tuple[int, int]]) -> None:
-        """Read these entries as a client's read does, which notes the damaged ones."""
-        for start in range(0, len(placed), LEDGERS_STEP):
-            some = placed[start : start + LEDGERS_STEP]
-            now = self._cache.located(ledger_id, [entry_id for _, entry_id in some])
-            wanted = [(location, entry_id, at) for at, (location, entry_id) in enumerate(some) if now[at] == location]
-            results: Results = [None] * len(some)
-            self._reader.read(ledger_id, wanted, results)
 
     # --- index files --------------------------------------------------------------------------------------------------
 
@@ -390,7 +365,7 @@ class StorageScrub:
             changes = self._checksums.changes
             known = self._checksums.pages_of(directory, ledger_id)
             data = file.pread((stop - first) * fmt.PAGE_SIZE, fmt.slot_offset(first * fmt.PAGE_SLOTS))
-            rows, damages, bad = Rows(), list[Damage](), list[int]()
+            rows, gone, bad = Rows(), set[int](), list[int]()
             for page in range(first, stop):
                 at = (page - first) * fmt.PAGE_SIZE
                 some = data[at : at + fmt.PAGE_SIZE]
@@ -400,9 +375,7 @@ class StorageScrub:
                 elif value not in (UNKNOWN, page_checksum(some)):
                     bad.append(page)
                 if page not in bad[-1:]:  # a damaged page's places need not be what was written
-                    gone = self._missing_logs(ledger_id, path, page, some)
-                    damages += gone
-                    self._missing_log |= bool(gone)
+                    gone |= self._missing_logs(some)
             if first == 0 and not known and not rows:
                 rows.add(ledger_id, HEADER_ROW, 0)
             if changes != self._checksums.changes or not self._fs.exists(path):
@@ -412,8 +385,9 @@ class StorageScrub:
                 if not self._checksums.adopt(directory, rows, changes):
                     continue
                 self.counters.pages_adopted += len(rows)
-            for damage in damages:
-                self._tell(damage, is_new=self._damage.add(damage))
+            self._missing_log |= bool(gone)
+            for log_id in gone:
+                self._damage.bad_bytes.met(log_id, GONE)
             for damage in (_damaged_page(ledger_id, path, page, known[page]) for page in bad):
                 self._tell(damage, is_new=self._damage.add_page(damage))
             for page in bad[: max(0, PAGES_MAX - len(self._bad_pages))]:
@@ -421,26 +395,11 @@ class StorageScrub:
             return len(data), True
         return len(data), False
 
-    def _missing_logs(self, ledger_id: int, path: str, page: int, data: bytes) -> list[Damage]:
-        """What points to entry logs that are not there."""
+    def _missing_logs(self, data: bytes) -> set[int]:
+        """The entry logs that an index page names and that are not there."""
         slots = fmt.decode_slots(data[: len(data) // fmt.SLOT_SIZE * fmt.SLOT_SIZE])
         log_ids = {location >> 32 for location in slots if location}
-        found: list[Damage] = []
-        for log_id in log_ids:
-            if self._logs.path_of(log_id) is None:
-                places = [slot for slot, location in enumerate(slots) if location and location >> 32 == log_id]
-                first = page * fmt.PAGE_SLOTS
-                found.append(
-                    Damage(
-                        ledger_id,
-                        first + places[0],
-                        first + places[-1],
-                        path,
-                        fmt.slot_offset(first + places[0]),
-                        f"the index names entry log {log_id:x}, which is missing",
-                    )
-                )
-        return found
+        return {log_id for log_id in log_ids if self._logs.path_of(log_id) is None}
 
     def _missing_files(self, directory: str) -> Iterator[int]:
         for count, ledger_id in enumerate(self._checksums.known_ledgers(directory)):

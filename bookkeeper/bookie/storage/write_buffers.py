@@ -5,6 +5,7 @@ Threads: the reactor adds and rotates, the storage worker drops what it has writ
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from threading import Lock
 
 from bookkeeper.bookie.storage.memtable import Memtable
@@ -31,6 +32,11 @@ class WriteBuffers:
         """The active one, then the snapshots, oldest first: all at one moment."""
         with self._lock:
             return (self.active, *self.snapshots)
+
+    def among(self, ledger_id: int, entry_ids: Iterable[int]) -> set[int]:
+        """Those of the entries that are in a buffer. Thread: any."""
+        tables = [entries for table in self.tables() if (entries := table.entries(ledger_id)) is not None]
+        return {entry_id for entry_id in entry_ids if any(entry_id in entries for entries in tables)}
 
     @property
     def can_rotate(self) -> bool:

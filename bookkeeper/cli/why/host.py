@@ -90,10 +90,11 @@ def _say_scrub(facts: HostFacts, found: Explanation) -> None:
 
 
 def _say_damage(scrub: ScrubStatus, found: Explanation) -> None:
-    found.trouble(
-        f"{counted(scrub.damaged_ranges, 'range')} of entries on these disks failed their checksums; they are "
-        "answered as unknown, never as absent"
-    )
+    changed = scrub.damaged_ranges - scrub.gone_ranges
+    kinds = [f"{counted(changed, 'range')} of entries on these disks failed their checksums"] if changed else []
+    if scrub.gone_ranges:
+        kinds.append(f"{counted(scrub.gone_ranges, 'range')} of entries were in files that are missing or cut short")
+    found.trouble(f"{'; '.join(kinds)}; they are answered as unknown, never as absent")
     for each in scrub.damaged:
         which = "all entries" if each.last is None else f"entries {each.first}..{each.last}"
         whose = f"ledger {each.ledger}, {which}" if each.ledger >= 0 else "nobody knows of which ledger"

@@ -28,12 +28,19 @@ class ScriptedScrub:
         self.fails = False
         self.pages_damaged = False
         self.waits_for_checkpoint = False
+        self.looks_due = False
+        self.looked_at: list[int] = []
         self.mending_basis = 0
         self.mended_at: list[int] = []
 
     def mending_steps(self) -> Iterator[int]:
         self.mended_at.append(self.counters.bytes)
         self.counters.bytes += 1000
+        yield 1000
+
+    def looking_steps(self) -> Iterator[int]:
+        self.looks_due = False
+        self.looked_at.append(self.counters.bytes)
         yield 1000
 
     def steps(self, *, everything: bool) -> Iterator[int]:
@@ -248,3 +255,32 @@ def test_when_pages_were_made_anew_last_is_shown() -> None:
     assert driven.scrub.mended_at
     assert status.last_round_ms is None
     assert status.last_mending_ms is not None
+
+
+def test_a_look_at_damaged_bytes_comes_within_seconds_when_idle_and_delays_no_round() -> None:
+    driven = Driven()
+    driven.run(35)
+    next_round_ms = driven.scrubber.status().next_round_ms
+    driven.scrub.looks_due = True
+    driven.run(LOOK_INTERVAL_S + 1)
+    assert driven.scrub.looked_at == [3000]
+    assert driven.scrubber.status().doing == "finding the entries in damaged bytes"
+    driven.run(20)
+    assert driven.scrubber.status().doing == "idle"
+    assert driven.scrubber.status().next_round_ms == next_round_ms
+    assert driven.scrub.rounds == [False]
+
+
+def test_a_look_at_damaged_bytes_waits_for_no_round_to_end_and_keeps_to_the_rate() -> None:
+    driven = Driven()
+    driven.scrubber.run_now()
+    driven.run(35)
+    assert driven.scrub.rounds == [False, True]
+    read = driven.scrub.counters.bytes
+    driven.scrub.looks_due = True
+    driven.run(11)
+    assert driven.scrub.looked_at == [read], "before the next step of the round"
+    assert driven.scrub.counters.bytes == read
+    driven.run(60)
+    assert driven.scrub.counters.bytes == 6000
+    assert driven.scrub.looked_at == [read]

@@ -775,6 +775,19 @@ def test_damage_is_named_with_ledger_entries_and_file_and_what_becomes_of_it() -
     assert ", said 60 s ago: idle; last round: never yet; damaged index pages were made anew, or that was tried" in line
 
 
+def test_what_is_gone_with_its_file_did_not_fail_a_checksum() -> None:
+    facts = host(free=5000)
+    assert facts.status is not None
+    gone = DamagedRange(7, 10, 19, "/l/current/0.log", 0, "the entry log is missing")
+    for all_of_them, missing, expected in (
+        (4, 4, "4 ranges of entries were in files that are missing or cut short; they are answered as unknown"),
+        (4, 1, "3 ranges of entries on these disks failed their checksums; 1 range of entries were in files"),
+    ):
+        scrub = ScrubStatus("idle", None, None, 0, all_of_them, None, (gone,), gone_ranges=missing)
+        said = explain_disk(dataclasses.replace(facts, status=dataclasses.replace(facts.status, scrub=scrub)))
+        assert said.headline.startswith(expected)
+
+
 # --- the reserve, and what df shows
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from unittest import mock
 
 from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.bookie.storage import damage as damage_module
-from bookkeeper.bookie.storage.damage import Damage, DamageRecord
+from bookkeeper.bookie.storage.bad_bytes import GONE, BadBytes
+from bookkeeper.bookie.storage.damage import Damage, DamageKind, DamageRecord
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.index_format import slot_offset
 from bookkeeper.model import Status
@@ -82,3 +84,57 @@ def test_a_flipped_byte_of_an_index_page_is_one_line_for_all_entries_looked_up_o
     lines = [formatEvent(event) or "" for event in events]
     assert len([line for line in lines if path in line]) == 1, lines
     assert not [line for line in lines if "Cannot look up" in line]
+
+
+def test_entries_of_one_index_page_are_one_damage_and_those_between_are_not_concerned() -> None:
+    """A ledger over more bookies than write quorum has here only some entries of any range."""
+    record = DamageRecord()
+    held = [*range(0, 3000, 3), *range(1, 3000, 3)]
+    for damage in Damage.of_entries(1, held, "/l/current/1.log", 0, "missing", DamageKind.GONE):
+        record.add(damage)
+    assert (len(record), record.gone_count) == (3, 3)
+    assert record.among(1, range(3000)) == set(held)
+    assert sum(damage.entry_count for damage in record.all()) == len(held)
+    assert sum(damage.range_count for damage in record.all()) == 1000 + 1  # one is cut by the end of an index page
+    for start in range(0, 3000, 100):
+        record.replaced(1, [entry_id for entry_id in range(start, start + 100) if entry_id % 3 < 2])
+    assert (len(record), record.gone_count) == (0, 0)
+    assert record.of_ledger(1) == []
+
+
+def test_what_is_left_of_a_damage_is_exactly_what_was_not_replaced() -> None:
+    """Against sets, with ranges inside and across index pages."""
+    rng = random.Random(5)
+    for _ in range(200):
+        record, expected = DamageRecord(), set[int]()
+        for _ in range(rng.randrange(1, 6)):
+            first = rng.randrange(2100)
+            last = first + rng.choice((0, 1, 5, 40, 1500))
+            record.add(Damage(1, first, last, "/l/current/1.log", rng.choice((0, 4096)), "checksum"))
+            expected.update(range(first, last + 1))
+        assert record.among(1, range(4000)) == expected
+        for _ in range(rng.randrange(4)):
+            gone = [rng.randrange(3000) for _ in range(rng.choice((1, 30)))]
+            record.replaced(1, gone)
+            expected.difference_update(gone)
+        assert record.among(1, range(4000)) == expected
+        assert (len(record) == 0) == (not expected)
+        assert len(record) == len(record.all())
+
+
+def test_bytes_that_were_met_are_looked_at_once() -> None:
+    met = BadBytes()
+    for page in (7, 3, 7, GONE):
+        met.met(1, page)
+    assert met.waiting
+    assert met.take() == (1, [GONE, 3, 7])
+    met.met(1, 3)
+    assert not met.waiting
+    assert met.take() is None
+    met.looked_at(2, [5])
+    met.met(2, 5)
+    assert not met.waiting
+    met.failed(1, [3])
+    met.met(1, 3)
+    met.met(1, 7)
+    assert met.take() == (1, [3])
