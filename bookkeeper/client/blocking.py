@@ -386,10 +386,12 @@ class BlockingReadHandle:
             lambda: self._handle.read_last_confirmed_and_entry(entry_id, timeout_s, parallel=parallel)
         )
 
-    def batches(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> Iterator[list[Entry]]:
-        """Batches of up to READ_BATCH entries, read ahead."""
+    def batches(
+        self, first_entry_id: int = 0, last_entry_id: int | None = None, *, entries_max: int = READ_BATCH
+    ) -> Iterator[list[Entry]]:
+        """Batches of about `entries_max` entries or READ_BATCH_BYTES, whichever is less, read ahead."""
         stream = self._crossing.call(lambda: self._handle.stream(first_entry_id, last_entry_id))
-        return self._iterate(stream, lambda: Deferred.fromCoroutine(_collect(stream)))
+        return self._iterate(stream, lambda: Deferred.fromCoroutine(_collect(stream, entries_max)))
 
     def entries(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> Iterator[Entry]:
         """Entry by entry, read ahead in batches."""
@@ -424,11 +426,11 @@ class BlockingReadHandle:
         self.close()
 
 
-async def _collect(stream: EntryStream) -> list[Entry]:
+async def _collect(stream: EntryStream, entries_max: int) -> list[Entry]:
     """Several batches of a stream, so that crossing threads is worth it."""
     collected: list[Entry] = []
     size = 0
-    while len(collected) < READ_BATCH and size < READ_BATCH_BYTES:
+    while len(collected) < entries_max and size < READ_BATCH_BYTES:
         try:
             batch = await stream.next()
         except BookKeeperError:

@@ -13,9 +13,13 @@ from bookkeeper.errors import NoSuchLedger
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import ledger_batch
 from bookkeeper.spark.ledger_options import LedgerReadOptions
+from bookkeeper.spark.options import READ_AHEAD_ENTRIES
 from bookkeeper.spark.planning import Slice
 
 log = Logger()
+
+BATCH_ENTRIES = READ_AHEAD_ENTRIES // 2
+"""Rows of one Arrow batch, about, where READ_BATCH_BYTES of the client are not less."""
 
 
 def read_slices(
@@ -31,7 +35,7 @@ def read_slices(
         try:
             with _open(client, options, piece.ledger_id) as handle:
                 handle.note_confirmed(piece.last_entry_id)
-                for batch in handle.batches(piece.first_entry_id, piece.last_entry_id):
+                for batch in handle.batches(piece.first_entry_id, piece.last_entry_id, entries_max=BATCH_ENTRIES):
                     rows = ledger_batch(piece.ledger_id, batch[0].entry_id, [entry.payload for entry in batch])
                     yield rows if every else rows.filter(pa.array([each.entry_id in entry_ids for each in batch]))
         except NoSuchLedger as error:

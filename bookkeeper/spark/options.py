@@ -24,6 +24,9 @@ ALIASES = {"uri": ADDRESS, "path": ADDRESS, "password": "passwd"}
 its plans and pages, `passwd` not.
 """
 
+READ_AHEAD_ENTRIES = 8000
+"""What a task reads ahead (readAheadEntriesMax) where no option says otherwise: as much as two Arrow batches."""
+
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 """What Spark hands to a sink of a stream besides the sink's own options."""
 
@@ -57,6 +60,8 @@ def read_options(
     texts = list(_texts(options, known, aliases, where, faults))
     if implied is None and not any(given.name == ADDRESS for given in texts):
         faults.append(Fault(_origin(where, ADDRESS), "is missing: where the cluster is, e.g. zk://zk1:2181/ledgers"))
+    if not any(given.name == "readAheadEntriesMax" for given in texts):
+        texts.append(Given("readAheadEntriesMax", str(READ_AHEAD_ENTRIES), _origin(where, "readAheadEntriesMax")))
     loaded = None
     with contextlib.suppress(ConfigurationError):  # its faults are in the list, for one error with all
         loaded = load_table(cls, _EVERYTHING, [given for given in texts if given.name in own], faults)
