@@ -6,11 +6,14 @@ What an end of a file means (I-51); the first row that fits counts:
     our file, and a later file says it was synced further    damage
     our file, not the last, no later file vouches for it,
         and something other than zeros follows               damage
-    our file, the last one                                   torn tail: the group was never answered; cleaned durably
+    our file, the last one                                   torn tail, as far as can be told: cleaned durably
     Apache's file                                            Apache's rule (see scan.py)
 
 A missing file that the mark or a later file names is damage too (I-56). Unknown is never treated as "no": what cannot
 be judged refuses to start, with path, offset and reason.
+
+A torn tail was never answered; a last group that was damaged looks the same. So its bytes are kept beside the journal
+before they are cleared (set_aside.py), and the log says what is known.
 
 Crash-safe at each step: reading changes nothing; cleaning turns a torn tail into a shorter torn tail, then into zeros.
 The last group is written once more, as it is, and synced before its end is believed: what a killed process left in the
@@ -30,8 +33,9 @@ from bookkeeper.bookie.journal.files import list_journals
 from bookkeeper.bookie.journal.format import file_name
 from bookkeeper.bookie.journal.records import ReplayVisitor
 from bookkeeper.bookie.journal.scan import FileScan, JournalScan, scan_file
+from bookkeeper.bookie.journal.set_aside import drop_left_overs, records_told, set_aside, tail_of
 from bookkeeper.errors import CorruptRecord, StorageError
-from bookkeeper.filesystem import FileSystem, OpenMode
+from bookkeeper.filesystem import File, FileSystem, OpenMode
 from bookkeeper.model import LogMark
 
 __all__ = ["FileScan", "ReplayVisitor", "examine", "list_journals", "replay", "scan_file"]
@@ -131,6 +135,7 @@ def _settle(fs: FileSystem, directory: str, scan: FileScan) -> None:
     Its name, too: a process that was killed while it began the file may not have synced it, and a mark will name it.
     """
     path = os.path.join(directory, file_name(scan.journal_id))
+    drop_left_overs(fs, directory)
     file = fs.open(path, OpenMode.UPDATE)
     try:
         if scan.ours and file.size() < scan.end:
@@ -139,14 +144,28 @@ def _settle(fs: FileSystem, directory: str, scan: FileScan) -> None:
         file.sync()
         if scan.ours and scan.torn is not None:
             tail_end = JournalScan(file, scan.journal_id).nonzero_end(scan.end)
-            log.warn(
-                "{path} ends in a torn group at offset {end}; {size} bytes that were never acknowledged are cleared",
-                path=path,
-                end=scan.end,
-                size=tail_end - scan.end,
-            )
+            _keep_tail(fs, directory, file, scan, tail_end)
             file.preallocate(scan.end, tail_end - scan.end)
             file.sync()
     finally:
         file.close()
     fs.sync_dir(directory)
+
+
+def _keep_tail(fs: FileSystem, directory: str, file: File, scan: FileScan, tail_end: int) -> None:
+    """Set aside what is about to be cleared, and tell what is known of it."""
+    tail = tail_of(file, scan.end, tail_end)
+    kept = set_aside(fs, directory, scan.journal_id, tail, scan.end)
+    told, ledger_id = records_told(tail)
+    where = "there is no room to keep them"
+    if kept is not None:
+        some = f"the first {len(tail)} of them" if len(tail) < tail_end - scan.end else "they"
+        where = f"{some} are kept in {kept}: `bookkeeper shell readjournal {kept}` prints what can be made out"
+    others = "" if ledger_id is None else f"; `bookkeeper why ledger {ledger_id}` tells who has copies"
+    log.warn(
+        "{path} ends at offset {end} with {size} bytes that are no whole group, and are cleared now. If a crash tore "
+        "this write, nobody was told that it is stored, and nothing is lost. If the bytes were damaged later, "
+        "acknowledged entries may be among them, and this bookie has lost its copies: the two cannot be told apart. "
+        "What it says: {told}; {where}. Other bookies have their own copies{others}",
+        path=file.path, end=scan.end, size=tail_end - scan.end, told=told, where=where, others=others,
+    )  # fmt: skip

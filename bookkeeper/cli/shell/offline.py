@@ -12,6 +12,7 @@ from bookkeeper.bookie.identity import DirectoryKind
 from bookkeeper.bookie.journal import format as journal_format
 from bookkeeper.bookie.journal.mark import NO_MARK, mark_name, read_marks
 from bookkeeper.bookie.journal.replay import list_journals, scan_file
+from bookkeeper.bookie.journal.set_aside import place_of, read_set_aside
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.entry_log_format import HEADER_SIZE, log_name, parse_log_name, split_location
 from bookkeeper.bookie.storage.index_format import index_name
@@ -104,7 +105,8 @@ def _readjournal_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "-msg", "--msg", action="store_true", help="print keys, digests and payloads too")
     parser.add_argument("-d", "-dir", "--dir", metavar="DIR", help="journal directory (default: the conf file's first)")
     parser.add_argument("journal", nargs="?", metavar="FILE|ID",
-                        help="a path, a file name or a hexadecimal journal id (default: every file)")  # fmt: skip
+                        help="a path, a file name or a hexadecimal journal id (default: every file); also a .torn "
+                             "file, which a start set aside")  # fmt: skip
 
 
 def _readjournal(args: argparse.Namespace) -> int:
@@ -117,6 +119,8 @@ def _readjournal(args: argparse.Namespace) -> int:
             directory = os.path.join(directory, "current")
     if not fs.is_dir(directory):
         raise CommandFailed(f"{directory} is no directory; name a journal file or its directory (-d)")
+    if place_of(name) is not None:
+        return _read_set_aside(fs, os.path.join(directory, name), payload_too=args.msg)
     ids = [_journal_id(name)] if name else list_journals(fs, directory)
     if not ids:
         raise CommandFailed(f"{directory} holds no journal file")
@@ -132,6 +136,22 @@ def _readjournal(args: argparse.Namespace) -> int:
             f"{journal_format.file_name(journal_id)}: format {scan.version}, {kind}, "
             f"{counted(printer.records, 'record')}, {counted(scan.end, 'byte')}{end}"
         )
+    return EXIT_OK
+
+
+def _read_set_aside(fs: RealFileSystem, path: str, *, payload_too: bool) -> int:
+    if not fs.exists(path):
+        raise CommandFailed(f"there is no file {path}")
+    printer = _Printer(payload_too=payload_too)
+    found = read_set_aside(fs, path, printer)
+    note(
+        f"{os.path.basename(path)}: {counted(found.size, 'byte')} that stood at offset {found.offset} of "
+        f"{journal_format.file_name(found.journal_id)} and were no whole group; "
+        f"{counted(printer.records, 'record')} in the first {counted(found.read_size, 'byte')} can be made out. Their "
+        "checksum is not right: any of them may be damaged. None was replayed; torn by a crash nobody was told that "
+        "they are stored, damaged later they may have been acknowledged: `bookkeeper why ledger N` says which bookies "
+        "have copies"
+    )
     return EXIT_OK
 
 
