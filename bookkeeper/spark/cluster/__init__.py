@@ -6,6 +6,9 @@
     spark.read.format("bookkeeper.cluster").options(table="bookies", uri="zk://zk1:2181/ledgers").load()
     CREATE TEMPORARY VIEW b USING bookkeeper.cluster OPTIONS (table 'bookies', uri 'zk://zk1:2181/ledgers')
 
+SQL takes the name of the format as it stands, or in backquotes: `bookkeeper.cluster`. Names of tables and options may
+be in any case. Each query on a view is planned anew: a view is always what the cluster says now.
+
     table                 pure  what a table is; how another package adds one
     id_runs               pure  many ids, cut into shares
     asking                      many questions, some at a time

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from twisted.internet.defer import Deferred, succeed
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
+from bookkeeper.errors import ClientClosed
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.cluster.id_runs import IdRuns
 from bookkeeper.spark.cluster.table import ManyOptions, Row
@@ -46,7 +48,8 @@ def following(client: BlockingBookKeeper, start: Callable[[LedgerClient], AsyncG
         while (found := client.run(lambda _: Deferred.fromCoroutine(next_one()))) is not None:
             yield found[0]
     finally:
-        client.run(lambda _: Deferred.fromCoroutine(source.aclose()))
+        with suppress(ClientClosed):  # then nothing of it is under way any more
+            client.run(lambda _: Deferred.fromCoroutine(source.aclose()))
 
 
 async def rows_of(

@@ -473,6 +473,13 @@ def test_sql_makes_a_view_of_a_table(world: World, name: str) -> None:
     world.spark.catalog.dropTempView("by_hand")
 
 
+def test_a_view_is_what_the_cluster_says_now(world: World) -> None:
+    before = {row["ledger_id"] for row in world.rows("SELECT ledger_id FROM cl_ledgers")}
+    with world.client.create(ensemble=2, write_quorum=2, bookies=world.ids[:2]) as ledger:
+        after = {row["ledger_id"] for row in world.rows("SELECT ledger_id FROM cl_ledgers")}
+        assert after - before == {ledger.id}
+
+
 def test_nothing_is_fenced(world: World) -> None:
     world.rows("SELECT * FROM cl_ledgers")
     assert world.client.metadata(world.open).state.name == "OPEN"
