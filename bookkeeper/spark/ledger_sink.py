@@ -44,7 +44,10 @@ DELETES_AT_ONCE = 16
 
 @dataclass
 class LedgerWritten(WriterCommitMessage):
-    """What one task attempt did: the ledger it closed, None where it had no rows."""
+    """What one task attempt did: the ledger it closed, None where it had no rows.
+
+    created_ms: what the ledger says of its creation, by which the sweep goes.
+    """
 
     owner: Owner
     write: str
@@ -96,10 +99,9 @@ class _Writing:
                 "as one. Write with fewer (coalesce)"
             )
         own, client = self._options.own, self._options.client
+        rows = _first_rows(iter(batches))  # without any there is no need of a connection
         created_ms = int(time.time() * 1000)
         purpose = Purpose(owner, self._write, batch, partition, context.attemptNumber(), created_ms, own.commit_path)
-        # An attempt without rows needs no connection.
-        rows = _first_rows(iter(batches))
         ledger = write_ledger(client_of(client), own, purpose, rows) if rows is not None else None
         return LedgerWritten(owner, self._write, batch, partition, created_ms, ledger)
 
