@@ -118,7 +118,11 @@ def take(data: bytes, position: int, size: int) -> tuple[bytes, int]:
 
 def read_str16(data: bytes, position: int) -> tuple[str, int]:
     """A string of code units; 4-byte UTF-8 is taken too."""
-    raw, position = take(data, position + 2, _U16.unpack_from(data, position)[0])
+    begin = position + 2
+    position = begin + (data[position] << 8 | data[position + 1])
+    raw = data[begin:position]
+    if len(raw) != position - begin:
+        raise IndexError(f"a string of {position - begin} bytes goes on behind the data")
     if raw.isascii():
         return raw.decode("ascii"), position
     try:
@@ -147,9 +151,13 @@ STR16 = Codec("str16", read=read_str16, write=write_str16)
 
 def read_text(data: bytes, position: int) -> tuple[str, int]:
     """A string of plain UTF-8."""
-    size, position = read_vlong(data, position)
-    if not 0 <= size <= TEXT_BYTES_MAX:
-        raise EditsCorrupt(f"a text of {size} bytes; 0 to {TEXT_BYTES_MAX} are possible")
+    size = data[position]
+    if size < 0x80:  # as nearly all are: one byte
+        position += 1
+    else:
+        size, position = read_vlong(data, position)
+        if not 0 <= size <= TEXT_BYTES_MAX:
+            raise EditsCorrupt(f"a text of {size} bytes; 0 to {TEXT_BYTES_MAX} are possible")
     raw, position = take(data, position, size)
     try:
         return raw.decode("utf-8"), position

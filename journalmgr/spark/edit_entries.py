@@ -96,6 +96,6 @@ class EntryDecoder:
 
 
 def first_txid_of(layout_version: int, payload: bytes) -> int | None:
-    """The txid of an entry's first record; None where the entry is damaged or holds none."""
-    records, fault = EntryDecoder(layout_version, "").take(0, payload)
-    return None if fault is not None or not records else records[0].txid
+    """The txid of an entry's first record; None where that is damaged, or there is none."""
+    records, _ = EntryDecoder(layout_version, "").take(0, payload)
+    return records[0].txid if records else None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bookkeeper.client.connecting import metadata_settings
+from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, NoSuchLedger
 from journalmgr.edits.frame import check_readable
 from journalmgr.errors import EditsError, JournalError, JournalUnavailable, NotFormatted, SegmentUnreadable
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 LOOKS_MAX = 16
 """Times that the list is read until nothing changes under it."""
+
+AT_ONCE = 64
+"""Records that are read at a time."""
 
 STEPS_BACK_MAX = 64
 """Entries at the end of a segment in progress that may be damaged, where that is to be borne."""
@@ -115,24 +119,23 @@ class JournalSegments:
         names = await znodes.children(znodes.list_path)
         if names is None:
             raise NotFormatted(f"{self.description}: there is no journal, or no list of segments in it")
-        segments: list[Segment] = []
-        ends: list[int] = []
-        has_earlier = False
-        for name in names:
-            end = finalised_end(name)
-            if end is not None and end < from_txid:
-                has_earlier = True
-                ends.append(end)
-                continue
+        ends = {name: end for name in names if (end := finalised_end(name)) is not None}
+        earlier = {name: end for name, end in ends.items() if end < from_txid}
+        found: dict[str, Segment] = {}
+
+        async def read(name: str) -> None:
             listed = await znodes.read_segment(name)
             if listed is not None:
-                segments.append(listed.segment)
-            elif end is None:
-                return None  # it is finalised now, under a name that was not there yet; or it was empty
+                found[name] = listed.segment
+
+        await in_parallel((read(name) for name in names if name not in earlier), AT_ONCE)
+        if any(name not in ends and name not in found for name in names):
+            return None  # it is finalised now, under a name that was not there yet; or it was empty
+        segments, ended = list(found.values()), list(earlier.values())
         if not self._in_progress:
-            ends += [each.first_txid - 1 for each in segments if each.in_progress]
+            ended += [each.first_txid - 1 for each in segments if each.in_progress]
             segments = [each for each in segments if not each.in_progress]
-        return _Listed(without_twins(segments), has_earlier, ends)
+        return _Listed(without_twins(segments), bool(earlier), ended)
 
     async def _last_seen(self) -> int:
         return await Selection(self._znodes, self.ledgers, b"", self.description).last_txid_seen()

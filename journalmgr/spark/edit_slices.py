@@ -7,7 +7,9 @@ of a part, against what was planned. Transactions outside of low..high are left 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -51,7 +53,7 @@ class _SliceReading:
         self._what = f"journal {options.root}, {describe(piece.segment)}"
         self._decoder = EntryDecoder(piece.segment.layout_version, self._what)
         self._next = piece.low
-        """One past the last transaction that was given."""
+        """One past the last transaction that was read, `low` at least."""
 
     def _bear(self, error: JournalError) -> None:
         bear(error, fail=self._options.fail_on_data_loss)
@@ -63,7 +65,9 @@ class _SliceReading:
                 handle.note_confirmed(piece.last_entry_id)
                 self._decoder = EntryDecoder(piece.segment.layout_version, self._what, self._expected(handle))
                 for entries in self._entries(handle):
-                    if (batch := self._batch(entries)) is not None:
+                    with _without_collection():
+                        batch = self._batch(entries)
+                    if batch is not None:
                         yield batch
         except JournalError:
             raise
@@ -123,7 +127,7 @@ class _SliceReading:
             if records:
                 wanted = self._wanted(entry.entry_id, records)
                 add(entry, wanted)
-            if fault is not None:
+            if fault is not None and self._next <= self._piece.high:
                 self._bear(fault)
         if not place.txids:
             return None
@@ -189,6 +193,18 @@ class _SliceReading:
                     entry_ids.append(entry.entry_id)
 
         return add, lambda: edits_batch(place, list(buckets.buckets()))
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Values of a batch live until it is done and have no cycles: looking for garbage among them takes a quarter."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _unreadable(what: str, entry_id: int, error: BookKeeperError) -> SegmentUnreadable:

@@ -38,7 +38,7 @@ class EditPartition(InputPartition):
 
 
 class EditLogSource(DataSource):
-    """The format for a session that does not push filters to Python data sources."""
+    """The format, without pushed filters: a DataFrame of it may be used again and again."""
 
     @classmethod
     def name(cls) -> str:
@@ -67,7 +67,7 @@ class EditLogSource(DataSource):
 
 
 class PushdownEditLogSource(EditLogSource):
-    """The format for a session that pushes filters (spark.sql.python.filterPushdown.enabled)."""
+    """The format with pushed filters, for DataFrames that are used once; see `register`."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read that obeys filters on its ids. Raises ConfigurationError."""

@@ -8,9 +8,12 @@ from bookkeeper.spark.registration import pushes_filters
 from journalmgr.spark.edit_source import EditLogSource, PushdownEditLogSource
 
 
-def register(spark: SparkSession) -> None:
+def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     """Register the formats of this package, for `spark.read.format(...)` and for SQL: editlog.
 
-    Filters on ids are pushed down where the session allows it; see `bookkeeper.spark.register`.
+    push_filters: let filters on txid, ledger_id and entry_id choose what is read, where the session allows that
+    (spark.sql.python.filterPushdown.enabled). Only where every DataFrame and view is used for one query: Spark 4.3
+    keeps the reader of a query whose filters were pushed, and a later query over the same DataFrame that pushes none
+    gets its rows, silently too few. Without it the range is chosen by options, and Spark filters the rows.
     """
-    spark.dataSource.register(PushdownEditLogSource if pushes_filters(spark) else EditLogSource)
+    spark.dataSource.register(PushdownEditLogSource if push_filters and pushes_filters(spark) else EditLogSource)

@@ -32,13 +32,15 @@ from journalmgr.edits.ops import AnyOp, Close, EndLogSegment, Mkdir, StartLogSeg
 from journalmgr.errors import SegmentUnreadable, StreamFailed, TransactionTooLarge, WriterReplaced
 from journalmgr.ledger import LedgerJournal, LedgerJournalSettings, connect
 from journalmgr.model import HADOOP_2_7, NamespaceInfo, TxId
+from journalmgr.spark.edit_options import read_edit_options
+from journalmgr.spark.edit_source import EditLogReader
 from tests.conftest import ZooKeeperServer
 from tests.interop.ground import SESSION_TIMEOUT
 from tests.support.apache import CLASSIC, ApacheClient, ApacheError, find_apache, running_bookies
 from tests.support.apache.content import fingerprints
 from tests.support.bkjm import Bkjm, Refused, txids
 from tests.support.journal_contract import raises
-from tests.support.recorded_edits import ENTRIES
+from tests.support.recorded_edits import ENTRIES, OPCODES
 
 CODE_NO_SUCH_LEDGER = -7
 CODE_FENCED = -101
@@ -433,6 +435,32 @@ async def test_we_read_tail_recover_and_continue_what_the_genuine_one_wrote(
     for gone in (first_ledger, recovered.ledger_id):
         assert gone is not None
         assert refused(partial(theirs.entries, gone)) == CODE_NO_SUCH_LEDGER
+
+
+def test_spark_reads_what_the_genuine_one_wrote_and_disturbs_nothing(place: Place, new_journal: NewJournal) -> None:
+    theirs = new_journal(place, SECRET).theirs
+    theirs.format(VERSION)
+    first_ledger = theirs.start(1)
+    theirs.add(*ENTRIES)
+    theirs.finalise(1, 9)
+    theirs.start(10)
+    open_records = edits(10, 19)
+    theirs.add(open_records[0], b"".join(open_records[1:4]), open_records[4])
+    options = {
+        "journal": f"bookkeeper://{place.zookeeper}{theirs.root}",
+        "zkLedgersRootPath": place.root,
+        "useV2WireProtocol": str(place.v2).lower(),
+        "digestPw": SECRET,
+    }
+    reader = EditLogReader(read_edit_options(options))
+    rows = [row for each in reader.partitions() for batch in reader.read(each) for row in batch.to_pylist()]
+    assert [row["txid"] for row in rows] == list(range(1, 14))  # of the open segment up to the LAC
+    assert [row["opcode"] for row in rows[:9]] == OPCODES
+    assert [row["path"] for row in rows[1:8]] == ["/a", "/a/b", "/c", "/a/b/f0", "/a/b/f0", "/c", "/a/b/f0"]
+    assert (rows[4]["owner"], rows[4]["client_machine"], rows[4]["replication"]) == ("root", "127.0.0.1", 3)
+    assert {(row["ledger_id"], row["layout_version"]) for row in rows[:9]} == {(first_ledger, -63)}
+    assert [row["entry_id"] for row in rows[:9]] == [0, 1, 1, 2, 3, 4, 5, 6, 7]
+    theirs.add(open_records[5])
 
 
 @pytest_twisted.ensureDeferred

@@ -73,6 +73,11 @@ class Bkjm:
     # --- its znodes
 
     @property
+    def root(self) -> str:
+        """The journal's."""
+        return self._root
+
+    @property
     def current_path(self) -> str:
         """Of the pointer to the segment that is being written."""
         return f"{self._root}/CurrentInprogress"

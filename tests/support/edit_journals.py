@@ -8,20 +8,24 @@ with EditJournal(zookeeper.address, ledgers_root) as journal:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kazoo.client import KazooClient
 from twisted.internet.defer import Deferred
 
+import bookkeeper.blocking
 from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.config import ClientSettings
+from bookkeeper.model import DigestType, LedgerState
 from journalmgr.edits.codec import encode
 from journalmgr.edits.fields import Permission
 from journalmgr.edits.ops import Mkdir, Op
 from journalmgr.ledger import LedgerJournal, LedgerJournalSettings, connect
 from journalmgr.model import HADOOP_2_7, NamespaceInfo, Segment, TxId
+from journalmgr.segment import finalised_name, print_max_txid, print_segment
 
 T = TypeVar("T")
 
@@ -34,7 +38,7 @@ class EditJournal:
         self.uri = f"bookkeeper://{zookeeper}{self.root}"
         self.options = {"journal": self.uri, "zkLedgersRootPath": ledgers_root}
         self.namespace = NamespaceInfo(int.from_bytes(os.urandom(3), "big"), "CID-edits", "BP-edits")
-        self._zookeeper, self._ledgers_root = zookeeper, ledgers_root
+        self.zookeeper, self.ledgers_root = zookeeper, ledgers_root
         self._settings = LedgerJournalSettings(
             available_path=f"{ledgers_root}/available", output_buffer_size=entry_size
         )
@@ -52,13 +56,13 @@ class EditJournal:
         """Another process's view of the journal; it confirms what it wrote within 0.1 s."""
         made = self.call(
             lambda: connect(
-                [self._zookeeper],
+                [self.zookeeper],
                 self.root,
                 self._crossing.reactor,
                 self.namespace,
                 self._settings,
                 ClientSettings(explicit_lac_interval_s=0.1),
-                ledgers_root=self._ledgers_root,
+                ledgers_root=self.ledgers_root,
                 hostname="here/127.0.0.1",
             )
         )
@@ -101,12 +105,46 @@ class EditJournal:
         self._opened.remove(self.manager)
         self.manager = self.open()
 
+    def planted(self, first: int, last: int, entries: Sequence[bytes], *, close: bool = True) -> int:
+        """A finalised segment whose ledger has these entries, whatever is in them; its ledger's id."""
+        with bookkeeper.blocking.connect(f"zk://{self.zookeeper}{self.ledgers_root}") as client:
+            ledger = client.create(digest=DigestType.MAC, password=b"")
+            for entry in entries:
+                ledger.append(entry)
+            if close:
+                ledger.close()
+            else:
+                ledger.abort()
+        segment = Segment(TxId(first), TxId(last), HADOOP_2_7, ledger.id)
+        path = f"{self.root}/ledgers/{finalised_name(first, last)}"
+        with self._znodes() as znodes:
+            znodes.create(path, print_segment(segment))
+            znodes.ensure_path(f"{self.root}/maxtxid")
+            znodes.set(f"{self.root}/maxtxid", print_max_txid(last))
+        return ledger.id
+
+    def is_closed(self, ledger_id: int) -> bool:
+        """Whether the end of a ledger is fixed."""
+        with bookkeeper.blocking.connect(f"zk://{self.zookeeper}{self.ledgers_root}") as client:
+            return client.metadata(ledger_id).state is LedgerState.CLOSED
+
+    def delete_ledger(self, segment: Segment) -> None:
+        """As an accident would."""
+        assert segment.ledger_id is not None
+        with bookkeeper.blocking.connect(f"zk://{self.zookeeper}{self.ledgers_root}") as client:
+            client.delete(segment.ledger_id)
+
     def remove_record(self, segment: Segment) -> None:
         """Take a segment out of the list, as an accident would."""
-        client = KazooClient(self._zookeeper)
+        with self._znodes() as znodes:
+            znodes.delete(f"{self.root}/ledgers/{segment.name}")
+
+    @contextmanager
+    def _znodes(self) -> Iterator[KazooClient]:
+        client = KazooClient(self.zookeeper)
         client.start()
         try:
-            client.delete(f"{self.root}/ledgers/{segment.name}")
+            yield client
         finally:
             client.stop()
             client.close()

@@ -94,5 +94,6 @@ def test_layouts_without_a_length_are_read() -> None:
 
 def test_the_first_txid_of_an_entry_that_is_damaged_is_not_known() -> None:
     assert first_txid_of(HADOOP_2_7, b"".join(mkdirs(8, 9))) == 8
+    assert first_txid_of(HADOOP_2_7, mkdirs(8, 8)[0] + with_wrong_checksum(mkdirs(9, 9)[0])) == 8
     for damaged in (b"", with_wrong_checksum(mkdirs(8, 8)[0]), mkdirs(8, 8)[0][:-1]):
         assert first_txid_of(HADOOP_2_7, damaged) is None
