@@ -57,8 +57,10 @@ class Background:
             metrics=surroundings.metrics,
         )
         self._damage_reports = DamageReports(storage.damage, store.underreplication, reactor, bookie_id, wall_ms)
+        scrub = storage.scrub()
+        self.unmended_pages = lambda: scrub.unmended
         self._scrubber = Scrubber(
-            storage.scrub(),
+            scrub,
             storage.damage,
             reactor,
             threads.start("scrub"),

@@ -14,7 +14,7 @@ from twisted.internet.error import CannotListenError
 
 from bookkeeper.addresses import cannot_serve_http
 from bookkeeper.admin.http.ledger_access import LedgerAccess
-from bookkeeper.admin.http.one_bookie import BookieState
+from bookkeeper.admin.http.one_bookie import BookieState, UnmendedPage
 from bookkeeper.admin.http.server import listen_http  # twisted.web costs memory that most bookies need not spend
 from bookkeeper.admin.http.whole import Parts, router_of
 from bookkeeper.bookie.cookie_rules import directories_of, verify
@@ -25,6 +25,7 @@ from bookkeeper.bookie.journal.mark import mark_name, read_marks
 from bookkeeper.bookie.mode import ModeSwitch, ReadOnlyReason
 from bookkeeper.bookie.storage.disks import current
 from bookkeeper.bookie.storage.offline import list_entry_logs, list_index_files
+from bookkeeper.bookie.storage.page_mending import BadPage
 from bookkeeper.config import ServerSettings
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.filesystem import DiskUsage, FileSystem
@@ -43,6 +44,7 @@ class BookieView:
     """The bookie as `admin.http.one_bookie.ServedBookie`.
 
     cookie: the one it runs with. phase: of the process, as in the status file. usage: of the ledger directories' disks.
+    unmended: damaged index pages that could not be made anew, and why.
     """
 
     def __init__(
@@ -56,9 +58,11 @@ class BookieView:
         *,
         phase: Callable[[], str],
         usage: Callable[[], DiskUsage],
+        unmended: Callable[[], Sequence[tuple[BadPage, str]]],
     ) -> None:
         self._cookie, self._settings, self._fs, self._store = cookie, settings, fs, store
         self._mode, self._worker, self._phase, self._usage = mode, worker, phase, usage
+        self._unmended = unmended
 
     @property
     def bookie_id(self) -> BookieId:
@@ -101,6 +105,10 @@ class BookieView:
             return [read_marks(self._fs, directories, mark_name(index, count)) for index in range(count)]
 
         return self._on_worker(read)
+
+    def unmended_pages(self) -> Sequence[UnmendedPage]:
+        """See ServedBookie."""
+        return [UnmendedPage(each.ledger_id, each.path, each.page, why) for each, why in self._unmended()]
 
     def files(self, kind: str) -> Deferred[Sequence[str]]:
         """See ServedBookie."""

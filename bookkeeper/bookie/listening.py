@@ -9,7 +9,7 @@ Thread: reactor; checks of passwords, slow by design, run on "auth", listings of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bookkeeper.addresses import PortReservation, cannot_listen, interface_address, reserve_http_port
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bookkeeper.bookie.bookie import Bookie
     from bookkeeper.bookie.collection_view import CollectorView
     from bookkeeper.bookie.http_side import HttpSide
+    from bookkeeper.bookie.storage.page_mending import BadPage
     from bookkeeper.bookie.storage_side import StorageSide
     from bookkeeper.metadata.cookie import Cookie
     from bookkeeper.metadata.store import MetadataStore
@@ -110,10 +111,11 @@ class Listening:
         collecting: CollectorView,
         access: OperatorAccess | None,
         phase: Callable[[], str],
+        unmended: Callable[[], Sequence[tuple[BadPage, str]]],
     ) -> None:
         """Answer operators, the metrics of an open bookie included. Raises ConfigurationError.
 
-        phase: of the process, as in the status file.
+        phase: of the process, as in the status file. unmended: damaged index pages that stay so for now, and why.
         """
         from bookkeeper.bookie.http_side import BookieView, HttpSide  # memory that most bookies need not spend
 
@@ -128,6 +130,7 @@ class Listening:
             around.threads.start("http"),
             phase=phase,
             usage=keeping.usage,
+            unmended=unmended,
         )
         self._http = HttpSide(
             around.reactor, around.settings, around.metrics.text, view, store, access, collecting=collecting

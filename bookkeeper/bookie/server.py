@@ -169,7 +169,7 @@ class BookieServer:
         background.start()
         await listening.open(keeping, bookie)
         if self._settings.http_server_enabled:
-            self._open_http(cookie, listening, keeping, store, CollectorView(background.collector, chronicle.changed))
+            self._open_http(cookie, listening, keeping, store, background)
         registered = self._registered = Registered(
             around,
             store.registration,
@@ -226,13 +226,15 @@ class BookieServer:
         listening: Listening,
         keeping: StorageSide,
         store: MetadataStore,
-        collecting: CollectorView,
+        background: Background,
     ) -> None:
+        assert self._chronicle is not None
+        collecting = CollectorView(background.collector, self._chronicle.changed)
         mode = self._surroundings.mode
         self._surroundings.metrics.gauge(
             "bookie_SERVER_STATUS", lambda: (0 if mode.read_only else 1) if self._served is not None else -1
         )
-        listening.open_http(cookie, keeping, store, collecting, self._access, self._phase)
+        listening.open_http(cookie, keeping, store, collecting, self._access, self._phase, background.unmended_pages)
 
     def _phase(self) -> str:
         if self._stopping is not None:

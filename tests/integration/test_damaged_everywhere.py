@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.blocking import connect
+from bookkeeper.bookie.storage.index_format import index_name, slot_offset
 from bookkeeper.cli.main import main
 from bookkeeper.embedded.cluster import LocalCluster, free_port
 from tests.support.auto_recovery import LocalAutoRecovery
@@ -113,6 +114,34 @@ def test_no_good_copy_is_told_by_the_reader_the_ledger_and_the_status(
         assert main(["shell", *uri, "listunderreplicated"]) == 0
         assert capfd.readouterr().out == ""
         assert "[twisted" not in recovery.log_path.read_text()
+
+
+def test_why_an_index_page_stays_damaged_is_what_the_bookie_says(
+    cluster: LocalCluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The entry log that it would be made anew from is damaged, too."""
+    with connect(cluster.uri) as client:
+        with client.create(ensemble=1, write_quorum=1, ack_quorum=1, password=b"") as ledger:
+            ledger.append_many([b"%d/" % number + b"p" * 500 for number in range(100)])
+        (own,) = ledger.metadata.last_fragment.ensemble
+    bookie = next(each for each in cluster.bookies if each.bookie_id == own)
+    change_a_byte(bookie, b"77/ppp")
+    assert bookie.stop() == 0
+    path = bookie.ledger_directory / "current" / index_name(ledger.id)
+    with path.open("r+b") as file:
+        file.seek(slot_offset(10))
+        file.write(bytes(80))
+    bookie.settings["httpServerEnabled"] = "true"
+    bookie.settings["httpServerPort"] = str(free_port())
+    bookie.start()
+    while True:
+        capfd.readouterr()
+        assert main(["why", "ledger", str(ledger.id), "--json", "--uri", cluster.uri]) == 0
+        said = json.loads(capfd.readouterr().out)
+        if any(line.startswith(f"{own} says: page 0 of {path} stays damaged: ") for line in said["error"]):
+            break
+    assert any(line.startswith("nothing by itself") for line in said["next"]), said["next"]
+    assert any(f"regenerate-interleaved-storage-index-file -ledgerIds {ledger.id}" in line for line in said["do"])
 
 
 def test_entries_of_a_log_that_is_gone_are_no_copies_though_the_index_lists_them(

@@ -294,6 +294,8 @@ def test_space_marks_files_and_directories_of_this_bookie(bookie: LocalBookie, c
     assert set(files) == {"journal files", "entrylog files", "index files"}
     assert f"{journal_id:x}.txn" in files["journal files"].split("\t")
     assert get(bookie, f"{API}/bookie/list_disk_file?file_type=index").json.keys() == {"index files"}
+    assert get(bookie, f"{API}/bookie/unmended_index_pages?ledger_id=7").json == []
+    assert ask(bookie, "GET", f"{API}/bookie/unmended_index_pages?ledger_id=x").status == 400
     expanded = ask(bookie, "PUT", f"{API}/bookie/expand_storage")
     assert expanded.status == 200
     assert f"The cookie of {bookie.bookie_id} covers all its directories" in expanded.body.decode()

@@ -7,6 +7,7 @@
     GET      /api/v1/bookie/info                 {"freeSpace", "totalSpace"} in bytes, each disk once
     GET      /api/v1/bookie/last_log_mark        {"LastLogMark: Journal Id - 26(1a.txn)" : "Pos - 512"}
     GET      /api/v1/bookie/list_disk_file?file_type=journal|entrylog|index         names, each followed by a tab
+    GET      /api/v1/bookie/unmended_index_pages[?ledger_id=7]     [{"ledger", "path", "page", "why"}]; not Apache's
     PUT      /api/v1/bookie/expand_storage
     GET PUT  /api/v1/bookie/entry_location_compact
 
@@ -68,6 +69,16 @@ class BookieState:
     ordered: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class UnmendedPage:
+    """A damaged page of an index file that could not be made anew when that was tried last, and why."""
+
+    ledger_id: int
+    path: str
+    page: int
+    why: str
+
+
 class ServedBookie(Protocol):
     """The bookie of this process, as HTTP needs it. Thread: reactor; what blocks runs on another."""
 
@@ -89,6 +100,9 @@ class ServedBookie(Protocol):
 
     def files(self, kind: str) -> Deferred[Sequence[str]]:
         """Names of the files of one of FILE_KINDS, sorted."""
+
+    def unmended_pages(self) -> Sequence[UnmendedPage]:
+        """Damaged index pages that stay so for now; a few hundred at most."""
 
     def check_storage(self) -> Deferred[str]:
         """Compare cookie and directories; a sentence on what is covered. Raises CookieMismatch."""
@@ -114,6 +128,7 @@ class OneBookie:
             Route("GET", f"{top}/info", self._info),
             Route("GET", f"{top}/last_log_mark", self._marks),
             Route("GET", f"{top}/list_disk_file", self._files),
+            Route("GET", f"{top}/unmended_index_pages", self._pages),
             Route("PUT", f"{top}/expand_storage", self._expand),
             Route("GET", f"{top}/entry_location_compact", self._location_state),
             Route("PUT", f"{top}/entry_location_compact", self._location_compact),
@@ -175,6 +190,18 @@ class OneBookie:
         for each in (kind,) if kind else FILE_KINDS:
             found[f"{each} files"] = "".join(f"{name}\t" for name in await self._bookie.files(each))
         return json_answer(found)
+
+    async def _pages(self, request: HttpRequest) -> Answer:
+        wanted = request.query.get("ledger_id", "")
+        if wanted and not wanted.isdecimal():
+            raise bad_request(f"ledger_id={wanted!r} is no ledger id")
+        return json_answer(
+            [
+                {"ledger": each.ledger_id, "path": each.path, "page": each.page, "why": each.why}
+                for each in self._bookie.unmended_pages()
+                if not wanted or each.ledger_id == int(wanted)
+            ]
+        )
 
     async def _expand(self, _: HttpRequest) -> Answer:
         """Differs from Apache in words only: neither reads its conf file again, so there is nothing new to stamp."""

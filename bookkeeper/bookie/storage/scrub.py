@@ -99,6 +99,7 @@ class StorageScrub:
         self._found_pages = found_pages
         self.counters = ScrubCounters()
         self._bad_pages: list[BadPage] = []  # of this round; some
+        self._unmended: tuple[tuple[BadPage, str], ...] = ()
         self._missing_log = False  # some index page names a log that is gone
         self._checksums_say_damaged = checksums.any_damaged
         self._unsure: set[int] = set()  # ledgers that changed too often, or could not be read, in this round
@@ -114,6 +115,11 @@ class StorageScrub:
     def pages_damaged(self) -> bool:
         """True when an index page is known to be damaged. Thread: any."""
         return self._checksums_say_damaged or self._damage.has_pages
+
+    @property
+    def unmended(self) -> tuple[tuple[BadPage, str], ...]:
+        """Damaged index pages that could not be made anew when that was tried last, and why. Thread: any."""
+        return self._unmended if self.pages_damaged else ()
 
     @property
     def mending_basis(self) -> object:
@@ -166,6 +172,8 @@ class StorageScrub:
         self._checksums.unsettled -= unsettled - self._unsure
         if self._bad_pages:
             yield from self._guarded(self._mend_pages(), "the entry logs")
+        elif index:
+            self._unmended = ()
         yield from self.looking_steps()  # at logs that are gone
 
     def _mend_pages(self) -> Iterator[int]:
@@ -178,6 +186,7 @@ class StorageScrub:
                 self.counters.bytes += size
                 yield size
         self.counters.pages_left += len(search.left)
+        self._unmended = tuple(search.left.items())
         for page, why in search.left.items():
             log.warn(
                 "{page} stays damaged for now, what it does not name is unknown: {why}. It is tried again. Where that "

@@ -11,10 +11,12 @@ import argparse
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, gatherResults
 
+from bookkeeper.cli.http_questions import ERRORS, all_at_once, get_json
 from bookkeeper.cli.shell.base import shell_settings
 from bookkeeper.cli.why.processes import ProcessAnswer, ask_processes, whom_to_ask
 from bookkeeper.client.client import LedgerClient
@@ -84,7 +86,8 @@ class LedgerFacts:
     metadata: or why it could not be read. registered: bookie -> "writable" or "read-only". cookies: bookies that ever
     belonged to the cluster; None where that could not be read. held: bookie -> the entries it says it holds, or its
     error; only of bookies that were asked. looks: by first entry id and ensemble index of a place, what came of reading
-    some of its entries; not of all places. progress: of an open ledger. processes: what those with an HTTP server say.
+    some of its entries; not of all places. unmended: of bookies with an I/O error, why index pages of the ledger stay
+    damaged, as they say over HTTP. progress: of an open ledger. processes: what those with an HTTP server say.
     bookies_unasked: registered ones that publish none, or are too many.
     """
 
@@ -97,6 +100,7 @@ class LedgerFacts:
     repair: RepairFacts
     held: Mapping[BookieId, list[range] | BookKeeperError] = field(default_factory=dict)
     looks: Mapping[tuple[int, int], CopyVerdict] = field(default_factory=dict)
+    unmended: Mapping[BookieId, list[str]] = field(default_factory=dict)
     progress: Progress | BookKeeperError | None = None
     processes: tuple[ProcessAnswer, ...] = ()
     bookies_unasked: int = 0
@@ -131,7 +135,20 @@ def find_out(args: argparse.Namespace) -> LedgerFacts:
     addresses = {each.address for each in asked[: len(processes)]}
     beside = {each.process.bookie_id for each in asked[: len(processes)] if each.process is not None}
     unasked = sum(http_servers.get(each) not in addresses and each not in beside for each in facts.registered)
-    return replace(facts, processes=processes, bookies_unasked=unasked)
+    unable = [each for each, held in facts.held.items() if isinstance(held, BookieIOError) and each in http_servers]
+    reasons = all_at_once([partial(_unmended, http_servers[each], facts.ledger_id) for each in unable])
+    unmended = {each: why for each, why in zip(unable, reasons, strict=True) if why}
+    return replace(facts, processes=processes, bookies_unasked=unasked, unmended=unmended)
+
+
+def _unmended(address: tuple[str, int], ledger_id: int) -> list[str]:
+    """Why index pages of a ledger stay damaged; nothing from who does not know the question, or does not answer."""
+    try:
+        pages = get_json(address, f"/api/v1/bookie/unmended_index_pages?ledger_id={ledger_id}")
+    except ERRORS:
+        return []
+    told = [each for each in pages if isinstance(each, dict)] if isinstance(pages, list) else []
+    return [f"page {each.get('page')} of {each.get('path')} stays damaged: {each.get('why')}" for each in told]
 
 
 def _after(first: object) -> Callable[[BookieId], tuple[bool, str]]:

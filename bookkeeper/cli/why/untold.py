@@ -19,6 +19,8 @@ from bookkeeper.replication.fragments import FragmentRange
 from bookkeeper.replication.locked_ledgers import SILENT_TRIES
 from bookkeeper.replication.verdicts import Standing
 
+REASONS_TOLD_MAX = 3
+
 
 def say_unable(
     facts: LedgerFacts,
@@ -29,6 +31,10 @@ def say_unable(
 ) -> None:
     """It answered, and cannot read its index or an entry."""
     read = _entries_read(facts, fragments, bookie)
+    reasons = facts.unmended.get(bookie, [])
+    found.errors += [f"{bookie} says: {why}" for why in reasons[:REASONS_TOLD_MAX]]
+    if len(reasons) > REASONS_TOLD_MAX:
+        found.errors.append(f"{bookie} says so of {len(reasons) - REASONS_TOLD_MAX} more pages of the index")
     if metadata.write_quorum == 1:
         found.next.append(
             f"nothing by itself, but for index pages: each entry of this ledger is on one bookie only (Qw=1), so there "

@@ -172,6 +172,14 @@ def test_an_index_that_stays_damaged_after_its_entries_were_written_anew_needs_a
         assert "within seconds, and a worker makes those copies anew" in cannot_list(look).next[0]
 
 
+def test_why_an_index_page_stays_damaged_is_told_in_the_words_of_the_bookie() -> None:
+    said = cannot_list(CopyVerdict(1, B[1], CopyStanding.PRESENT), unmended={B[1]: [f"page {n}" for n in range(5)]})
+    assert said.errors == [
+        *(f"{B[1]} says: page {n}" for n in range(3)),
+        f"{B[1]} says so of 2 more pages of the index",
+    ]
+
+
 def test_of_what_has_one_copy_nothing_is_made_anew_from_others() -> None:
     metadata = LedgerMetadata(
         2, 1, 1, (Fragment(EntryId(0), (B[0], B[1])),), LedgerState.CLOSED, EntryId(9), 100, ctime_ms=NOW - 5000

@@ -477,6 +477,8 @@ def test_an_index_page_is_not_made_anew_where_an_entry_might_be_overlooked(
     for _ in scrubbing.steps(everything=True):
         pass
     assert scrubbing.counters.pages_left == 1
+    ((page, why),) = scrubbing.unmended
+    assert (page.ledger_id, page.page, bool(why)) == (2, 0, True)
     stored.checkpoint()
     assert stored.storage._found_pages.mended_count == 0  # noqa: SLF001
     for _ in range(2):
