@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import struct
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,10 +17,11 @@ from bookkeeper.model import DigestType
 from bookkeeper.pace import Pace
 from bookkeeper.spark.stored_copies import LedgerToVerify, Plan, UnitResult, open_bookie
 from bookkeeper.spark.stored_copies.journaled import JournaledEntries, TooManyJournaled
+from bookkeeper.spark.stored_copies.kernel import LedgerCheck
 from bookkeeper.spark.stored_copies.model import LogUnit
 from bookkeeper.spark.stored_copies.planning import Planning
 from bookkeeper.spark.stored_copies.verification import LogVerification, Pacing, Reading
-from bookkeeper.wire.digest import digest_of
+from bookkeeper.wire.digest import Crc32cDigest, digest_of, master_key
 from tests.support.faulty_filesystem import Op
 from tests.support.stored_copies import PASSWORD, StoredCopies, flattened, run_all, slow_verdicts, verdicts
 
@@ -77,12 +79,28 @@ def test_entries_of_many_logs_are_good_and_the_plan_names_what_is_held(disk: Sto
     assert all(set(unit.ledger_ids) <= {LEDGER, OTHER} for unit in plan.units)
 
 
-def test_an_entry_longer_than_what_is_read_at_once_is_good() -> None:
+@pytest.mark.parametrize("digest_type", [DigestType.CRC32C, DigestType.DUMMY])
+def test_an_entry_longer_than_what_is_read_at_once_is_good_as_a_whole(digest_type: DigestType) -> None:
     disk = StoredCopies()
-    disk.create(LEDGER)
+    disk.create(LEDGER, digest_type)
     disk.add(LEDGER, range(20), size_max=200_000)
     disk.checkpoint()
     assert verdicts(disk) == disk.expected
+
+
+def test_copies_that_lie_in_another_order_than_their_entries_are_good_and_read_together() -> None:
+    disk = StoredCopies()
+    disk.create(LEDGER)
+    for entry_id in range(30, 0, -1):
+        disk.add(LEDGER, [entry_id], size_max=60)
+        disk.checkpoint()
+    assert verdicts(disk) == disk.expected
+    assert small_run(disk, random.Random(1)) == disk.expected
+    with disk.open() as bookie:
+        (unit,) = bookie.plan().units
+        before = disk.fs.counts[Op.READ]
+        bookie.verify(unit, disk.asked)
+    assert disk.fs.counts[Op.READ] - before < 20
 
 
 def test_a_sector_that_cannot_be_read_costs_only_the_copies_on_it(disk: StoredCopies) -> None:
@@ -140,6 +158,25 @@ def test_lengths_that_changed_together_take_no_more_memory_than_the_log(disk: St
     assert changed(disk) == {(OTHER, entry_id): "LENGTH" for entry_id in range(100)}
 
 
+class _Sizes(Crc32cDigest):
+    """Notes how many bytes it was given."""
+
+    given = 0
+
+    def verify(self, ledger_id: int, entry_ids: Sequence[int], bodies: Sequence[bytes]) -> list[bytes | None]:
+        self.given = max(self.given, sum(map(len, bodies)))
+        return super().verify(ledger_id, entry_ids, bodies)
+
+
+def test_lengths_that_overlap_are_not_cut_out_one_by_one() -> None:
+    digest = _Sizes()
+    window = struct.pack(">i", 80_000) * 25_000
+    check = LedgerCheck(LEDGER, digest)
+    offsets = range(4, 4 + 4 * 1000, 4)
+    assert check.take_window(window, 0, range(1000), offsets) == list(range(1000))
+    assert digest.given <= 2 * len(window)
+
+
 def test_a_body_shorter_than_its_digest_is_bad() -> None:
     disk = StoredCopies()
     disk.create(LEDGER, DigestType.MAC)
@@ -159,6 +196,15 @@ def test_a_log_that_is_gone_takes_its_copies_with_it(disk: StoredCopies) -> None
     plan, found = results(disk)
     assert not [bad for result in found for bad in result.bad]
     assert len(plan.bad) < len(bad), "neighbours are said together"
+
+
+def test_of_a_log_that_is_gone_what_the_journal_has_is_good(disk: StoredCopies) -> None:
+    path, _ = disk.place_of(LEDGER, 333)
+    disk.journal(LEDGER, [333])
+    disk.fs.unlink(path)
+    bad = changed(disk)
+    assert bad
+    assert (LEDGER, 333) not in bad
 
 
 def test_a_log_that_was_cut_loses_what_was_behind(disk: StoredCopies) -> None:
@@ -192,8 +238,9 @@ def test_a_page_that_fails_its_checksum_denies_nothing_and_what_it_names_counts_
     disk: StoredCopies,
 ) -> None:
     disk.write(disk.index_of(LEDGER), slot_offset(100), bytes(8 * 50))
-    disk.write(disk.index_of(LEDGER), slot_offset(300), struct.pack(">q", 1028))
-    assert changed(disk) == {(LEDGER, entry_id): "unknown" for entry_id in (*range(100, 150), 300)}
+    for entry_id, location in ((300, (1 << 32) + 1028), (301, 5000 << 32), (302, (1 << 32) - 1)):
+        disk.write(disk.index_of(LEDGER), slot_offset(entry_id), struct.pack(">q", location))
+    assert changed(disk) == {(LEDGER, entry_id): "unknown" for entry_id in (*range(100, 150), 300, 301, 302)}
 
 
 def test_without_checksums_zeros_are_no_entry(disk: StoredCopies) -> None:
@@ -228,6 +275,22 @@ def test_what_an_index_that_was_cut_had_is_unknown(disk: StoredCopies, checksums
     path = disk.index_of(LEDGER)
     disk.replace_file(path, disk.fs.contents(path)[: HEADER_SIZE + PAGE_SIZE])
     assert changed(disk) == {(LEDGER, entry_id): "unknown" for entry_id in range(1024, COUNT)}
+
+
+def test_what_an_index_that_was_cut_had_is_unknown_where_only_its_checksums_tell(disk: StoredCopies) -> None:
+    path = disk.index_of(LEDGER)
+    fields = struct.pack(">4sii", b"BKLE", 1, 20) + master_key(PASSWORD)
+    disk.replace_file(path, fields.ljust(HEADER_SIZE, b"\0") + disk.fs.contents(path)[HEADER_SIZE:][:PAGE_SIZE])
+    assert changed(disk) == {(LEDGER, entry_id): "unknown" for entry_id in range(1024, COUNT)}
+
+
+def test_a_location_that_was_cut_is_unknown(disk: StoredCopies) -> None:
+    disk.without_side_files()
+    path = disk.index_of(LEDGER)
+    fields = struct.pack(">4sii", b"BKLE", 1, 0)
+    data = fields.ljust(HEADER_SIZE, b"\0") + disk.fs.contents(path)[HEADER_SIZE : slot_offset(COUNT - 1) + 3]
+    disk.replace_file(path, data)
+    assert changed(disk) == {(LEDGER, COUNT - 1): "unknown"}
 
 
 def test_an_index_that_cannot_be_read_or_listed_is_unknown(disk: StoredCopies) -> None:
