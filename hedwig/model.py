@@ -28,6 +28,9 @@ HUB_SUBSCRIBER_PREFIX = b"__"
 
 NO_OPTIONS: Mapping[str, bytes] = MappingProxyType({})
 
+KEY_PROPERTY = "key"
+"""Header property that is a message's key for command lines and data frames; nothing in Hedwig knows of it."""
+
 
 class Status(enum.IntEnum):
     """The outcome of a request, with its number on the wire."""

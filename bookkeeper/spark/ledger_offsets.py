@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.spark.id_ranges import IdRanges
+from bookkeeper.spark.limits import Limits, within
 
 OPEN_MAX = 20_000
 RANGES_MAX = 20_000
@@ -73,14 +74,6 @@ class Position:
         return self.next.get(ledger_id, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one micro-batch may hold at most; None: no limit. One entry may always pass."""
-
-    entries: int | None = None
-    size: int | None = None
-
-
 def beginning(positions: Mapping[int, int], seen: Mapping[int, Seen]) -> Position:
     """Where a new stream begins, given the first entry it shall read of each ledger that is there."""
     finished = {each for each, now in seen.items() if now.closed and positions[each] > now.end}
@@ -96,7 +89,7 @@ def advance(start: Position, seen: Mapping[int, Seen], limits: Limits) -> Positi
     """
     left = {ledger_id: now.end + 1 - start.of_ledger(ledger_id) for ledger_id, now in seen.items()}
     left = {ledger_id: count for ledger_id, count in left.items() if count > 0}
-    counts = _within(left, {ledger_id: seen[ledger_id].mean_size for ledger_id in left}, limits)
+    counts = within(left, {ledger_id: seen[ledger_id].mean_size for ledger_id in left}, limits)
     finished, following = [], dict(start.next)
     for ledger_id, now in seen.items():
         position = start.of_ledger(ledger_id) + counts.get(ledger_id, 0)
@@ -106,31 +99,6 @@ def advance(start: Position, seen: Mapping[int, Seen], limits: Limits) -> Positi
         elif position or ledger_id in following:
             following[ledger_id] = position
     return Position(start.done | IdRanges.of(finished), following)
-
-
-def _within(left: Mapping[int, int], mean_sizes: Mapping[int, float], limits: Limits) -> dict[int, int]:
-    """How many entries of each ledger; the sums stay within the limits, but for one entry that is too large alone."""
-    counts = dict(left)
-    if limits.entries is not None:
-        counts = _share(counts, dict.fromkeys(counts, 1.0), limits.entries)
-    if limits.size is not None:
-        counts = _share(counts, {each: max(1.0, mean_sizes[each]) for each in counts}, limits.size)
-    if left and not any(counts.values()):
-        counts[min(left)] = 1
-    return counts
-
-
-def _share(counts: Mapping[int, int], weights: Mapping[int, float], limit: int) -> dict[int, int]:
-    total = sum(count * weights[each] for each, count in counts.items())
-    if total <= limit:
-        return dict(counts)
-    shares = {each: int(count * limit / total) for each, count in counts.items()}
-    room = limit - sum(count * weights[each] for each, count in shares.items())
-    for each in sorted(counts):  # what rounding left over
-        if shares[each] < counts[each] and weights[each] <= room:
-            shares[each] += 1
-            room -= weights[each]
-    return shares
 
 
 @dataclass(frozen=True, slots=True)

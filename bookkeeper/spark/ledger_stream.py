@@ -26,11 +26,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from bookkeeper.spark.ledger_extents import chosen_ledgers, extents_between, position_in
-from bookkeeper.spark.ledger_offsets import Limits, Offset, Position, Seen, advance, beginning, between
+from bookkeeper.spark.ledger_offsets import Offset, Position, Seen, advance, beginning, between
 from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions, Positions
 from bookkeeper.spark.ledger_partition import LedgerPartition
 from bookkeeper.spark.ledger_sight import LedgerSight
 from bookkeeper.spark.ledger_slices import read_slices
+from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.options import SourceOptions
 from bookkeeper.spark.planning import partitions_of
 from bookkeeper.spark.process_client import client_of

@@ -9,9 +9,9 @@ on. Thread: any. Pure.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 from bookkeeper.config import ClientSettings, keys_of
 from bookkeeper.config.table import Fault, Given, Origin, Rules, S, Source, load_table, nearest
@@ -24,8 +24,10 @@ ALIASES = {"uri": ADDRESS, "path": ADDRESS, "password": "passwd"}
 its plans and pages, `passwd` not.
 """
 
-READ_AHEAD_ENTRIES = 8000
-"""What a task reads ahead (readAheadEntriesMax) where no option says otherwise: as much as two Arrow batches."""
+READ_AHEAD, READ_AHEAD_ENTRIES = "readAheadEntriesMax", 8000
+"""What a task reads ahead where no option says otherwise: as much as two Arrow batches."""
+
+NEEDED = {ADDRESS: "is missing: where the cluster is, e.g. zk://zk1:2181/ledgers"}
 
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 """What Spark hands to a sink of a stream besides the sink's own options."""
@@ -59,9 +61,9 @@ def read_options(
     faults: list[Fault] = []
     texts = list(_texts(options, known, aliases, where, faults))
     if implied is None and not any(given.name == ADDRESS for given in texts):
-        faults.append(Fault(_origin(where, ADDRESS), "is missing: where the cluster is, e.g. zk://zk1:2181/ledgers"))
-    if not any(given.name == "readAheadEntriesMax" for given in texts):
-        texts.append(Given("readAheadEntriesMax", str(READ_AHEAD_ENTRIES), _origin(where, "readAheadEntriesMax")))
+        faults.append(Fault(_origin(where, ADDRESS), NEEDED[ADDRESS]))
+    if not any(given.name == READ_AHEAD for given in texts):
+        texts.append(Given(READ_AHEAD, str(READ_AHEAD_ENTRIES), _origin(where, READ_AHEAD)))
     loaded = None
     with contextlib.suppress(ConfigurationError):  # its faults are in the list, for one error with all
         loaded = load_table(cls, _EVERYTHING, [given for given in texts if given.name in own], faults)
@@ -74,6 +76,35 @@ def read_options(
     client = load_table(ClientSettings, _EVERYTHING, for_client, faults)
     assert loaded is not None
     return SourceOptions(loaded.settings, client.settings)
+
+
+def read_tables(
+    tables: Sequence[type],
+    options: Mapping[str, str],
+    *,
+    where: str,
+    needed: Mapping[str, str],
+    aliases: Mapping[str, str] = ALIASES,
+) -> list[Any]:
+    """Read the options of a format whose words are in several tables: the settings of each, in their order.
+
+    A key that two of them have is read for both. needed: key -> what is said where it is not given. Raises
+    ConfigurationError, which lists every fault.
+    """
+    keys = [keys_of(each) for each in tables]
+    known = {name.lower(): name for name in [*(name for each in keys for name in each), *aliases]}
+    faults: list[Fault] = []
+    texts = list(_texts(options, known, aliases, where, faults))
+    given_names = {given.name for given in texts}
+    if READ_AHEAD not in given_names:
+        texts.append(Given(READ_AHEAD, str(READ_AHEAD_ENTRIES), _origin(where, READ_AHEAD)))
+    faults += [Fault(_origin(where, name), why) for name, why in needed.items() if name not in given_names]
+    found: list[Any] = []
+    for table, names in zip(tables, keys, strict=True):
+        with contextlib.suppress(ConfigurationError) if table is not tables[-1] else contextlib.nullcontext():
+            # Faults stay in the list: the last table raises one error with all.
+            found.append(load_table(table, _EVERYTHING, [given for given in texts if given.name in names], faults))
+    return [each.settings for each in found]
 
 
 def words(cls: type) -> Iterable[str]:

@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, json_line
+from hedwig.model import KEY_PROPERTY
 from hedwig.protocol.options import TIME
 from hedwig.protocol.publish_time import time_of
 
 LENGTH = struct.Struct(">I")
-KEY_PROPERTY = "key"
-"""Where `pub -K` puts the key of a message; nothing in Hedwig knows of it."""
 
 TOKENS = "%t %o %s %S %x %k %h %{NAME} %T %y %r %%"
 

@@ -40,10 +40,11 @@ from bookkeeper.cli.output import (
     note,
 )
 from hedwig.cli.client import add_client_arguments, connected, end_on_sigterm, pairs_of
-from hedwig.cli.formats import KEY_PROPERTY, escaped
+from hedwig.cli.formats import escaped
 from hedwig.cli.input import read_delimited, read_length_prefixed
 from hedwig.cli.region import shown, topic_of
 from hedwig.cli.words import operands_last
+from hedwig.model import KEY_PROPERTY
 
 if TYPE_CHECKING:
     from hedwig.client.blocking import BlockingClient, BlockingPublisher

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -51,6 +51,8 @@ from hedwig.client.values import (
 from hedwig.client_config import HedwigClientSettings
 from hedwig.model import MessageId, Preferences, SubscribeMode
 from hedwig.wire.receiving import Received
+
+T = TypeVar("T")
 
 __all__ = ["BlockingClient", "BlockingPublisher", "BlockingSubscription", "connect"]
 
@@ -89,6 +91,10 @@ class BlockingClient:
         self._client, self._crossing = client, crossing
         self._soon = _Handover(client, crossing)
         self._closed = False
+
+    def run(self, start: Callable[[PubSubClient], Deferred[T]]) -> T:
+        """Run `start(client)` on the reactor's thread and wait for its Deferred: for what this face has no call for."""
+        return self._crossing.run(lambda: start(self._client))
 
     def publisher(
         self, topic: Text, *, message_type: str | None = None, producer: Text | None = None, first: int = 1

@@ -266,13 +266,20 @@ class PubSubClient:
     # --- publishing
 
     def publisher(
-        self, topic: Text, *, message_type: str | None = None, producer: Text | None = None, first: int = 1
+        self,
+        topic: Text,
+        *,
+        message_type: str | None = None,
+        producer: Text | None = None,
+        first: int = 1,
+        replayed: bool = False,
     ) -> Publisher:
         """Publishes to a topic. Raises InvalidArgument for what is no text, MalformedRequest for a name that no topic,
         or no producer, can have.
 
         producer: a name, under which each message is stored once, in the order of calls (see hedwig.client.once); b""
-        for one that nobody else has. first: the number of its first message.
+        for one that nobody else has. first: the number of its first message. replayed: others publish, or have
+        published, the same messages under the same numbers.
         """
         topic = topic_of(topic)
         self._check_topic(topic)
@@ -280,7 +287,7 @@ class PubSubClient:
             return Publisher(self, topic, message_type=message_type)
         self.check_open()
         int_of(first, "first")
-        found = Producer(self, topic, as_bytes(producer, "the producer's name") or None, first)
+        found = Producer(self, topic, as_bytes(producer, "the producer's name") or None, first, replayed=replayed)
         self._producers.add(found)
         return Publisher(found, topic, message_type=message_type)
 

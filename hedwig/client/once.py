@@ -17,6 +17,10 @@ Names: a random one, which ends with the program. Who wants to go on after a res
 program may have at the same time, and either the first number or each message's own (header property `hw.seq`): the
 last one that it knows to be published plus one, or less; what was published before is answered with its id.
 
+Replayed: whoever has the name publishes the same messages under the same numbers each time, without gaps (a job that is
+tried again). Then what a hub has forgotten is stored; and after the first failure nothing more is published, so that
+the numbers that are stored have no hole, and the next one can go on behind them.
+
 Bounds: `WINDOW` messages in the lane, fewer than a hub remembers of one producer. Thread: reactor.
 """
 
@@ -30,10 +34,11 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.errors import BookKeeperError
+from hedwig.client.publishing import UNKNOWN_ID
 from hedwig.errors import MalformedRequest, ServiceDown, StaleVersion, UncertainState
 from hedwig.model import MessageId, Topic
 from hedwig.protocol.options import NUMBER_MAX, PREVIOUS, PRODUCER, SEQUENCE, number_of
-from hedwig.protocol.producers import NAME_SIZE_MAX, RUNS_MAX
+from hedwig.protocol.producers import NAME_SIZE_MAX, RUNS_MAX, is_forgotten
 from hedwig.wire.messages import header_at, header_properties, properties_part, with_properties
 
 if TYPE_CHECKING:
@@ -78,10 +83,12 @@ class _Flush:
 class Producer:
     """Of one topic; what a Publisher publishes through, in the place of the client. name: None for a random one.
 
-    first: the number of the first message that has none of its own.
+    first: the number of the first message that has none of its own. replayed: see the module.
     """
 
-    def __init__(self, client: PubSubClient, topic: Topic, name: bytes | None = None, first: int = 1) -> None:
+    def __init__(
+        self, client: PubSubClient, topic: Topic, name: bytes | None = None, first: int = 1, *, replayed: bool = False
+    ) -> None:
         if name is not None and not 0 < len(name) <= NAME_SIZE_MAX:
             raise MalformedRequest(f"the producer's name has {len(name)} bytes: want from 1 to {NAME_SIZE_MAX}")
         if not 1 <= first <= NUMBER_MAX:
@@ -94,6 +101,8 @@ class Producer:
         self._held: deque[_Once] = deque()
         self._again: deque[_Once] = deque()  # EARLY ones that go again
         self._answered = 0  # the greatest number that is stored
+        self._replayed = replayed
+        self._ended: BookKeeperError | None = None  # what the first failure was, of one that is replayed
         self._broken: BookKeeperError | None = None  # what ended the chain; those behind are not sent any more
         self._room: deque[Deferred[None]] = deque()
         self._flushes: list[_Flush] = []
@@ -162,10 +171,14 @@ class Producer:
                         break
                 elif self._again:
                     self._send(self._again.popleft())
-                elif self._held:
+                elif self._held and self._ended is None:
                     self._send_first(self._held.popleft())
                 else:
                     break
+            if self._ended is not None and self._held:
+                held = list(self._held)
+                self._held.clear()
+                self._fail_all(held, ServiceDown(f"not published, as one before it failed: {self._ended}"))
         finally:
             self._sending = False
         while self._room and self.unanswered < self._client.settings.outstanding_max:
@@ -228,6 +241,9 @@ class Producer:
             self._pump()
 
     def _on_failed(self, each: _Once, error: BookKeeperError) -> None:
+        if self._replayed and is_forgotten(error):
+            self._on_published(each, UNKNOWN_ID)
+            return
         self._in_lane -= 1
         if isinstance(error, StaleVersion):
             # The lane sends nothing again before all answers are in: so this is of no earlier state of the topic.
@@ -235,6 +251,8 @@ class Producer:
             self._early.append(each)
         else:
             self._broken = self._broken or error
+            if self._replayed:
+                self._ended = self._ended or error
             self._fail(each, error)
         self._pump()
 

@@ -53,6 +53,8 @@ W = TypeVar("W")
 PRODUCERS_MAX = 1000
 RUNS_MAX = 1024
 RUNS_TOTAL_MAX = 32 * 1024
+_IS_FORGOTTEN = "is older than what is remembered of this producer"
+
 NAME_SIZE_MAX = 64
 """Bytes of a producer's name: random ones (a UUID) are well below."""
 
@@ -82,6 +84,15 @@ def origin_of(properties: Mapping[str, bytes]) -> Origin | None:
     if previous is None:
         return Origin(producer, number)
     return Origin(producer, number, number_of(previous, f"the header property {PREVIOUS}", 1, number - 1))
+
+
+def is_forgotten(error: Exception) -> bool:
+    """Whether a hub refused a message as FORGOTTEN: its number is below those that are remembered.
+
+    The status of that is the one of every malformed request, so its text says it. Of a producer whose numbers have no
+    gaps and were published in their order it means that the message is stored.
+    """
+    return isinstance(error, MalformedRequest) and _IS_FORGOTTEN in str(error)
 
 
 def origin_properties(origin: Origin) -> dict[str, bytes]:
@@ -271,7 +282,7 @@ class Producers(Generic[W]):
             why = f"was not published before {highest} of the same producer, and would now come behind it"
             remedy = "publish in the order of numbers, or under another producer's name"
         else:
-            why = f"is older than what is remembered of this producer, {known.runs[0].sequence} to {highest}"
+            why = f"{_IS_FORGOTTEN}, {known.runs[0].sequence} to {highest}"
             remedy = "whether it was published is to be seen in the topic"
         return MalformedRequest(f"message {origin.sequence} of producer {origin.producer!r} {why}: {remedy}")
 

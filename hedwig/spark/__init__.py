@@ -1,4 +1,37 @@
-"""Topics as DataFrames. Needs the extra `spark`; importing this package imports neither pyspark nor a reactor.
+"""Topics as DataFrames: Spark's Python data source over the ledgers of topics, and a sink that publishes.
 
-region_tables     topics, subscriptions, hubs: tables of the format bookkeeper.cluster, found by entry point
+    import hedwig.spark
+    hedwig.spark.register(spark)
+    spark.read.format("hedwig").option("uri", "zk://zk1:2181/ledgers").option("subscribe", "news").load()
+    frame.writeStream.format("hedwig").option("hubs", "hub1:4080").option("topic", "news")...
+
+        region_options, topic_options             pure: the words
+        topic_parts, topic_offsets                pure: who holds which messages; how far a stream has come
+        topic_sight, topic_extents                what is kept now; what a query reads of it
+        topic_partition, topic_slices, topic_columns    tasks: slices of ledgers -> Arrow batches
+        topic_source, topic_stream                the format: planner, stream
+          topic_cursors                           a subscription that follows what a stream has committed
+        topic_sink                                rows -> hubs
+          topic_numbers                           pure: under which producer and number a row is published
+          topic_rows, topic_publishing            Arrow batches -> messages -> hubs
+        region_tables                             topics, subscriptions, hubs: tables of the format bookkeeper.cluster
+        region_access, hub_client                 one ledger client and one hub client per process
+
+Reading asks no hub. Nothing is read from the driver's disk or environment: what planner and tasks need is in the
+options. Needs the extra `spark`. Importing this package imports neither pyspark nor a reactor.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hedwig.spark.registration import register
+
+__all__ = ["register"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "register":
+        from hedwig.spark.registration import register
+
+        return register
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -195,6 +195,11 @@ PURE = (
     "hedwig.hub.recent",
     "hedwig.perf.drill_check",
     "hedwig.perf.drill_records",
+    "hedwig.spark.region_options",
+    "hedwig.spark.topic_numbers",
+    "hedwig.spark.topic_offsets",
+    "hedwig.spark.topic_options",
+    "hedwig.spark.topic_parts",
 )
 IMPURE_IMPORTS = frozenset(
     {

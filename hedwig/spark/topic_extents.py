@@ -1,0 +1,171 @@
+"""What of each topic a query is to read: from where to where, and in which ledgers. Thread: any; one crossing each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.parallel import in_parallel
+from bookkeeper.errors import InvalidArgument, NoSuchLedger
+from bookkeeper.spark.bounds import Bounds
+from bookkeeper.spark.planning import Extent, extent_of
+from hedwig.errors import UnexpectedCondition
+from hedwig.model import FIRST_ID, LocalId
+from hedwig.protocol.replay import at_time
+from hedwig.protocol.retention import LedgerFacts
+from hedwig.spark.region_access import region_of
+from hedwig.spark.region_options import TopicOptions
+from hedwig.spark.topic_options import EARLIEST, LATEST, Positions, TopicReadOptions
+from hedwig.spark.topic_parts import Kept, Search, TopicPart, loss_text, lost_before, parts_of
+from hedwig.spark.topic_sight import AT_ONCE, TopicSight
+
+log = Logger()
+
+GUESSED_SIZE = 1024
+"""Bytes of a message of a stream, for dividing the work: what is known of it may be another number the next time."""
+
+Options = TopicOptions[TopicReadOptions]
+
+
+class Planned(NamedTuple):
+    """A part of a topic, and the same for the planner of partitions."""
+
+    part: TopicPart
+    extent: Extent
+
+
+def plan_topics(client: BlockingBookKeeper, options: Options, offsets: Bounds) -> list[Planned]:
+    """What a batch read reads, in the order of topics and messages.
+
+    Raises InvalidArgument for a topic that there is not, or a position beyond its end; UnexpectedCondition for data
+    loss, unless that is to be borne; BookKeeperError.
+    """
+    return client.run(lambda ledgers: Deferred.fromCoroutine(_plan(ledgers, options, offsets)))
+
+
+async def _plan(client: LedgerClient, options: Options, offsets: Bounds) -> list[Planned]:
+    own = options.own
+    sight = TopicSight(region_of(client, options), fail_on_data_loss=own.fail_on_data_loss)
+    try:
+        seen = await sight.see(own.topics)
+        parts: list[TopicPart] = []
+        for topic in own.topics:
+            kept = seen[topic]
+            start = await begin_of(sight, own, kept, Positions(EARLIEST, {}))
+            stop = await _stop_of(sight, own, kept)
+            low, high = offsets.range
+            parts += kept_parts(own, kept, max(start, low), min(stop, high + 1))
+        return await _sized(sight, own, parts)
+    finally:
+        await sight.close()
+
+
+async def begin_of(sight: TopicSight, own: TopicReadOptions, kept: Kept, otherwise: Positions) -> int:
+    """The first message that was asked for, by id or time. Raises InvalidArgument for one beyond the end."""
+    if own.start_ms is not None:
+        return await _at_time(sight, kept, own.start_ms)
+    return _position_in(kept, own.start or otherwise, "startingOffsets")
+
+
+async def _stop_of(sight: TopicSight, own: TopicReadOptions, kept: Kept) -> int:
+    """One past the last message that was asked for."""
+    if own.end_ms is None:
+        return _position_in(kept, own.end or Positions(LATEST, {}), "endingOffsets")
+    search = Search(kept.first, kept.end)
+    while (asked := search.ask) is not None:
+        said = await sight.time_of_message(kept, asked)
+        search.tell(is_older=said is None or said < own.end_ms)
+    return search.low
+
+
+def _position_in(kept: Kept, positions: Positions, word: str) -> int:
+    position = positions.of(kept.topic)
+    if position == EARLIEST:
+        return kept.first
+    if position == LATEST:
+        return kept.end
+    if position > kept.end:
+        raise InvalidArgument(
+            f"option {word}: topic {kept.topic!r} ends with message {kept.end - 1} so far; {position} is beyond. "
+            "Use latest (-1)"
+        )
+    return max(position, FIRST_ID)
+
+
+async def _at_time(sight: TopicSight, kept: Kept, time_ms: int) -> int:
+    """The first message that is not known to be older."""
+    if kept.first >= kept.end:
+        return kept.end
+    facts: list[LedgerFacts] = []
+    for each in kept.ranges:
+        try:
+            known = await sight.facts(each.ledger_id)
+        except NoSuchLedger:
+            continue
+        facts.append(LedgerFacts(each, known.length, known.metadata.created_ms))
+    plan = at_time(facts, LocalId(kept.end - 1), time_ms)
+    try:
+        asked = next(plan)
+        while True:
+            asked = plan.send(await sight.time_of_message(kept, asked))
+    except StopIteration as found:
+        position: LocalId = found.value
+        return position
+
+
+def kept_parts(own: TopicReadOptions, kept: Kept, start: int, stop: int) -> list[TopicPart]:
+    """Who holds messages start..stop - 1; what is lost of them is told."""
+    if start >= stop:
+        return []
+    lost = lost_before(kept, start, stop)
+    if lost is not None:
+        data_loss(own, loss_text(kept.topic, *lost))
+    return parts_of(kept, max(start, min(kept.first, stop)), stop) if stop > kept.first else []
+
+
+def data_loss(own: TopicReadOptions, what: str) -> None:
+    """Raise UnexpectedCondition, or warn where that is to be borne."""
+    if own.fail_on_data_loss:
+        raise UnexpectedCondition(f"{what}. With option failOnDataLoss=false they are left out with a warning")
+    log.warn("{what}; they are left out (failOnDataLoss=false)", what=what)
+
+
+async def _sized(sight: TopicSight, own: TopicReadOptions, parts: Sequence[TopicPart]) -> list[Planned]:
+    found: dict[int, Planned] = {}
+
+    async def look(at: int, part: TopicPart) -> None:
+        try:
+            metadata, end, length = await sight.facts(part.ledger_id)
+        except NoSuchLedger:
+            data_loss(own, f"{loss_text(part.topic, part.first, part.last)}: ledger {part.ledger_id} is gone")
+            return
+        first, last = part.first_entry_id, part.last_entry_id
+        found[at] = Planned(part, extent_of(part.ledger_id, metadata, first, last, length=length, end=end))
+
+    await in_parallel((look(at, part) for at, part in enumerate(parts)), AT_ONCE)
+    return [found[at] for at in sorted(found)]
+
+
+def plan_between(client: BlockingBookKeeper, options: Options, wanted: Mapping[str, tuple[int, int]]) -> list[Planned]:
+    """What lies between two positions of a stream, always cut alike. Raises as `plan_topics`."""
+    kept = client.run(lambda ledgers: Deferred.fromCoroutine(_see(ledgers, options, wanted))) if wanted else {}
+    planned: list[Planned] = []
+    for topic, (first, stop) in wanted.items():
+        for part in kept_parts(options.own, kept[topic], first, stop):
+            size = (part.last - part.first + 1) * GUESSED_SIZE
+            extent = Extent(part.ledger_id, part.first_entry_id, part.last_entry_id, size)
+            planned.append(Planned(part, extent))
+    return planned
+
+
+async def _see(client: LedgerClient, options: Options, topics: Mapping[str, object]) -> dict[str, Kept]:
+    sight = TopicSight(region_of(client, options), fail_on_data_loss=options.own.fail_on_data_loss)
+    try:
+        return await sight.see(topics)
+    finally:
+        await sight.close()

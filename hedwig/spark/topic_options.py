@@ -1,0 +1,231 @@
+"""The words of the format hedwig. Pure."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bookkeeper.config.keys import GIB, KIB, MIB, Kind, boolean, integer, key
+from bookkeeper.errors import BookKeeperError, ConfigurationError
+from hedwig.model import SubscriberId, Topic
+from hedwig.names import subscriber_part, topic_part
+from hedwig.spark.region_options import RegionOptions
+
+EARLIEST, LATEST = -2, -1
+"""What these words mean as a position, as in Kafka's JSON."""
+
+READING, PLANNING, STREAMING, WRITING = "What is read", "Partitions", "Streams", "What is published"
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Where to begin or end: a position for all, or one for each topic named (others: `rest`)."""
+
+    rest: int
+    by_topic: Mapping[str, int]
+
+    def of(self, topic: str) -> int:
+        """A message's id, EARLIEST or LATEST."""
+        return self.by_topic.get(topic, self.rest)
+
+
+def topic_of(name: str) -> Topic:
+    """A topic by its name. Raises ValueError for what none can be called."""
+    topic = Topic(name.encode("utf-8", "surrogatepass"))
+    try:
+        topic_part(topic)
+    except BookKeeperError as error:
+        raise ValueError(str(error)) from error
+    return topic
+
+
+def parse_topics(value: str) -> tuple[str, ...]:
+    """One topic, or several with commas. Raises ValueError."""
+    names = [name.strip() for name in value.split(",")]
+    for name in names:
+        topic_of(name)
+    return tuple(dict.fromkeys(names))
+
+
+def parse_positions(value: str) -> Positions:
+    """earliest, latest, or {"topic": id of a message, ...} in which -2 is earliest and -1 latest. Raises ValueError.
+
+    Kafka's {"topic": {"0": id}} is read too: a topic here has the one partition.
+    """
+    word = value.strip().lower()
+    if word in ("earliest", "latest"):
+        return Positions(EARLIEST if word == "earliest" else LATEST, {})
+    try:
+        given = json.loads(value)
+        positions = {name: _position(each) for name, each in given.items()}
+    except (ValueError, AttributeError):
+        raise ValueError('want earliest, latest, or JSON such as {"news": 500, "sport": -2}') from None
+    if any(position < EARLIEST for position in positions.values()):
+        raise ValueError("positions are ids of messages, -2 for the earliest, -1 for the latest")
+    return Positions(EARLIEST, positions)
+
+
+def _position(given: Any) -> int:
+    if isinstance(given, dict) and list(given) == ["0"]:
+        given = given["0"]
+    if type(given) is not int:
+        raise ValueError("no position")
+    return given
+
+
+def _subscriber(value: str) -> SubscriberId | None:
+    if not value:
+        return None
+    subscriber = SubscriberId(value.encode("utf-8", "surrogatepass"))
+    try:
+        subscriber_part(subscriber)
+    except BookKeeperError as error:
+        raise ValueError(str(error)) from error
+    return subscriber
+
+
+def _topic_or_none(value: str) -> str | None:
+    if value:
+        topic_of(value)
+    return value or None
+
+
+_TOPICS: Kind[tuple[str, ...]] = Kind("a topic, or several: a,b", lambda value: parse_topics(value) if value else ())
+_TOPIC: Kind[str | None] = Kind("a topic", _topic_or_none)
+_SUBSCRIBER: Kind[SubscriberId | None] = Kind("name", _subscriber)
+_POSITIONS: Kind[Positions | None] = Kind(
+    'earliest, latest, or JSON such as {"news": 500}', lambda value: parse_positions(value) if value else None
+)
+
+
+def _or_none(low: int, meaning: str) -> Kind[int | None]:
+    return Kind(meaning, lambda value: integer("", low, 2**62).parse(value) if value else None)
+
+
+_COUNT = _or_none(1, "1 or more; not set: no limit")
+_TIME = _or_none(0, "ms since 1970")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReadOptions(RegionOptions):
+    """How topics are read."""
+
+    topics: tuple[str, ...] = key("subscribe", _TOPICS, "", READING, "Topics to read.")
+    start: Positions | None = key(
+        "startingOffsets", _POSITIONS, "", READING,
+        "First message of each topic. Not set: earliest; of a new stream latest.",
+    )  # fmt: skip
+    end: Positions | None = key(
+        "endingOffsets", _POSITIONS, "", READING,
+        "One past the last message of each topic; batch only. Not set: latest.",
+    )  # fmt: skip
+    start_ms: int | None = key(
+        "startingTimestamp", _TIME, "", READING,
+        "Begin with what was published then or later, by the times in the messages; those without one may come too.",
+    )  # fmt: skip
+    end_ms: int | None = key(
+        "endingTimestamp", _TIME, "", READING, "End before what was published then or later; batch only.",
+    )  # fmt: skip
+    fail_on_data_loss: bool = key(
+        "failOnDataLoss", boolean(), "true", READING,
+        "Fail where messages that were to be read are not kept any more; false: warn and go on.",
+    )  # fmt: skip
+    headers: bool = key(
+        "includeHeaders", boolean(), "false", READING, "Add the column headers: the properties of each message.",
+    )  # fmt: skip
+    partitions_min: int = key(
+        "minPartitions", integer("partitions", 1, 100_000), "1", PLANNING, "Read with at least so many tasks.",
+    )  # fmt: skip
+    partition_bytes_max: int = key(
+        "maxPartitionBytes", integer("bytes", 64 * KIB, 64 * GIB), "67108864", PLANNING,
+        "About how much one task reads at most.",
+    )  # fmt: skip
+    messages_max: int | None = key(
+        "maxOffsetsPerTrigger", _COUNT, "", STREAMING, "Messages of one micro-batch at most; streams only.",
+    )  # fmt: skip
+    messages_max_alias: int | None = key(
+        "maxEntriesPerTrigger", _COUNT, "", STREAMING, "The same by another name.",
+    )  # fmt: skip
+    bytes_max: int | None = key(
+        "maxBytesPerTrigger", _COUNT, "", STREAMING,
+        "About how many bytes one micro-batch holds at most; one message always passes. Streams only.",
+    )  # fmt: skip
+    subscriber: SubscriberId | None = key(
+        "subscription", _SUBSCRIBER, "", STREAMING,
+        "Subscription, of this query alone, whose cursor is moved to what the query has committed. Made where there is "
+        "none. It keeps messages from being deleted before they were read. Streams only.",
+    )  # fmt: skip
+
+    def faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """What is wrong between words."""
+        if not self.topics:
+            yield ("subscribe",), "subscribe is missing: which topics to read, e.g. news or news,sport"
+        for word, positions in (("startingOffsets", self.start), ("endingOffsets", self.end)):
+            unknown = [] if positions is None else sorted(set(positions.by_topic) - set(self.topics))
+            if unknown and self.topics:
+                yield (word,), f"{word} names {', '.join(unknown)}, which option subscribe does not"
+        for one, other, both in (
+            ("startingOffsets", "startingTimestamp", (self.start, self.start_ms)),
+            ("endingOffsets", "endingTimestamp", (self.end, self.end_ms)),
+            ("maxOffsetsPerTrigger", "maxEntriesPerTrigger", (self.messages_max, self.messages_max_alias)),
+        ):
+            if None not in both and both[0] != both[1]:
+                yield (one, other), f"{one} and {other} say the same thing in two ways: give one of them"
+
+    def check_use(self, *, stream: bool) -> None:
+        """Raise ConfigurationError for words that have no meaning in a stream, or none but in a stream."""
+        given = {
+            "endingOffsets": (self.end is not None, not stream),
+            "endingTimestamp": (self.end_ms is not None, not stream),
+            "maxOffsetsPerTrigger": (self.messages_max is not None, stream),
+            "maxEntriesPerTrigger": (self.messages_max_alias is not None, stream),
+            "maxBytesPerTrigger": (self.bytes_max is not None, stream),
+            "subscription": (self.subscriber is not None, stream),
+        }
+        wrong = [name for name, (is_given, fits) in given.items() if is_given and not fits]
+        if wrong:
+            what, other = ("a stream", "a batch read") if stream else ("a batch read", "a stream")
+            raise ConfigurationError(f"{', '.join(wrong)} belongs to {other}; leave it out of {what}")
+
+    @property
+    def messages_per_trigger_max(self) -> int | None:
+        """Messages of one micro-batch at most; None: no limit."""
+        return self.messages_max_alias if self.messages_max is None else self.messages_max
+
+
+class RowOrder(enum.Enum):
+    """By what the rows of a task are numbered; see hedwig.spark.topic_sink."""
+
+    ARRIVAL = "arrival"
+    CONTENT = "content"
+
+
+def _row_order(value: str) -> RowOrder:
+    try:
+        return RowOrder(value.lower())
+    except ValueError:
+        raise ValueError("want arrival or content") from None
+
+
+_ROW_ORDER: Kind[RowOrder] = Kind("arrival or content", _row_order)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicWriteOptions(RegionOptions):
+    """How rows are published."""
+
+    topic: str | None = key(
+        "topic", _TOPIC, "", WRITING, "Topic of all rows. Not set: the column topic says it for each.",
+    )  # fmt: skip
+    row_order: RowOrder = key(
+        "rowOrder", _ROW_ORDER, "arrival", WRITING,
+        "How the rows of a task are ordered and numbered: as they come, or by their content, for plans whose rows may "
+        "come in another order when a task is tried again (behind a shuffle).",
+    )  # fmt: skip
+    sort_bytes_max: int = key(
+        "maxSortBytes", integer("bytes", MIB, 64 * GIB), "268435456", WRITING,
+        "With rowOrder=content, what the rows of one task may take.",
+    )  # fmt: skip

@@ -1,0 +1,110 @@
+"""Which ledgers hold which messages of a topic, as data frames see it. Pure.
+
+    ledgers    [ 1 .. 1000 ] [ 1001 .. 2300 ] [ 2301 ..          the last one still written, known to a confirmed end
+    asked for        [ 700 ..................... 2350 )
+    parts            [700..1000] [1001..2300] [2301..2349]        entry = id - id of the ledger's first message
+
+Ids of messages are the offsets of data frames: 1 is a topic's first. Ranges asked for end before their second number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bookkeeper.errors import InvalidArgument
+from hedwig.model import FIRST_ID, LedgerRange
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPart:
+    """Messages first..last of a topic, both included, in one ledger. base: the id of the message in its entry 0."""
+
+    topic: str
+    ledger_id: int
+    base: int
+    first: int
+    last: int
+
+    @property
+    def first_entry_id(self) -> int:
+        """Where the first of them is."""
+        return self.first - self.base
+
+    @property
+    def last_entry_id(self) -> int:
+        """Where the last of them is."""
+        return self.last - self.base
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is there of a topic. ranges: its ledgers, in order, each with its first id. end: one past the last message
+    that may be read. final: the last ledger is ended, so a later look sees no less.
+    """
+
+    topic: str
+    ranges: tuple[LedgerRange, ...]
+    end: int
+    final: bool
+
+    @property
+    def first(self) -> int:
+        """Of the oldest message that is kept, or will be."""
+        return (self.ranges[0].first or FIRST_ID) if self.ranges else self.end
+
+
+def parts_of(kept: Kept, start: int, stop: int) -> list[TopicPart]:
+    """Who holds messages start..stop - 1, of those that are kept. Raises InvalidArgument where that is beyond the end.
+
+    An open ledger is taken to hold what is asked for: whoever asks has seen it confirmed.
+    """
+    found: list[TopicPart] = []
+    for each in kept.ranges:
+        base = each.first or FIRST_ID
+        last = stop - 1 if each.last is None else min(stop - 1, each.last.local)
+        first = max(start, base)
+        if first <= last:
+            found.append(TopicPart(kept.topic, each.ledger_id, base, first, last))
+    reached = found[-1].last + 1 if found else max(start, kept.first)
+    if reached < stop:
+        raise InvalidArgument(
+            f"topic {kept.topic!r} was to be read up to message {stop - 1} and ends with {reached - 1}: "
+            "is the checkpoint, or the position, of another topic or cluster?"
+        )
+    return found
+
+
+def lost_before(kept: Kept, start: int, stop: int) -> tuple[int, int] | None:
+    """Which of messages start..stop - 1 are not kept any more, first and last; None: all are."""
+    first = max(start, FIRST_ID)
+    last = min(stop, kept.first) - 1
+    return (first, last) if first <= last else None
+
+
+def loss_text(topic: str, first: int, last: int) -> str:
+    """What is said of them."""
+    return f"messages {first} to {last} of topic {topic!r} were to be read and are not kept any more"
+
+
+@dataclass(slots=True)
+class Search:
+    """Where messages begin that say a time at or after one: those below low are older, those from high on are not.
+
+    Who searches counts what says no time as older: an end in time leaves nothing out that may be before it.
+    """
+
+    low: int
+    high: int
+
+    @property
+    def ask(self) -> int | None:
+        """The next message to look at; None: `low` is the first that is not older."""
+        return (self.low + self.high) // 2 if self.low < self.high else None
+
+    def tell(self, *, is_older: bool) -> None:
+        """What was found of `ask`."""
+        middle = (self.low + self.high) // 2
+        if is_older:
+            self.low = middle + 1
+        else:
+            self.high = middle

@@ -1,0 +1,156 @@
+"""What is kept of topics now, for planners that ask once or again and again: without a hub, and without fencing.
+
+The list of a topic's ledgers is read anew each time. Of the last ledger, while it is written, the end is what is
+confirmed: its last message may be there and not confirmed, until the hub tells the bookies with the next one, or after
+its `explicitLacInterval`, or ends the ledger. That ledger is opened once and kept, and asked again at each look.
+
+Bounds: HANDLES_MAX ledgers kept open; SIZES_MAX sizes of ended ones remembered. Thread: reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from twisted.logger import Logger
+
+from bookkeeper.client.parallel import in_parallel
+from bookkeeper.client.reader import ReadHandle
+from bookkeeper.errors import NoSuchLedger, RemoteProtocolError
+from bookkeeper.model import LedgerMetadata
+from hedwig.admin.region import Region
+from hedwig.model import FIRST_ID, LedgerRange
+from hedwig.protocol.publish_time import time_of
+from hedwig.spark.topic_options import topic_of
+from hedwig.spark.topic_parts import Kept
+from hedwig.wire.view import MessageView
+
+log = Logger()
+
+AT_ONCE = 64
+"""Topics, or ledgers, asked about at a time."""
+
+HANDLES_MAX = 1_000
+SIZES_MAX = 10_000
+
+
+class Facts(NamedTuple):
+    """Of one ledger: entries 0..end, `length` bytes of payload."""
+
+    metadata: LedgerMetadata
+    end: int
+    length: int
+
+    @property
+    def mean_size(self) -> float:
+        """Bytes of an entry, on average; 0.0 where there is none."""
+        return self.length / (self.end + 1) if self.end >= 0 else 0.0
+
+
+class TopicSight:
+    """The sight that one reader has of its topics. fail_on_data_loss: a ledger that is listed and gone is an error."""
+
+    def __init__(self, region: Region, *, fail_on_data_loss: bool) -> None:
+        self.region = region
+        self._fail_on_data_loss = fail_on_data_loss
+        self._open: dict[int, ReadHandle] = {}
+        self._ended: dict[int, Facts] = {}
+
+    async def see(self, topics: Iterable[str]) -> dict[str, Kept]:
+        """What is kept of each. Raises InvalidArgument for one that there is not; BookKeeperError."""
+        found: dict[str, Kept] = {}
+
+        async def look(topic: str) -> None:
+            found[topic] = await self._see_one(topic)
+
+        await self.region.check()  # what was written before is seen: behind a checkpoint nothing may be missing
+        await in_parallel((look(topic) for topic in topics), AT_ONCE)
+        written = {kept.ranges[-1].ledger_id for kept in found.values() if kept.ranges and not kept.final}
+        for done in self._open.keys() - written:
+            await self._let_go(done)
+        return found
+
+    async def _see_one(self, topic: str) -> Kept:
+        name = topic_of(topic)
+        ranges = tuple(await self.region.ranges(name))
+        if not ranges:
+            await self.region.owner(name)  # raises where there is no such topic
+            return Kept(topic, (), FIRST_ID, final=False)
+        last = ranges[-1]
+        if last.last is not None:
+            return Kept(topic, ranges, last.last.local + 1, final=True)
+        base = last.first or FIRST_ID
+        try:
+            handle = await self._written(last)
+        except NoSuchLedger as error:
+            what = f"ledger {last.ledger_id}, with the newest messages of topic {topic!r} from {base} on, is gone"
+            if self._fail_on_data_loss:
+                raise NoSuchLedger(f"{what}. With option failOnDataLoss=false they are left out") from error
+            log.warn("{what}; they are left out (failOnDataLoss=false)", what=what)
+            return Kept(topic, ranges[:-1], base, final=False)
+        return Kept(topic, ranges, base + handle.last_add_confirmed + 1, final=handle.closed)
+
+    async def _written(self, ledger: LedgerRange) -> ReadHandle:
+        """The ledger that is written, asked just now how far it is confirmed."""
+        handle = self._open.get(ledger.ledger_id)
+        if handle is None:
+            handle = await self.region.open(ledger.ledger_id)
+            if len(self._open) >= HANDLES_MAX:
+                await self._let_go(next(iter(self._open)))
+            self._open[ledger.ledger_id] = handle
+        await handle.read_last_confirmed()  # opening asks for the last entries, and not for what was told besides
+        return handle
+
+    async def facts(self, ledger_id: int) -> Facts:
+        """Of a ledger of a topic that was seen just now. Raises NoSuchLedger, BookKeeperError."""
+        handle = self._open.get(ledger_id)
+        if handle is None and ledger_id in self._ended:
+            return self._ended[ledger_id]
+        if handle is None:
+            metadata = await self.region.client.metadata(ledger_id)
+            if metadata.last_entry_id is not None and metadata.length is not None:
+                if len(self._ended) >= SIZES_MAX:
+                    self._ended.clear()
+                found = self._ended[ledger_id] = Facts(metadata, metadata.last_entry_id, metadata.length)
+                return found
+            handle = await self.region.open(ledger_id)  # listed as ended, and not closed yet
+            try:
+                return Facts(handle.metadata, handle.last_add_confirmed, handle.length)
+            finally:
+                await handle.close()
+        return Facts(handle.metadata, handle.last_add_confirmed, handle.length)
+
+    async def mean_size(self, kept: Kept, position: int) -> float:
+        """About how many bytes the messages from `position` on have; 0.0 where that is not known."""
+        holders = [each for each in kept.ranges if (each.first or FIRST_ID) <= position]
+        if not holders:
+            return 0.0
+        try:
+            return (await self.facts(holders[-1].ledger_id)).mean_size
+        except NoSuchLedger:
+            return 0.0  # who reads it says so
+
+    async def time_of_message(self, kept: Kept, message_id: int) -> int | None:
+        """When a message was published, if it says so. It must be kept, and confirmed. Raises BookKeeperError."""
+        ledger = next(each for each in reversed(kept.ranges) if (each.first or FIRST_ID) <= message_id)
+        entry_id = message_id - (ledger.first or FIRST_ID)
+        held = self._open.get(ledger.ledger_id)
+        handle = held if held is not None else await self.region.open(ledger.ledger_id)
+        try:
+            [entry] = await handle.read_unconfirmed(entry_id, entry_id)
+            return time_of(MessageView(bytes(entry.payload)).properties)
+        except RemoteProtocolError:
+            return None
+        finally:
+            if held is None:
+                await handle.close()
+
+    async def _let_go(self, ledger_id: int) -> None:
+        handle = self._open.pop(ledger_id, None)
+        if handle is not None:
+            await handle.close()
+
+    async def close(self) -> None:
+        """Let go of all ledgers."""
+        for ledger_id in list(self._open):
+            await self._let_go(ledger_id)

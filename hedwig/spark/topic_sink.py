@@ -1,0 +1,147 @@
+"""Data source `hedwig`, publishing: the rows of a DataFrame become messages of topics, through the hubs.
+
+    planner     checks the columns; a batch gets the id of its job
+    tasks       each publishes the rows of its partition, in their order, as a producer of its own (topic_numbers)
+    commit      nothing to do: what a task was answered is durable, and delivered already; abort takes nothing back
+
+What is promised
+
+* A stream, whose micro-batches are the same rows in the same partitions and order each time they are planned: each row
+  is stored once, whatever became of tasks, workers, hubs, commits and the driver. A replayed row has the same producer
+  and number as before, and the hub answers it with the id that it has. Rows of one partition that go to one topic are
+  in their order. Sources of this package, of bookkeeper and of Kafka are such, with everything that keeps rows in their
+  partitions (select, where, from_json ...).
+* Behind a shuffle (an aggregation, a join) the partitions are the same, and the order in one may differ: give
+  rowOrder=content, which numbers the rows of a task by their content. Without it a row that takes another one's place
+  counts as a repeat of it, and is missing.
+* What differs in itself (now(), rand(), a source that does not replay) cannot be known again.
+* A batch: each row at least once if the job succeeds; a task that is tried again repeats nothing, under the same
+  conditions. A job that is run again publishes all rows again.
+
+The hub remembers 1,000 producers of a topic, those that published last: a task that is replayed after so many others
+have published since is not known again. Every partition of a stream or job is one, so use no more of them than needed.
+Subscribers see messages as they are published: a micro-batch becomes visible row by row, before Spark commits it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+from twisted.logger import Logger
+
+from bookkeeper.errors import ConfigurationError, InvalidArgument
+from hedwig.spark.hub_client import hub_client_of
+from hedwig.spark.region_options import TopicOptions, read_topic_options
+from hedwig.spark.topic_numbers import batch_producer, first_number, stream_producer
+from hedwig.spark.topic_options import RowOrder, TopicWriteOptions
+from hedwig.spark.topic_publishing import publish_rows
+from hedwig.spark.topic_rows import Row, RowsOf, check_columns
+
+log = Logger()
+
+BATCH_ID = "streaming.sql.batchId"
+QUERY_ID = "sql.streaming.queryId"
+
+SinkOptions = TopicOptions[TopicWriteOptions]
+
+
+@dataclass
+class Published(WriterCommitMessage):
+    """What one task has published."""
+
+    count: int
+
+
+class TopicWriter(DataSourceArrowWriter):
+    """A batch. Made once for a job, and pickled to its tasks."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigurationError('format hedwig: a topic cannot be overwritten; write with .mode("append")')
+        self._options = _sink_options(options, schema)
+        self._job = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[Any]) -> Published:
+        """Publish a partition's rows; all are durable on return. Raises PubSubError, InvalidArgument."""
+        return _publish(self._options, iterator, batch_producer(self._job, _task().partitionId()), 1)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was published stays."""
+        _warn_of_aborted(messages)
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """One micro-batch of a stream."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = _sink_options(options, schema)
+
+    def write(self, iterator: Iterator[Any]) -> Published:
+        """See TopicWriter."""
+        task = _task()
+        query_id, batch_id = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
+        if query_id is None or batch_id is None:
+            raise InvalidArgument(f"the task does not say which query and batch it is of ({QUERY_ID}, {BATCH_ID})")
+        producer = stream_producer(query_id, task.partitionId())
+        return _publish(self._options, iterator, producer, first_number(int(batch_id)))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing to do, however often."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What was published stays, and is known again when the batch is replayed."""
+
+
+def _sink_options(options: Mapping[str, str], schema: StructType) -> SinkOptions:
+    found = read_topic_options(TopicWriteOptions, options, needs_uri=False)
+    check_columns(schema, found.own.topic)
+    return found
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None
+    return task
+
+
+def _publish(options: SinkOptions, batches: Iterator[Any], producer: bytes, first: int) -> Published:
+    rows_of = RowsOf(options.own.topic)
+    rows: Iterator[Sequence[Row]] = (found for batch in batches if (found := list(rows_of(batch))))
+    if options.own.row_order is RowOrder.CONTENT:
+        rows = _by_content(rows, options.own.sort_bytes_max)
+    some = next(rows, None)
+    if some is None:
+        return Published(0)  # nothing to connect for
+    return Published(publish_rows(hub_client_of(options), producer, first, _and_then(some, rows)))
+
+
+def _and_then(first: Sequence[Row], rest: Iterable[Sequence[Row]]) -> Iterator[Sequence[Row]]:
+    yield first
+    yield from rest
+
+
+def _by_content(batches: Iterable[Sequence[Row]], size_max: int) -> Iterator[Sequence[Row]]:
+    rows: list[Row] = []
+    size = 0
+    for batch in batches:
+        rows += batch
+        size += sum(row.size for row in batch)
+        if size > size_max:
+            raise InvalidArgument(
+                f"rowOrder=content: the rows of one task take more than maxSortBytes={size_max} bytes; let more tasks "
+                "share them (repartition), or raise it"
+            )
+    rows.sort(key=lambda row: row.order)
+    if rows:
+        yield rows
+
+
+def _warn_of_aborted(messages: Sequence[WriterCommitMessage | None]) -> None:
+    count = sum(each.count for each in messages if isinstance(each, Published))
+    log.warn("The job failed; {count} rows of tasks that had ended are published, and stay", count=count)

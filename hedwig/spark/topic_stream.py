@@ -1,0 +1,166 @@
+"""Data source `hedwig` as a stream: topics followed as far as their ledgers are confirmed, without a hub.
+
+One process of the query asks how far the topics are confirmed and plans the micro-batches; tasks read them as those of
+a batch read. What a micro-batch holds, and how it is divided, follows from its two positions alone (`topic_offsets`),
+so that a query which is restarted from its checkpoint reads the same again, and a sink may know it again.
+
+With option `subscription` the query has a subscription of its own in each topic, and the hub keeps messages until they
+were read (`topic_cursors`). Spark tells of a commit one micro-batch late: the cursor stands behind the last batch but
+one until another one begins, also while the query is stopped.
+
+Thread: the process has one for Spark's calls; the clients others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from twisted.internet.defer import Deferred
+
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.spark.bounds import Bounds
+from bookkeeper.spark.limits import Limits
+from bookkeeper.spark.process_client import client_of
+from hedwig.spark.region_access import region_of
+from hedwig.spark.topic_cursors import TopicCursors
+from hedwig.spark.topic_extents import Options, begin_of, plan_between
+from hedwig.spark.topic_offsets import Offset, Seen, advance, between, offset_of, read_offset
+from hedwig.spark.topic_options import LATEST, Positions
+from hedwig.spark.topic_partition import TopicPartition, topic_partitions
+from hedwig.spark.topic_sight import TopicSight
+from hedwig.spark.topic_slices import read_topic_slices
+
+T = TypeVar("T")
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One stream."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._target: Mapping[str, int] | None = None  # of a query that ends with what is there
+        self._latest: Offset | None = None
+        self._sight: TopicSight | None = None
+        self._cursors: TopicCursors | None = None
+
+    # --- positions
+
+    def initialOffset(self) -> Offset:
+        """Where a new query begins: option startingOffsets or startingTimestamp, by default the latest."""
+
+        async def begin(client: LedgerClient) -> Offset:
+            sight, own = self._sight_of(client), self._options.own
+            seen = await sight.see(own.topics)
+            latest = Positions(LATEST, {})
+            return {topic: await begin_of(sight, own, kept, latest) for topic, kept in seen.items()}
+
+        found = offset_of(self._ask(begin))
+        if self._options.own.subscriber is not None:
+            self._cursors_of(self._options).begin(found)
+        return found
+
+    def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> Offset:
+        """How far the next micro-batch goes; `start` itself where there is nothing new."""
+        own = self._options.own
+        begin = read_offset(start, own.topics)
+        limits = Limits()
+        if not isinstance(limit, ReadAllAvailable):
+            limits = Limits(
+                limit.max_rows if isinstance(limit, ReadMaxRows) else own.messages_per_trigger_max,
+                limit.max_bytes if isinstance(limit, ReadMaxBytes) else own.bytes_max,
+            )
+        seen = self._see(begin, sizes=limits.size is not None)
+        self._latest = advance(begin, seen, Limits())
+        return advance(begin, seen, limits)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Of the options; where there are both, the bytes are applied besides."""
+        own = self._options.own
+        if own.messages_per_trigger_max is not None:
+            return ReadMaxRows(own.messages_per_trigger_max)
+        if own.bytes_max is not None:
+            return ReadMaxBytes(own.bytes_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The query ends with what is confirmed now."""
+        self._target = None
+        self._target = {topic: now.end for topic, now in self._see({}, sizes=False).items()}
+
+    def reportLatestOffset(self) -> Offset | None:
+        """How far the topics were confirmed when they were looked at last, for the query's status."""
+        return self._latest
+
+    def _see(self, begin: Mapping[str, int], *, sizes: bool) -> dict[str, Seen]:
+        """How far the topics are confirmed; of a query that ends, no further than its target."""
+
+        async def look(client: LedgerClient) -> dict[str, Seen]:
+            sight = self._sight_of(client)
+            found: dict[str, Seen] = {}
+            for topic, kept in (await sight.see(self._options.own.topics)).items():
+                position = max(begin.get(topic, kept.first), kept.first)
+                mean = await sight.mean_size(kept, position) if sizes else 0.0
+                end = kept.end if self._target is None else min(kept.end, self._target[topic])
+                found[topic] = Seen(kept.first, end, mean)
+            return found
+
+        return self._ask(look)
+
+    def _ask(self, ask: Callable[[LedgerClient], Coroutine[Any, Any, T]]) -> T:
+        client = client_of(self._options.client)
+        return client.run(lambda ledgers: Deferred.fromCoroutine(ask(ledgers)))
+
+    def _sight_of(self, client: LedgerClient) -> TopicSight:
+        """Thread: the client's."""
+        if self._sight is None or self._sight.region.client is not client:
+            own = self._options.own
+            self._sight = TopicSight(region_of(client, self._options), fail_on_data_loss=own.fail_on_data_loss)
+        return self._sight
+
+    # --- micro-batches
+
+    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
+        """Who reads what lies between two positions. Raises UnexpectedCondition for data loss (failOnDataLoss)."""
+        own = self._options.own
+        wanted = between(read_offset(start, own.topics), read_offset(end, own.topics))
+        planned = plan_between(client_of(self._options.client), self._options, wanted)
+        found = topic_partitions(
+            planned,
+            partition_bytes_max=own.partition_bytes_max,
+            partitions_min=own.partitions_min,
+            offsets=Bounds(),
+        )
+        return found or [TopicPartition((), {})]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of a partition as Arrow batches."""
+        assert isinstance(partition, TopicPartition)
+        return read_topic_slices(self._options, partition) if partition.slices else iter(())
+
+    def commit(self, end: Mapping[str, int]) -> None:
+        """The query has done what is before `end`: the cursor of its subscription follows, if it has one.
+
+        Raises TopicBusy where somebody else reads by that subscription; ServiceDown where no hub can be asked in time.
+        """
+        if self._options.own.subscriber is not None:
+            position = read_offset(end, self._options.own.topics)
+            self._cursors_of(self._options).move(
+                {topic: position[topic] for topic in self._options.own.topics if topic in position}
+            )
+
+    def _cursors_of(self, options: Options) -> TopicCursors:
+        if self._cursors is None:
+            self._cursors = TopicCursors(options)
+        return self._cursors
+
+    def stop(self) -> None:
+        """Nothing is held that needs it: connections end with the process."""

@@ -1,0 +1,311 @@
+"""The format hedwig read by Spark, as batches and as a stream, from a real cluster with a hub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bookkeeper.blocking
+import hedwig.blocking
+import hedwig.spark
+from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.embedded.cluster import LocalCluster
+from hedwig.client.blocking import BlockingClient
+from hedwig.embedded import LocalHub
+from hedwig.model import SubscribeMode
+from tests.support.cluster import local_cluster
+from tests.support.spark import spark_session
+
+pytestmark = pytest.mark.timeout(240)
+
+Load = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Any:
+    session = spark_session()
+    hedwig.spark.register(session, push_filters=True)  # each query has a DataFrame of its own
+    return session
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    root = f"/spark-topics-{os.getpid()}-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("topics")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hub(cluster: LocalCluster) -> LocalHub:
+    settings = {
+        "zk_prefix": f"{cluster.root}-hubs",
+        "max_entries_per_ledger": "100",
+        "explicitLacInterval": "20",
+        "messages_consumed_thread_run_interval": "100",
+    }
+    hub = LocalHub.beside(cluster, 1, settings)
+    cluster.start_others([hub])
+    return hub
+
+
+@pytest.fixture(scope="module")
+def client(hub: LocalHub) -> Iterator[BlockingClient]:
+    with hedwig.blocking.connect(hub.address) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def ledgers(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
+    with bookkeeper.blocking.connect(cluster.uri) as connected:
+        yield connected
+
+
+@pytest.fixture
+def words(cluster: LocalCluster, hub: LocalHub) -> dict[str, str]:
+    return {"uri": cluster.uri, "zk_prefix": f"{cluster.root}-hubs"}
+
+
+@pytest.fixture
+def load(spark: Any, words: dict[str, str]) -> Load:
+    return lambda **options: spark.read.format("hedwig").options(**words, **options).load()
+
+
+def bodies(first: int, last: int) -> list[bytes]:
+    """Of messages first..last of a topic that has nothing else."""
+    return [b"message %d" % number for number in range(first, last + 1)]
+
+
+def filled(client: BlockingClient, topic: str, count: int, load: Load) -> None:
+    """A topic, all of whose messages are confirmed; a subscription keeps them."""
+    client.subscribe(topic, "keeper", SubscribeMode.CREATE).close()
+    client.publish_many(topic, bodies(1, count))
+    for _ in range(20):  # the hub tells the bookies of the last one within its explicitLacInterval
+        if load(subscribe=topic).count() == count:
+            return
+    raise AssertionError(f"the last of {count} messages is never confirmed")
+
+
+def offsets(frame: Any) -> list[int]:
+    return sorted(row.offset for row in frame.select("offset").collect())
+
+
+def test_a_topic_in_many_ledgers_is_read_whole_with_kafkas_columns(load: Load, client: BlockingClient) -> None:
+    filled(client, "whole", 950, load)
+    frame = load(subscribe="whole", minPartitions=5, includeHeaders="true")
+    assert frame.rdd.getNumPartitions() >= 5
+    found = sorted(frame.collect(), key=lambda row: row.offset)
+    assert [bytes(row.value) for row in found] == bodies(1, 950)
+    assert [row.offset for row in found] == list(range(1, 951))
+    assert {(row.topic, row.partition, row.key) for row in found} == {("whole", 0, None)}
+    assert len({row.ledger_id for row in found}) >= 9
+    assert found[0].entry_id == 0
+    assert found[0].timestamp is not None
+    assert [header.key for header in found[0].headers] == ["hw.time"]
+
+
+def test_keys_and_headers_are_columns(load: Load, client: BlockingClient) -> None:
+    client.publish("keyed", b"body", {"key": b"k", "color": "red"})
+    client.publish("keyed", b"next")  # tells of the one before
+    row = load(subscribe="keyed", endingOffsets='{"keyed": 2}', includeHeaders="true").first()
+    assert (bytes(row.key), bytes(row.value)) == (b"k", b"body")
+    assert {header.key: bytes(header.value) for header in row.headers}["color"] == b"red"
+
+
+def test_ranges_filters_and_times_choose_messages(load: Load, client: BlockingClient) -> None:
+    filled(client, "chosen", 350, load)
+    assert offsets(load(subscribe="chosen", startingOffsets='{"chosen": 120}', endingOffsets='{"chosen": 130}')) == (
+        list(range(120, 130))
+    )
+    assert offsets(load(subscribe="chosen", startingOffsets="latest")) == []
+    assert offsets(load(subscribe="chosen").where("offset > 340 or offset = 7")) == [7, *range(341, 351)]
+    assert offsets(load(subscribe="chosen").where("offset in (3, 99, 101, 5000)")) == [3, 99, 101]
+    assert offsets(load(subscribe="chosen").where("offset >= 100 and offset < 103")) == [100, 101, 102]
+    client.publish_many("chosen", bodies(351, 400))
+    client.publish("chosen", b"message 401")
+    times = {row.offset: round(row.timestamp.timestamp() * 1000) for row in load(subscribe="chosen").collect()}
+    middle = times[351]
+    later = sorted(offset for offset, time_ms in times.items() if time_ms >= middle)
+    found = offsets(load(subscribe="chosen", startingTimestamp=middle))
+    assert found[: len(later)] == later
+    assert offsets(load(subscribe="chosen", endingTimestamp=middle)) == list(range(1, min(later)))
+
+
+def test_several_topics_are_one_frame(load: Load, client: BlockingClient) -> None:
+    for topic in ("one", "two/with slash"):
+        client.publish_many(topic, bodies(1, 3))
+        client.publish(topic, b"last")
+    frame = load(subscribe="one, two/with slash", endingOffsets='{"one": 4, "two/with slash": {"0": 4}}')
+    assert sorted((row.topic, row.offset) for row in frame.collect()) == [
+        (topic, offset) for topic in ("one", "two/with slash") for offset in (1, 2, 3)
+    ]
+
+
+def test_what_is_wrong_is_said_with_the_word(load: Load, client: BlockingClient) -> None:
+    client.publish("short", b"body")
+    for options, text in (
+        ({"subscribe": "none of them"}, "there is no topic 'none of them'"),
+        ({"subscribe": "short", "region": "elsewhere"}, "there is no region 'elsewhere'"),
+        ({"subscribe": "short", "startingOffsets": '{"short": 99}'}, "99 is beyond"),
+        ({"subscribe": "short", "startingOffset": "earliest"}, "did you mean startingOffsets"),
+        ({"subscribe": "short", "max_outstanding_mesages": "1"}, "did you mean max_outstanding_messages"),
+        ({"subscribe": "short", "startingOffsets": '{"other": 1}'}, "which option subscribe does not"),
+        ({"subscribe": "short", "subscription": "me"}, "subscription belongs to a stream"),
+        ({}, "subscribe is missing"),
+    ):
+        with pytest.raises(Exception, match=text):
+            load(**options).collect()
+
+
+def test_messages_that_are_not_kept_any_more_are_data_loss(
+    load: Load, client: BlockingClient, ledgers: BlockingBookKeeper
+) -> None:
+    filled(client, "trimmed", 450, load)
+    frame = load(subscribe="trimmed", minPartitions=4, endingOffsets='{"trimmed": 451}')
+    borne = load(subscribe="trimmed", failOnDataLoss="false", endingOffsets='{"trimmed": 451}')
+    lost = {row.offset: row.ledger_id for row in frame.collect()}
+    ledgers.delete(lost[150])  # as a hub that was stopped before it wrote the list
+    rest = [offset for offset, ledger_id in lost.items() if ledger_id != lost[150]]
+    with pytest.raises(
+        Exception, match=r"(?s)of topic 'trimmed' were to be read and are not kept any more.*failOnData"
+    ):
+        frame.collect()
+    assert offsets(borne) == sorted(rest)
+    client.subscribe("trimmed", "reader", SubscribeMode.CREATE, start=320).close()
+    client.unsubscribe("trimmed", "keeper")
+    for _ in range(20):  # the hub deletes what nobody needs, in its own time
+        kept = load(subscribe="trimmed", failOnDataLoss="false").agg({"offset": "min"}).first()[0]
+        if kept == 301:
+            break
+    assert kept == 301
+    with pytest.raises(Exception, match=rf"messages 5 to {kept - 1} of topic 'trimmed' were to be read and are not"):
+        load(subscribe="trimmed", startingOffsets='{"trimmed": 5}').collect()
+    again = load(subscribe="trimmed", startingOffsets='{"trimmed": 5}', failOnDataLoss="false")
+    assert min(offsets(again)) == kept
+    assert min(offsets(load(subscribe="trimmed"))) == kept  # the earliest is not lost
+    assert offsets(load(subscribe="trimmed", startingOffsets='{"trimmed": 5}').where(f"offset >= {kept + 20}"))
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+class Query:
+    """A stream into Parquet files, with a checkpoint beside them."""
+
+    def __init__(self, spark: Any, words: dict[str, str], directory: Path, **options: object) -> None:
+        self._spark, self._words, self._directory, self._options = spark, words, directory, options
+
+    def start(self, **trigger: Any) -> Any:
+        frame = self._spark.readStream.format("hedwig").options(**self._words, **self._options).load()
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{self._directory}/checkpoint")
+        return writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start(f"{self._directory}/rows")
+
+    def run_to_the_end(self) -> list[int]:
+        """Run with availableNow; rows of each micro-batch that had some."""
+        query = self.start(availableNow=True)
+        assert query.awaitTermination(120)
+        assert query.exception() is None
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    def rows(self) -> list[tuple[str, int, bytes]]:
+        found = self._spark.read.parquet(f"{self._directory}/rows").collect()
+        return sorted((row.topic, row.offset, bytes(row.value)) for row in found)
+
+
+def expected(topic: str, first: int, last: int) -> list[tuple[str, int, bytes]]:
+    return list(zip([topic] * (last - first + 1), range(first, last + 1), bodies(first, last), strict=True))
+
+
+def test_available_now_obeys_its_limits_and_goes_on_from_its_checkpoint(
+    spark: Any, words: dict[str, str], load: Load, client: BlockingClient, tmp_path: Path
+) -> None:
+    filled(client, "limited", 250, load)
+    query = Query(spark, words, tmp_path, subscribe="limited", startingOffsets="earliest", maxEntriesPerTrigger=100)
+    assert query.run_to_the_end() == [100, 100, 50]
+    assert query.rows() == expected("limited", 1, 250)
+    client.publish_many("limited", bodies(251, 301))
+    query.run_to_the_end()
+    assert query.rows()[:300] == expected("limited", 1, 300)
+    options = {"subscribe": "limited", "startingOffsets": "earliest", "maxBytesPerTrigger": 10_000}
+    small = Query(spark, words, tmp_path / "small", **options)
+    assert len(small.run_to_the_end()) >= 2
+
+
+def test_a_running_stream_follows_a_topic_over_its_ledgers_and_the_loss_of_its_hub(
+    spark: Any, words: dict[str, str], load: Load, client: BlockingClient, hub: LocalHub, tmp_path: Path
+) -> None:
+    filled(client, "followed", 20, load)
+    query = Query(spark, words, tmp_path, subscribe="followed", startingOffsets="latest")
+    running = query.start()
+    try:
+        running.processAllAvailable()
+        client.publish_many("followed", bodies(21, 330))
+        hub.kill()
+        hub.start()
+        client.publish_many("followed", bodies(331, 340))  # by an owner that recovered the ledger of the one before
+        client.publish("followed", b"last")
+        running.processAllAvailable()
+        assert [row for row in query.rows() if row[2] != b"last"] == expected("followed", 21, 340)
+    finally:
+        running.stop()
+
+
+def stored_cursor(words: dict[str, str], topic: str, subscriber: str) -> int:
+    """How far a subscription is, by its record."""
+    from hedwig.admin.blocking import connect
+    from hedwig.config.load import load_hub
+    from hedwig.model import SubscriberId, Topic
+
+    config = load_hub(None, {"metadataServiceUri": words["uri"], "zk_prefix": words["zk_prefix"]}).settings
+    with connect(config) as access:
+        found = access.run(lambda region: region.subscriptions_of(Topic(topic.encode()), backlog=False))
+    return next(each.record.consumed.local for each in found if each.subscriber == SubscriberId(subscriber.encode()))
+
+
+def test_a_subscription_follows_what_is_committed_one_batch_late_and_never_goes_back(
+    spark: Any, words: dict[str, str], load: Load, client: BlockingClient, tmp_path: Path
+) -> None:
+    filled(client, "cursor", 250, load)
+    options = {"subscribe": "cursor", "startingOffsets": "earliest", "subscription": "query"}
+    query = Query(spark, words, tmp_path, maxOffsetsPerTrigger=100, **options)
+    assert query.run_to_the_end() == [100, 100, 50]
+    assert stored_cursor(words, "cursor", "query") == 200  # the last batch is told of with the next one
+    client.publish_many("cursor", bodies(251, 252))
+    query.run_to_the_end()
+    assert stored_cursor(words, "cursor", "query") == 250
+    # Somebody moved it on meanwhile; and a second query, which begins anew by the same name, commits what is before.
+    client.subscribe("cursor", "query", start=252).close()
+    assert stored_cursor(words, "cursor", "query") == 251
+    other = Query(spark, words, tmp_path / "other", maxOffsetsPerTrigger=100, **options)
+    other.run_to_the_end()
+    assert stored_cursor(words, "cursor", "query") == 251
+
+
+def test_trimmed_messages_and_the_checkpoint_of_another_query_fail_a_stream(
+    spark: Any, words: dict[str, str], load: Load, client: BlockingClient, ledgers: BlockingBookKeeper, tmp_path: Path
+) -> None:
+    filled(client, "lossy", 250, load)
+    [ledger_id] = {row.ledger_id for row in load(subscribe="lossy").where("offset = 50").collect()}
+    ledgers.delete(ledger_id)
+    failed = Query(spark, words, tmp_path, subscribe="lossy", startingOffsets="earliest").start(availableNow=True)
+    with pytest.raises(Exception, match="of topic 'lossy' were to be read and are not kept any more"):
+        failed.awaitTermination(120)
+    borne = Query(
+        spark, words, tmp_path / "borne", subscribe="lossy", startingOffsets="earliest", failOnDataLoss="false"
+    )
+    borne.run_to_the_end()
+    assert {row[1] for row in borne.rows()} >= set(range(110, 250))
+
+    rates = spark.readStream.format("rate").load().writeStream.format("noop")
+    rated = rates.option("checkpointLocation", f"{tmp_path}/rates/checkpoint").trigger(once=True).start()
+    assert rated.awaitTermination(60)
+    foreign = Query(spark, words, tmp_path / "rates", subscribe="lossy").start(availableNow=True)
+    with pytest.raises(Exception, match="belongs to another query: use another checkpointLocation"):
+        foreign.awaitTermination(60)
+    client.publish("another", b"body")
+    other = Query(spark, words, tmp_path / "borne", subscribe="another").start(availableNow=True)
+    with pytest.raises(Exception, match="names none of the topics another"):
+        other.awaitTermination(60)

@@ -1,0 +1,225 @@
+"""Topics as DataFrames: the pure parts."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+
+from bookkeeper.errors import ConfigurationError, InvalidArgument
+from bookkeeper.spark.limits import Limits
+from hedwig.model import HubAddress, LedgerRange, LocalId, MessageId
+from hedwig.protocol.options import NUMBER_MAX
+from hedwig.protocol.producers import NAME_SIZE_MAX
+from hedwig.spark.region_options import read_topic_options
+from hedwig.spark.topic_numbers import BATCHES_MAX, ROWS_MAX, batch_producer, first_number, stream_producer
+from hedwig.spark.topic_offsets import Seen, advance, between, offset_of, read_offset
+from hedwig.spark.topic_options import Positions, RowOrder, TopicReadOptions, TopicWriteOptions, parse_positions
+from hedwig.spark.topic_parts import Kept, Search, lost_before, parts_of
+
+URI = "zk://zk1:2181/ledgers"
+
+
+def ranges(*ends: int | None, first: int = 1) -> tuple[LedgerRange, ...]:
+    """Ledgers 10, 11, ... of a topic, each behind the one before; None: still written."""
+    found = []
+    for at, end in enumerate(ends):
+        found.append(LedgerRange(10 + at, LocalId(first), None if end is None else MessageId(LocalId(end))))
+        first = (end or 0) + 1
+    return tuple(found)
+
+
+def kept(*ends: int | None, first: int = 1, end: int | None = None) -> Kept:
+    last = ends[-1]
+    assert end is not None or last is not None
+    return Kept("news", ranges(*ends, first=first), (last or 0) + 1 if end is None else end, final=last is not None)
+
+
+# --- words
+
+
+def test_words_of_the_format_of_ledgers_and_of_hubs_are_options() -> None:
+    given = {
+        "URI": URI,
+        "Subscribe": "news, a/b,news",
+        "readTimeout": "9",
+        "hub": "h1:4081",
+        "publish_linger_ms": "5",
+        "zk_prefix": "/other",
+        "region": "west",
+        "includeheaders": "true",
+    }
+    found = read_topic_options(TopicReadOptions, given)
+    assert (found.own.topics, found.own.headers) == (("news", "a/b"), True)
+    assert (found.own.zk_prefix, found.own.region, found.own.password) == ("/other", "west", b"sillysecret")
+    assert (found.client.metadata_service_uri, found.client.read_timeout_s) == (URI, 9.0)
+    assert (found.hubs.servers, found.hubs.linger_s, found.names_hubs) == ((HubAddress("h1", 4081, None),), 0.005, True)
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_a_reader_needs_the_cluster_and_a_sink_that_or_hubs() -> None:
+    with pytest.raises(ConfigurationError, match="metadataServiceUri"):
+        read_topic_options(TopicReadOptions, {"subscribe": "news", "hubs": "h1"})
+    assert read_topic_options(TopicWriteOptions, {"hubs": "h1"}, needs_uri=False).names_hubs
+    assert not read_topic_options(TopicWriteOptions, {"uri": URI}, needs_uri=False).names_hubs
+    with pytest.raises(ConfigurationError, match="metadataServiceUri"):
+        read_topic_options(TopicWriteOptions, {"topic": "news"}, needs_uri=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"subscribe": "a//b"}, "between slashes"),
+        ({}, "subscribe is missing"),
+        ({"subscribe": "a", "startingOffset": "latest"}, "did you mean startingOffsets?"),
+        ({"subscribe": "a", "retry_timeout": "1"}, "did you mean retry_timeout_ms?"),
+        ({"subscribe": "a", "endingOffsets": '{"b": 3}'}, "names b, which option subscribe does not"),
+        ({"subscribe": "a", "startingOffsets": "latest", "startingTimestamp": "5"}, "in two ways"),
+        ({"subscribe": "a", "maxOffsetsPerTrigger": "4", "maxEntriesPerTrigger": "5"}, "in two ways"),
+        ({"subscribe": "a", "subscription": "x/y"}, "must not have a slash"),
+    ],
+)
+def test_faults_name_the_word_and_the_nearest_one(given: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text.replace("?", r"\?")):
+        read_topic_options(TopicReadOptions, {"uri": URI, **given})
+
+
+def test_words_of_streams_are_refused_in_batches_and_the_other_way_round() -> None:
+    stream = read_topic_options(TopicReadOptions, {"uri": URI, "subscribe": "a", "subscription": "me"}).own
+    batch = read_topic_options(TopicReadOptions, {"uri": URI, "subscribe": "a", "endingTimestamp": "5"}).own
+    stream.check_use(stream=True)
+    batch.check_use(stream=False)
+    with pytest.raises(ConfigurationError, match="subscription belongs to a stream"):
+        stream.check_use(stream=False)
+    with pytest.raises(ConfigurationError, match="endingTimestamp belongs to a batch read"):
+        batch.check_use(stream=True)
+
+
+def test_positions_are_words_or_json_as_kafkas_with_or_without_the_partition() -> None:
+    found = parse_positions('{"a": 5, "b": {"0": -1}}')
+    assert found == Positions(-2, {"a": 5, "b": -1})
+    assert [found.of(topic) for topic in "abc"] == [5, -1, -2]
+    for text in ("first", "[1]", '{"a": "5"}', '{"a": {"1": 5}}', '{"a": -3}', '{"a": true}'):
+        with pytest.raises(ValueError, match=r"earliest|positions"):
+            parse_positions(text)
+
+
+def test_the_order_of_rows_is_one_of_two() -> None:
+    given = {"hubs": "h1", "rowOrder": "Content"}
+    assert read_topic_options(TopicWriteOptions, given, needs_uri=False).own.row_order is RowOrder.CONTENT
+    with pytest.raises(ConfigurationError, match="want arrival or content"):
+        read_topic_options(TopicWriteOptions, {**given, "rowOrder": "random"}, needs_uri=False)
+
+
+# --- who holds which messages
+
+
+def test_messages_are_found_in_their_ledgers_by_their_entries() -> None:
+    found = parts_of(kept(1000, 2300, None, end=2351), 700, 2350)
+    assert [(each.ledger_id, each.first, each.last) for each in found] == [
+        (10, 700, 1000),
+        (11, 1001, 2300),
+        (12, 2301, 2349),
+    ]
+    assert [(each.first_entry_id, each.last_entry_id) for each in found] == [(699, 999), (0, 1299), (0, 48)]
+
+
+def test_parts_are_what_was_asked_for_message_by_message() -> None:
+    rng = random.Random(8)
+    for _ in range(300):
+        ends = sorted(rng.sample(range(1, 60), rng.randint(1, 5)))
+        there = kept(*ends, first=rng.randint(1, ends[0]))
+        stop = rng.randint(there.first, there.end)
+        start = rng.randint(1, stop)
+        found = [
+            (each.ledger_id, each.base + entry)
+            for each in parts_of(there, start, stop)
+            for entry in range(each.first_entry_id, each.last_entry_id + 1)
+        ]
+        assert [message for _, message in found] == list(range(max(start, there.first), stop))
+        for ledger_id, message in found:
+            holder = there.ranges[ledger_id - 10]
+            assert holder.first is not None
+            assert holder.last is not None
+            assert holder.first <= message <= holder.last.local
+
+
+def test_a_position_behind_an_ended_topic_is_of_another_one() -> None:
+    with pytest.raises(InvalidArgument, match="was to be read up to message 60 and ends with 50"):
+        parts_of(kept(50), 1, 61)
+    assert parts_of(kept(None, end=51), 1, 61)[0].last == 60  # an older look at an open ledger
+
+
+def test_only_what_was_asked_for_can_be_lost() -> None:
+    there = kept(100, first=40)
+    assert lost_before(there, 1, 101) == (1, 39)
+    assert lost_before(there, 5, 20) == (5, 19)
+    assert lost_before(there, 40, 101) is None
+    assert lost_before(kept(100), 0, 101) is None
+
+
+def test_a_time_is_found_by_halving() -> None:
+    times = [3, 3, 4, 9, 9, 12]
+    for wanted in range(14):
+        search = Search(1, len(times) + 1)
+        while (asked := search.ask) is not None:
+            search.tell(is_older=times[asked - 1] < wanted)
+        assert search.low == 1 + sum(time < wanted for time in times)
+
+
+# --- how far a stream has come
+
+
+def test_positions_are_the_same_text_for_the_same_place() -> None:
+    assert list(offset_of({"b": 2, "a": 1})) == ["a", "b"]
+    assert read_offset({"b": 2, "a": 1}, ["a"]) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("offset", [None, 7, {"done": "1-5", "7": 3}, {"a": 0}, {"a": True}, {"a": "3"}, {"b": 5}])
+def test_the_checkpoint_of_another_query_is_refused(offset: object) -> None:
+    with pytest.raises(InvalidArgument, match="belongs to another query"):
+        read_offset(offset, ["a"])
+
+
+def test_a_micro_batch_goes_to_what_is_seen_within_its_limits_and_never_back() -> None:
+    seen = {"a": Seen(1, 101, 10.0), "b": Seen(1, 301, 10.0)}
+    assert advance({"a": 1, "b": 1}, seen, Limits()) == {"a": 101, "b": 301}
+    assert advance({"a": 1, "b": 1}, seen, Limits(entries=40)) == {"a": 11, "b": 31}
+    assert advance({"a": 1, "b": 301}, seen, Limits(size=200)) == {"a": 21, "b": 301}
+    assert advance({"a": 1, "b": 301}, seen, Limits(size=1)) == {"a": 2, "b": 301}
+    assert advance({"a": 150, "b": 301}, seen, Limits()) == {"a": 150, "b": 301}  # an older look
+
+
+def test_a_topic_that_is_new_gets_its_place_before_anything_of_it_is_read() -> None:
+    seen = {"a": Seen(1, 11, 0.0), "new": Seen(5, 9, 0.0)}
+    first = advance({"a": 3}, seen, Limits())
+    assert first == {"a": 11, "new": 5}
+    assert between({"a": 3}, first) == {"a": (3, 11)}
+    assert between(first, advance(first, seen, Limits())) == {"new": (5, 9)}
+
+
+def test_what_is_not_kept_any_more_lies_between_two_positions_too() -> None:
+    """So that who plans it says that it is lost."""
+    end = advance({"a": 3}, {"a": Seen(50, 61, 0.0)}, Limits(entries=5))
+    assert end == {"a": 55}
+    assert between({"a": 3}, end) == {"a": (3, 55)}
+
+
+def test_a_position_that_went_back_is_no_position_of_this_query() -> None:
+    with pytest.raises(InvalidArgument, match="the next position is 3"):
+        between({"a": 4}, {"a": 3})
+
+
+# --- numbers
+
+
+def test_names_and_numbers_of_rows_fit_into_what_hubs_take() -> None:
+    query = "01234567-89ab-cdef-0123-456789abcdef"
+    assert stream_producer(query, 3) == b"s0123456789abcdef0123456789abcdef.3"
+    assert len(batch_producer(query, 2**31 - 1)) <= NAME_SIZE_MAX
+    assert first_number(0) == 1
+    assert first_number(7) + ROWS_MAX - 1 < first_number(8)
+    assert first_number(BATCHES_MAX) + ROWS_MAX - 1 <= NUMBER_MAX
+    with pytest.raises(InvalidArgument, match="begin a new query"):
+        first_number(BATCHES_MAX + 1)
