@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from bookkeeper.spark.cluster.source import ClusterSource, PushdownClusterSource
+from bookkeeper.spark.cluster.source import ClusterSource
 from bookkeeper.spark.ledger_source import LedgerSource, PushdownLedgerSource
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -26,4 +26,4 @@ def register(spark: SparkSession) -> None:
     """
     pushes = pushes_filters(spark)
     spark.dataSource.register(PushdownLedgerSource if pushes else LedgerSource)
-    spark.dataSource.register(PushdownClusterSource if pushes else ClusterSource)
+    spark.dataSource.register(ClusterSource)

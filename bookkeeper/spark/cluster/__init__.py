@@ -7,7 +7,8 @@
     CREATE TEMPORARY VIEW b USING bookkeeper.cluster OPTIONS (table 'bookies', uri 'zk://zk1:2181/ledgers')
 
 SQL takes the name of the format as it stands, or in backquotes: `bookkeeper.cluster`. Names of tables and options may
-be in any case. Each query on a view is planned anew: a view is always what the cluster says now.
+be in any case. What each ledger, bookie or topic is, a query reads when it runs; which there are, a view or DataFrame
+lists when it is first read, and keeps: make it again (`cluster_views`) to see new ones.
 
     table                 pure  what a table is; how another package adds one
     id_runs               pure  many ids, cut into shares

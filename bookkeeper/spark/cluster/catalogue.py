@@ -94,6 +94,4 @@ def cluster_help(table: str | None = None) -> str:
     lines += [f"  {each.name:{width}}  {each.of.value:{kinds}}  {each.meaning}" for each in one.columns]
     lines += ["options, besides those of the client (metadataServiceUri or uri, timeouts, TLS ...):"]
     lines += [f"  {each}" for each in words(one.options)]
-    if one.bounded_by:
-        lines.append(f"Filters on {one.bounded_by} are obeyed before anything is read.")
     return "\n".join(lines)

@@ -100,7 +100,7 @@ def _table(name: str, meaning: str, columns: tuple[Column, ...], rows_from: Rows
 
         return following(client, start)
 
-    return ClusterTable(name, meaning, columns, rows, shares, ManyOptions, bounded_by="ledger_id")
+    return ClusterTable(name, meaning, columns, rows, shares, ManyOptions)
 
 
 async def _synced(ledgers: LedgerClient, rows: AsyncGenerator[list[Row]]) -> AsyncGenerator[list[Row]]:

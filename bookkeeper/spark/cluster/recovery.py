@@ -101,7 +101,6 @@ UNDERREPLICATED = ClusterTable(
     _mark_rows,
     _marked,
     ManyOptions,
-    bounded_by="ledger_id",
 )
 
 
@@ -156,7 +155,6 @@ DAMAGED = ClusterTable(
     _damage_rows,
     _damaged,
     ManyOptions,
-    bounded_by="ledger_id",
 )
 
 

@@ -3,16 +3,19 @@
     planner (one process)     which table, which share for which task: see `table`
     tasks (one each)          ask the metadata store (bookies, HTTP servers) and hand over Arrow batches
 
-Each read is what the cluster says while it runs: a table is no snapshot, nor are two tables of one moment.
+Each read is what the cluster says while it runs: a table is no snapshot, nor are two tables of one moment. What is
+listed is another matter: Spark 4.3 keeps the partitions that it planned first for as long as a DataFrame or view lives.
+It keeps those of a query with pushed filters as well, and reads the next query from them, or the other half of a union:
+rows are missing then, and nobody is told. So no filter is taken here; Spark applies them to the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bookkeeper.spark.bounds import Bounds
@@ -20,7 +23,6 @@ from bookkeeper.spark.cluster.batches import batch_of, schema_of
 from bookkeeper.spark.cluster.catalogue import WHERE, table_called
 from bookkeeper.spark.cluster.table import ClusterOptions, ClusterTable
 from bookkeeper.spark.columns import check_schema
-from bookkeeper.spark.filters import push
 from bookkeeper.spark.options import SourceOptions, read_options
 from bookkeeper.spark.process_client import client_of
 
@@ -38,7 +40,7 @@ class ClusterPartition(InputPartition):
 
 
 class ClusterSource(DataSource):
-    """The format for a session that does not push filters to Python data sources."""
+    """The format."""
 
     @classmethod
     def name(cls) -> str:
@@ -62,25 +64,16 @@ class ClusterSource(DataSource):
         return table, read_options(table.options, self.options, where=WHERE)
 
 
-class PushdownClusterSource(ClusterSource):
-    """The format for a session that pushes filters (spark.sql.python.filterPushdown.enabled)."""
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read that obeys filters on its ids. Raises ConfigurationError."""
-        return PushdownClusterReader(*self._chosen(schema))
-
-
 class ClusterReader(DataSourceReader):
     """One batch read."""
 
     def __init__(self, table: ClusterTable, options: SourceOptions[ClusterOptions]) -> None:
         self._table, self._options = table, options
-        self._bounds = Bounds()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read. Raises BookKeeperError."""
         client = client_of(self._options.client)
-        shares = self._table.shares(client, self._options.own, self._bounds)
+        shares = self._table.shares(client, self._options.own, Bounds())
         return [ClusterPartition(share) for share in shares] or [ClusterPartition(None, is_empty=True)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -91,16 +84,3 @@ class ClusterReader(DataSourceReader):
         for rows in self._table.rows(client_of(self._options.client), self._options.own, partition.share):
             for start in range(0, len(rows), BATCH_ROWS_MAX):
                 yield batch_of(self._table, rows[start : start + BATCH_ROWS_MAX])
-
-
-class PushdownClusterReader(ClusterReader):
-    """The same with filters on the column that the table is cut by."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Obey what is asked of the ids; the rest stays Spark's."""
-        column = self._table.bounded_by
-        if column is None:
-            return filters
-        pushed = push(filters, (column,))
-        self._bounds = pushed.bounds[column]
-        return pushed.left

@@ -93,8 +93,8 @@ def one_share(client: BlockingBookKeeper, options: Any, bounds: Bounds) -> Seque
 class ClusterTable:
     """See the module.
 
-    bounded_by: the column whose filters `shares` is told as bounds, never null; None: no column. needs: options without
-    which it cannot be read, besides the address.
+    needs: options without which it cannot be read, besides the address. The bounds that `shares` is given leave nothing
+    out as long as the source takes no filters (see `source`).
     """
 
     name: str
@@ -103,15 +103,11 @@ class ClusterTable:
     rows: Callable[[BlockingBookKeeper, Any, Any], Iterator[Sequence[Row]]]
     shares: Callable[[BlockingBookKeeper, Any, Bounds], Sequence[object]] = one_share
     options: type[ClusterOptions] = ClusterOptions
-    bounded_by: str | None = None
     needs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
         assert len(set(names)) == len(names), f"table {self.name} has a column twice"
-        assert self.bounded_by is None or any(
-            column.name == self.bounded_by and not column.nullable for column in self.columns
-        )
 
 
 def time_or_none(milliseconds: int | None) -> int | None:
