@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ import hedwig.blocking
 import hedwig.spark
 from bookkeeper.embedded.cluster import LocalCluster
 from hedwig.client.blocking import BlockingClient
+from hedwig.config.load import load_hub
 from hedwig.embedded import LocalHub
+from hedwig.model import Topic
 from hedwig.wire.receiving import Received
 from tests.support.cluster import local_cluster
 from tests.support.spark import spark_session
@@ -65,8 +69,43 @@ def stored(client: BlockingClient, topic: str) -> list[Received]:
     return [each for each in found if each.body != b"end"]
 
 
+def bodies(messages: list[Received]) -> list[bytes]:
+    return sorted(each.body for each in messages)
+
+
+def failing_once(marker: Path, last: bytes, how: Callable[[], None]) -> Any:
+    """A column function that lets values pass; at one of them, the first time, something happens."""
+    from pyspark.sql.functions import udf
+
+    @udf(returnType="binary", useArrow=False)
+    def through(value: bytes) -> bytes:
+        if bytes(value) == last and not marker.exists():
+            marker.touch()
+            how()
+        return bytes(value)
+
+    return through
+
+
+def raise_error() -> None:
+    raise RuntimeError("injected")
+
+
+def kill_worker() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def small_batches(spark: Any) -> None:
+    """So that a task has published something when it fails."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+
+
 def numbers(spark: Any, count: int, partitions: int) -> Any:
     return spark.range(0, count, 1, partitions).selectExpr("concat('row ', id) AS value")
+
+
+def expected(count: int) -> list[bytes]:
+    return sorted(b"row %d" % number for number in range(count))
 
 
 def test_rows_go_to_the_topics_that_they_name_with_keys_and_headers_in_their_order(
@@ -87,6 +126,129 @@ def test_rows_go_to_the_topics_that_they_name_with_keys_and_headers_in_their_ord
         properties = dict(found[3].properties)
         assert (properties["key"], properties["color"]) == (b"k%d" % (first + 6), b"red")
         assert properties["hw.seq"] == b"4"  # the sink's own, in this topic
+
+
+def numbered(spark: Any, count: int, partitions: int, through: Any) -> Any:
+    frame = numbers(spark, count, partitions).selectExpr("CAST(value AS binary) AS value")
+    return frame.select(through("value").alias("value"))
+
+
+@pytest.mark.parametrize("how", [raise_error, kill_worker], ids=["task fails", "worker killed"])
+def test_a_batch_task_that_is_tried_again_repeats_nothing(
+    spark: Any, client: BlockingClient, words: dict[str, str], tmp_path: Path, how: Callable[[], None]
+) -> None:
+    small_batches(spark)
+    topic = f"batch {how.__name__}"
+    frame = numbered(spark, 3000, 2, failing_once(tmp_path / "failed", b"row 1200", how))
+    frame.write.format("hedwig").options(**words).option("topic", topic).mode("append").save()
+    assert (tmp_path / "failed").exists()
+    assert bodies(stored(client, topic)) == expected(3000)
+
+
+def test_a_hub_that_is_killed_in_the_middle_costs_no_row_and_repeats_none(
+    spark: Any,
+    cluster: LocalCluster,
+    client: BlockingClient,
+    words: dict[str, str],
+    hubs: list[LocalHub],
+    tmp_path: Path,
+) -> None:
+    small_batches(spark)
+    client.publish("moved", b"end")
+    owner = owner_of(cluster, hubs, "moved")
+    pid = owner.pid
+
+    def kill_hub() -> None:
+        os.kill(pid, signal.SIGKILL)
+
+    frame = numbered(spark, 4000, 1, failing_once(tmp_path / "killed", b"row 2500", kill_hub))
+    frame.write.format("hedwig").options(**words).option("topic", "moved").mode("append").save()
+    found = stored(client, "moved")
+    assert [each.body for each in found] == [b"row %d" % number for number in range(4000)]
+    owner.kill()
+    owner.start()
+
+
+def owner_of(cluster: LocalCluster, hubs: list[LocalHub], topic: str) -> LocalHub:
+    config = load_hub(None, {"metadataServiceUri": cluster.uri, "zk_prefix": f"{cluster.root}-hubs"}).settings
+    with hedwig.admin.blocking.connect(config) as access:
+        address = access.run(lambda region: region.owner(Topic(topic.encode())))
+    assert address is not None
+    return next(hub for hub in hubs if hub.port == address.port)
+
+
+class Query:
+    """A stream from one topic into another, with a checkpoint."""
+
+    def __init__(self, spark: Any, cluster: LocalCluster, words: dict[str, str], directory: Path, topic: str) -> None:
+        self._spark, self._words, self._directory, self._topic = spark, words, directory, topic
+        self._region = {"uri": cluster.uri, "zk_prefix": f"{cluster.root}-hubs"}
+
+    def run(self, through: Any = None, *, distinct: bool = False) -> None:
+        options = {"subscribe": "in", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 700, "minPartitions": 2}
+        frame = self._spark.readStream.format("hedwig").options(**self._region, **options).load().select("value")
+        if through is not None:
+            frame = frame.select(through("value").alias("value"))
+        order = "content" if distinct else "arrival"
+        if distinct:
+            frame = frame.dropDuplicates(["value"])  # a shuffle
+        writer = frame.writeStream.format("hedwig").options(**self._region, topic=self._topic, rowOrder=order)
+        query = (
+            writer.option("checkpointLocation", str(self._directory / "checkpoint")).trigger(availableNow=True).start()
+        )
+        assert query.awaitTermination(150)
+        assert query.exception() is None
+
+    def forget_commits(self, count: int) -> None:
+        """As a driver that died before it noted that its last batches are done."""
+        commits = self._directory / "checkpoint" / "commits"
+        for number in sorted(int(each.name) for each in commits.iterdir() if each.name.isdigit())[-count:]:
+            for name in (str(number), f".{number}.crc"):
+                (commits / name).unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def sent(client: BlockingClient) -> list[bytes]:
+    """What is in the topic `in`."""
+    rows = [b"row %d" % number for number in range(1200)]
+    client.publish_many("in", rows)
+    client.publish("in", b"end")  # tells the bookies of the one before
+    return sorted(rows)
+
+
+def test_a_stream_is_stored_once_with_tasks_that_fail_and_batches_that_are_replayed(
+    spark: Any,
+    cluster: LocalCluster,
+    client: BlockingClient,
+    words: dict[str, str],
+    sent: list[bytes],
+    tmp_path: Path,
+) -> None:
+    small_batches(spark)
+    query = Query(spark, cluster, words, tmp_path, "once")
+    query.run(failing_once(tmp_path / "failed", b"row 300", raise_error))  # the hubs are found by the region
+    assert (tmp_path / "failed").exists()
+    assert bodies(stored(client, "once")) == sent
+    query.forget_commits(1)
+    query.run(failing_once(tmp_path / "killed", b"row 1100", kill_worker))
+    assert (tmp_path / "killed").exists()
+    assert bodies(stored(client, "once")) == sent
+
+
+def test_a_stream_behind_a_shuffle_is_known_again_by_its_content(
+    spark: Any,
+    cluster: LocalCluster,
+    client: BlockingClient,
+    words: dict[str, str],
+    sent: list[bytes],
+    tmp_path: Path,
+) -> None:
+    query = Query(spark, cluster, words, tmp_path, "distinct")
+    query.run(distinct=True)
+    assert bodies(stored(client, "distinct")) == sent
+    query.forget_commits(1)
+    query.run(distinct=True)
+    assert bodies(stored(client, "distinct")) == sent
 
 
 def test_rows_that_are_no_messages_are_refused_with_the_column(spark: Any, words: dict[str, str]) -> None:
