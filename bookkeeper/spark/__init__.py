@@ -18,6 +18,7 @@
           sink_purpose, sink_sweep      what a ledger is for;   deleting those that nothing will ever commit
         stored_copies/                  the copies of a bookie that does not run, verified in its directories
         cluster/                        the format bookkeeper.cluster: the cluster itself as tables
+        environment, local_session      Python and Java for Spark on this machine; a session to try things with
         registration                    making the formats known to a session
 
 Nothing is read from the driver's disk or environment: what planner and tasks need is in the options. Needs the extra
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bookkeeper.spark.cluster.catalogue import cluster_help
     from bookkeeper.spark.cluster.views import cluster_views
+    from bookkeeper.spark.local_session import local_session
     from bookkeeper.spark.registration import register
     from bookkeeper.spark.sink_history import commit_of_job, commits_of_query, committed_writes
     from bookkeeper.spark.sink_sweep import sweep
@@ -39,6 +41,7 @@ __all__ = [
     "commit_of_job",
     "commits_of_query",
     "committed_writes",
+    "local_session",
     "register",
     "sweep",
 ]
@@ -49,6 +52,10 @@ def __getattr__(name: str) -> object:
         from bookkeeper.spark.registration import register
 
         return register
+    if name == "local_session":
+        from bookkeeper.spark.local_session import local_session
+
+        return local_session
     if name == "cluster_views":
         from bookkeeper.spark.cluster.views import cluster_views
 

@@ -70,7 +70,8 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     | {"bookkeeper.pace"},
     "bookkeeper.admin": _DRIVER | {"bookkeeper.metadata", "bookkeeper.client"},
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
-    "bookkeeper.spark": _DRIVER | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie", "bookkeeper.admin"},
+    "bookkeeper.spark": _DRIVER
+    | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie", "bookkeeper.admin", "bookkeeper.embedded"},
     # A stopped bookie's files read in place: no client, and no Spark.
     "bookkeeper.spark.stored_copies": _BASE
     | {"bookkeeper.bookie", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.filesystem", "bookkeeper.pace"},
@@ -152,6 +153,12 @@ PURE = (
     "bookkeeper.spark.cluster.id_runs",
     "bookkeeper.spark.cluster.table",
     "bookkeeper.cli.perf.repair_sight",
+    "bookkeeper.spark.bounds",
+    "bookkeeper.spark.id_ranges",
+    "bookkeeper.spark.ledger_offsets",
+    "bookkeeper.spark.ledger_options",
+    "bookkeeper.spark.options",
+    "bookkeeper.spark.planning",
     "bookkeeper.spark.sink_commit_format",
     "bookkeeper.spark.sink_options",
     "bookkeeper.spark.sink_purpose",

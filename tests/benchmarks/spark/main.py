@@ -65,27 +65,19 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def _session(directory: Path) -> Iterator[Any]:
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("JAVA_HOME", str(find_java().home))
+    # Tasks import the source of the ceiling from the tests.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    from pyspark.sql import SparkSession
-
-    import bookkeeper.spark
+    from bookkeeper.spark.local_session import local_session
     from tests.benchmarks.spark.memory_source import MemorySource
 
-    spark = (
-        SparkSession.builder.master(f"local[{TASKS}]")
-        .appName("bench-spark")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", str(TASKS))
-        .config("spark.local.dir", str(directory / "spark"))
-        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .config("spark.driver.memory", "2g")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
+    settings = {
+        "spark.sql.shuffle.partitions": str(TASKS),
+        "spark.local.dir": str(directory / "spark"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.driver.memory": "2g",
+    }
+    spark = local_session(f"local[{TASKS}]", name="bench-spark", config=settings)
     try:
-        bookkeeper.spark.register(spark)
         spark.dataSource.register(MemorySource)
         yield spark
     finally:
