@@ -104,10 +104,6 @@ def numbers(spark: Any, count: int, partitions: int) -> Any:
     return spark.range(0, count, 1, partitions).selectExpr("concat('row ', id) AS value")
 
 
-def expected(count: int) -> list[bytes]:
-    return sorted(b"row %d" % number for number in range(count))
-
-
 def test_rows_go_to_the_topics_that_they_name_with_keys_and_headers_in_their_order(
     spark: Any, client: BlockingClient, words: dict[str, str]
 ) -> None:
@@ -128,8 +124,24 @@ def test_rows_go_to_the_topics_that_they_name_with_keys_and_headers_in_their_ord
         assert properties["hw.seq"] == b"4"  # the sink's own, in this topic
 
 
+def padded(number: int) -> bytes:
+    """So large that rows do not wait in Spark's buffers."""
+    return (b"row %d" % number).ljust(500, b".")
+
+
+def when_stored(address: str, topic: str, how: Callable[[], None]) -> Callable[[], None]:
+    """Do it once the topic has a message of the attempt that is under way."""
+
+    def then() -> None:
+        with hedwig.blocking.connect(address) as client, client.subscribe(topic, "watch", start=1) as messages:
+            assert messages.receive(1, 30.0)
+        how()
+
+    return then
+
+
 def numbered(spark: Any, count: int, partitions: int, through: Any) -> Any:
-    frame = numbers(spark, count, partitions).selectExpr("CAST(value AS binary) AS value")
+    frame = numbers(spark, count, partitions).selectExpr("CAST(rpad(value, 500, '.') AS binary) AS value")
     return frame.select(through("value").alias("value"))
 
 
@@ -139,10 +151,12 @@ def test_a_batch_task_that_is_tried_again_repeats_nothing(
 ) -> None:
     small_batches(spark)
     topic = f"batch {how.__name__}"
-    frame = numbered(spark, 3000, 2, failing_once(tmp_path / "failed", b"row 1200", how))
+    frame = numbered(
+        spark, 3000, 2, failing_once(tmp_path / "failed", padded(1200), when_stored(words["hubs"], topic, how))
+    )
     frame.write.format("hedwig").options(**words).option("topic", topic).mode("append").save()
     assert (tmp_path / "failed").exists()
-    assert bodies(stored(client, topic)) == expected(3000)
+    assert bodies(stored(client, topic)) == sorted(map(padded, range(3000)))
 
 
 def test_a_hub_that_is_killed_in_the_middle_costs_no_row_and_repeats_none(
@@ -161,10 +175,10 @@ def test_a_hub_that_is_killed_in_the_middle_costs_no_row_and_repeats_none(
     def kill_hub() -> None:
         os.kill(pid, signal.SIGKILL)
 
-    frame = numbered(spark, 4000, 1, failing_once(tmp_path / "killed", b"row 2500", kill_hub))
+    frame = numbered(spark, 4000, 1, failing_once(tmp_path / "killed", padded(2500), kill_hub))
     frame.write.format("hedwig").options(**words).option("topic", "moved").mode("append").save()
     found = stored(client, "moved")
-    assert [each.body for each in found] == [b"row %d" % number for number in range(4000)]
+    assert [each.body for each in found] == [padded(number) for number in range(4000)]
     owner.kill()
     owner.start()
 
