@@ -14,12 +14,16 @@ import os
 import threading
 from collections import OrderedDict
 
+from twisted.logger import LogLevel
+
 from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.config import ClientSettings
+from bookkeeper.logs import start_logging
 
 CLIENTS_MAX = 4
 
 _lock = threading.Lock()
+_logging: list[bool] = []
 _clients: OrderedDict[tuple[int, ClientSettings], BlockingBookKeeper] = OrderedDict()
 
 
@@ -36,6 +40,14 @@ def client_of(settings: ClientSettings) -> BlockingBookKeeper:
                 del _clients[other]  # of the process that this one was forked from: its thread is not here
             while len(_clients) >= CLIENTS_MAX:
                 _clients.popitem(last=False)[1].close()
+            _show_warnings()
             found = _clients[key] = connect(settings.metadata_service_uri, settings)
         _clients.move_to_end(key)
         return found
+
+
+def _show_warnings() -> None:
+    """What client and sources warn of goes to standard error, which Spark keeps: nobody else begins a log here."""
+    if not _logging:
+        _logging.append(True)
+        start_logging(level=LogLevel.warn)

@@ -17,13 +17,13 @@ def pushes_filters(spark: SparkSession) -> bool:
     return str(spark.conf.get(PUSHDOWN)).lower() == "true"
 
 
-def register(spark: SparkSession) -> None:
+def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     """Register the formats of this package, for `spark.read.format(...)` and for SQL: bookkeeper, bookkeeper.cluster.
 
-    Filters on ids are pushed down where the session allows it. Where it has no word on that, it is switched on
-    (spark.sql.python.filterPushdown.enabled); set it to false before to keep it off. Set it differently afterwards, and
-    register again.
+    push_filters: let filters on ledger_id and entry_id choose what the format bookkeeper reads, where the session
+    allows that (spark.sql.python.filterPushdown.enabled). Only where every DataFrame and view is used for one query:
+    Spark 4.3 keeps the reader of a query whose filters were pushed, and a later query over the same DataFrame that
+    pushes none gets its rows, silently too few. Without it options choose what is read, and Spark filters the rows.
     """
-    pushes = pushes_filters(spark)
-    spark.dataSource.register(PushdownLedgerSource if pushes else LedgerSource)
+    spark.dataSource.register(PushdownLedgerSource if push_filters and pushes_filters(spark) else LedgerSource)
     spark.dataSource.register(ClusterSource)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import bookkeeper.blocking
+import bookkeeper.spark
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from tests.support.cluster import local_cluster
@@ -70,7 +71,23 @@ def test_sql_reads_chosen_ledgers_and_entries_and_obeys_filters(
     )
     found = spark.sql(f"SELECT * FROM three WHERE ledger_id > {ids[0]} AND entry_id IN (3, 7, 99) AND value <> '1/3'")
     assert rows(found) == [(ids[1], 7, b"1/7"), (ids[2], 3, b"2/3"), (ids[2], 7, b"2/7")]
+    assert spark.sql("SELECT * FROM three").count() == 60  # what one query filters, the next one has all the same
     spark.catalog.dropTempView("three")
+
+
+def test_filters_choose_what_is_read_where_that_was_asked_for(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper
+) -> None:
+    """A ledger that no filter lets pass need not even be there."""
+    ledger_id = written(client, [b"%d" % entry for entry in range(20)])
+    bookkeeper.spark.register(spark, push_filters=True)
+    try:
+        frame = load(spark, cluster, ledgers=f"{ledger_id},999999")
+        assert [entry for _, entry, _ in rows(frame.where("ledger_id < 999999 AND entry_id IN (3, 7, 99)"))] == [3, 7]
+    finally:
+        bookkeeper.spark.register(spark)
+    with pytest.raises(Exception, match="ledger 999999 was to be read and is not there"):
+        load(spark, cluster, ledgers=f"{ledger_id},999999").where("ledger_id < 999999").count()
 
 
 def test_an_open_ledger_is_read_up_to_what_is_confirmed_and_its_writer_goes_on(
