@@ -16,6 +16,7 @@
           sink_commit_format            pure: what is kept of commits in the metadata store
           sink_commits                  commit, give up, look up;   sink_history   the same for users
           sink_purpose, sink_sweep      what a ledger is for;   deleting those that nothing will ever commit
+        audit/                          the format bookkeeper.audit: every copy, verified through its bookie
         stored_copies/                  the copies of a bookie that does not run, verified in its directories
         cluster/                        the format bookkeeper.cluster: the cluster itself as tables
         environment, local_session      Python and Java for Spark on this machine; a session to try things with

@@ -28,7 +28,7 @@ SLICES_MAX = 4096
 class Extent:
     """What is to be read of one ledger: entries first..last, both included.
 
-    size: about how many bytes. borders: entries at which a fragment begins, ascending.
+    size: about how many bytes. borders: entries at which a fragment begins, ascending. copies: of each entry.
     """
 
     ledger_id: int
@@ -36,6 +36,7 @@ class Extent:
     last_entry_id: int
     size: int
     borders: tuple[int, ...] = ()
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def extent_of(ledger_id: int, metadata: LedgerMetadata, first: int, last: int, *
     """The extent of entries first..last of a ledger of which entries 0..end, `length` bytes, are known."""
     mean = length / (end + 1) if end >= 0 else 0.0
     borders = tuple(fragment.first_entry_id for fragment in metadata.fragments)
-    return Extent(ledger_id, first, last, int(mean * (last - first + 1)), borders)
+    return Extent(ledger_id, first, last, int(mean * (last - first + 1)), borders, metadata.write_quorum)
 
 
 def partitions_of(

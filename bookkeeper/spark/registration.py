@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from bookkeeper.spark.audit.source import AuditSource
 from bookkeeper.spark.cluster.source import ClusterSource
 from bookkeeper.spark.ledger_source import LedgerSource, PushdownLedgerSource
 
@@ -18,7 +19,9 @@ def pushes_filters(spark: SparkSession) -> bool:
 
 
 def register(spark: SparkSession, *, push_filters: bool = False) -> None:
-    """Register the formats of this package, for `spark.read.format(...)` and for SQL: bookkeeper, bookkeeper.cluster.
+    """Register the formats of this package, for `spark.read.format(...)` and for SQL.
+
+    They are bookkeeper, bookkeeper.cluster and bookkeeper.audit.
 
     push_filters: let filters on ledger_id and entry_id choose what the format bookkeeper reads, where the session
     allows that (spark.sql.python.filterPushdown.enabled). Only where every DataFrame and view is used for one query:
@@ -27,3 +30,4 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     """
     spark.dataSource.register(PushdownLedgerSource if push_filters and pushes_filters(spark) else LedgerSource)
     spark.dataSource.register(ClusterSource)
+    spark.dataSource.register(AuditSource)

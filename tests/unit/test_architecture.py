@@ -71,7 +71,11 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.admin": _DRIVER | {"bookkeeper.metadata", "bookkeeper.client"},
     # Spark readers run in worker processes: the blocking client, and the pure formats of a bookie's files.
     "bookkeeper.spark": _DRIVER
-    | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie", "bookkeeper.admin", "bookkeeper.embedded"},
+    | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.bookie", "bookkeeper.admin", "bookkeeper.embedded"}
+    | {"bookkeeper.spark.audit"},
+    # Copies are asked for one by one, and judged by the rules that say where they belong.
+    "bookkeeper.spark.audit": _DRIVER
+    | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.wire", "bookkeeper.pace", "bookkeeper.spark"},
     # A stopped bookie's files read in place: no client, and no Spark.
     "bookkeeper.spark.stored_copies": _BASE
     | {"bookkeeper.bookie", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.filesystem", "bookkeeper.pace"},
@@ -153,6 +157,9 @@ PURE = (
     "bookkeeper.spark.cluster.id_runs",
     "bookkeeper.spark.cluster.table",
     "bookkeeper.cli.perf.repair_sight",
+    "bookkeeper.spark.audit.evidence",
+    "bookkeeper.spark.audit.judgement",
+    "bookkeeper.spark.audit.options",
     "bookkeeper.spark.bounds",
     "bookkeeper.spark.id_ranges",
     "bookkeeper.spark.ledger_offsets",

@@ -31,7 +31,7 @@ def chunk_of(entry_id: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Why entries first..last, both included, are not good."""
+    """Why those of the entries first..last, both included, are not good that are not."""
 
     first_entry_id: int
     last_entry_id: int
@@ -74,8 +74,8 @@ class Evidence:
         said = [entry_id for entry_id in entry_ids if self.verdicts[entry_id - self.first_entry_id] < verdict]
         for entry_id in said:
             self.verdicts[entry_id - self.first_entry_id] = verdict
-        if said and why and len(self.notes) < NOTES_MAX:
-            self.notes.append(Note(said[0], said[-1], why))
+        if said and why:
+            self._note(Note(said[0], said[-1], why))
 
     def complete(self) -> None:
         """Nothing else is there: what is unsaid is missing."""
@@ -90,7 +90,18 @@ class Evidence:
             for at, verdict in enumerate(other.verdicts):
                 if verdict > self.verdicts[at]:
                     self.verdicts[at], self.crcs[at], self.sizes[at] = verdict, other.crcs[at], other.sizes[at]
-        self.notes = [*self.notes, *other.notes][:NOTES_MAX]
+        for note in other.notes:
+            self._note(note)
+
+    def _note(self, new: Note) -> None:
+        """Keep a reason; the same one that follows within the chunk makes its range longer."""
+        for at, note in enumerate(self.notes):
+            if note.why == new.why:
+                first = min(note.first_entry_id, new.first_entry_id)
+                self.notes[at] = Note(first, max(note.last_entry_id, new.last_entry_id), new.why)
+                return
+        if len(self.notes) < NOTES_MAX:
+            self.notes.append(new)
 
     def why(self, entry_id: int) -> str:
         """The reason that was noted of an entry; "" where there is none."""

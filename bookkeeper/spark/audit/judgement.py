@@ -69,7 +69,7 @@ class ChunkVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class Stretch:
     """Entries first..last of the chunk that one ensemble holds."""
 
     ensemble: Sequence[str]
@@ -84,11 +84,11 @@ def judge(
 
     A bookie without evidence was not asked: its copies are unknown.
     """
-    low, high = chunk * CHUNK_ENTRIES, min(end, (chunk + 1) * CHUNK_ENTRIES - 1)
+    low = chunk * CHUNK_ENTRIES
     findings: list[Finding] = []
     entries = copies = size = 0
     known = True
-    for stretch in _stretches(metadata, low, high):
+    for stretch in stretches_of(metadata, chunk, end):
         count = stretch.last - stretch.first + 1
         entries += count
         copies += count * metadata.write_quorum
@@ -102,17 +102,19 @@ def judge(
     return ChunkVerdict(tuple(findings), entries, copies, size if known else None)
 
 
-def _stretches(metadata: LedgerMetadata, low: int, high: int) -> Iterator[_Stretch]:
+def stretches_of(metadata: LedgerMetadata, chunk: int, end: int) -> Iterator[Stretch]:
+    """The parts of a chunk that one ensemble each holds, up to the ledger's end."""
+    low, high = chunk * CHUNK_ENTRIES, min(end, (chunk + 1) * CHUNK_ENTRIES - 1)
     fragments = metadata.fragments
     for at, fragment in enumerate(fragments):
         first = max(low, fragment.first_entry_id)
         last = high if at + 1 == len(fragments) else min(high, fragments[at + 1].first_entry_id - 1)
         if first <= last:
-            yield _Stretch(fragment.ensemble, first, last)
+            yield Stretch(fragment.ensemble, first, last)
 
 
 def _equal_and_good(
-    metadata: LedgerMetadata, stretch: _Stretch, low: int, evidence: Mapping[str, Evidence]
+    metadata: LedgerMetadata, stretch: Stretch, low: int, evidence: Mapping[str, Evidence]
 ) -> int | None:
     """The payload bytes of the stretch where every copy is good and equal; None where that is not so."""
     width, size = metadata.ensemble_size, 0
@@ -139,7 +141,7 @@ def _equal_and_good(
 def _look_closely(
     ledger_id: int,
     metadata: LedgerMetadata,
-    stretch: _Stretch,
+    stretch: Stretch,
     evidence: Mapping[str, Evidence],
     findings: list[Finding],
 ) -> int | None:

@@ -1,0 +1,129 @@
+"""An audit of a real cluster with planted faults: all are found, and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+import bookkeeper.blocking
+from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.model import BookieId, Fragment, LedgerId
+from bookkeeper.spark.audit.evidence import CHUNK_ENTRIES
+from tests.support.cluster import local_cluster
+from tests.support.damaged_disks import change_a_byte
+from tests.support.spark import spark_session
+
+pytestmark = pytest.mark.timeout(240)
+
+Found = list[tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Any:
+    return spark_session()
+
+
+@pytest.fixture
+def cluster(zookeeper: Any, tmp_path: Any) -> Iterator[LocalCluster]:
+    root = f"/audit-{os.getpid()}-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, 4, directory=tmp_path, settings={"flushInterval": "200"}) as running:
+        yield running
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
+    with bookkeeper.blocking.connect(cluster.uri) as connected:
+        yield connected
+
+
+def written(client: BlockingBookKeeper, count: int, word: bytes = b"entry", **how: Any) -> int:
+    with client.create(**how) as ledger:
+        for first in range(0, count, 1000):
+            ledger.append_many([b"%s %d" % (word, number) for number in range(first, min(count, first + 1000))])
+        return ledger.id
+
+
+def audit(spark: Any, cluster: LocalCluster, **options: object) -> tuple[Found, Found]:
+    """Findings, and what was audited: ledger, entries, copies, bytes."""
+    frame = spark.read.format("bookkeeper.audit").options(uri=cluster.uri, **options).load().collect()
+    findings = [
+        (row.kind, row.ledger_id, row.first_entry_id, row.last_entry_id, row.bookie, row.good_copies)
+        for row in frame
+        if row.kind != "chunk"
+    ]
+    chunks = [(row.ledger_id, row.entries, row.copies, row.bytes) for row in frame if row.kind == "chunk"]
+    return sorted(findings, key=str), sorted(chunks)
+
+
+def placed_elsewhere(client: BlockingBookKeeper, ledger_id: int, old: str, new: str) -> None:
+    """The metadata name a bookie that never had anything of the ledger."""
+
+    async def change(ledgers: LedgerClient) -> None:
+        store = ledgers.store.ledgers
+        seen = await store.read(LedgerId(ledger_id))
+        moved = tuple(
+            Fragment(each.first_entry_id, tuple(BookieId(new) if name == old else name for name in each.ensemble))
+            for each in seen.value.fragments
+        )
+        await store.write(LedgerId(ledger_id), dataclasses.replace(seen.value, fragments=moved), seen.version)
+
+    client.run(lambda ledgers: Deferred.fromCoroutine(change(ledgers)))
+
+
+def test_planted_faults_are_found_with_their_bookie_and_nothing_else_is(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper
+) -> None:
+    first, second, third, spare = cluster.bookies
+    three = [bookie.bookie_id for bookie in (first, second, third)]
+    sound = written(client, CHUNK_ENTRIES + 500, bookies=three, write_quorum=3)
+    striped = written(client, 300, bookies=three)
+    secret = written(client, 50, bookies=three, password=b"another")
+    empty = written(client, 0)
+    findings, chunks = audit(spark, cluster, minPartitions=3)
+    assert findings == []
+    assert [(ledger, entries, copies) for ledger, entries, copies, _ in chunks] == [
+        (sound, 500, 1500),
+        (sound, CHUNK_ENTRIES, 3 * CHUNK_ENTRIES),
+        (striped, 300, 600),
+        (secret, 50, 100),
+    ]
+    assert sum(size for ledger, _, _, size in chunks if ledger == sound) == client.metadata(sound).length
+    assert empty not in {ledger for ledger, *_ in chunks}
+
+    change_a_byte(second, b"entry 4321")  # of the sound ledger alone: it has no other of that number
+    placed_elsewhere(client, striped, third.bookie_id, spare.bookie_id)
+    findings, chunks = audit(spark, cluster)
+    (kind, ledger_id, low, high, bookie, good), missing = findings
+    assert (kind, ledger_id, bookie, good) == ("bad", sound, second.bookie_id, 2)
+    assert low <= 4321 <= high < low + 100  # the bookie refuses the page of its log as a whole
+    assert missing == ("missing", striped, 1, 299, spare.bookie_id, 1)
+    assert {ledger: size for ledger, *_, size in chunks}[striped] == client.metadata(striped).length
+
+    first.kill()
+    unknown, _ = audit(spark, cluster, ledgers=secret)
+    assert {(kind, bookie, good) for kind, _, _, _, bookie, good in unknown} == {("unknown", first.bookie_id, 1)}
+
+
+def test_an_open_ledger_is_audited_up_to_what_is_confirmed_and_its_writer_goes_on(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper
+) -> None:
+    with client.create() as ledger:
+        for number in range(20):
+            ledger.append(b"%d" % number)
+        findings, [(ledger_id, entries, copies, _)] = audit(spark, cluster)
+        assert findings == []
+        assert (ledger_id, copies) == (ledger.id, 2 * entries)
+        assert entries in (19, 20)
+        ledger.append(b"more")
+
+
+def test_a_word_that_no_audit_knows_is_refused(spark: Any, cluster: LocalCluster) -> None:
+    with pytest.raises(Exception, match=r"bookkeeper\.audit: is unknown; did you mean bytesPerSecond\?"):
+        audit(spark, cluster, bytesPerSec=5)
