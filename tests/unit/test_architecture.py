@@ -75,7 +75,8 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     | {"bookkeeper.spark.audit"},
     # Copies are asked for one by one, and judged by the rules that say where they belong.
     "bookkeeper.spark.audit": _DRIVER
-    | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.wire", "bookkeeper.pace", "bookkeeper.spark"},
+    | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.protocol", "bookkeeper.wire", "bookkeeper.pace"}
+    | {"bookkeeper.spark"},
     # A stopped bookie's files read in place: no client, and no Spark.
     "bookkeeper.spark.stored_copies": _BASE
     | {"bookkeeper.bookie", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.filesystem", "bookkeeper.pace"},

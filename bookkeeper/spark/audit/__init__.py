@@ -6,6 +6,7 @@
     chunk_audit          one chunk of a ledger, asked for and judged
     options        pure  the words
     source               the format bookkeeper.audit: findings as rows, from tasks that audit in parallel
+    report               a whole audit: rows kept, ledgers as a whole, counts;   repairs   findings for auto-recovery
 
 Importing this package imports neither pyspark nor a reactor.
 """

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +127,45 @@ def test_an_open_ledger_is_audited_up_to_what_is_confirmed_and_its_writer_goes_o
         assert (ledger_id, copies) == (ledger.id, 2 * entries)
         assert entries in (19, 20)
         ledger.append(b"more")
+
+
+def command(*words: str) -> tuple[int, Any, str]:
+    """Exit code, JSON and notes of `bookkeeper spark audit`."""
+    run = [sys.executable, "-m", "bookkeeper.cli.main", "spark", "audit", "--json", "--master", "local[2]", *words]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=200, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def test_what_an_audit_queues_auto_recovery_mends_and_the_next_audit_is_clean(zookeeper: Any, tmp_path: Path) -> None:
+    """The auditor's own checks are off: only the audit finds that a bookie lacks what it should have."""
+    settings = {
+        "autoRecoveryDaemonEnabled": "true",
+        "auditorPeriodicCheckInterval": "0",
+        "auditorPeriodicPlacementPolicyCheckInterval": "0",
+    }
+    root = f"/audit-repair-{os.getpid()}-{os.urandom(3).hex()}"
+    with (
+        local_cluster(zookeeper.address, root, 4, directory=tmp_path, settings=settings) as cluster,
+        bookkeeper.blocking.connect(cluster.uri) as client,
+    ):
+        three, spare = [bookie.bookie_id for bookie in cluster.bookies[:3]], cluster.bookies[3].bookie_id
+        ledger_id = written(client, 300, bookies=three, write_quorum=3)
+        placed_elsewhere(client, ledger_id, three[1], spare)
+        output = tmp_path / "audit"
+        code, told, notes = command("--uri", cluster.uri, "--repair", "--output", str(output))
+        assert (code, told["found"], told["entries"], told["copies"]) == (4, {"missing": 1}, 300, 900), notes
+        assert [(each["ledger_id"], each["bookie"]) for each in told["findings"]] == [(ledger_id, spare)]
+        assert "queued for auto-recovery: 1 range of 1 ledger" in notes
+        deadline = time.monotonic() + 120
+        while client.run(lambda ledgers: ledgers.store.underreplication.bad_copies(LedgerId(ledger_id))) is not None:
+            assert time.monotonic() < deadline, "the worker has not taken the report away"
+            client.metadata(ledger_id)  # paces the looks
+        assert client.list_entries(ledger_id, spare) == [range(300)]
+        code, told, notes = command("--uri", cluster.uri)
+        assert (code, told["found"]) == (0, {}), notes
+        code, _, notes = command("--uri", cluster.uri, "--output", str(output))
+        assert code == 1
+        assert "already exists" in notes
 
 
 def test_a_word_that_no_audit_knows_is_refused(spark: Any, cluster: LocalCluster) -> None:

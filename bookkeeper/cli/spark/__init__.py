@@ -1,0 +1,1 @@
+"""`bookkeeper spark`: pipelines over the cluster on Spark, one file each."""
