@@ -158,6 +158,18 @@ class EditJournal:
         for journal in self._opened:
             self.call(journal.close)
         self._crossing.stop()
+        remove_journal(self.zookeeper, self.root)
+
+
+def remove_journal(zookeeper: str, root: str) -> None:
+    """Take a journal's znodes away: who looks for orphans in another cluster here takes its ledgers for those."""
+    client = KazooClient(zookeeper)
+    client.start()
+    try:
+        client.delete(root, recursive=True)
+    finally:
+        client.stop()
+        client.close()
 
 
 def encoded(ops: Iterable[Op], first: int, layout: int = HADOOP_2_7) -> list[bytes]:

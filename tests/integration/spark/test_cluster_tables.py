@@ -40,6 +40,7 @@ from hedwig.embedded import LocalHub
 from journalmgr.cli.main import main as journal_command
 from journalmgr.config import variable_of
 from tests.support.cluster import local_cluster
+from tests.support.edit_journals import remove_journal
 from tests.support.in_process import run_here
 from tests.support.journal_log import writing
 from tests.support.spark import spark_session
@@ -154,6 +155,7 @@ def beside(world: World, zookeeper: Any) -> Iterator[Beside]:
             log.append(3)
             yield Beside(region_prefix, hub, journal, options)
             log.close()
+    remove_journal(zookeeper.address, f"{cluster.root}-journal")
     for view in views:
         world.spark.catalog.dropTempView(view)
 
@@ -388,11 +390,9 @@ def test_topics_are_what_the_command_lists(world: World, beside: Beside) -> None
     assert (row["owner"], row["ledgers"] > 1, row["first_id"], row["problem"]) == (beside.hub.address, True, 1, None)
     assert world.client.metadata(row["open_ledger_id"]).state.name == "OPEN"  # and its hub goes on
     assert row["ended_bytes"] > 10
-    assert world.row("SELECT hub, topics, problem FROM be_hubs") == {
-        "hub": beside.hub.address,
-        "topics": 1,
-        "problem": None,
-    }
+    hub = world.row("SELECT hub, topics, problem FROM be_hubs")
+    assert (hub["hub"], hub["problem"]) == (beside.hub.address, None)
+    assert hub["topics"] in (0, 1)  # a hub notes its load from time to time
 
 
 def test_subscriptions_have_the_backlog_that_the_command_lists(world: World, beside: Beside) -> None:
