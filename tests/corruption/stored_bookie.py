@@ -22,6 +22,7 @@ from bookkeeper.bookie.sessions import SessionFile
 from bookkeeper.bookie.startup import persist_marks, recover
 from bookkeeper.bookie.storage.deletion import Deletion
 from bookkeeper.bookie.storage.disks import LedgerDirectories
+from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.filesystem import create_durable
@@ -144,6 +145,9 @@ def build(*, orderly: bool) -> tuple[FaultyFileSystem, Promises]:
     _work(life, promises, ledger_ids=(1, 2, 3), count=12, size=100)
     life.fence(9)
     promises.fenced.add(9)
+    for entry_id in (0, 1, 2, PAGE_SLOTS - 1):  # an index page that is used up to its last slot
+        assert life.add(6, entry_id) is Status.OK
+        promises.entries[6, entry_id] = body_of(6, entry_id, b"payload")
     _work(life, Promises(), ledger_ids=(5,), count=2, size=20)
     life.fence(5)
     life.checkpoint()

@@ -234,7 +234,8 @@ def _find_last(
         if len(data) < (end - start) * fmt.SLOT_SIZE:
             raise CorruptRecord(path, fmt.slot_offset(start) + len(data), "short read of an index page")
         used = -(-len(data.rstrip(b"\0")) // fmt.SLOT_SIZE)
-        for at in range(used * fmt.SLOT_SIZE // fmt.PAGE_SIZE * fmt.PAGE_SIZE, len(data), fmt.PAGE_SIZE):
+        last_used = max(0, used - 1) * fmt.SLOT_SIZE // fmt.PAGE_SIZE * fmt.PAGE_SIZE
+        for at in range(last_used, len(data), fmt.PAGE_SIZE):
             check(first_page + at // fmt.PAGE_SIZE, data[at : at + fmt.PAGE_SIZE])
         if used:
             last_entry_id = start + used - 1

@@ -303,6 +303,25 @@ def test_a_zeroed_page_is_never_taken_for_an_empty_one() -> None:
         stored.fs.poke(INDEX, 0, whole)
 
 
+@pytest.mark.parametrize("count", [1000, 1023, 1024, 1025, 2047, 2048])
+def test_the_last_page_is_checked_however_full_it_is(count: int) -> None:
+    """I-31, I-59: it was not where its last slot was used, and what was zeroed in it was denied."""
+    stored = StoredLedgers(settings=StorageSettings())
+    stored.add(2, 0, count)
+    stored.checkpoint()
+    first = (count - 1) // 1024 * 1024
+    stored.fs.poke(INDEX, 1024 + 8 * first, bytes(8))
+    stored.start()
+    assert stored.read(2, [first, count - 1])[0] is Status.IO_ERROR
+    assert stored.storage.damaged(2, [first]) == {first}
+    with pytest.raises(StorageError):
+        stored.storage.held_cold(2, first, first + 1)
+    list(stored.storage.scrub().steps(everything=True))
+    stored.storage.checkpoint()
+    stored.start()
+    assert stored.read(2, [first]) in ([stored.entries[2, first]], [Status.IO_ERROR])
+
+
 def test_of_a_zeroed_last_page_nothing_is_denied_and_nothing_taken_for_new() -> None:
     """The highest entry is not known; key and fence are, and what other pages say."""
     stored = two_pages()
