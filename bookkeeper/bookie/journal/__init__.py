@@ -7,6 +7,7 @@
     scan.py                one file's records, and where and how they end
     replay.py              all files from the mark on; torn tail or corruption; the true end
     set_aside.py           what stood at the end and was no whole group, kept before it is cleared
+    torn_records.py        what can be made out in such bytes
     mark.py                lastMark in every ledger directory
 
     append ──> group_commit ──> one write + one fdatasync ──> callbacks          replay <── files from the mark on

@@ -13,7 +13,8 @@ A missing file that the mark or a later file names is damage too (I-56). Unknown
 be judged refuses to start, with path, offset and reason.
 
 A torn tail was never answered; a last group that was damaged looks the same. So its bytes are kept beside the journal
-before they are cleared (set_aside.py), and the log says what is known.
+before they are cleared (set_aside.py), and the log says what is known. They are read once more for that: a group that
+is whole then is not cleared, as one wrong reading is no damage.
 
 Crash-safe at each step: reading changes nothing; cleaning turns a torn tail into a shorter torn tail, then into zeros.
 The last group is written once more, as it is, and synced before its end is believed: what a killed process left in the
@@ -26,14 +27,22 @@ Thread: any one, at start; blocking.
 from __future__ import annotations
 
 import os
+import shlex
 
 from twisted.logger import Logger
 
 from bookkeeper.bookie.journal.files import list_journals
-from bookkeeper.bookie.journal.format import file_name
+from bookkeeper.bookie.journal.format import (
+    ALIGNMENT,
+    GROUP_RECORD_SIZE,
+    decode_group,
+    file_name,
+    group_is_intact,
+)
 from bookkeeper.bookie.journal.records import ReplayVisitor
 from bookkeeper.bookie.journal.scan import FileScan, JournalScan, scan_file
-from bookkeeper.bookie.journal.set_aside import drop_left_overs, records_told, set_aside, tail_of
+from bookkeeper.bookie.journal.set_aside import drop_left_overs, set_aside, tail_of
+from bookkeeper.bookie.journal.torn_records import records_told
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode
 from bookkeeper.model import LogMark
@@ -143,7 +152,7 @@ def _settle(fs: FileSystem, directory: str, scan: FileScan) -> None:
         file.pwrite(file.pread(scan.end - scan.last_start, scan.last_start), scan.last_start)
         file.sync()
         if scan.ours and scan.torn is not None:
-            tail_end = JournalScan(file, scan.journal_id).nonzero_end(scan.end)
+            tail_end = _tail_end(file, scan)
             _keep_tail(fs, directory, file, scan, tail_end)
             file.preallocate(scan.end, tail_end - scan.end)
             file.sync()
@@ -152,20 +161,38 @@ def _settle(fs: FileSystem, directory: str, scan: FileScan) -> None:
     fs.sync_dir(directory)
 
 
+def _tail_end(file: File, scan: FileScan) -> int:
+    """Where what is behind the last whole group ends: zeros may belong to its last records."""
+    end = JournalScan(file, scan.journal_id).nonzero_end(scan.end)
+    end += -end % ALIGNMENT
+    head = decode_group(file.pread(GROUP_RECORD_SIZE, scan.end), 0, file_id=scan.journal_id, start=scan.end)
+    return min(file.size(), end if head is None else max(end, head.end))
+
+
 def _keep_tail(fs: FileSystem, directory: str, file: File, scan: FileScan, tail_end: int) -> None:
-    """Set aside what is about to be cleared, and tell what is known of it."""
+    """Set aside what is about to be cleared, and tell what is known of it.
+
+    Raises CorruptRecord when it is a whole group after all: the first reading of it was wrong, not the disk.
+    """
     tail = tail_of(file, scan.end, tail_end)
+    group = decode_group(tail, 0, file_id=scan.journal_id, start=scan.end)
+    if group is not None and group_is_intact(group, tail, 0):
+        raise CorruptRecord(
+            file.path, scan.end, "a group failed its checksum, and did not when it was read again; start once more"
+        )
     kept = set_aside(fs, directory, scan.journal_id, tail, scan.end)
-    told, ledger_id = records_told(tail)
+    told, ledger_id = records_told(tail, scan.journal_id)
     where = "there is no room to keep them"
     if kept is not None:
         some = f"the first {len(tail)} of them" if len(tail) < tail_end - scan.end else "they"
-        where = f"{some} are kept in {kept}: `bookkeeper shell readjournal {kept}` prints what can be made out"
+        where = (
+            f"{some} are kept in {kept}: `bookkeeper shell readjournal {shlex.quote(kept)}` prints what can be made out"
+        )
     others = "" if ledger_id is None else f"; `bookkeeper why ledger {ledger_id}` tells who has copies"
     log.warn(
         "{path} ends at offset {end} with {size} bytes that are no whole group, and are cleared now. If a crash tore "
-        "this write, nobody was told that it is stored, and nothing is lost. If the bytes were damaged later, "
-        "acknowledged entries may be among them, and this bookie has lost its copies: the two cannot be told apart. "
-        "What it says: {told}; {where}. Other bookies have their own copies{others}",
+        "this write, nobody was told that it is durable, and nothing that was promised is lost. If the bytes were "
+        "damaged later, acknowledged entries may be among them, and this bookie has lost its copies: the two cannot be "
+        "told apart. What it says: {told}; {where}. Other bookies may have their own copies{others}",
         path=file.path, end=scan.end, size=tail_end - scan.end, told=told, where=where, others=others,
     )  # fmt: skip

@@ -4,11 +4,15 @@
 
 Torn by a crash they were never answered; damaged they may have been. The two look alike, so that the journal goes on
 either way, and nobody's answers change; but what may be the last copy of an acknowledged entry is not destroyed. The
-name is no journal's, ours or Apache's. The newest KEPT_MAX stay, each of KEPT_SIZE_MAX bytes at most. A file that is
-there is not written again: a crash while the journal was cleared left it less to tell.
+name is no journal's, ours or Apache's. KEPT_MAX stay, each of KEPT_SIZE_MAX bytes at most: the oldest half and the
+newest half, so that a bookie that crashes again and again does not push out what was damaged first. None is written
+that would leave less than ROOM_LEFT free: a bookie that cannot start for want of room keeps nothing. An operator
+removes them when they are not needed.
 
-Records are read as far as they make sense, and may be damaged: their group has no valid checksum.
-Thread: any one, at start; blocking.
+A start that dies while it clears leaves less to tell; the next one finds the name taken, by the same bytes as far as
+they were not cleared, and keeps what is there. Other bytes under the name refuse to start.
+
+What the records in them say: torn_records.py. Thread: any one, at start; blocking.
 """
 
 from __future__ import annotations
@@ -16,13 +20,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from twisted.logger import Logger
 
 from bookkeeper.bookie.journal import format as fmt
 from bookkeeper.bookie.journal.records import RecordSink, ReplayVisitor
+from bookkeeper.bookie.journal.torn_records import intact_groups, torn_records
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.filesystem import File, FileSystem, OpenMode, is_no_space, replace_durable
 
@@ -32,12 +36,9 @@ KEPT_MAX = 8
 KEPT_SIZE_MAX = fmt.GROUP_SIZE_MAX
 """Files in one journal directory, and bytes of each."""
 
-LEDGERS_TOLD_MAX = 8
-RANGES_TOLD_MAX = 8
-"""Ledgers, and ranges of each, that are named in one line."""
+ROOM_LEFT = 64 * 1024 * 1024
+"""Bytes that stay free: a start needs some, for a new journal file above all."""
 
-_LEDGERS_MAX = 1000
-_RANGES_MAX = 1000
 _NAME = re.compile(r"([0-9a-f]{1,16})-([0-9a-f]{1,16})\.torn")
 _LEFT_OVER = re.compile(_NAME.pattern + r"\.tmp")
 
@@ -56,26 +57,67 @@ def place_of(name: str) -> tuple[int, int] | None:
 def set_aside(fs: FileSystem, directory: str, journal_id: int, data: bytes, offset: int) -> str | None:
     """Keep these bytes, which stand at `offset` of a journal; durable on return. The path, None without room for them.
 
-    Raises OSError.
+    Raises CorruptRecord when the name is taken by other bytes, OSError.
     """
     path = os.path.join(directory, set_aside_name(journal_id, offset))
-    if not fs.exists(path):
-        try:
-            replace_durable(fs, path, data)
-        except OSError as error:
-            if not is_no_space(error):
-                raise
-            with contextlib.suppress(FileNotFoundError):
-                fs.unlink(path + ".tmp")
-            log.warn("No room for {path}: {error}", path=path, error=error)
-            return None
-    kept = sorted((place, name) for name in fs.listdir(directory) if (place := place_of(name)) is not None)
-    surplus = kept[: max(0, len(kept) - KEPT_MAX)]
-    for _, name in surplus:
-        fs.unlink(os.path.join(directory, name))
-    if surplus:
-        fs.sync_dir(directory)
+    if fs.exists(path):
+        if not _covers(_content(fs, path)[0], data):
+            raise CorruptRecord(
+                path, 0, "it should hold what stands at the journal's end, and holds other bytes; move it away"
+            )
+        fs.sync_dir(directory)  # who wrote it may have died before its name was durable
+    elif not _write(fs, directory, path, data):
+        return None
+    _drop_surplus(fs, directory, path)
     return path
+
+
+def _write(fs: FileSystem, directory: str, path: str, data: bytes) -> bool:
+    """False without room."""
+    free = fs.usage(directory).free
+    if free < len(data) + ROOM_LEFT:
+        log.warn("No room for {path}: it would leave {left} bytes", path=path, left=free - len(data))
+        return False
+    try:
+        replace_durable(fs, path, data)
+    except OSError as error:
+        if not is_no_space(error):
+            raise
+        for name in (path + ".tmp", path):
+            with contextlib.suppress(FileNotFoundError):
+                fs.unlink(name)
+        log.warn("No room for {path}: {error}", path=path, error=error)
+        return False
+    return True
+
+
+def _covers(kept: bytes, data: bytes) -> bool:
+    """True when `data` is what is kept, but for bytes that were cleared meanwhile."""
+    if len(kept) < len(data):
+        return False
+    step = fmt.ALIGNMENT
+    for at in range(0, len(data), step):
+        block = data[at : at + step]
+        if not kept.startswith(block, at) and any(
+            now not in (0, was) for was, now in zip(kept[at : at + step], block, strict=False)
+        ):
+            return False
+    return True
+
+
+def _drop_surplus(fs: FileSystem, directory: str, path: str) -> None:
+    """Keep the oldest and the newest. One that cannot be removed stays: the bookie starts all the same."""
+    kept = sorted((place, name) for name in fs.listdir(directory) if (place := place_of(name)) is not None)
+    surplus = len(kept) - KEPT_MAX
+    if surplus <= 0:
+        return
+    others = [os.path.join(directory, name) for _, name in kept if os.path.join(directory, name) != path]
+    for other in others[KEPT_MAX // 2 :][:surplus]:
+        try:
+            fs.unlink(other)
+        except PermissionError as error:
+            log.warn("{path} is kept, there are more than {most}: {error}", path=other, most=KEPT_MAX, error=error)
+    fs.sync_dir(directory)
 
 
 def drop_left_overs(fs: FileSystem, directory: str) -> None:
@@ -85,17 +127,23 @@ def drop_left_overs(fs: FileSystem, directory: str) -> None:
             fs.unlink(os.path.join(directory, name))
 
 
+def tail_of(file: File, start: int, end: int) -> bytes:
+    """The bytes of a journal from `start` to before `end`, or so many of them as are kept."""
+    return file.pread(min(end - start, KEPT_SIZE_MAX), start)
+
+
 # --- what they hold ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TornBytes:
-    """What was read of a file. size: its bytes. read_size: up to behind the last record that makes sense."""
+    """What was read of a file. size: its bytes. read_size: bytes looked at. intact: groups with right checksums."""
 
     journal_id: int
     offset: int
     size: int
     read_size: int
+    intact: int
 
 
 def read_set_aside(fs: FileSystem, path: str, visitor: ReplayVisitor) -> TornBytes:
@@ -103,78 +151,19 @@ def read_set_aside(fs: FileSystem, path: str, visitor: ReplayVisitor) -> TornByt
     place = place_of(os.path.basename(path))
     if place is None:
         raise CorruptRecord(path, 0, "its name is not one of <journal id>-<offset>.torn")
+    data, size = _content(fs, path)
+    sink = RecordSink(visitor)
+    for record in torn_records(data, place[0]):
+        with contextlib.suppress(StorageError):  # a key that is none, say: the next record may be one
+            sink.take_all(data, record.start, record.stop, path=path, base=0, version=fmt.VERSION)
+    sink.flush()
+    return TornBytes(*place, size, len(data), intact_groups(data, *place))
+
+
+def _content(fs: FileSystem, path: str) -> tuple[bytes, int]:
+    """Its bytes as far as they are kept of any, and its size."""
     file = fs.open(path, OpenMode.READ)
     try:
-        data = _read(file, 0, file.size())
+        return tail_of(file, 0, file.size()), file.size()
     finally:
         file.close()
-    sink, end = RecordSink(visitor), _records_start(data)
-    for start, stop, _, _ in _records(data):
-        try:
-            sink.take_all(data, start, stop, path=path, base=0, version=fmt.VERSION)
-        except StorageError:
-            break  # it makes no sense: nobody knows where the next one begins
-        end = stop
-    sink.flush()
-    return TornBytes(*place, len(data), min(end, len(data)))
-
-
-def tail_of(file: File, start: int, end: int) -> bytes:
-    """The bytes of a journal from `start` to before `end`, or so many of them as are kept."""
-    return _read(file, start, end - start)
-
-
-def _read(file: File, start: int, size: int) -> bytes:
-    return file.pread(min(size, KEPT_SIZE_MAX), start)
-
-
-def _records_start(data: bytes) -> int:
-    return min(fmt.GROUP_RECORD_SIZE, len(data))
-
-
-def _records(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Start, end, ledger and entry (or kind) of the records behind the group's head, up to the first that is none."""
-    at = _records_start(data)
-    while at + fmt.RECORD_HEAD.size <= len(data):
-        size, ledger_id, entry_id = fmt.RECORD_HEAD.unpack_from(data, at)
-        stop = at + fmt.LENGTH.size + size
-        if not fmt.IDS_SIZE <= size <= fmt.RECORD_SIZE_MAX or stop > len(data) or ledger_id < 0:
-            return
-        if entry_id < 0 and entry_id not in (fmt.MASTER_KEY_ENTRY, fmt.FENCE_ENTRY, fmt.EXPLICIT_LAC_ENTRY):
-            return
-        yield at, stop, ledger_id, entry_id
-        at = stop
-
-
-def records_told(data: bytes) -> tuple[str, int | None]:
-    """Which ledgers and entries the records name, for people; and one of the ledgers, None where there is none."""
-    ranges: dict[int, list[list[int]]] = {}
-    more = False
-    for _, _, ledger_id, entry_id in _records(data):
-        known = ranges.get(ledger_id)
-        if known is None:
-            if len(ranges) >= _LEDGERS_MAX:
-                more = True
-                continue
-            known = ranges[ledger_id] = []
-        if entry_id < 0:
-            continue
-        if known and known[-1][1] == entry_id - 1:
-            known[-1][1] = entry_id
-        elif len(known) < _RANGES_MAX:
-            known.append([entry_id, entry_id])
-    if not ranges:
-        return "no record can be made out there", None
-    some = list(ranges.items())[:LEDGERS_TOLD_MAX]
-    told = ", ".join(f"{_ranges_told(known)} of ledger {ledger_id}" for ledger_id, known in some)
-    if more or len(ranges) > len(some):
-        told += f", and of {'at least ' if more else ''}{len(ranges) - len(some)} more ledgers"
-    return f"the records that can be made out there are {told}", some[0][0]
-
-
-def _ranges_told(known: list[list[int]]) -> str:
-    if not known:
-        return "key or fence"
-    shown = [str(first) if first == last else f"{first} to {last}" for first, last in known[:RANGES_TOLD_MAX]]
-    more = f" and {len(known) - len(shown)} more ranges" if len(known) > len(shown) else ""
-    return f"{'entry' if shown[0].isdigit() and len(known) == 1 else 'entries'} {', '.join(shown)}{more}"

@@ -144,13 +144,16 @@ def _read_set_aside(fs: RealFileSystem, path: str, *, payload_too: bool) -> int:
         raise CommandFailed(f"there is no file {path}")
     printer = _Printer(payload_too=payload_too)
     found = read_set_aside(fs, path, printer)
+    looked = "" if found.read_size == found.size else f" (the first {found.read_size:,} were looked at)"
+    checked = "no group in them has a right checksum: any record may be damaged"
+    if found.intact:
+        checked = f"{counted(found.intact, 'group')} of them right by the checksum, any record of others may be damaged"
     note(
-        f"{os.path.basename(path)}: {counted(found.size, 'byte')} that stood at offset {found.offset} of "
-        f"{journal_format.file_name(found.journal_id)} and were no whole group; "
-        f"{counted(printer.records, 'record')} in the first {counted(found.read_size, 'byte')} can be made out. Their "
-        "checksum is not right: any of them may be damaged. None was replayed; torn by a crash nobody was told that "
-        "they are stored, damaged later they may have been acknowledged: `bookkeeper why ledger N` says which bookies "
-        "have copies"
+        f"{os.path.basename(path)}: {counted(found.size, 'byte')}{looked} that stood at offset {found.offset} of "
+        f"{journal_format.file_name(found.journal_id)} and were taken for no whole group; "
+        f"{counted(printer.records, 'record')} can be made out; {checked}. None was replayed; torn by a crash nobody "
+        "was told that they are durable, damaged later they may have been acknowledged: `bookkeeper why ledger N` says "
+        "which bookies have copies"
     )
     return EXIT_OK
 
