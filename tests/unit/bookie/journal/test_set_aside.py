@@ -153,7 +153,7 @@ def test_other_bytes_under_the_name_are_not_taken_for_a_copy() -> None:
     for other in (b"", b"other", None):
         fs, offset, tail = damaged()
         file = fs.open(kept(offset), OpenMode.CREATE_EXCLUSIVE)
-        file.pwrite(tail[:-1] + b"?" if other is None else other, 0)
+        file.pwrite(tail[:301] + b"!" + tail[302:] if other is None else other, 0)
         file.close()
         with pytest.raises(CorruptRecord, match="holds other bytes; move it away"):
             replayed(fs)
