@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import repeat
@@ -30,7 +31,7 @@ from bookkeeper.bookie.storage.entry_log_format import (
     SIZE,
 )
 from bookkeeper.bookie.storage.log_checksum_files import PageCheck
-from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, page_end, page_of, page_start
+from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, page_of, page_start
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.filesystem import File, OpenMode
 from bookkeeper.model import Status
@@ -173,7 +174,7 @@ class LogReader:
         data, start = self._data, self._start
         for position, (location, entry_id, index) in enumerate(ordered):
             at = (location & OFFSET_MASK) - SIZE.size - start
-            if 0 <= at <= len(data) - HEAD_SIZE and not self._bad:
+            if 0 <= at <= len(data) - HEAD_SIZE:
                 size, found_ledger_id, found_entry_id = unpack(data, at)
                 end = at + SIZE.size + size
                 if (
@@ -181,6 +182,7 @@ class LogReader:
                     and found_ledger_id == ledger_id
                     and size >= RECORD_SIZE_MIN
                     and end <= len(data)
+                    and (not self._bad or self._bad_page(start + at, end - at) is None)
                 ):
                     results[index] = data[at + SIZE.size : end]
                     continue
@@ -195,7 +197,8 @@ class LogReader:
         location, entry_id, index = ordered[position]
         offset = (location & OFFSET_MASK) - SIZE.size
         span = _span(ordered, position)
-        if not self._fill(file, offset, span):
+        known = self._bad and self._start <= offset <= self._start + len(self._data) - HEAD_SIZE
+        if not known and not self._fill(file, offset, span):
             return False
         at = offset - self._start
         problem, bad_at, kind = self._check_head(offset, ledger_id, entry_id), offset, DamageKind.CHANGED
@@ -226,7 +229,8 @@ class LogReader:
 
     def _bad_page(self, offset: int, size: int) -> int | None:
         """The first page that fails its checksum among those that have these bytes."""
-        return next((page for page in self._bad if page_start(page) < offset + size and offset < page_end(page)), None)
+        at = bisect_left(self._bad, page_of(offset))
+        return self._bad[at] if at < len(self._bad) and page_start(self._bad[at]) < offset + size else None
 
     def _check_head(self, offset: int, ledger_id: int, entry_id: int) -> str | None:
         """What is wrong with the record at `offset`, which the window has; None when it is the one wanted."""

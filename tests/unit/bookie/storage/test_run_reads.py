@@ -8,6 +8,7 @@ from bookkeeper.bookie.storage.entry_log_format import RECORD_HEAD
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.filesystem import OpenMode
 from bookkeeper.model import Status
+from tests.support.faulty_filesystem import FaultyFile
 from tests.support.stored_ledgers import StoredLedgers, entry_body
 
 LOG = "/a/current/1.log"
@@ -70,3 +71,37 @@ def test_a_run_that_the_log_cuts_short_is_an_error_only_where_it_is_cut() -> Non
     results = stored.read(3, range(10))
     assert results[:9] == [entry_body(3, entry_id, b"x" * 50) for entry_id in range(9)]
     assert results[9] is Status.IO_ERROR
+
+
+@pytest.mark.parametrize("payload", [20, 700, 2000, 9000])
+def test_damaged_pages_spoil_no_entry_beside_them_and_are_read_once(
+    payload: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I-31; a window with a damaged page in it was read anew for every entry."""
+    stored = StoredLedgers(settings=StorageSettings())
+    count = 1_000_000 // (payload + 40)
+    stored.add(3, 0, count, payload=b"x" * payload)
+    stored.checkpoint()
+    step = len(entry_body(3, 0, b"x" * payload)) + 4
+    pages = {at // 4096 for at in (5000, 400_000, 404_096, 990_000)}
+    for page in pages:
+        stored.fs.poke(LOG, page * 4096 + 7, b"?")
+    stored.start()
+    stored.storage.replay_finished()
+    sizes: list[int] = []
+    pread = FaultyFile.pread
+
+    def counted(self: FaultyFile, size: int, offset: int) -> bytes:
+        data = pread(self, size, offset)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(FaultyFile, "pread", counted)
+    touched = {
+        entry_id
+        for entry_id in range(count)
+        if pages & set(range((1024 + entry_id * step) // 4096, (1024 + (entry_id + 1) * step - 1) // 4096 + 1))
+    }
+    for entry_id, result in enumerate(stored.read(3, range(count))):
+        assert result == (Status.IO_ERROR if entry_id in touched else stored.entries[3, entry_id]), entry_id
+    assert sum(sizes) < 3_000_000
