@@ -207,8 +207,12 @@ class LogReader:
             end = at + SIZE.size + int(SIZE.unpack_from(self._data, at)[0])
             if self._start + end > file.size():
                 kind = DamageKind.GONE
-            elif end > len(self._data) and not self._fill(file, offset, max(end - at, span)):
-                return False
+            elif end > len(self._data):
+                size = end - at
+                if not self._fill(file, offset, max(size, span)):
+                    return False
+                at = offset - self._start
+                end = at + size
         elif offset + HEAD_SIZE > file.size():
             kind = DamageKind.GONE
         if self._bad and (page := self._bad_page(offset, HEAD_SIZE if problem else end - at)) is not None:
