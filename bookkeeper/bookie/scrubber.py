@@ -6,10 +6,11 @@
 
 The catch-up makes checksums of what has none and ends at once where there is nothing; rounds may be off. Mending begins
 within seconds of the damage being met, is tried again when what it failed for may have changed, with pauses that double
-up to an hour, and once a day in any case. Looking for the other entries in bytes that a read met as damaged begins
-within seconds, too: in the middle of anything else, before its next step. A step is read on the scrub's own thread, and
-the next one begins when the rate allows it. What is found is in the damage record; an error of the scrub itself ends
-the round, is told and never ends the bookie.
+up to an hour, and once a day in any case; where there are more pages than one try takes, it goes on with the others.
+Looking for the other entries in bytes that a read met as damaged begins within seconds, too: in the middle of anything
+else, before its next step. A step is read on the scrub's own thread, and the next one begins when the rate allows it.
+What is found is in the damage record; an error of the scrub itself ends the round, one in a look that look alone; it is
+told and never ends the bookie.
 
 Thread: reactor.
 """
@@ -26,7 +27,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from bookkeeper.bookie.status_format import DamagedRange, ErrorStatus, ScrubStatus, shortened
-from bookkeeper.bookie.storage.damage import Damage, DamageRecord
+from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
 from bookkeeper.bookie.storage.scrub import StorageScrub
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.metrics import Metrics
@@ -100,6 +101,7 @@ class Scrubber:
         self._now_ms = now_ms
         self._phase = Phase.IDLE
         self._steps: Iterator[int] | None = None
+        self._looking: Iterator[int] | None = None  # goes before the next of the steps
         self._stepping = False
         self._timer: Timer | None = None
         self._look_timer: Timer | None = None
@@ -152,7 +154,8 @@ class Scrubber:
         return done
 
     def status(self) -> ScrubStatus:
-        """Where it is."""
+        """Where it is; of the damages those of ledgers first."""
+        damages = sorted(self._damage.all(), key=lambda damage: damage.ledger_id == NO_LEDGER)
         return ScrubStatus(
             doing=self._phase.value,
             last_round_ms=self._last_round_ms,
@@ -160,7 +163,7 @@ class Scrubber:
             checked_bytes=self._scrub.counters.bytes,
             damaged_ranges=len(self._damage),
             last_error=self._last_error,
-            damaged=tuple(map(_shown, self._damage.all()[:DAMAGED_SHOWN])),
+            damaged=tuple(map(_shown, damages[:DAMAGED_SHOWN])),
             last_mending_ms=self._last_mending_ms,
             gone_ranges=self._damage.gone_count,
         )
@@ -187,6 +190,8 @@ class Scrubber:
         waited_s = self._clock.seconds() - self._began_s
         if self._mending_basis is None or waited_s >= MENDING_INTERVAL_MAX_S:
             return True
+        if scrub.pages_untried:
+            return waited_s >= MENDING_PAUSE_S
         pause_s = min(MENDING_PAUSE_MAX_S, MENDING_PAUSE_S * 2 ** min(self._mending_tries, 16))
         return waited_s >= pause_s and self._mending_basis != scrub.mending_basis
 
@@ -203,7 +208,7 @@ class Scrubber:
         if phase is Phase.MENDING:
             self._steps = self._scrub.mending_steps()
         elif phase is Phase.LOOKING:
-            self._steps = self._scrub.looking_steps()
+            self._steps = self._looks()
         else:
             self._steps = self._scrub.steps(everything=phase is Phase.ROUND)
         if phase is Phase.ROUND:
@@ -223,15 +228,34 @@ class Scrubber:
         if self._stepping or self._phase is Phase.STOPPED:
             return
         assert self._steps is not None
-        if self._scrub.looks_due and self._phase is not Phase.LOOKING:
-            self._steps = chain(self._scrub.looking_steps(), self._steps)
+        if self._scrub.looks_due and self._phase is not Phase.LOOKING and self._looking is None:
+            self._looking = self._looks()
         self._stepping = True
         self._worker.submit(
-            partial(next, self._steps, None), partial(self._stepped, self._clock.seconds()), self._failed
+            partial(self._next, self._steps), partial(self._stepped, self._clock.seconds()), self._failed
         )
+
+    def _next(self, steps: Iterator[int]) -> int | None:
+        """Bytes that one step has read, None behind the last one. Thread: the worker."""
+        if self._looking is not None:
+            size = next(self._looking, None)
+            if size is not None:
+                return size
+            self._looking = None
+        return next(steps, None)
+
+    def _looks(self) -> Iterator[int]:
+        """What goes wrong in a look ends that look, and nothing that it came in the middle of. Thread: the worker."""
+        try:
+            yield from self._scrub.looking_steps()
+        except Exception as error:  # noqa: BLE001 - it is told, and the bookie goes on
+            self._scrub.counters.unreadable += 1
+            log.failure("Looking for the entries in damaged bytes ended early: {error}", error=error)
+            self._last_error = ErrorStatus(self._now_ms(), "scrub", shortened(str(error)))
 
     def _stepped(self, began_s: float, size: int | None) -> None:
         self._stepping = False
+        self._scrub.trim()
         if self._phase is Phase.STOPPED:
             self._stopped()
         elif size is None:

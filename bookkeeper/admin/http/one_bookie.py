@@ -102,7 +102,7 @@ class ServedBookie(Protocol):
         """Names of the files of one of FILE_KINDS, sorted."""
 
     def unmended_pages(self) -> Sequence[UnmendedPage]:
-        """Damaged index pages that stay so for now; a few hundred at most."""
+        """Damaged index pages that stay so for now; ten thousand at most."""
 
     def check_storage(self) -> Deferred[str]:
         """Compare cookie and directories; a sentence on what is covered. Raises CookieMismatch."""
@@ -192,14 +192,12 @@ class OneBookie:
         return json_answer(found)
 
     async def _pages(self, request: HttpRequest) -> Answer:
-        wanted = request.query.get("ledger_id", "")
-        if wanted and not wanted.isdecimal():
-            raise bad_request(f"ledger_id={wanted!r} is no ledger id")
+        wanted = request.whole_number("ledger_id") if request.query.get("ledger_id") else None
         return json_answer(
             [
                 {"ledger": each.ledger_id, "path": each.path, "page": each.page, "why": each.why}
                 for each in self._bookie.unmended_pages()
-                if not wanted or each.ledger_id == int(wanted)
+                if wanted in (None, each.ledger_id)
             ]
         )
 

@@ -9,19 +9,25 @@ with the process: the scrub and the reads find it again.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from bookkeeper.bookie.storage.bad_bytes import BadBytes
+from bookkeeper.bookie.storage.damage_index import DamagedSlots, Key, Keys
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
 from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 
 DAMAGES_MAX = 10_000
-"""Damages kept; more are counted only. An entry that is not in the record is not replaced, so none is lost by it."""
+"""Damages of ledgers that are kept; more are counted only. An entry that is not in the record is not replaced, so none
+is lost by it."""
 
 NO_LEDGER = -1
 """The ledger of a damage that belongs to none, or to one nobody knows."""
+
+NO_LEDGER_DAMAGES_MAX = 1000
+"""Those of no ledger that are kept, beside the others: they never take the place of one that is to be repaired."""
 
 
 class DamageKind(enum.Enum):
@@ -117,22 +123,16 @@ class _Place:
     narrow: dict[int, Damage] = field(default_factory=dict)
     wide: list[Damage] = field(default_factory=list)
 
-    def __len__(self) -> int:
-        return len(self.narrow) + len(self.wide)
-
     def all(self) -> Iterator[Damage]:
         yield from self.narrow.values()
         yield from self.wide
 
-    def has(self, entry_id: int) -> bool:
-        near = self.narrow.get(entry_id // PAGE_SLOTS)
-        if near is not None and near.bits >> entry_id % PAGE_SLOTS & 1:
-            return True
-        return any(damage.first_entry_id <= entry_id <= damage.last_entry_id for damage in self.wide)
-
 
 class DamageRecord:
     """Damages, each once; those of one place whose entries lie on one index page are one. Thread: any.
+
+    Asked about entries, it takes as long as there are entries; changed, as long as there are damages on their index
+    pages (at most one for each entry there): the reactor does both.
 
     on_found: called with each new damage, on the thread that found it; must not block.
     bad_bytes: where reads met damaged bytes of entry logs.
@@ -140,11 +140,13 @@ class DamageRecord:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._found: dict[tuple[int, str, int], _Place] = {}
-        self._by_ledger: dict[int, set[tuple[int, str, int]]] = {}
+        self._found: dict[Key, _Place] = {}
+        self._keys = Keys()  # of these
+        self._entries: dict[int, DamagedSlots] = {}  # of these, by ledger
         self._at_place: dict[tuple[str, int], int] = {}  # path and offset -> ledgers with a damage there
-        self._pages: dict[tuple[int, str, int], None] = {}  # damaged index pages that were not mended yet
-        self._count = self._gone_count = 0
+        self._pages = Keys()  # damaged index pages that were not mended yet
+        self._unneeded: dict[str, Damage] = {}  # by path of a log
+        self._count = self._ownerless_count = self._gone_count = 0
         self.bad_bytes = BadBytes()
         self.on_found: Callable[[Damage], None] | None = None
         self.found_count = 0
@@ -152,7 +154,9 @@ class DamageRecord:
         self.repaired_count = 0
         """Entries that a recovery add has replaced, and pages that were mended."""
         self.omitted_count = 0
-        """Damages that found no place here."""
+        """Damages of ledgers that found no place here."""
+        self.forgotten_count = 0
+        """Damages and damaged pages of ledgers that were deleted."""
 
     def __len__(self) -> int:
         return self._count
@@ -182,7 +186,7 @@ class DamageRecord:
             if key in self._pages:
                 return False
             if len(self._pages) < DAMAGES_MAX:
-                self._pages[key] = None
+                self._pages.add(key)
         return self.add(damage)
 
     @property
@@ -197,36 +201,66 @@ class DamageRecord:
 
     def add(self, damage: Damage) -> bool:
         """Note a damage; False when it is known."""
-        key = (damage.ledger_id, damage.path, damage.offset)
         with self._lock:
-            place = self._found.get(key, _Place())
-            for other in place.wide:
-                if other.first_entry_id <= damage.first_entry_id and damage.last_entry_id <= other.last_entry_id:
-                    return False
-            near = place.narrow.get(damage.page) if damage.is_narrow else None
-            if near is not None:
-                bits = near.bits | damage.bits
-                if bits == near.bits:
-                    return False
-                place.narrow[damage.page] = damage.with_bits(bits)
-                self._gone_count += (damage.kind is DamageKind.GONE) - (near.kind is DamageKind.GONE)
-            else:
-                self.found_count += 1
-                if self._count >= DAMAGES_MAX:
-                    self.omitted_count += 1
-                    return True
-                if key not in self._found:
-                    self._at_place[key[1:]] = self._at_place.get(key[1:], 0) + 1
-                    self._found[key] = place
-                    self._by_ledger.setdefault(damage.ledger_id, set()).add(key)
-                if damage.is_narrow:
-                    place.narrow[damage.page] = damage
-                else:
-                    place.wide.append(damage)
-                self._count += 1
-                self._gone_count += damage.kind is DamageKind.GONE
-        if self.on_found is not None:
+            if self._is_known(damage):
+                return False
+            kept = self._put_if_room(damage)
+        if kept and self.on_found is not None:
             self.on_found(damage)
+        return True
+
+    def note_unneeded(self, path: str, damage: Damage | None) -> bool:
+        """Bytes of a log are damaged, and no entry is known to need them: one damage of NO_LEDGER, for all of the log.
+
+        It counts instead of the one that was noted of this log before; None for none. False when that says the same.
+        """
+        with self._lock:
+            before = self._unneeded.get(path)
+            if before == damage:
+                return False
+            if before is not None:
+                self._remove((NO_LEDGER, path, before.offset))
+            if (
+                damage is not None
+                and not self._is_known(damage)
+                and self._put_if_room(damage, again=before is not None)
+            ):
+                self._unneeded[path] = damage
+        return damage is not None
+
+    def unneeded(self, path: str) -> Damage | None:
+        """What was noted so of this log."""
+        with self._lock:
+            return self._unneeded.get(path)
+
+    def _is_known(self, damage: Damage) -> bool:
+        place = self._found.get((damage.ledger_id, damage.path, damage.offset))
+        if place is None:
+            return False
+        near = place.narrow.get(damage.page) if damage.is_narrow else None
+        if near is not None and not damage.bits & ~near.bits:
+            return True
+        return any(
+            other.first_entry_id <= damage.first_entry_id and damage.last_entry_id <= other.last_entry_id
+            for other in place.wide
+        )
+
+    def _put_if_room(self, damage: Damage, *, again: bool = False) -> bool:
+        """False where there is no room for it. What is known of the same place and index page is the same damage.
+
+        again: it is not counted as a new one.
+        """
+        key = (damage.ledger_id, damage.path, damage.offset)
+        place = self._found.get(key)
+        if place is None or not damage.is_narrow or damage.page not in place.narrow:
+            self.found_count += not again
+            if damage.ledger_id == NO_LEDGER:
+                if self._ownerless_count >= NO_LEDGER_DAMAGES_MAX:
+                    return False
+            elif self._count - self._ownerless_count >= DAMAGES_MAX:
+                self.omitted_count += 1
+                return False
+        self._put(key, damage)
         return True
 
     def all(self) -> list[Damage]:
@@ -238,120 +272,153 @@ class DamageRecord:
     def of_ledger(self, ledger_id: int) -> list[Damage]:
         """The damages of one ledger."""
         with self._lock:
-            return [damage for key in self._by_ledger.get(ledger_id, ()) for damage in self._found[key].all()]
+            return [damage for key in self._keys.of_ledger(ledger_id) for damage in self._found[key].all()]
 
     def in_file(self, path: str) -> list[Damage]:
         """The damages of one file."""
         with self._lock:
-            return [damage for key, place in self._found.items() if key[1] == path for damage in place.all()]
+            return [damage for key in self._keys.of_path(path) for damage in self._found[key].all()]
 
     def among(self, ledger_id: int, entry_ids: Iterable[int]) -> frozenset[int]:
         """Those of these entries that a damage is known of."""
         with self._lock:
-            places = [self._found[key] for key in self._by_ledger.get(ledger_id, ())]
-            if not places:
+            entries = self._entries.get(ledger_id)
+            if entries is None:
                 return frozenset()
-            return frozenset(entry_id for entry_id in entry_ids if any(place.has(entry_id) for place in places))
+            return frozenset(filter(entries.has, entry_ids))
 
     def replaced(self, ledger_id: int, entry_ids: Iterable[int], *, path: str | None = None) -> None:
         """These entries have been stored anew: what is damaged of them is needed no more.
 
         path: only the damages of this file; None for all.
         """
-        wanted = set(entry_ids)
+        wanted = sorted(set(entry_ids))
         by_page: dict[int, int] = {}
         for entry_id in wanted:
             page, slot = divmod(entry_id, PAGE_SLOTS)
             by_page[page] = by_page.get(page, 0) | 1 << slot
         with self._lock:
-            for key in list(self._by_ledger.get(ledger_id, ())):
-                if path is not None and key[1] != path:
+            entries = self._entries.get(ledger_id)
+            if entries is None:
+                return
+            for page, bits in by_page.items():
+                if not entries.bits(page) & bits:
                     continue
-                place = self._found[key]
-                changed = [damage for page in by_page if (damage := place.narrow.get(page)) is not None]
-                left = [
-                    damage.with_bits(bits) for damage in changed if (bits := damage.bits & ~by_page[damage.page]) != 0
-                ]
-                for damage in place.wide:
-                    pieces = _without(damage, wanted)
-                    if pieces != [damage]:
-                        changed.append(damage)
-                        left += pieces
-                if left != changed:
-                    self.repaired_count += len(wanted)
-                    self._exchange(key, changed, left)
+                for key, held in list(entries.on_page[page].items()):
+                    if held & bits and path in (None, key[1]):
+                        damage = self._found[key].narrow[page]
+                        left = [damage.with_bits(held & ~bits)] if held & ~bits else []
+                        self._exchange(key, damage, left, repaired=(held & bits).bit_count())
+            for key in list(entries.wide):
+                if path in (None, key[1]):
+                    for damage in self._found[key].wide[:]:
+                        inside = wanted[bisect_left(wanted, damage.first_entry_id) :]
+                        inside = inside[: bisect_right(inside, damage.last_entry_id)][:_PIECES_MAX]
+                        if inside:
+                            self._exchange(key, damage, _without(damage, inside), repaired=len(inside))
 
     def mended(self, path: str, offset: int, size: int = 1) -> None:
         """So many bytes from this place on are right again."""
-        self._forget(lambda key: key[1] == path and offset <= key[2] < offset + size)
+        with self._lock:
+            for key in self._keys.of_path(path):
+                if offset <= key[2] < offset + size:
+                    self._remove(key)
+                    self.repaired_count += 1
+            for key in self._pages.of_path(path):
+                if offset <= key[2] < offset + size:
+                    self._pages.remove(key)
 
     def file_gone(self, path: str) -> None:
         """The file was deleted as no longer needed."""
-        self._forget(lambda key: key[1] == path, repaired=False)
+        with self._lock:
+            for key in self._keys.of_path(path):
+                self._remove(key)
+            for key in self._pages.of_path(path):
+                self._pages.remove(key)
 
     def ledger_gone(self, ledger_id: int) -> None:
         """The ledger was deleted here."""
         with self._lock:
-            for key in list(self._by_ledger.get(ledger_id, ())):
+            for key in self._keys.of_ledger(ledger_id):
                 self._remove(key)
-            self._drop_pages(lambda key: key[0] == ledger_id)
+                self.forgotten_count += 1
+            for key in self._pages.of_ledger(ledger_id):
+                self._pages.remove(key)
+                self.forgotten_count += 1
 
-    def _forget(self, chosen: Callable[[tuple[int, str, int]], bool], *, repaired: bool = True) -> None:
-        with self._lock:
-            for key in [key for key in self._found if chosen(key)]:
-                self._remove(key)
-                self.repaired_count += repaired
-            self._drop_pages(chosen)
+    def _remove(self, key: Key) -> None:
+        for damage in list(self._found[key].all()):
+            self._drop(key, damage)
+        self._tidy(key)
+        if key[0] == NO_LEDGER and key[1] in self._unneeded and self._unneeded[key[1]].offset == key[2]:
+            del self._unneeded[key[1]]
 
-    def _drop_pages(self, chosen: Callable[[tuple[int, str, int]], bool]) -> None:
-        for key in [key for key in self._pages if chosen(key)]:
-            del self._pages[key]
-
-    def _remove(self, key: tuple[int, str, int]) -> None:
-        self._exchange(key, list(self._found[key].all()), [])
-
-    def _exchange(self, key: tuple[int, str, int], old: list[Damage], new: list[Damage]) -> None:
-        """Have the new damages of a place instead of some old ones."""
-        place = self._found[key]
-        before = len(place)
-        for damage in old:
-            if damage.is_narrow:
-                del place.narrow[damage.page]
-            else:
-                place.wide.remove(damage)
+    def _exchange(self, key: Key, old: Damage, new: list[Damage], *, repaired: int) -> None:
+        """Have the new damages of a place instead of an old one."""
+        self.repaired_count += repaired
+        self._drop(key, old)
         for damage in new:
-            if damage.is_narrow:
-                near = place.narrow.get(damage.page)
-                place.narrow[damage.page] = damage if near is None else damage.with_bits(near.bits | damage.bits)
-            else:
-                place.wide.append(damage)
-        self._count += len(place) - before
-        self._gone_count += _gone(new) - _gone(old)
-        if place:
+            self._put(key, damage)
+        self._tidy(key)
+
+    def _put(self, key: Key, damage: Damage) -> None:
+        place = self._found.get(key)
+        if place is None:
+            place = self._found[key] = _Place()
+            self._keys.add(key)
+            self._at_place[key[1:]] = self._at_place.get(key[1:], 0) + 1
+        entries = self._entries.get(key[0])
+        if entries is None:
+            entries = self._entries[key[0]] = DamagedSlots()
+        if damage.is_narrow:
+            near = place.narrow.get(damage.page)
+            if near is not None:
+                damage = damage.with_bits(near.bits | damage.bits)
+                self._counted(near, -1)
+            place.narrow[damage.page] = damage
+            entries.put(key, damage.page, damage.bits)
+        else:
+            place.wide.append(damage)
+            entries.put_wide(key, [(each.first_entry_id, each.last_entry_id) for each in place.wide])
+        self._counted(damage, 1)
+
+    def _drop(self, key: Key, damage: Damage) -> None:
+        place, entries = self._found[key], self._entries[key[0]]
+        if damage.is_narrow:
+            del place.narrow[damage.page]
+            entries.put(key, damage.page, 0)
+        else:
+            place.wide.remove(damage)
+            entries.put_wide(key, [(each.first_entry_id, each.last_entry_id) for each in place.wide])
+        self._counted(damage, -1)
+
+    def _tidy(self, key: Key) -> None:
+        place, entries = self._found[key], self._entries[key[0]]
+        if place.narrow or place.wide:
             return
         del self._found[key]
+        self._keys.remove(key)
+        if not entries:
+            del self._entries[key[0]]
         self._at_place[key[1:]] -= 1
         if not self._at_place[key[1:]]:
             del self._at_place[key[1:]]
-        keys = self._by_ledger[key[0]]
-        keys.discard(key)
-        if not keys:
-            del self._by_ledger[key[0]]
 
-
-def _gone(damages: list[Damage]) -> int:
-    return sum(damage.kind is DamageKind.GONE for damage in damages)
+    def _counted(self, damage: Damage, by: int) -> None:
+        self._count += by
+        self._ownerless_count += by if damage.ledger_id == NO_LEDGER else 0
+        self._gone_count += by if damage.kind is DamageKind.GONE else 0
 
 
 _PIECES_MAX = 1024
+"""Into which one damage is cut at once; what else was replaced of it stays noted."""
 
 
-def _without(damage: Damage, entry_ids: set[int]) -> list[Damage]:
-    """What is left of a damage without these entries."""
-    inside = sorted(id_ for id_ in entry_ids if damage.first_entry_id <= id_ <= damage.last_entry_id)
+def _without(damage: Damage, inside: Sequence[int]) -> list[Damage]:
+    """What is left of a damage without these entries of it, ascending."""
     left: list[Damage] = []
     first = damage.first_entry_id
-    for entry_id in inside[:_PIECES_MAX]:
+    for entry_id in inside:
         if first < entry_id:
             left.append(_range(damage, first, entry_id - 1))
         first = entry_id + 1

@@ -274,7 +274,8 @@ class LedgerStorage:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status | None]:
-        """See `StoredReads.read`. Thread: reactor."""
+        """See `StoredReads.read`. Thread: reactor, which evicts ledgers that earlier reads have loaded."""
+        self._cache.trim(self._buffers.__contains__)
         return self._reads.read(ledger_id, entry_ids)
 
     def read_cold(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status]:
@@ -450,6 +451,7 @@ class LedgerStorage:
                 self._fs, self._directories, self._logs, self._cache, self.damage, reader, self._buffers.among
             ),
             self._found_pages,
+            self._buffers.__contains__,
         )
 
     def indexed_records(self) -> IndexedRecords:

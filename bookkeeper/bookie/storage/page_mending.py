@@ -53,7 +53,7 @@ from bookkeeper.filesystem import FileSystem, OpenMode
 log = Logger()
 
 PAGES_MAX = 256
-"""Of one round. What is more waits for the next one."""
+"""Of one round. What is more waits for the next one, which begins behind these."""
 
 NEWER_BYTES_MAX = 16 * 1024 * 1024
 """Read by a checkpoint, which holds up the next one: a quarter of a second, of small entries."""
@@ -71,6 +71,11 @@ class BadPage:
     path: str
     page: int
 
+    @property
+    def offset(self) -> int:
+        """Where the page begins in the file."""
+        return fmt.slot_offset(self.page * fmt.PAGE_SLOTS)
+
     def __str__(self) -> str:
         return f"page {self.page} of {self.path}"
 
@@ -85,11 +90,12 @@ class FoundPage:
 
 
 class FoundPages:
-    """What the scrub found, until a checkpoint takes it. Thread: any."""
+    """What the scrub found, until a checkpoint takes it; and why pages stay as they are. Thread: any."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._waiting: list[FoundPage] = []
+        self._left: dict[str, dict[int, tuple[BadPage, str]]] = {}  # by path and page
         self.mended_count = 0
         """Pages made anew since the start."""
         self.refused_count = 0
@@ -108,6 +114,33 @@ class FoundPages:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         return waiting
+
+    @property
+    def left(self) -> list[tuple[BadPage, str]]:
+        """The pages that could not be made anew when that was tried last, and why."""
+        with self._lock:
+            return [each for pages in self._left.values() for each in pages.values()]
+
+    def leave(self, page: BadPage, why: str) -> None:
+        """This page stays as it is, for now."""
+        with self._lock:
+            self._left.setdefault(page.path, {})[page.page] = (page, why)
+
+    def mended(self, page: BadPage) -> None:
+        """This page was made anew."""
+        self.mended_count += 1
+        self.forget_left(page.path, [page.page])
+
+    def forget_left(self, path: str, pages: Iterable[int]) -> None:
+        """These pages of a file are whole, or there no more."""
+        with self._lock:
+            left = self._left.get(path)
+            if left is None:
+                return
+            for page in pages:
+                left.pop(page, None)
+            if not left:
+                del self._left[path]
 
 
 Wanted: TypeAlias = "dict[int, dict[int, array[int]]]"
@@ -273,13 +306,14 @@ class PageMending:
                 why = self._mend(bad, array("q", [new or old for new, old in zip(slots, page.slots, strict=True)]))
             if why is not None:
                 self._found.refused_count += 1
+                self._found.leave(bad, why)
                 log.warn(
                     "{page} stays damaged for now: {why}. It is tried again. Where that does not help, {remedy}",
                     page=str(bad), why=why, remedy=remedy(bad.ledger_id),
                 )  # fmt: skip
                 continue
-            self._damage.mended(bad.path, fmt.slot_offset(bad.page * fmt.PAGE_SLOTS), fmt.PAGE_SIZE)
-            self._found.mended_count += 1
+            self._damage.mended(bad.path, bad.offset, fmt.PAGE_SIZE)
+            self._found.mended(bad)
             log.info("{page} was made anew out of the entry logs", page=str(bad))
 
     def _newer(self, pages: Sequence[FoundPage]) -> tuple[LogScan, str | None]:

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import crc32c
@@ -40,6 +41,7 @@ from bookkeeper.bookie.storage.index_damage import copy_damaged, file_damaged, f
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.log_checksums import BLOCK_PAGES, Block, PageChecksums, page_end, page_of, page_start
+from bookkeeper.bookie.storage.mending_turns import MendingTurn
 from bookkeeper.bookie.storage.offline import is_unwritten, list_index_files
 from bookkeeper.bookie.storage.page_mending import PAGES_MAX, BadPage, FoundPages, PageSearch
 from bookkeeper.errors import CorruptRecord, StorageError
@@ -53,11 +55,18 @@ STEP_BYTES = 512 * 1024
 LEDGERS_STEP = 500
 """Index files looked at by name, or through the index, between two pauses."""
 
+UNNEEDED = "no entry that is still needed is known to be there"
+"""Of damaged pages of an entry log."""
+
 ADOPTED_PAGES_MAX = 131_072
 """Pages of one index file that are looked for without a checksum: a gigabyte, 134 million entries. What a bookie of
 ours writes has checksums from the start; beyond this an index of another's is read unchecked."""
 
 _TRIES_MAX = 5
+
+_TRIMS = 4
+"""Of 256 ledgers each: those of a step, twice; the first time takes only the mark off that they were used."""
+
 _OF_NO_BYTES = crc32c.crc32c(b"")
 
 
@@ -76,7 +85,7 @@ class ScrubCounters:
 
 
 class StorageScrub:
-    """The scrub of one storage."""
+    """The scrub of one storage. in_use: ledgers with entries in a write buffer."""
 
     def __init__(
         self,
@@ -88,6 +97,7 @@ class StorageScrub:
         damage: DamageRecord,
         damaged_entries: DamagedEntries,
         found_pages: FoundPages,
+        in_use: Callable[[int], bool],
     ) -> None:
         self._fs = fs
         self._directories = directories
@@ -97,9 +107,11 @@ class StorageScrub:
         self._damage = damage
         self._damaged_entries = damaged_entries
         self._found_pages = found_pages
+        self._in_use = in_use
         self.counters = ScrubCounters()
-        self._bad_pages: list[BadPage] = []  # of this round; some
-        self._unmended: tuple[tuple[BadPage, str], ...] = ()
+        self._bad_pages = MendingTurn(PAGES_MAX, None)  # of this round
+        self._tried: BadPage | None = None  # the last of those that were tried last
+        self._untried = False
         self._missing_log = False  # some index page names a log that is gone
         self._checksums_say_damaged = checksums.any_damaged
         self._unsure: set[int] = set()  # ledgers that changed too often, or could not be read, in this round
@@ -118,8 +130,19 @@ class StorageScrub:
 
     @property
     def unmended(self) -> tuple[tuple[BadPage, str], ...]:
-        """Damaged index pages that could not be made anew when that was tried last, and why. Thread: any."""
-        return self._unmended if self.pages_damaged else ()
+        """Damaged index pages that could not be made anew when that was tried last, and why. Thread: any.
+
+        At most as many as the damage record keeps.
+        """
+        is_damaged = self._damage.is_damaged_page
+        return tuple(
+            (page, why) for page, why in self._found_pages.left if is_damaged(page.ledger_id, page.path, page.offset)
+        )
+
+    @property
+    def pages_untried(self) -> bool:
+        """True when damaged index pages are behind those that were tried last: it goes on with them. Thread: any."""
+        return self._untried
 
     @property
     def mending_basis(self) -> object:
@@ -128,6 +151,7 @@ class StorageScrub:
             self._logs.rolled_count,
             self._damage.found_count,
             self._damage.repaired_count,
+            self._damage.forgotten_count,
             self._found_pages.refused_count,
             self.counters.logs_adopted,
             len(self._logs.unfinished),
@@ -147,6 +171,11 @@ class StorageScrub:
         """Find all entries in the damaged bytes that reads met; may come between two steps of anything else."""
         return self._damaged_entries.steps()
 
+    def trim(self) -> None:
+        """Evict what a step has loaded beyond the bound of the ledger cache. Thread: reactor."""
+        for _ in range(_TRIMS):
+            self._cache.trim(self._in_use)
+
     def mending_steps(self) -> Iterator[int]:
         """Look for damaged index pages, and for what they should say; yields the bytes that each step has read."""
         self._checksums_say_damaged = False  # those are found now
@@ -158,7 +187,7 @@ class StorageScrub:
 
     def _steps(self, *, logs: bool, index: bool) -> Iterator[int]:
         """logs, index: all of them, not only what needs a checksum."""
-        self._bad_pages, self._missing_log = [], False
+        self._bad_pages, self._missing_log = MendingTurn(PAGES_MAX, self._tried), False
         for log_id in self._logs.log_ids:
             for size in self._guarded(self._log(log_id, everything=logs), self._logs.path_of(log_id)):
                 self.counters.bytes += size
@@ -170,24 +199,27 @@ class StorageScrub:
                 self.counters.bytes += size
                 yield size
         self._checksums.unsettled -= unsettled - self._unsure
-        if self._bad_pages:
-            yield from self._guarded(self._mend_pages(), "the entry logs")
-        elif index:
-            self._unmended = ()
+        self._untried = self._bad_pages.more
+        if chosen := self._bad_pages.chosen:
+            self._tried = chosen[-1]
+            yield from self._guarded(self._mend_pages(chosen), "the entry logs")
         yield from self.looking_steps()  # at logs that are gone
 
-    def _mend_pages(self) -> Iterator[int]:
-        """Look for what the damaged pages of this round should say; a checkpoint writes it."""
+    def _mend_pages(self, pages: list[BadPage]) -> Iterator[int]:
+        """Look for what these damaged pages should say; a checkpoint writes it."""
         search = PageSearch(self._fs, self._logs, self._found_pages)
         if self._missing_log:
-            search.left = dict.fromkeys(self._bad_pages, "the index names an entry log that is gone")
+            search.left = dict.fromkeys(pages, "the index names an entry log that is gone")
         else:
-            for size in search.steps(self._bad_pages):
+            for size in search.steps(pages):
                 self.counters.bytes += size
                 yield size
         self.counters.pages_left += len(search.left)
-        self._unmended = tuple(search.left.items())
+        for page, _ in self._found_pages.left:
+            if not self._damage.is_damaged_page(page.ledger_id, page.path, page.offset):
+                self._found_pages.forget_left(page.path, [page.page])
         for page, why in search.left.items():
+            self._found_pages.leave(page, why)
             log.warn(
                 "{page} stays damaged for now, what it does not name is unknown: {why}. It is tried again. Where that "
                 "does not help, {remedy}",
@@ -254,6 +286,8 @@ class StorageScrub:
             self._found(header_problem)
         if bad:
             yield from self._report_pages(log_id, path, bad, ledger_ids if header_problem is None else None)
+        else:
+            self._damage.note_unneeded(path, None)
         if not whole and self._logs.path_of(log_id) == path:
             as_found = end is None or None in blocks or last is None or last.as_found
             if end is None:
@@ -283,19 +317,26 @@ class StorageScrub:
         return None, list(found)
 
     def _report_pages(self, log_id: int, path: str, bad: list[int], ledger_ids: list[int] | None) -> Iterator[int]:
-        """Note the entries of bad pages. ledger_ids: who may have some in the log, None for anybody."""
+        """Note the entries of bad pages. ledger_ids: who may have some in the log, None for anybody.
+
+        Pages that no entry is known to need are one damage, of the log: there may be many, and nobody repairs them.
+        """
         runs = _runs(bad)
-        known = len(self._damage)
-        found_before = self._damage.found_count
         yield from self._damaged_entries.note_pages(log_id, runs, ledger_ids)
-        if len(self._damage) == known and self._damage.found_count == found_before:
-            for first, last in runs:
-                if not any(
-                    damage.path == path and page_start(first) <= damage.offset < page_end(last)
-                    for damage in self._damage.all()
-                ):
-                    reason = f"pages {first} to {last} fail their checksum; no entry that is still needed is there"
-                    self._found(Damage(NO_LEDGER, 0, 0, path, page_start(first), reason))
+        before = self._damage.unneeded(path)
+        places = sorted(damage.offset for damage in self._damage.in_file(path) if damage != before)
+        unneeded = [run for run in runs if not _any_within(places, page_start(run[0]), page_end(run[1]))]
+        damage = None
+        if unneeded:
+            count = sum(last - first + 1 for first, last in unneeded)
+            pages = f"pages {unneeded[0][0]} to {unneeded[-1][1]} fail their checksum"
+            if count <= unneeded[-1][1] - unneeded[0][0]:
+                pages = f"{count} of the {pages}"
+            reason = f"{pages}; {UNNEEDED}"
+            damage = Damage(NO_LEDGER, 0, 0, path, page_start(unneeded[0][0]), reason)
+        is_new = self._damage.note_unneeded(path, damage)
+        if damage is not None:
+            self._tell(damage, is_new=is_new)
 
     # --- index files --------------------------------------------------------------------------------------------------
 
@@ -322,27 +363,36 @@ class StorageScrub:
             self._checksums.completed(directory)
 
     def _index_file(self, directory: str, ledger_id: int, path: str) -> Iterator[tuple[int, bool]]:
-        """Bytes read, and whether everything could be told, for each window of a file."""
-        with contextlib.suppress(FileNotFoundError):
-            file = self._fs.open(path, OpenMode.READ)
-            try:
-                yield fmt.HEADER_SIZE, self._header(ledger_id, path, file)
-                first, step = 0, STEP_BYTES // fmt.PAGE_SIZE
-                known = [page for page in self._checksums.pages_of(directory, ledger_id) if page != HEADER_ROW]
-                last_known = max(known, default=-1)  # a file that was cut has fewer pages than are known
-                while first == 0 or first <= last_known or first * fmt.PAGE_SIZE < file.size() - fmt.HEADER_SIZE:
-                    size, sure = self._window(directory, ledger_id, path, file, first, first + step)
-                    yield size, sure
-                    first += step
-                self.counters.index_files += 1
-            finally:
-                file.close()
+        """Bytes read, and whether everything could be told, for each window of a file.
 
-    def _header(self, ledger_id: int, path: str, file: File) -> bool:
+        The file is opened for each: between two pauses the ledger may be deleted, and come back in another file, to
+        which the checksums belong that are known by then.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            yield fmt.HEADER_SIZE, self._header(ledger_id, path)
+            first, step = 0, STEP_BYTES // fmt.PAGE_SIZE
+            known = [page for page in self._checksums.pages_of(directory, ledger_id) if page != HEADER_ROW]
+            last_known = max(known, default=-1)  # a file that was cut has fewer pages than are known
+            size = STEP_BYTES
+            while size == STEP_BYTES or first <= last_known:
+                size, sure = self._window(directory, ledger_id, path, first, first + step)
+                yield size, sure
+                first += step
+            self.counters.index_files += 1
+
+    def _read_index(self, path: str, size: int, offset: int) -> bytes:
+        """Raises FileNotFoundError, OSError."""
+        file = self._fs.open(path, OpenMode.READ)
+        try:
+            return file.pread(size, offset)
+        finally:
+            file.close()
+
+    def _header(self, ledger_id: int, path: str) -> bool:
         """Check both copies of the header; have one that is torn written again."""
         for _ in range(_TRIES_MAX):
             changes = self._checksums.changes
-            block = file.pread(fmt.HEADER_SIZE, 0)
+            block = self._read_index(path, fmt.HEADER_SIZE, 0)
             try:
                 header = fmt.decode_header(block, path)
             except CorruptRecord as error:
@@ -367,42 +417,59 @@ class StorageScrub:
                 return True
         return False
 
-    def _window(self, directory: str, ledger_id: int, path: str, file: File, first: int, stop: int) -> tuple[int, bool]:
-        """Compare the pages from `first` to `stop` - 1, and note the checksums of those without one."""
-        data = b""
+    def _window(self, directory: str, ledger_id: int, path: str, first: int, stop: int) -> tuple[int, bool]:
+        """Compare the pages from `first` to `stop` - 1, and note the checksums of those without one.
+
+        Raises FileNotFoundError, OSError, and as `IndexChecksums.adopt`.
+        """
+        size = 0
         for _ in range(_TRIES_MAX):
             changes = self._checksums.changes
             known = self._checksums.pages_of(directory, ledger_id)
-            data = file.pread((stop - first) * fmt.PAGE_SIZE, fmt.slot_offset(first * fmt.PAGE_SLOTS))
-            rows, gone, bad = Rows(), set[int](), list[int]()
-            for page in range(first, stop):
-                at = (page - first) * fmt.PAGE_SIZE
-                some = data[at : at + fmt.PAGE_SIZE]
-                value = known.get(page, UNKNOWN)
-                if value == UNKNOWN and any(some) and page < ADOPTED_PAGES_MAX:
-                    rows.add(ledger_id, page, page_checksum(some))
-                elif value not in (UNKNOWN, page_checksum(some)):
-                    bad.append(page)
-                if page not in bad[-1:]:  # a damaged page's places need not be what was written
-                    gone |= self._missing_logs(some)
-            if first == 0 and not known and not rows:
-                rows.add(ledger_id, HEADER_ROW, 0)
-            if changes != self._checksums.changes or not self._fs.exists(path):
-                continue
-            if rows:
-                file.sync()  # what a killed process left may be in the cache alone: a power cut changes the page then
-                if not self._checksums.adopt(directory, rows, changes):
+            file = self._fs.open(path, OpenMode.READ)  # behind `changes`: the file that `known` is about, or it changes
+            try:
+                data = file.pread((stop - first) * fmt.PAGE_SIZE, fmt.slot_offset(first * fmt.PAGE_SLOTS))
+                size = len(data)
+                rows, gone, bad = self._compared(ledger_id, data, known, first, stop)
+                if changes != self._checksums.changes or not self._fs.exists(path):
                     continue
-                self.counters.pages_adopted += len(rows)
+                if rows:
+                    # What a killed process left may be in the cache alone: a power cut changes the page then.
+                    file.sync()
+                    if not self._checksums.adopt(directory, rows, changes):
+                        continue
+                    self.counters.pages_adopted += len(rows)
+            finally:
+                file.close()
             self._missing_log |= bool(gone)
             for log_id in gone:
                 self._damage.bad_bytes.met(log_id, GONE)
-            for damage in (_damaged_page(ledger_id, path, page, known[page]) for page in bad):
+            for page in bad:
+                damage = _damaged_page(ledger_id, path, page, known[page])
                 self._tell(damage, is_new=self._damage.add_page(damage))
-            for page in bad[: max(0, PAGES_MAX - len(self._bad_pages))]:
-                self._bad_pages.append(BadPage(directory, ledger_id, path, page))
-            return len(data), True
-        return len(data), False
+                self._bad_pages.found(BadPage(directory, ledger_id, path, page))
+            self._found_pages.forget_left(path, set(range(first, stop)).difference(bad))
+            return size, True
+        return size, False
+
+    def _compared(
+        self, ledger_id: int, data: bytes, known: dict[int, int], first: int, stop: int
+    ) -> tuple[Rows, set[int], list[int]]:
+        """Of pages of an index file: the checksums of those without one, logs that are gone, and who fails its own."""
+        rows, gone, bad = Rows(), set[int](), list[int]()
+        for page in range(first, stop):
+            at = (page - first) * fmt.PAGE_SIZE
+            some = data[at : at + fmt.PAGE_SIZE]
+            value = known.get(page, UNKNOWN)
+            if value == UNKNOWN and any(some) and page < ADOPTED_PAGES_MAX:
+                rows.add(ledger_id, page, page_checksum(some))
+            elif value not in (UNKNOWN, page_checksum(some)):
+                bad.append(page)
+            if page not in bad[-1:]:  # a damaged page's places need not be what was written
+                gone |= self._missing_logs(some)
+        if first == 0 and not known and not rows:
+            rows.add(ledger_id, HEADER_ROW, 0)
+        return rows, gone, bad
 
     def _missing_logs(self, data: bytes) -> set[int]:
         """The entry logs that an index page names and that are not there."""
@@ -471,6 +538,12 @@ def _failing(crcs: array[int], blocks: list[Block | None], file: File, size: int
                     bad.append(page)
                 crcs[page] = known
     return bad
+
+
+def _any_within(places: list[int], start: int, stop: int) -> bool:
+    """True when one of the places, ascending, is from `start` to before `stop`."""
+    at = bisect_left(places, start)
+    return at < len(places) and places[at] < stop
 
 
 def _runs(pages: list[int]) -> list[tuple[int, int]]:

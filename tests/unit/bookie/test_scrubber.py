@@ -13,10 +13,13 @@ from bookkeeper.bookie.scrubber import (
     ScrubSettings,
 )
 from bookkeeper.bookie.status_format import DamagedRange, ScrubStatus
-from bookkeeper.bookie.storage.damage import Damage, DamageRecord
+from bookkeeper.bookie.storage.bad_bytes import GONE
+from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageRecord
 from bookkeeper.bookie.storage.scrub import ScrubCounters
+from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.metrics import Metrics
 from tests.support.manual_worker import ManualWorker
+from tests.support.stored_ledgers import StoredLedgers
 
 
 class ScriptedScrub:
@@ -28,10 +31,15 @@ class ScriptedScrub:
         self.fails = False
         self.pages_damaged = False
         self.waits_for_checkpoint = False
+        self.pages_untried = False
         self.looks_due = False
+        self.trims = 0
         self.looked_at: list[int] = []
         self.mending_basis = 0
         self.mended_at: list[int] = []
+
+    def trim(self) -> None:
+        self.trims += 1
 
     def mending_steps(self) -> Iterator[int]:
         self.mended_at.append(self.counters.bytes)
@@ -247,6 +255,14 @@ def test_what_is_damaged_is_shown_within_seconds_with_ledger_and_file() -> None:
     )
 
 
+def test_what_is_damaged_of_ledgers_is_shown_before_what_is_nobody_s() -> None:
+    driven = Driven()
+    for log_id in range(6):
+        driven.damage.add(Damage(NO_LEDGER, 0, 0, f"/l/current/{log_id}.log", 0, "the header fails its checksum"))
+    driven.damage.add(Damage(7, 3, 4, "/l/current/9.log", 4096, "fails its checksum"))
+    assert [each.ledger for each in driven.scrubber.status().damaged] == [7] + [NO_LEDGER] * 4
+
+
 def test_when_pages_were_made_anew_last_is_shown() -> None:
     driven = Driven(interval_s=10_000.0)
     driven.scrub.pages_damaged = True
@@ -284,3 +300,99 @@ def test_a_look_at_damaged_bytes_waits_for_no_round_to_end_and_keeps_to_the_rate
     driven.run(60)
     assert driven.scrub.counters.bytes == 6000
     assert driven.scrub.looked_at == [read]
+
+
+def _broken(scrub: ScriptedScrub) -> Iterator[int]:
+    scrub.looks_due = False
+    yield 0
+    raise ValueError("nobody expected this")
+
+
+def test_an_error_in_a_look_is_shown_and_ends_no_round() -> None:
+    driven = Driven()
+    driven.run(35)
+    before = driven.scrub.counters.bytes
+    driven.scrubber.run_now()
+    driven.run(11)
+    scripted = driven.scrub.looking_steps
+    driven.scrub.looks_due = True
+    driven.scrub.looking_steps = lambda: _broken(driven.scrub)  # type: ignore[method-assign]
+    driven.run(12)
+    status = driven.scrubber.status()
+    assert status.last_error is not None
+    assert status.last_error.text == "nobody expected this"
+    assert status.last_round_ms is None
+    driven.scrub.looking_steps = scripted  # type: ignore[method-assign]
+    driven.run(20)
+    assert driven.scrub.counters.bytes - before == 3000
+    assert driven.scrubber.status().last_round_ms is not None
+    driven.scrub.looks_due = True
+    driven.run(LOOK_INTERVAL_S + 1)
+    assert len(driven.scrub.looked_at) == 1, "the next one comes"
+
+
+def test_no_look_holds_up_or_drops_another_one() -> None:
+    """Else what the first one had taken in hand would be looked at by nobody."""
+    driven = Driven()
+    driven.run(35)
+    ended: list[str] = []
+
+    def look(name: str, steps: int, *, fails: bool) -> Iterator[int]:
+        driven.scrub.looks_due = False
+        for step in range(steps):
+            driven.scrub.looks_due |= step == 1 and name == "first"  # a read meets other bytes meanwhile
+            yield 100
+        if fails:
+            raise ValueError(name)
+        ended.append(name)
+
+    looks = iter([look("first", 5, fails=False), look("second", 1, fails=True)])
+    driven.scrub.looking_steps = lambda: next(looks)  # type: ignore[method-assign]
+    driven.scrubber.run_now()
+    driven.run(11)
+    driven.scrub.looks_due = True
+    driven.run(60)
+    assert ended == ["first"]
+    assert next(looks, None) is None
+    assert driven.scrubber.status().last_round_ms is not None
+
+
+def test_what_a_look_loads_is_evicted_where_nothing_is_added() -> None:
+    """The bound of the ledger cache holds on a bookie that is only read, too."""
+    settings = StorageSettings(open_files_max=16, ledger_states_max=50)
+    stored = StoredLedgers(settings=settings)
+    for ledger_id in range(600):
+        stored.add(ledger_id, 0, 20)
+    stored.checkpoint()
+    stored.storage.end_log()
+    stored.fs.unlink("/a/current/1.log")
+    stored.start()
+    stored.storage.replay_finished()
+    clock, worker = Clock(), ManualWorker()
+    scrubber = Scrubber(stored.storage.scrub(), stored.storage.damage, clock, worker, ScrubSettings(0, 0), lambda: 0)
+    stored.storage.damage.bad_bytes.met(1, GONE)
+    scrubber.start()
+    while stored.storage.damage.gone_count < 600:
+        worker.run_all()
+        clock.advance(0.01)
+        assert clock.seconds() < 60
+        assert stored.storage.ledger_state_count < 2 * 50
+    clock.advance(0.01)
+    assert stored.storage.ledger_state_count <= 50
+    for ledger_id in range(600):
+        stored.read(ledger_id, [0])
+    stored.storage.read(0, [0])
+    assert stored.storage.ledger_state_count <= 50 + 1
+
+
+def test_mending_goes_on_while_there_are_pages_that_were_not_tried() -> None:
+    driven = Driven(interval_s=0, bytes_per_s=0)
+    driven.run(60)
+    driven.scrub.pages_damaged = driven.scrub.pages_untried = True
+    for tries in range(1, 6):
+        driven.run(MENDING_PAUSE_S + LOOK_INTERVAL_S)
+        assert len(driven.scrub.mended_at) >= tries
+    driven.scrub.pages_untried = False
+    tries = len(driven.scrub.mended_at)
+    driven.run(MENDING_PAUSE_MAX_S)
+    assert len(driven.scrub.mended_at) == tries

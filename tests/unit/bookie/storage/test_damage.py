@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Callable
 from unittest import mock
 
 from twisted.logger import capturedLogs, formatEvent
 
 from bookkeeper.bookie.storage import damage as damage_module
 from bookkeeper.bookie.storage.bad_bytes import GONE, BadBytes
-from bookkeeper.bookie.storage.damage import Damage, DamageKind, DamageRecord
+from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageKind, DamageRecord
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.index_format import slot_offset
 from bookkeeper.model import Status
@@ -138,3 +140,121 @@ def test_bytes_that_were_met_are_looked_at_once() -> None:
     met.met(1, 3)
     met.met(1, 7)
     assert met.take() == (1, [3])
+
+
+def _calls(work: Callable[[], object]) -> int:
+    """Functions that are called, those in C included: what it takes, without a clock."""
+    count = 0
+
+    def called(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(called)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def _at_places(count: int) -> DamageRecord:
+    """One ledger, so many damaged pages of one log, 13 entries in each."""
+    record = DamageRecord()
+    for page in range(count):
+        for damage in Damage.of_entries(
+            2, range(page * 13, page * 13 + 13), "/l/current/1.log", page * 4096, "checksum", DamageKind.CHANGED
+        ):
+            record.add(damage)
+    return record
+
+
+def test_what_a_recovery_add_asks_and_changes_takes_as_long_for_many_damaged_places_as_for_some() -> None:
+    """The reactor does both with every recovery add."""
+    few, many = _at_places(100), _at_places(5000)
+    entry_ids = [*range(500, 550), *range(10**6, 10**6 + 50)]
+    assert few.among(2, entry_ids) == many.among(2, entry_ids) == set(range(500, 550))
+    asked = [_calls(lambda record=record: record.among(2, entry_ids)) for record in (few, many)]  # type: ignore[misc]
+    assert asked[1] <= 2 * asked[0]
+    changed = [_calls(lambda record=record: record.replaced(2, entry_ids)) for record in (few, many)]  # type: ignore[misc]
+    assert changed[1] <= 2 * changed[0]
+    of_one = [_calls(lambda record=record: record.in_file("/l/current/2.log")) for record in (few, many)]  # type: ignore[misc]
+    assert of_one[0] == of_one[1]
+    assert few.among(2, entry_ids) == many.among(2, entry_ids) == set()
+
+
+def test_many_places_files_and_ledgers_keep_exactly_what_was_not_replaced_mended_or_gone() -> None:
+    """Against a dictionary of sets, by ledger, path and offset."""
+    rng = random.Random(7)
+    paths = ["/l/current/1.log", "/l/current/2.log", "/i/current/0/1/1.idx"]
+    for _ in range(150):
+        record, expected = DamageRecord(), dict[tuple[int, str, int], set[int]]()
+        for _ in range(30):
+            ledger_id, path, offset = rng.choice((1, 2)), rng.choice(paths), rng.choice((0, 4096, 8192))
+            match rng.choice("aaaaarrpmfg"):
+                case "a":
+                    first = rng.randrange(2100)
+                    last = first + rng.choice((0, 1, 5, 40, 1500))
+                    record.add(Damage(ledger_id, first, last, path, offset, "checksum"))
+                    expected.setdefault((ledger_id, path, offset), set()).update(range(first, last + 1))
+                case "r":
+                    some = [rng.randrange(3000) for _ in range(rng.choice((1, 30)))]
+                    record.replaced(ledger_id, some)
+                    for key, entry_ids in expected.items():
+                        entry_ids.difference_update(some if key[0] == ledger_id else ())
+                case "p":
+                    some = list(range(rng.randrange(1200, 2000), 2100))
+                    record.replaced(ledger_id, some, path=path)
+                    for key, entry_ids in expected.items():
+                        entry_ids.difference_update(some if key[:2] == (ledger_id, path) else ())
+                case "m":
+                    record.mended(path, offset)
+                    expected = {key: some for key, some in expected.items() if key[1:] != (path, offset)}
+                case "f":
+                    record.file_gone(path)
+                    expected = {key: some for key, some in expected.items() if key[1] != path}
+                case "g":
+                    record.ledger_gone(ledger_id)
+                    expected = {key: some for key, some in expected.items() if key[0] != ledger_id}
+            for one in (1, 2):
+                of_one = set[int]().union(*(some for key, some in expected.items() if key[0] == one))
+                assert record.among(one, range(4000)) == of_one
+            kept: dict[tuple[int, str, int], set[int]] = {}
+            for damage in record.all():
+                key = (damage.ledger_id, damage.path, damage.offset)
+                of_it = (
+                    damage.entry_ids() if damage.is_narrow else range(damage.first_entry_id, damage.last_entry_id + 1)
+                )
+                kept.setdefault(key, set()).update(of_it)
+            assert kept == {key: some for key, some in expected.items() if some}
+            assert len(record) == len(record.all())
+            assert sorted(map(str, record.in_file(path))) == sorted(str(x) for x in record.all() if x.path == path)
+
+
+def test_damages_of_no_ledger_take_no_place_of_one_that_is_to_be_repaired() -> None:
+    with mock.patch.object(damage_module, "DAMAGES_MAX", 3):
+        record = DamageRecord()
+        for log_id in range(9):
+            record.add(Damage(NO_LEDGER, 0, 0, f"/l/current/{log_id}.log", 0, "the header fails its checksum"))
+        for page in range(3):
+            assert record.add(found(1, 5 + page, offset=page * 4096))
+    assert record.among(1, range(10)) == {5, 6, 7}
+    assert (len(record), record.omitted_count) == (12, 0)
+    with mock.patch.object(damage_module, "NO_LEDGER_DAMAGES_MAX", 9):
+        assert record.add(Damage(NO_LEDGER, 0, 0, "/l/current/9.log", 0, "the header fails its checksum"))
+    assert (len(record), record.found_count) == (12, 13)
+
+
+def test_damaged_bytes_that_no_entry_needs_are_one_damage_of_their_log() -> None:
+    record = DamageRecord()
+    first, second = (Damage(NO_LEDGER, 0, 0, "/l/current/1.log", at, f"{at} pages") for at in (4096, 8192))
+    assert record.note_unneeded(first.path, first)
+    assert not record.note_unneeded(first.path, first)
+    assert record.note_unneeded(first.path, second)
+    assert (record.all(), record.found_count) == ([second], 1)
+    assert not record.note_unneeded(first.path, None)
+    assert record.all() == []
+    record.note_unneeded(first.path, first)
+    record.file_gone(first.path)
+    assert record.unneeded(first.path) is None
+    assert record.note_unneeded(first.path, first)

@@ -4,13 +4,19 @@ import random
 from collections.abc import Callable
 
 import pytest
+from twisted.logger import capturedLogs, formatEvent
 
+from bookkeeper.bookie.storage import damage as damage_module
+from bookkeeper.bookie.storage import index_format as fmt
 from bookkeeper.bookie.storage import page_mending
+from bookkeeper.bookie.storage import scrub as scrub_module
 from bookkeeper.bookie.storage.checksum_check import check_log_pages
 from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage
 from bookkeeper.bookie.storage.entry_log_format import LogHeader, decode_header, encode_header
+from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.index_rebuild import IndexRebuild, Journaled
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
+from bookkeeper.bookie.storage.mending_turns import MendingTurn
 from bookkeeper.bookie.storage.offline import iter_records
 from bookkeeper.bookie.storage.page_mending import BadPage, FoundPages, PageSearch
 from bookkeeper.bookie.storage.settings import StorageSettings
@@ -717,3 +723,154 @@ def test_a_power_cut_while_a_page_is_made_anew_leaves_it_whole_or_damaged() -> N
                 mended(twin)
                 twin.check()
     assert cuts >= 5
+
+
+def test_a_ledger_that_comes_back_while_its_index_file_is_read_is_no_damage_and_gets_no_checksum_of_its_old_file() -> (
+    None
+):
+    """Deleted, and brought back by replication: what the scrub has read and what is known are of different files."""
+    stored = StoredLedgers(settings=LARGE_LOGS)
+    stored.replay()
+    stored.add(1, 0, 10)
+    stored.add(1, 1500, 10)
+    stored.checkpoint()
+    steps = stored.storage.scrub().steps(everything=True)
+    while next(steps) != fmt.HEADER_SIZE:
+        pass  # up to the header of the index file
+    assert stored.delete(1) == [1]
+    stored.add(1, 0, 20)
+    stored.checkpoint()
+    for _ in steps:
+        pass
+    assert stored.storage.damage.found_count == 0
+    assert scrub(stored) == []
+    stored.check()
+    restarted(stored).check()
+
+
+def _without_needed_entries() -> StoredLedgers:
+    """Log 1 has nothing of a ledger that is here, log 2 has 40 entries of ledger 3."""
+    stored = StoredLedgers(
+        settings=StorageSettings(
+            memtable_bytes_max=1 << 30, open_files_max=16, entry_log_bytes_max=1 << 30, block_bytes=1 << 20
+        )
+    )
+    stored.add(2, 0, 200, payload=b"x" * 4000)
+    stored.checkpoint()
+    stored.storage.end_log()
+    restarted(stored)
+    stored.delete(2)
+    stored.add(3, 0, 40, payload=b"x" * 300)
+    stored.checkpoint()
+    stored.storage.end_log()
+    return stored
+
+
+def test_damaged_pages_that_no_entry_needs_are_one_line_of_their_log_and_hide_no_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(damage_module, "DAMAGES_MAX", 20)
+    stored = _without_needed_entries()
+    for page in range(1, 190, 2):
+        stored.fs.poke(LOG, page * 4096 + 5, b"?")
+    stored.fs.poke("/a/current/2.log", 5000, b"?")
+    restarted(stored)
+    bad = {entry_id for entry_id, result in enumerate(stored.read(3, range(40))) if result is Status.IO_ERROR}
+    restarted(stored)
+    scrubbing = stored.storage.scrub()
+    for lines in (1, 0):
+        with capturedLogs() as events:
+            list(scrubbing.steps(everything=True))
+        assert len([event for event in events if LOG in (formatEvent(event) or "")]) == lines
+        (of_log,) = [damage for damage in stored.storage.damage.all() if damage.ledger_id == NO_LEDGER]
+        assert (of_log.path, of_log.offset) == (LOG, 4096)
+        assert of_log.reason.startswith("95 of the pages 1 to 189 fail their checksum")
+        assert stored.storage.damaged(3, range(40)) == bad != set()
+    stored.fs.poke(LOG, 191 * 4096 + 5, b"?")
+    list(scrubbing.steps(everything=True))
+    (of_log,) = [damage for damage in stored.storage.damage.all() if damage.ledger_id == NO_LEDGER]
+    assert of_log.reason.startswith("96 of the pages 1 to 191")
+
+
+def test_a_page_that_a_checkpoint_would_not_make_anew_is_shown_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    _without_checksum(monkeypatch)
+    stored = mendable()
+    stored.fs.poke(INDEX, PAGE_0 + 8 * 160, b"\0\0\0\0\0\0\x10\0")
+    restarted(stored)
+    scrubbing = stored.storage.scrub()
+    for _ in range(2):
+        list(scrubbing.steps(everything=True))
+        stored.checkpoint()
+        ((page, why),) = scrubbing.unmended
+        assert page == BadPage("/a", 2, INDEX, 0)
+        assert "for entry 160 in entry log 0, which is gone" in why
+
+
+def test_a_page_that_reads_well_again_is_shown_no_more() -> None:
+    stored = mendable()
+    held = stored.fs.contents(INDEX)
+    _two_that_stay(stored)
+    restarted(stored)
+    scrubbing = stored.storage.scrub()
+    list(scrubbing.steps(everything=True))
+    assert [page.ledger_id for page, _ in scrubbing.unmended] == [2, 3]
+    stored.fs.poke(INDEX, 0, held)
+    list(scrubbing.steps(everything=True))
+    assert [page.ledger_id for page, _ in scrubbing.unmended] == [3]
+
+
+def _two_that_stay(stored: StoredLedgers) -> None:
+    """A page of ledgers 2 and 3 each is damaged, and so is a log that both have entries in."""
+    stored.fs.poke(INDEX, PAGE_0, bytes(8192))
+    stored.fs.poke(index_path("/a", 3), PAGE_0, bytes(800))
+    stored.fs.poke(LOG, 9000, b"\x99")
+
+
+def test_a_page_of_a_ledger_that_was_deleted_is_shown_no_more_and_the_others_are_tried_again() -> None:
+    stored = mendable()
+    _two_that_stay(stored)
+    restarted(stored)
+    scrubbing = stored.storage.scrub()
+    list(scrubbing.steps(everything=True))
+    stored.checkpoint()
+    assert [page.ledger_id for page, _ in scrubbing.unmended] == [2, 3]
+    basis = scrubbing.mending_basis
+    assert stored.delete(2) == [2]
+    assert [page.ledger_id for page, _ in scrubbing.unmended] == [3]
+    assert scrubbing.mending_basis != basis
+
+
+def test_pages_that_cannot_be_made_anew_hold_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrub_module, "PAGES_MAX", 1)
+    stored = mendable()
+    stored.add(9, 0, 50)
+    stored.checkpoint()
+    stored.storage.entry_logs.roll()
+    list(stored.storage.scrub().steps(everything=True))
+    _two_that_stay(stored)
+    stored.fs.poke(index_path("/a", 9), PAGE_0, bytes(100))
+    restarted(stored)
+    scrubbing = stored.storage.scrub()
+    untried = []
+    for _ in range(3):
+        list(scrubbing.mending_steps())
+        untried.append(scrubbing.pages_untried)
+        stored.checkpoint()
+    assert stored.storage._found_pages.mended_count == 1  # noqa: SLF001
+    assert untried == [True, True, False]
+    assert [page.ledger_id for page, _ in scrubbing.unmended] == [2, 3]
+
+
+def test_damaged_pages_are_tried_in_turn_and_then_from_the_beginning() -> None:
+    pages = [BadPage("/a", ledger_id, index_path("/a", ledger_id), page) for ledger_id in (1, 2) for page in range(4)]
+    rng, tried, seen, more = random.Random(3), None, list[list[BadPage]](), list[bool]()
+    for _ in range(4):
+        turn = MendingTurn(3, tried)
+        for page in rng.sample(pages, len(pages)):
+            turn.found(page)
+        seen.append(turn.chosen)
+        more.append(turn.more)
+        tried = turn.chosen[-1]
+    assert seen == [pages[:3], pages[3:6], pages[6:], pages[:3]]
+    assert more == [True, True, False, True]
+    assert MendingTurn(3, tried).chosen == []
