@@ -11,8 +11,9 @@
     6  unlink the old log, then .switching, sync     the new log
 
 Live is an entry whose location in the index is exactly this record: what was deleted, and older copies of an entry, are
-left behind. Step 5 moves whatever still lies in the old log, so it may be repeated, and writes what was moved before
-once more: a process that was killed, or whose sync failed, may have left that in the page cache alone.
+left behind. Where an index page is damaged nobody knows, and the log is left alone until the page was made anew.
+Step 5 moves whatever still lies in the old log, so it may be repeated, and writes what was moved before once more: a
+process that was killed, or whose sync failed, may have left that in the page cache alone.
 
 Steps are Apache's (TransactionalEntryLogCompactor), and what a genuine bookie left at step 3 or later is finished. The
 name of step 3 is our own, because of what a genuine bookie does with Apache's (entry_log_format.switching_name): to it
@@ -148,7 +149,7 @@ class LogCompaction:
         assert self._writer is not None
         block, copied = _Block(), Copied(records=len(records))
         for ledger_id, run in _by_ledger(records):
-            locations = self._cache.located(ledger_id, [record.entry_id for record in run])
+            locations = self._cache.surely_located(ledger_id, [record.entry_id for record in run])
             for record, location in zip(run, locations, strict=True):
                 if location == record.location:
                     block.add(record)

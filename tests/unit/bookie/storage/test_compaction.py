@@ -10,6 +10,7 @@ from bookkeeper.bookie.storage.compaction import LogCompaction, find_reference, 
 from bookkeeper.bookie.storage.log_ledgers import LogLedgers
 from bookkeeper.bookie.storage.settings import StorageSettings
 from bookkeeper.errors import CorruptRecord
+from bookkeeper.model import Status
 from tests.support.faulty_filesystem import FaultyFileSystem, PowerCut
 from tests.support.stored_ledgers import StoredLedgers
 
@@ -198,6 +199,24 @@ def test_a_log_whose_records_are_not_what_its_map_says_is_not_rewritten() -> Non
     with pytest.raises(CorruptRecord):
         stored.compact(log_id, expected=expected)
     assert path in [path for _, path in stored.storage.entry_logs.closed()]
+
+
+def test_where_an_index_page_is_damaged_no_log_is_rewritten_before_it_was_made_anew() -> None:
+    """I-31, I-62: an entry whose place on the page was changed was taken for dead, its log deleted, and then denied."""
+    stored = _filled()
+    log_id, log_path = stored.storage.entry_logs.closed()[0]
+    stored.fs.poke("/a/current/0/1/1.idx", 1024 + 8 * 5, b"\0\0\0\x7f")  # another log, they say
+    stored.start()
+    stored.replay()
+    with pytest.raises(CorruptRecord, match="index page 0"):
+        stored.compact(log_id)
+    assert stored.fs.exists(log_path)
+    assert stored.read(1, [5]) == [Status.IO_ERROR]
+    list(stored.storage.scrub().steps(everything=True))
+    stored.checkpoint()
+    assert stored.read(1, [5]) == [stored.entries[1, 5]]
+    assert stored.compact(log_id) > 0
+    assert stored.read(1, range(60)) == [stored.entries[1, entry_id] for entry_id in range(60)]
 
 
 def test_the_index_tells_whether_a_log_is_still_needed() -> None:
