@@ -110,6 +110,7 @@ class LedgerCache:
                 self._states[ledger_id] = state
                 if loaded.last_page is not None and loaded.last_slots is not None:
                     self._add_page(state, loaded.last_page, IndexPage(loaded.last_slots, complete=loaded.certain))
+                    self._evict_pages(keep=state, keep_number=loaded.last_page)
                 if not loaded.header.whole:
                     self._header_changed(state)
                 return state

@@ -327,7 +327,7 @@ class StorageScrub:
         places = sorted(damage.offset for damage in self._damage.in_file(path) if damage != before)
         unneeded = [run for run in runs if not _any_within(places, page_start(run[0]), page_end(run[1]))]
         damage = None
-        if unneeded:
+        if unneeded and self._logs.path_of(log_id) == path:  # else it was collected meanwhile
             count = sum(last - first + 1 for first, last in unneeded)
             pages = f"pages {unneeded[0][0]} to {unneeded[-1][1]} fail their checksum"
             if count <= unneeded[-1][1] - unneeded[0][0]:

@@ -359,7 +359,7 @@ def test_no_look_holds_up_or_drops_another_one() -> None:
 
 def test_what_a_look_loads_is_evicted_where_nothing_is_added() -> None:
     """The bound of the ledger cache holds on a bookie that is only read, too."""
-    settings = StorageSettings(open_files_max=16, ledger_states_max=50)
+    settings = StorageSettings(open_files_max=16, ledger_states_max=50, index_cache_bytes_max=10_000)
     stored = StoredLedgers(settings=settings)
     for ledger_id in range(600):
         stored.add(ledger_id, 0, 20)
@@ -377,10 +377,12 @@ def test_what_a_look_loads_is_evicted_where_nothing_is_added() -> None:
         clock.advance(0.01)
         assert clock.seconds() < 60
         assert stored.storage.ledger_state_count < 2 * 50
+        assert stored.storage.ledger_cache.page_bytes <= 10_000
     clock.advance(0.01)
     assert stored.storage.ledger_state_count <= 50
     for ledger_id in range(600):
         stored.read(ledger_id, [0])
+        assert stored.storage.ledger_cache.page_bytes <= 10_000
     stored.storage.read(0, [0])
     assert stored.storage.ledger_state_count <= 50 + 1
 

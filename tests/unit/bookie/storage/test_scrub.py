@@ -792,6 +792,17 @@ def test_damaged_pages_that_no_entry_needs_are_one_line_of_their_log_and_hide_no
     assert of_log.reason.startswith("96 of the pages 1 to 191")
 
 
+def test_a_damaged_log_that_is_collected_while_it_is_read_leaves_no_damage() -> None:
+    stored = _without_needed_entries()
+    stored.fs.poke(LOG, 5 * 4096, b"?")
+    restarted(stored)
+    steps = stored.storage.scrub().steps(everything=True)
+    next(steps)
+    stored.storage.entry_logs.remove([1])
+    list(steps)
+    assert stored.storage.damage.all() == []
+
+
 def test_a_page_that_a_checkpoint_would_not_make_anew_is_shown_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     _without_checksum(monkeypatch)
     stored = mendable()
