@@ -152,6 +152,7 @@ PURE = (
     "bookkeeper.bookie.storage.log_checksums",
     "bookkeeper.bookie.storage.memtable",
     "bookkeeper.bookie.storage.garbage",
+    "bookkeeper.bookie.storage.wanted_bytes",
     "bookkeeper.auth.provider",
     "bookkeeper.spark.stored_copies.kernel",
     "bookkeeper.spark.stored_copies.model",

@@ -1,5 +1,7 @@
 """What is said of damaged and missing entry logs: one line per file now and then, not one per entry or read (I-67).
 
+Where very many files are damaged, as when a disk is lost, FILES_TOLD_MAX are named within TOLD_EVERY_S, others counted.
+
 Thread: any.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Lock
 
 from twisted.logger import Logger
@@ -19,6 +22,9 @@ log = Logger()
 TOLD_EVERY_S = 60.0
 """Between two lines about one file."""
 
+FILES_TOLD_MAX = 10
+"""Lines of one kind within that time."""
+
 
 class DamageLines:
     """now_s: any clock that only goes on."""
@@ -27,6 +33,7 @@ class DamageLines:
         self._now_s = now_s
         self._lock = Lock()
         self._seldom = Seldom(TOLD_EVERY_S)
+        self._lines: dict[str, _Lines] = {}  # by kind
 
     def damaged(self, damage: Damage) -> None:
         """A read met these bytes, as the first one."""
@@ -64,5 +71,30 @@ class DamageLines:
             )  # fmt: skip
 
     def _count(self, kind: str, path: str) -> int:
+        """How many to tell of; 0 to tell nothing."""
         with self._lock:
-            return self._seldom.count((kind, path), self._now_s())
+            now_s = self._now_s()
+            lines = self._lines.setdefault(kind, _Lines(now_s))
+            if now_s - lines.since_s >= TOLD_EVERY_S:
+                if lines.not_told:
+                    log.error(
+                        "{count} more times in {seconds} seconds an entry log was found to be {kind}, beside those "
+                        "that were named; the scrub finds them all",
+                        count=lines.not_told, seconds=round(now_s - lines.since_s), kind=kind,
+                    )  # fmt: skip
+                lines = self._lines[kind] = _Lines(now_s)
+            if lines.count >= FILES_TOLD_MAX:
+                lines.not_told += 1
+                return 0
+            count = self._seldom.count((kind, path), now_s)
+            lines.count += count > 0
+            return count
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Lines of one kind since a time; not_told: what came beyond FILES_TOLD_MAX."""
+
+    since_s: float
+    count: int = 0
+    not_told: int = 0

@@ -35,7 +35,7 @@ from bookkeeper.bookie.storage.index_format import (
 from bookkeeper.bookie.storage.indexed_records import IndexedRecords
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState
-from bookkeeper.bookie.storage.log_reads import LogReader
+from bookkeeper.bookie.storage.log_reads import CountedReader, LogReader
 from bookkeeper.bookie.storage.memtable_flush import MemtableFlush
 from bookkeeper.bookie.storage.offline import index_subdirectories, list_ledger_ids, list_unfinished_index_files
 from bookkeeper.bookie.storage.open_files import OpenFiles
@@ -119,8 +119,10 @@ class LedgerStorage:
         self._reads = StoredReads(
             self._cache,
             self._buffers,
-            warm=LogReader(self._logs, self._files, self.damage, self._damage_lines, wait=False),
-            cold=LogReader(self._logs, self._files, self.damage, self._damage_lines, wait=True),
+            warm=LogReader(
+                self._logs, self._files, self.damage, self._damage_lines, directories.index_dirs, wait=False
+            ),
+            cold=LogReader(self._logs, self._files, self.damage, self._damage_lines, directories.index_dirs, wait=True),
             certain=lambda: self.failure is None,
         )
         self.tombstones = TombstoneFile(fs, directories, now_ms)
@@ -439,7 +441,8 @@ class LedgerStorage:
 
     def scrub(self) -> StorageScrub:
         """What reads through the files in the background."""
-        reader = LogReader(self._logs, self._files, self.damage, self._damage_lines, wait=True)
+        index_dirs = self._directories.index_dirs
+        reader = CountedReader(self._logs, self._files, self.damage, self._damage_lines, index_dirs)
         return StorageScrub(
             self._fs,
             self._directories,
@@ -448,7 +451,14 @@ class LedgerStorage:
             self._index_checksums,
             self.damage,
             DamagedEntries(
-                self._fs, self._directories, self._logs, self._cache, self.damage, reader, self._buffers.among
+                self._fs,
+                self._directories,
+                self._logs,
+                self._cache,
+                self._index_checksums,
+                self.damage,
+                reader,
+                self._buffers.among,
             ),
             self._found_pages,
             self._buffers.__contains__,

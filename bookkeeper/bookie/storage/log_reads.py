@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import repeat
 
-from bookkeeper.bookie.storage.bad_bytes import GONE
+from bookkeeper.bookie.storage.bad_bytes import GONE, gone_from
 from bookkeeper.bookie.storage.damage import Damage, DamageKind, DamageRecord
 from bookkeeper.bookie.storage.damage_lines import DamageLines
 from bookkeeper.bookie.storage.entry_log import EntryLogs
@@ -30,7 +30,9 @@ from bookkeeper.bookie.storage.entry_log_format import (
     RECORD_SIZE_MIN,
     SIZE,
 )
-from bookkeeper.bookie.storage.log_checksum_files import PageCheck
+from bookkeeper.bookie.storage.index_files import index_path
+from bookkeeper.bookie.storage.index_format import PAGE_SLOTS, slot_offset
+from bookkeeper.bookie.storage.log_checksum_files import LogChecksums, PageCheck
 from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, page_of, page_start
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.filesystem import File, OpenMode
@@ -61,12 +63,20 @@ class LogReader:
     """
 
     def __init__(
-        self, logs: EntryLogs, files: OpenFiles, damage: DamageRecord, lines: DamageLines, *, wait: bool
+        self,
+        logs: EntryLogs,
+        files: OpenFiles,
+        damage: DamageRecord,
+        lines: DamageLines,
+        index_dirs: Sequence[str],
+        *,
+        wait: bool,
     ) -> None:
         self._logs = logs
         self._files = files
         self._damage = damage
         self._lines = lines
+        self._index_dirs = index_dirs
         self._wait = wait
         self._check = PageCheck(logs.checksums, wait=wait)
         self._log_id = -1
@@ -155,9 +165,16 @@ class LogReader:
             self._files.release(file)
 
     def _miss(self, log_id: int, ledger_id: int, ordered: list[Located], results: Results) -> None:
-        self._lines.missing(self._logs.expected_path(log_id), ledger_id, ordered[0][1])
-        self._damage.bad_bytes.met(log_id, GONE)
+        """A log that never was here is named by a damaged index page only: it is neither told nor looked at."""
         self._fail(ordered, results)
+        if not 0 <= log_id <= self._logs.highest_log_id:
+            return
+        for location, entry_id, _ in ordered:
+            on_page = is_on_damaged_page(self._damage, self._index_dirs, ledger_id, entry_id)
+            if not on_page and location & OFFSET_MASK >= HEADER_SIZE:
+                self._lines.missing(self._logs.expected_path(log_id), ledger_id, entry_id)
+                self._damage.bad_bytes.met(log_id, GONE)
+                return
 
     def _turn_to(self, log_id: int) -> None:
         """Empty the window when it is of another log."""
@@ -225,9 +242,15 @@ class LogReader:
             results[index] = self._data[at + SIZE.size : end]
             return True
         damage = Damage(ledger_id, entry_id, entry_id, path, bad_at, problem, kind)
+        is_new = not self._damage.among(ledger_id, (entry_id,))
         if self._damage.add_at_place(damage):
             self._lines.damaged(damage)
-        self._damage.bad_bytes.met(self._log_id, GONE if kind is DamageKind.GONE else page_of(bad_at))
+        if kind is DamageKind.CHANGED:
+            self._damage.bad_bytes.met(self._log_id, page_of(bad_at), noted=is_new)
+        else:
+            self._damage.bad_bytes.met(self._log_id, gone_from(bad_at), noted=is_new)
+            if offset + HEAD_SIZE <= bad_at:  # no checksum tells: it may be the size that is damaged
+                self._damage.bad_bytes.met(self._log_id, page_of(offset), noted=is_new)
         results[index] = Status.IO_ERROR
         return True
 
@@ -275,6 +298,46 @@ class LogReader:
                 self._data, self._bad = data, bad
                 return True
         return False
+
+
+class CountedReader(LogReader):
+    """As LogReader, blocking; knows how much of the logs it reads."""
+
+    def __init__(
+        self, logs: EntryLogs, files: OpenFiles, damage: DamageRecord, lines: DamageLines, index_dirs: Sequence[str]
+    ) -> None:
+        super().__init__(logs, files, damage, lines, index_dirs, wait=True)
+        self._check = self._counted = _CountedCheck(logs.checksums, wait=True)
+
+    def forget(self) -> None:
+        """Read everything anew."""
+        self._turn_to(-1)
+
+    def take_count(self) -> int:
+        """The bytes that were read since the last time."""
+        count, self._counted.count = self._counted.count, 0
+        return count
+
+
+class _CountedCheck(PageCheck):
+    """All that is read is checked, once."""
+
+    def __init__(self, checksums: LogChecksums, *, wait: bool) -> None:
+        super().__init__(checksums, wait=wait)
+        self.count = 0
+
+    def bad_pages(self, log_id: int, offset: int, data: bytes, limit: int) -> list[int] | None:
+        """See PageCheck."""
+        self.count += len(data)
+        return super().bad_pages(log_id, offset, data, limit)
+
+
+def is_on_damaged_page(damage: DamageRecord, index_dirs: Sequence[str], ledger_id: int, entry_id: int) -> bool:
+    """True where the index page with the entry is known to be damaged: the place it gives need not be true."""
+    if not damage.has_pages:
+        return False
+    offset = slot_offset(entry_id - entry_id % PAGE_SLOTS)
+    return any(damage.is_damaged_page(ledger_id, index_path(each, ledger_id), offset) for each in index_dirs)
 
 
 @lru_cache(maxsize=64)

@@ -113,6 +113,7 @@ class StorageScrub:
         self._tried: BadPage | None = None  # the last of those that were tried last
         self._untried = False
         self._missing_log = False  # some index page names a log that is gone
+        self._gone_logs: set[int] = set()  # those of them that were here once
         self._checksums_say_damaged = checksums.any_damaged
         self._unsure: set[int] = set()  # ledgers that changed too often, or could not be read, in this round
 
@@ -187,7 +188,10 @@ class StorageScrub:
 
     def _steps(self, *, logs: bool, index: bool) -> Iterator[int]:
         """logs, index: all of them, not only what needs a checksum."""
-        self._bad_pages, self._missing_log = MendingTurn(PAGES_MAX, self._tried), False
+        if logs:
+            self._damaged_entries.begin_round()
+        self._bad_pages = MendingTurn(PAGES_MAX, self._tried)
+        self._missing_log, self._gone_logs = False, set()
         for log_id in self._logs.log_ids:
             for size in self._guarded(self._log(log_id, everything=logs), self._logs.path_of(log_id)):
                 self.counters.bytes += size
@@ -203,7 +207,9 @@ class StorageScrub:
         if chosen := self._bad_pages.chosen:
             self._tried = chosen[-1]
             yield from self._guarded(self._mend_pages(chosen), "the entry logs")
-        yield from self.looking_steps()  # at logs that are gone
+        for log_id in self._gone_logs:  # not earlier: one look serves them all
+            self._damage.bad_bytes.met(log_id, GONE)
+        yield from self.looking_steps()
 
     def _mend_pages(self, pages: list[BadPage]) -> Iterator[int]:
         """Look for what these damaged pages should say; a checkpoint writes it."""
@@ -322,7 +328,8 @@ class StorageScrub:
         Pages that no entry is known to need are one damage, of the log: there may be many, and nobody repairs them.
         """
         runs = _runs(bad)
-        yield from self._damaged_entries.note_pages(log_id, runs, ledger_ids)
+        if not (yield from self._damaged_entries.note_pages(log_id, runs, ledger_ids)):
+            return  # there are some that the record had no room for
         before = self._damage.unneeded(path)
         places = sorted(damage.offset for damage in self._damage.in_file(path) if damage != before)
         unneeded = [run for run in runs if not _any_within(places, page_start(run[0]), page_end(run[1]))]
@@ -443,7 +450,8 @@ class StorageScrub:
                 file.close()
             self._missing_log |= bool(gone)
             for log_id in gone:
-                self._damage.bad_bytes.met(log_id, GONE)
+                if 0 <= log_id <= self._logs.highest_log_id:  # else it never was here: the page is damaged
+                    self._gone_logs.add(log_id)
             for page in bad:
                 damage = _damaged_page(ledger_id, path, page, known[page])
                 self._tell(damage, is_new=self._damage.add_page(damage))

@@ -287,7 +287,7 @@ def test_a_look_at_damaged_bytes_comes_within_seconds_when_idle_and_delays_no_ro
     assert driven.scrub.rounds == [False]
 
 
-def test_a_look_at_damaged_bytes_waits_for_no_round_to_end_and_keeps_to_the_rate() -> None:
+def test_a_look_at_damaged_bytes_waits_for_no_round_to_end_and_the_round_goes_on_behind_it() -> None:
     driven = Driven()
     driven.scrubber.run_now()
     driven.run(35)

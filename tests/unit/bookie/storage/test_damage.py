@@ -9,9 +9,11 @@ from unittest import mock
 
 from twisted.logger import capturedLogs, formatEvent
 
+from bookkeeper.bookie.storage import bad_bytes as bad_bytes_module
 from bookkeeper.bookie.storage import damage as damage_module
-from bookkeeper.bookie.storage.bad_bytes import GONE, BadBytes
+from bookkeeper.bookie.storage.bad_bytes import GONE, PAUSE_MAX_S, PAUSE_S, BadBytes
 from bookkeeper.bookie.storage.damage import NO_LEDGER, Damage, DamageKind, DamageRecord
+from bookkeeper.bookie.storage.damage_lines import FILES_TOLD_MAX, TOLD_EVERY_S, DamageLines
 from bookkeeper.bookie.storage.index_files import index_path
 from bookkeeper.bookie.storage.index_format import slot_offset
 from bookkeeper.model import Status
@@ -128,18 +130,100 @@ def test_bytes_that_were_met_are_looked_at_once() -> None:
     met = BadBytes()
     for page in (7, 3, 7, GONE):
         met.met(1, page)
-    assert met.waiting
-    assert met.take() == (1, [GONE, 3, 7])
+    assert met.due
+    assert met.take() == {1: [GONE, 3, 7]}
     met.met(1, 3)
-    assert not met.waiting
-    assert met.take() is None
+    assert not met.due
+    assert met.take() == {}
     met.looked_at(2, [5])
     met.met(2, 5)
-    assert not met.waiting
-    met.failed(1, [3])
+    assert not met.due
+
+
+def test_bytes_that_a_look_did_not_tell_of_are_looked_at_again_when_they_are_met_behind_a_pause_that_doubles() -> None:
+    now_s = [1000.0]
+    met = BadBytes(lambda: now_s[0])
     met.met(1, 3)
     met.met(1, 7)
-    assert met.take() == (1, [3])
+    for pause_s in (PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S):
+        assert met.take()[1][0] == 3
+        met.failed(1, [3])
+        now_s[0] += 2 * PAUSE_MAX_S
+        assert not met.due, "nobody met them"
+        now_s[0] -= 2 * PAUSE_MAX_S
+        met.met(1, 3)
+        met.met(1, 7)  # of that one the first look has told
+        now_s[0] += pause_s - 1
+        assert not met.due
+        met.met(2, 1)
+        assert met.take() == {2: [1]}, "other logs do not wait for this one"
+        met.failed(2, [1])
+        met.told(2)
+        now_s[0] += 1
+    assert met.take() == {1: [3]}
+    met.told(1)
+    met.failed(1, [3])
+    met.met(1, 3)
+    now_s[0] += PAUSE_S
+    assert met.due, "a look that told ends the doubling"
+
+
+def test_half_of_the_time_is_without_looks() -> None:
+    now_s = [1000.0]
+    met = BadBytes(lambda: now_s[0])
+    met.met(1, 3)
+    met.take()
+    now_s[0] += 300
+    met.told(1)
+    met.ended()
+    met.met(1, 4)
+    now_s[0] += 299
+    assert not met.due
+    now_s[0] += 1
+    assert met.take() == {1: [4]}
+
+
+def test_a_round_forgets_what_is_gone_pauses_and_the_pages_of_logs_that_were_removed() -> None:
+    met = BadBytes()
+    with mock.patch.object(bad_bytes_module, "PAGES_MAX", 6):
+        met.looked_at(1, [GONE, 3])
+        met.looked_at(2, [4, 5, 6, 7])
+        met.failed(2, [7])
+        met.met(3, 1)
+        met.met(4, 1)
+        assert len(met) == 6
+        met.begin_round({1, 3})
+        assert len(met) == 2
+        for log_id, page in ((1, 3), (1, GONE), (2, 7), (3, 1)):
+            met.met(log_id, page)
+    assert met.take() == {1: [GONE], 2: [7], 3: [1]}
+
+
+def test_a_damage_noted_where_a_look_came_before_is_checked_once_more() -> None:
+    met = BadBytes()
+    met.met(1, 3, noted=True)
+    met.take()
+    assert met.take_late() == [], "the look does"
+    met.met(1, 3)
+    assert not met.due
+    met.met(1, 3, noted=True)
+    assert met.due
+    assert met.take_late() == [1]
+    assert not met.due
+
+
+def test_of_very_many_missing_files_a_few_are_told_and_the_rest_is_counted() -> None:
+    now_s = [1000.0]
+    lines = DamageLines(lambda: now_s[0])
+    with capturedLogs() as events:
+        for log_id in range(500):
+            lines.missing(f"/l/current/{log_id:x}.log", 1, log_id)
+    assert len(events) == FILES_TOLD_MAX
+    now_s[0] += TOLD_EVERY_S
+    with capturedLogs() as events:
+        lines.missing("/l/current/0.log", 1, 0)
+    told = [formatEvent(event) or "" for event in events]
+    assert [line.split()[0] for line in told] == [str(500 - FILES_TOLD_MAX), "/l/current/0.log"]
 
 
 def _calls(work: Callable[[], object]) -> int:
