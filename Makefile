@@ -44,7 +44,7 @@ unit: venv-dev  ## unit tests only (ARGS= for pytest, here and below)
 sim: venv-dev  ## a longer simulation campaign from a fresh seed (SEED= SEEDS=)
 	$(BIN)/python .ci/suites.py simulation -- --seed $(SEED) --sim-seeds $(SEEDS) --timeout 0 $(ARGS)
 
-corruption: venv-dev  ## every byte of every file of a small bookie damaged, one at a time: none silently (ARGS=)
+corruption: venv-dev  ## every byte of every file of a small bookie damaged, one at a time, and random bookies (ARGS=)
 	$(BIN)/python -m tests.corruption.main $(ARGS)
 
 crashpoints: venv-dev  ## every crash point of a bookie, some 45 minutes (ARGS='--every 20', a story, or --state ID)

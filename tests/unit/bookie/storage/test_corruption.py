@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.corruption.stored_bookie import Life, build, probe
+from tests.corruption import stored_bookie
+from tests.corruption.random_damage import Life
+from tests.corruption.stored_bookie import build, probe
 from tests.corruption.sweep import Damage, Outcome, Tally, damages_of, files_of, judge, kind_of, sweep
 
 KINDS = {
@@ -17,7 +19,7 @@ SMALL_FILES = ("lastMark", "lastId", "tombstones")
 def test_an_undamaged_bookie_keeps_all_its_promises(orderly: bool) -> None:
     fs, promises = build(orderly=orderly)
     assert {kind_of(path) for path in files_of(fs)} == KINDS
-    found = probe(Life(fs.clone()), promises)
+    found = probe(stored_bookie.Life(fs.clone()), promises)
     assert (found.silent, found.lost_with_report, found.unknown) == ([], [], 0)
 
 
@@ -44,6 +46,12 @@ def test_every_damaged_byte_of_a_record_or_of_a_page_is_detected(orderly: bool) 
         for number, damage in enumerate(damages_of(fs, path)):
             if number % 401 == 0 and damage.offset >= 1024:
                 assert judge(fs, promises, damage)[0] is Outcome.DETECTED, damage
+
+
+@pytest.mark.parametrize("seed", [*range(40), 719, 984, 1048])
+def test_no_random_damage_denies_mistakes_or_forgets_an_entry(seed: int) -> None:
+    """719, 984 and 1048: a log was compacted by what a damaged index page said."""
+    Life(seed).run()
 
 
 def test_a_tally_counts_by_kind_and_keeps_what_was_silent() -> None:
