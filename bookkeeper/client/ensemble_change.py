@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from bookkeeper.client import placement
 from bookkeeper.client.metadata_update import update_metadata
-from bookkeeper.client.placement import choose_replacement
 from bookkeeper.client.refusals import Refusal, refusal_of
 from bookkeeper.errors import BookKeeperError, NotEnoughBookies
 from bookkeeper.model import BookieId, EntryId, LedgerId, LedgerMetadata, Versioned
@@ -32,24 +32,19 @@ def choose_replacements(
 
     Raises NotEnoughBookies where the settings insist on racks that the result would not span.
     """
-    ensemble = list(ensemble)
-    chosen: dict[int, BookieId] = {}
-    for index in sorted(failed):
-        replacement = choose_replacement(
-            index=index,
-            ensemble=ensemble,
-            write_quorum=write_quorum,
-            candidates=context.directory.writable,
-            excluded=avoid | frozenset(failed.values()),
-            quarantined=context.directory.quarantined,
-            rack_of=context.rack_of,
-            rng=context.rng,
-            weights=context.weights,
-        )
-        if replacement is not None:
-            chosen[index] = ensemble[index] = replacement
+    chosen = placement.choose_replacements(
+        indexes=failed,
+        ensemble=ensemble,
+        write_quorum=write_quorum,
+        candidates=context.directory.writable,
+        excluded=avoid | frozenset(failed.values()),
+        quarantined=context.directory.quarantined,
+        rack_of=context.rack_of,
+        rng=context.rng,
+        weights=context.weights,
+    )
     if chosen:
-        context.check_racks(ensemble, write_quorum)
+        context.check_racks([chosen.get(index, member) for index, member in enumerate(ensemble)], write_quorum)
     return chosen
 
 

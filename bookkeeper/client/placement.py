@@ -109,6 +109,37 @@ def choose_replacement(
     return _best(index, others, left, write_quorum, quarantined, rack_of, rng, weights)
 
 
+def choose_replacements(
+    *,
+    indexes: Collection[int],
+    ensemble: Sequence[BookieId],
+    write_quorum: int,
+    candidates: Collection[BookieId],
+    excluded: Collection[BookieId],
+    quarantined: Collection[BookieId],
+    rack_of: RackOf,
+    rng: random.Random,
+    weights: DiskWeights | None = None,
+) -> dict[int, BookieId]:
+    """Who takes over each of these positions, as far as there is anybody; each knows of those chosen before it."""
+    members, chosen = list(ensemble), dict[int, BookieId]()
+    for index in sorted(indexes):
+        found = choose_replacement(
+            index=index,
+            ensemble=members,
+            write_quorum=write_quorum,
+            candidates=candidates,
+            excluded=excluded,
+            quarantined=quarantined,
+            rack_of=rack_of,
+            rng=rng,
+            weights=weights,
+        )
+        if found is not None:
+            chosen[index] = members[index] = found
+    return chosen
+
+
 def _shuffled(candidates: Collection[BookieId], rng: random.Random) -> list[BookieId]:
     """Candidates in random order; sorted first, so that one seed gives one order whatever the mapping's history."""
     shuffled = sorted(candidates)

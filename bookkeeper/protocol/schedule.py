@@ -51,6 +51,15 @@ def held_entries(
     return held
 
 
+def entries_by_turn(first_entry_id: int, last_entry_id: int, ensemble_size: int) -> list[int]:
+    """How many of the entries first..last (inclusive) have each remainder e mod E: those share a write set."""
+    rounds, rest = divmod(max(0, last_entry_id + 1 - first_entry_id), ensemble_size)
+    counts = [rounds] * ensemble_size
+    for entry_id in range(first_entry_id, first_entry_id + rest):
+        counts[entry_id % ensemble_size] += 1
+    return counts
+
+
 def spread(first_entry_id: int, last_entry_id: int, ensemble_size: int, write_quorum: int) -> list[Sequence[int]]:
     """For each ensemble index, the entries of first..last (inclusive) that it stores."""
     return [

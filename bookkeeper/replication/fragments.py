@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bookkeeper.model import INVALID_ENTRY_ID, BookieId, EntryId, LedgerMetadata
-from bookkeeper.protocol.schedule import held_entries, holds
+from bookkeeper.protocol.schedule import entries_by_turn, held_entries, holds
 
 if TYPE_CHECKING:
     from random import Random
@@ -72,12 +72,9 @@ class FragmentRange:
 
     def stored_count(self, index: int) -> int:
         """How many entries an ensemble index stores."""
-        if self.empty:
-            return 0
         size = len(self.ensemble)
-        rounds, rest = divmod(self.last_entry_id + 1 - self.first_entry_id, size)
-        tail = range(self.last_entry_id + 1 - rest, self.last_entry_id + 1)
-        return rounds * self.write_quorum + sum(holds(index, entry_id, size, self.write_quorum) for entry_id in tail)
+        counts = entries_by_turn(self.first_entry_id, self.last_entry_id, size)
+        return sum(count for turn, count in enumerate(counts) if holds(index, turn, size, self.write_quorum))
 
     def indexes_of(self, bookies: frozenset[BookieId]) -> dict[int, BookieId]:
         """Where any of `bookies` stands in the ensemble."""

@@ -11,6 +11,7 @@ from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
+from bookkeeper.model import LedgerMetadata
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledger_offsets import Between
 from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions, Positions
@@ -120,17 +121,23 @@ async def _chosen(client: LedgerClient, options: LedgerReadOptions, ledger_ids: 
 
 
 async def _extent(client: LedgerClient, options: LedgerReadOptions, ledger_id: int, entry_ids: Bounds) -> Extent | None:
-    metadata = await client.metadata(ledger_id)
-    if metadata.last_entry_id is not None and metadata.length is not None:
-        end, length = metadata.last_entry_id, metadata.length
-    else:
-        open_it = client.open_as_administrator(ledger_id, recover=False)
-        async with await open_it as handle:
-            end, length, metadata = handle.last_add_confirmed, handle.length, handle.metadata
+    end, length, metadata = await reach_of(client, ledger_id)
     first, last = _range(options, ledger_id, end)
     low, high = entry_ids.range
     first, last = max(first, low), min(last, high)
     return extent_of(ledger_id, metadata, first, last, length=length, end=end) if first <= last else None
+
+
+async def reach_of(client: LedgerClient, ledger_id: int) -> tuple[int, int, LedgerMetadata]:
+    """The last entry that may be read, -1 for none, the payload bytes up to it, and the metadata. Nothing is fenced.
+
+    Of a ledger that is not closed: what its bookies say is confirmed. Raises NoSuchLedger, BookKeeperError.
+    """
+    metadata = await client.metadata(ledger_id)
+    if metadata.last_entry_id is not None and metadata.length is not None:
+        return metadata.last_entry_id, metadata.length, metadata
+    async with await client.open_as_administrator(ledger_id, recover=False) as handle:
+        return handle.last_add_confirmed, handle.length, handle.metadata
 
 
 def _range(options: LedgerReadOptions, ledger_id: int, end: int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.cli.connection import parse_settings
+from bookkeeper.cli.drawing import NO_LIBRARY, can_draw
 from bookkeeper.cli.lazy import add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
 from bookkeeper.cli.output import (
@@ -48,7 +49,7 @@ from bookkeeper.cli.perf.counters import (
     read_metrics,
 )
 from bookkeeper.cli.perf.latency import Latencies
-from bookkeeper.cli.perf.soak_plot import NO_LIBRARY, can_draw, draw
+from bookkeeper.cli.perf.soak_plot import draw
 from bookkeeper.cli.perf.soak_record import LOAD, NoSoak, SoakLine, SoakWriter, Trend, read_soak, trends
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import Any
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.cli.drawing import new_figure, png_of
 from bookkeeper.cli.perf.soak_record import LOAD, SoakLine, processes, series
 
-NO_LIBRARY = "drawing needs matplotlib: pip install 'pybookkeeper[plot]'"
-
-_WIDTH_IN, _HEIGHT_IN, _DPI = 11.0, 15.0, 100
-
-
-def can_draw() -> bool:
-    """Whether the library is there."""
-    return find_spec("matplotlib") is not None
+_WIDTH_IN, _HEIGHT_IN = 11.0, 15.0
 
 
 def draw(lines: Sequence[SoakLine], title: str, warm_up_s: float) -> bytes:
     """A PNG of memory, file handles, disk, adds, latency and collection. Raises CommandFailed without the library."""
-    if not can_draw():
-        raise CommandFailed(NO_LIBRARY)
-    from matplotlib.figure import Figure
-
+    figure = new_figure(_WIDTH_IN, _HEIGHT_IN)
     everyone = processes(lines)
     bookies = [process for process in everyone if process != LOAD]
-    figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), dpi=_DPI, layout="constrained")
     figure.suptitle(title)
     memory, files, disk, adds, latency, collection = figure.subplots(6, 1, sharex=True)
 
@@ -67,6 +54,4 @@ def draw(lines: Sequence[SoakLine], title: str, warm_up_s: float) -> bytes:
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize="x-small", ncols=3, loc="upper left")
     collection.set_xlabel("minutes; dotted: the end of the warm-up")
-    out = io.BytesIO()
-    figure.savefig(out, format="png")
-    return out.getvalue()
+    return png_of(figure)

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.audit.source import CHUNK
+from bookkeeper.spark.pipeline import cluster_table, kept, told_by_spark
 
 LENGTH = "length"
 """The kind of a finding about a whole ledger: its entries do not add up to the length that the metadata say."""
@@ -66,16 +67,12 @@ def audit(
     try:
         return _run(spark, output, given)
     except PySparkException as error:
-        raise AuditFailed(_told(str(error))) from error
+        raise AuditFailed(told_by_spark(error)) from error
 
 
 def _run(spark: SparkSession, output: str | None, given: Mapping[str, str]) -> Audit:
     rows = spark.read.format("bookkeeper.audit").options(**given).load()
-    if output is None:
-        rows = rows.cache()
-    else:
-        rows.write.mode("error").parquet(output)
-        rows = spark.read.schema(rows.schema).parquet(output)
+    rows = kept(spark, rows, output)
     rows = rows.unionByName(_lengths(spark, rows, given))
     found = {row.kind: row["count"] for row in rows.where(F.col("kind") != CHUNK).groupBy("kind").count().collect()}
     chunks = rows.where(F.col("kind") == CHUNK)
@@ -84,16 +81,10 @@ def _run(spark: SparkSession, output: str | None, given: Mapping[str, str]) -> A
     return Audit(rows, int(total[0]), int(total[1] or 0), int(total[2] or 0), found)
 
 
-def _told(text: str) -> str:
-    """Our error out of Spark's: the lines that name one, else all of it."""
-    lines = [line.strip() for line in text.splitlines() if line.strip().startswith(("bookkeeper.errors.", "option "))]
-    return "; ".join(line.removeprefix("bookkeeper.errors.") for line in lines) or text
-
-
 def _lengths(spark: SparkSession, rows: DataFrame, given: Mapping[str, str]) -> DataFrame:
     """Findings about whole ledgers, in the columns of the others."""
     shared = {name: value for name, value in given.items() if name.lower() not in _OF_THE_AUDIT}
-    ledgers = spark.read.format("bookkeeper.cluster").options(table="ledgers", **shared).load()
+    ledgers = cluster_table(spark, "ledgers", shared)
     closed = ledgers.where("state = 'CLOSED'").select("ledger_id", "length", "last_entry_id")
     sums = (
         rows.where(F.col("kind") == CHUNK)

@@ -10,6 +10,7 @@ from bookkeeper.client.placement import (
     DEFAULT_RACK,
     choose_ensemble,
     choose_replacement,
+    choose_replacements,
     mapped_racks,
     one_rack,
     parse_topology,
@@ -106,6 +107,44 @@ def test_a_replacement_is_neither_a_member_nor_excluded(index: int, excluded: se
     )
     possible = set(everyone[6:]) - shut_out
     assert chosen in possible if possible else chosen is None
+
+
+@given(st.sets(st.integers(0, 5), min_size=1), st.integers(6, 9), st.integers(0, 2**32 - 1))
+def test_several_replacements_are_different_bookies_as_far_as_there_are_any(
+    indexes: set[int], bookie_count: int, seed: int
+) -> None:
+    """I-10."""
+    everyone = bookies(bookie_count)
+    ensemble, others = everyone[:6], set(everyone[6:])
+    chosen = choose_replacements(
+        indexes=indexes,
+        ensemble=ensemble,
+        write_quorum=3,
+        candidates=everyone,
+        excluded={ensemble[index] for index in indexes},
+        quarantined=(),
+        rack_of=racks_of_three,
+        rng=random.Random(seed),
+    )
+    assert len(set(chosen.values())) == len(chosen) == min(len(indexes), len(others))
+    assert set(chosen.values()) <= others
+    assert set(chosen) <= indexes
+
+
+def test_a_replacement_knows_of_those_chosen_before_it() -> None:
+    """Two places of one write set: the second goes to the rack that the first left free."""
+    racks = {"a:1": "/r1", "b:1": "/r1", "c:1": "/r1", "d:1": "/r2"}
+    chosen = choose_replacements(
+        indexes=(0, 1),
+        ensemble=[BookieId("x:1"), BookieId("y:1")],
+        write_quorum=2,
+        candidates=[BookieId(each) for each in racks],
+        excluded=(),
+        quarantined=(),
+        rack_of=mapped_racks(racks),
+        rng=random.Random(1),
+    )
+    assert sorted(mapped_racks(racks)(each) for each in chosen.values()) == ["/r1", "/r2"]
 
 
 def test_racks_come_from_a_file_by_id_or_host() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidMetadata
-from bookkeeper.protocol.schedule import Coverage, held_entries, holds, spread, write_set
+from bookkeeper.protocol.schedule import Coverage, entries_by_turn, held_entries, holds, spread, write_set
 
 SHAPES = [(e, qw, qa) for e in range(1, 8) for qw in range(1, e + 1) for qa in range(1, qw + 1)]
 
@@ -37,6 +37,14 @@ def test_held_entries_are_those_whose_write_set_names_the_index(
     assert list(held_entries(index, first, first + count, ensemble_size, write_quorum)) == expected
     assert [e for e in range(first, first + count + 1) if holds(index, e, ensemble_size, write_quorum)] == expected
     assert list(spread(first, first + count, ensemble_size, write_quorum)[index]) == expected
+
+
+@given(st.integers(1, 9), st.integers(0, 2**40), st.integers(-3, 40))
+def test_entries_are_counted_by_remainder_as_one_by_one(ensemble_size: int, first: int, count: int) -> None:
+    counts = [0] * ensemble_size
+    for entry_id in range(first, first + count + 1):
+        counts[entry_id % ensemble_size] += 1
+    assert entries_by_turn(first, first + count, ensemble_size) == counts
 
 
 def ack_quorum_within(doubtful: set[int], shape: tuple[int, int, int]) -> bool:

@@ -1,0 +1,39 @@
+"""Figures as PNG. Needs matplotlib, the extra `plot`; nothing but drawings does, and nobody else imports it."""
+
+from __future__ import annotations
+
+import io
+from importlib.util import find_spec
+from typing import Any
+
+from bookkeeper.cli.output import CommandFailed
+
+NO_LIBRARY = "drawing needs matplotlib: pip install 'pybookkeeper[plot]'"
+
+_DPI = 100
+
+
+def can_draw() -> bool:
+    """Whether the library is there."""
+    return find_spec("matplotlib") is not None
+
+
+def check_can_draw() -> None:
+    """Raise CommandFailed without the library."""
+    if not can_draw():
+        raise CommandFailed(NO_LIBRARY)
+
+
+def new_figure(width_in: float, height_in: float) -> Any:
+    """An empty figure of matplotlib, of so many inches. Raises CommandFailed without the library."""
+    check_can_draw()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width_in, height_in), dpi=_DPI, layout="constrained")
+
+
+def png_of(figure: Any) -> bytes:
+    """The figure as PNG."""
+    out = io.BytesIO()
+    figure.savefig(out, format="png")
+    return out.getvalue()
