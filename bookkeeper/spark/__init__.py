@@ -17,6 +17,8 @@
           sink_commits                  commit, give up, look up;   sink_history   the same for users
           sink_purpose, sink_sweep      what a ledger is for;   deleting those that nothing will ever commit
         audit/                          the format bookkeeper.audit: every copy, verified through its bookie
+        space/, whatif/                 pipelines: where the space is; what losses, additions, other quorums mean
+          pipeline                      what pipelines share
         stored_copies/                  the copies of a bookie that does not run, verified in its directories
         cluster/                        the format bookkeeper.cluster: the cluster itself as tables
         environment, local_session      Python and Java for Spark on this machine; a session to try things with

@@ -13,12 +13,18 @@ with RawClient(bookie.port) as client:      the wire without our client: frames 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
+from bookkeeper.admin.questions import get_json
+from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.client import LedgerClient
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster, LocalProcessFailed
 from bookkeeper.wire.codec import response_decoder
 
@@ -56,6 +62,30 @@ def wait_for_exit(bookie: LocalBookie) -> int:
         bookie.wait_ready()
         raise AssertionError(f"bookie {bookie.number} serves; it was expected to refuse")
     return bookie.stop()
+
+
+def when_gone(client: BlockingBookKeeper, bookie_id: str) -> None:
+    """Return once the bookie is not registered any more."""
+
+    def start(ledgers: LedgerClient) -> Deferred[None]:
+        gone: Deferred[None] = Deferred()
+        watch = ledgers.store.bookies.watch(
+            lambda available: None if gone.called or bookie_id in available.writable else gone.callback(None)
+        )
+        gone.addBoth(lambda _: watch.cancel())
+        return gone
+
+    client.run(start)
+
+
+def collected(bookie: LocalBookie) -> None:
+    """A round of collection, to its end. The bookie serves HTTP on the port that its settings name."""
+    port, path = int(bookie.settings["httpServerPort"]), "/api/v1/bookie/gc"
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("PUT", path)
+        assert connection.getresponse().read()
+    while get_json(("127.0.0.1", port), path) != {"is_in_force_gc": "false"}:
+        pass
 
 
 class RawClient:

@@ -77,6 +77,8 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.spark.audit": _DRIVER
     | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.protocol", "bookkeeper.wire", "bookkeeper.pace"}
     | {"bookkeeper.spark"},
+    # Where copies lie and would go is told by the client's own rules.
+    "bookkeeper.spark.whatif": _DRIVER | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.spark"},
     # A stopped bookie's files read in place: no client, and no Spark.
     "bookkeeper.spark.stored_copies": _BASE
     | {"bookkeeper.bookie", "bookkeeper.metadata", "bookkeeper.wire", "bookkeeper.filesystem", "bookkeeper.pace"},
@@ -118,6 +120,7 @@ RESERVED: dict[str, tuple[str, ...]] = {
         "hedwig.perf",
         "journalmgr.cli",
     ),
+    "matplotlib": ("bookkeeper.cli.drawing",),
     "grpc_tools": (),
 }
 
@@ -167,6 +170,11 @@ PURE = (
     "bookkeeper.spark.ledger_offsets",
     "bookkeeper.spark.ledger_options",
     "bookkeeper.spark.options",
+    "bookkeeper.spark.space.grouping",
+    "bookkeeper.spark.whatif.effects",
+    "bookkeeper.spark.whatif.fragment",
+    "bookkeeper.spark.whatif.question",
+    "bookkeeper.spark.whatif.situation",
     "bookkeeper.spark.planning",
     "bookkeeper.spark.sink_commit_format",
     "bookkeeper.spark.sink_options",

@@ -13,7 +13,7 @@ lists when it is first read, and keeps: make it again (`cluster_views`) to see n
     table                 pure  what a table is; how another package adds one
     id_runs               pure  many ids, cut into shares
     asking                      many questions, some at a time
-    ledgers, bookies, recovery, entry_logs    the tables of this package
+    ledgers, extents, bookies, recovery, entry_logs    the tables of this package
     catalogue                   which tables there are
     batches, source, views      schemas and Arrow; the format; views and help
 
@@ -26,6 +26,8 @@ Nothing is fenced, marked or written, and no column has a password. Unknown is n
     ledgers             ledger_id, state, ensemble_size, write_quorum, ack_quorum, last_entry_id, length, fragments,
                         digest_type, metadata_version, created, application, component, owner, custom, problem
     fragments           ledger_id, index, first_entry_id, last_entry_id, entries, bookies, problem
+    extents             ledger_id, state, ensemble_size, write_quorum, ack_quorum, last_entry_id, length, fragments,
+                        digest_type, metadata_version, created, application, component, owner, problem
     entry_logs          bookie, log_id, size_bytes, record_bytes, live_bytes, live_ratio, live_ledgers, is_written,
                         as_of, problem
     underreplicated     ledger_id, missing, since, locked, worker, process, locked_since, problem

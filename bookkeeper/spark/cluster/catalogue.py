@@ -13,6 +13,7 @@ from bookkeeper.config.table import nearest
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.cluster.bookies import BOOKIES, COOKIES
 from bookkeeper.spark.cluster.entry_logs import ENTRY_LOGS
+from bookkeeper.spark.cluster.extents import EXTENTS
 from bookkeeper.spark.cluster.ledgers import FRAGMENTS, LEDGERS
 from bookkeeper.spark.cluster.recovery import DAMAGED, PROCESSES, STATE, UNDERREPLICATED
 from bookkeeper.spark.cluster.table import ClusterTable
@@ -27,6 +28,7 @@ OWN: tuple[ClusterTable, ...] = (
     COOKIES,
     LEDGERS,
     FRAGMENTS,
+    EXTENTS,
     ENTRY_LOGS,
     UNDERREPLICATED,
     DAMAGED,

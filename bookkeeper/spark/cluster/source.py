@@ -60,8 +60,8 @@ class ClusterSource(DataSource):
 
     def _chosen(self, schema: StructType) -> tuple[ClusterTable, SourceOptions[ClusterOptions]]:
         table = self._table()
-        check_schema(schema, schema_of(table), f"{WHERE}, table {table.name}")
-        return table, read_options(table.options, self.options, where=WHERE)
+        check_schema(schema, schema_of(table), f"{self.name()}, table {table.name}")
+        return table, read_options(table.options, self.options, where=self.name())
 
 
 class ClusterReader(DataSourceReader):

@@ -6,8 +6,6 @@ bookie 2   writable, without HTTP         bookie 4   killed, after it had copies
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import os
 from collections.abc import Iterator
@@ -26,7 +24,7 @@ from bookkeeper.cli.main import main as bookkeeper_command
 from bookkeeper.cli.perf.counters import read_metrics
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
+from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.metadata.bad_copies_format import BadRange
 from bookkeeper.metadata.layout import LayoutKind
@@ -39,7 +37,7 @@ from hedwig.cli.main import main as hedwig_command
 from hedwig.embedded import LocalHub
 from journalmgr.cli.main import main as journal_command
 from journalmgr.config import variable_of
-from tests.support.cluster import local_cluster
+from tests.support.cluster import collected, local_cluster, when_gone
 from tests.support.edit_journals import remove_journal
 from tests.support.in_process import run_here
 from tests.support.journal_log import writing
@@ -80,20 +78,6 @@ class World:
         code, out, said = run_here(bookkeeper_command, shell, dict(os.environ))
         assert code == 0, said
         return [json.loads(line) for line in out.splitlines()]
-
-
-def when_gone(client: BlockingBookKeeper, bookie_id: str) -> None:
-    """Return once the bookie is not registered any more."""
-
-    def start(ledgers: LedgerClient) -> Deferred[None]:
-        gone: Deferred[None] = Deferred()
-        watch = ledgers.store.bookies.watch(
-            lambda available: None if gone.called or bookie_id in available.writable else gone.callback(None)
-        )
-        gone.addBoth(lambda _: watch.cancel())
-        return gone
-
-    client.run(start)
 
 
 def damage_metadata(client: BlockingBookKeeper, cluster: LocalCluster, ledger_id: int) -> None:
@@ -303,16 +287,6 @@ def test_a_table_is_read_by_as_many_tasks_as_wanted(world: World) -> None:
 
 
 # --- entry logs
-
-
-def collected(bookie: LocalBookie) -> None:
-    """A round of collection, to its end."""
-    port, path = int(bookie.settings["httpServerPort"]), "/api/v1/bookie/gc"
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
-        connection.request("PUT", path)
-        assert connection.getresponse().read()
-    while get_json(("127.0.0.1", port), path) != {"is_in_force_gc": "false"}:
-        pass
 
 
 def test_entry_logs_are_as_their_bookie_tells_and_who_does_not_tell_is_named(world: World) -> None:

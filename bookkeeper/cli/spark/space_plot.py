@@ -1,0 +1,63 @@
+"""Draws what `bookkeeper spark space` found as a PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bookkeeper.cli.drawing import new_figure, png_of
+
+GROUPS_MAX, BOOKIES_MAX = 20, 40
+"""Bars of each drawing; the others are one bar together, and no bookie's bar stands for two."""
+
+_WIDTH_IN, _HEIGHT_IN, _GB = 10.0, 13.0, 1e9
+
+Rows = Sequence[dict[str, Any]]
+
+
+def draw_space(by: str, groups: Rows, bookies: Rows, thresholds: Rows) -> bytes:
+    """A PNG: bytes by group, live bytes and garbage by bookie, what each threshold of compaction gives and copies.
+
+    Raises CommandFailed without the library.
+    """
+    figure = new_figure(_WIDTH_IN, _HEIGHT_IN)
+    whose, where, gives = figure.subplots(3, 1)
+    known = [row for row in groups if row["stored_bytes"] is not None]
+    bars = [(_name(row), row["stored_bytes"] / _GB) for row in known[:GROUPS_MAX]]
+    if known[GROUPS_MAX:]:
+        bars.append((f"{len(known) - GROUPS_MAX} others", sum(row["stored_bytes"] for row in known[GROUPS_MAX:]) / _GB))
+    whose.barh([name for name, _ in bars], [size for _, size in bars])
+    whose.invert_yaxis()
+    whose.set_title(f"payload of all copies, by {by}")
+    whose.set_xlabel("GB")
+
+    told = [row for row in bookies if row["live_bytes"] is not None]
+    shown = sorted(told, key=lambda row: -row["garbage_bytes"])[:BOOKIES_MAX]
+    names = [row["bookie"] for row in shown]
+    live = [row["live_bytes"] / _GB for row in shown]
+    where.barh(names, live, label="live")
+    where.barh(names, [row["garbage_bytes"] / _GB for row in shown], left=live, label="garbage")
+    where.invert_yaxis()
+    left_out = len(told) - len(shown)
+    where.set_title(
+        "entry logs"
+        + (f"; the {len(shown)} bookies with the most garbage" if left_out else "")
+        + (f"; not known of {len(bookies) - len(told)}" if len(told) < len(bookies) else "")
+    )
+    where.set_xlabel("GB")
+    if shown:
+        where.legend()
+
+    limits = [row["threshold"] for row in thresholds]
+    gives.plot(limits, [row["reclaimed_bytes"] / _GB for row in thresholds], marker="o", label="gives back")
+    gives.plot(limits, [row["copied_bytes"] / _GB for row in thresholds], marker="o", label="copies")
+    gives.set_title("compaction of logs with a live share below")
+    gives.set_ylabel("GB")
+    gives.set_ylim(bottom=0)
+    gives.grid(alpha=0.3)
+    gives.legend()
+    return png_of(figure)
+
+
+def _name(row: dict[str, Any]) -> str:
+    return "(none)" if row["group_name"] is None else str(row["group_name"])
