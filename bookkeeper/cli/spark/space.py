@@ -50,7 +50,7 @@ def run_space(args: argparse.Namespace, exit_unknown: int) -> int:
             )
             .orderBy("threshold")
         )
-        _show(args, found, groups, bookies, thresholds)
+        show_space(args, found, groups, bookies, thresholds)
         _say_unknown(found)
     finally:
         spark.stop()
@@ -75,7 +75,8 @@ def _size(value: int | None) -> str:
     return UNKNOWN if value is None else size(value)
 
 
-def _show(args: argparse.Namespace, found: Space, groups: Rows, bookies: Rows, thresholds: Rows) -> None:
+def show_space(args: argparse.Namespace, found: Space, groups: Rows, bookies: Rows, thresholds: Rows) -> None:
+    """Print what was found, as JSON where that is asked for."""
     if args.json:
         print_json(
             {

@@ -44,7 +44,7 @@ def _run(args: argparse.Namespace, exit_unknown: int, exit_wrong: int) -> int:
         if args.json:
             _print_json(args, found, bookies, at_risk)
         else:
-            _show(args, found, bookies, at_risk)
+            show_whatif(args, found, bookies, at_risk)
         _say_what_is_not_known(found)
     finally:
         spark.stop()
@@ -76,7 +76,8 @@ def _print_json(args: argparse.Namespace, found: WhatIf, bookies: Rows, at_risk:
     )
 
 
-def _show(args: argparse.Namespace, found: WhatIf, bookies: Rows, at_risk: Rows) -> None:
+def show_whatif(args: argparse.Namespace, found: WhatIf, bookies: Rows, at_risk: Rows) -> None:
+    """Print the answer for people."""
     totals = found.totals
     hours = "" if args.rate is None else f"; {found.hours(args.rate):,.2f} h at {size(args.rate)}/s"
     facts = [
