@@ -20,7 +20,9 @@
         space/, whatif/                 pipelines: where the space is; what losses, additions, other quorums mean
           pipeline                      what pipelines share
         stored_copies/                  the copies of a bookie that does not run, verified in its directories
+        exports/                        ledgers to Parquet with a manifest, and from there to ledgers again
         cluster/                        the format bookkeeper.cluster: the cluster itself as tables
+        spark_errors                    pure: our errors out of Spark's
         environment, local_session      Python and Java for Spark on this machine; a session to try things with
         registration                    making the formats known to a session
 
@@ -33,6 +35,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bookkeeper.spark.cluster.catalogue import cluster_help
     from bookkeeper.spark.cluster.views import cluster_views
+    from bookkeeper.spark.exports.export import export_ledgers
+    from bookkeeper.spark.exports.importing import import_ledgers
     from bookkeeper.spark.local_session import local_session
     from bookkeeper.spark.registration import register
     from bookkeeper.spark.sink_history import commit_of_job, commits_of_query, committed_writes
@@ -44,6 +48,8 @@ __all__ = [
     "commit_of_job",
     "commits_of_query",
     "committed_writes",
+    "export_ledgers",
+    "import_ledgers",
     "local_session",
     "register",
     "sweep",
@@ -67,6 +73,14 @@ def __getattr__(name: str) -> object:
         from bookkeeper.spark.cluster.catalogue import cluster_help
 
         return cluster_help
+    if name == "export_ledgers":
+        from bookkeeper.spark.exports.export import export_ledgers
+
+        return export_ledgers
+    if name == "import_ledgers":
+        from bookkeeper.spark.exports.importing import import_ledgers
+
+        return import_ledgers
     if name == "sweep":
         from bookkeeper.spark.sink_sweep import sweep
 

@@ -7,6 +7,8 @@
         0000000000/                       batches 0 to 999; no data
           0000000000040                   record of batch 40
           0000000000041
+      imports/NAME                        as a query; the id of each write begins with the export's and a point
+        0000000000/0000000000000          the first ledgers of the export: `partition` counts them in their order
 
     record   {"batch": 41, "bytes": 2048, "entries": 20, "format": 1, "ledgers": 2, "write": "ID OF THE WRITE"}
              7 12 1228 9ab0c1d2 0 0       a line for each ledger: id, entries, bytes, CRC-32 of all payloads as one,
@@ -50,14 +52,15 @@ class Kind(enum.Enum):
 
     JOB = "job"
     QUERY = "query"
+    IMPORT = "import"
 
 
-_DIRECTORY = {Kind.JOB: "jobs", Kind.QUERY: "queries"}
+_DIRECTORY = {Kind.JOB: "jobs", Kind.QUERY: "queries", Kind.IMPORT: "imports"}
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A batch job, whose only batch is 0, or a streaming query."""
+    """A batch job, whose only batch is 0, a streaming query, or an import of ledgers."""
 
     kind: Kind
     name: str
@@ -129,7 +132,7 @@ def judge(owner: Owner, head: Head | None, record: Commit | None, new: Commit, i
         none                         -             commit
         of another cluster           -             refused
         -                            of this write done
-        -                            of another    of a query: repeated; of a job: refused, its name is taken
+        -                            of another    of a query or import: repeated; of a job: refused, its name is taken
         names this write as aborted  none          refused
         last batch is before it      none          commit
         last batch is behind it      none          refused: the batches of a query rise

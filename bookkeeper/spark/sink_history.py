@@ -30,7 +30,7 @@ class CommittedWrite:
 def committed_writes(
     uri: str, settings: ClientSettings | None = None, *, commit_path: str = COMMIT_PATH
 ) -> list[CommittedWrite]:
-    """Jobs, then queries, by name, that committed something to this cluster."""
+    """Jobs, then queries, then imports, by name, that committed something to this cluster."""
     return _ask(uri, settings, commit_path, _writes)
 
 

@@ -13,7 +13,8 @@ Nothing here is done per entry but to make its payload.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from twisted.logger import Logger
 
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.errors import BookKeeperError, InvalidArgument, WindowFull
-from bookkeeper.model import LedgerMetadata
+from bookkeeper.model import DigestType, LedgerMetadata
 from bookkeeper.spark.sink_commit_format import WrittenLedger
 from bookkeeper.spark.sink_options import LedgerSinkOptions
 from bookkeeper.spark.sink_purpose import Purpose
@@ -39,6 +40,17 @@ PIECE_BYTES = 1 << 20
 VALUE = "value"
 
 
+@dataclass(frozen=True, slots=True)
+class NewLedger:
+    """How a ledger is made. digest: the client's settings' unless given."""
+
+    ensemble: int
+    write_quorum: int
+    ack_quorum: int
+    custom: Mapping[str, bytes]
+    digest: DigestType | None = None
+
+
 def write_ledger(
     client: BlockingBookKeeper, options: LedgerSinkOptions, purpose: Purpose, batches: Iterable[Any]
 ) -> WrittenLedger | None:
@@ -48,7 +60,7 @@ def write_ledger(
     where that can be done.
     Raises InvalidArgument for a row that is null or too large, LedgerError, MetadataError, and what `batches` raises.
     """
-    ledger: _TaskLedger | None = None
+    ledger: TaskLedger | None = None
     entries = size = crc = 0
     try:
         for batch in batches:
@@ -56,10 +68,11 @@ def write_ledger(
                 continue
             values = _values(batch, entries, purpose)
             if ledger is None:
-                ledger = _TaskLedger(client, options, purpose)
-            data = _data(values)
+                new = NewLedger(options.ensemble, options.write_quorum, options.ack_quorum, purpose.custom())
+                ledger = TaskLedger(client, new)
+            data = data_of(values)
             crc = zlib.crc32(data, crc)
-            for piece in _pieces(values, len(data)):
+            for piece in pieces_of(values, len(data)):
                 ledger.append(piece)
             entries, size = entries + len(values), size + len(data)
         if ledger is None:
@@ -88,8 +101,8 @@ def _values(batch: Any, rows_before: int, purpose: Purpose) -> Any:
     return values.cast(pa.large_binary() if pa.types.is_large_string(kind) else pa.binary())
 
 
-def _data(values: Any) -> memoryview:
-    """All payloads as one."""
+def data_of(values: Any) -> memoryview:
+    """All payloads of a binary column as one."""
     _, offsets, data = values.buffers()
     if data is None:
         return memoryview(b"")
@@ -97,7 +110,7 @@ def _data(values: Any) -> memoryview:
     return memoryview(data)[ends[values.offset] : ends[values.offset + len(values)]]
 
 
-def _pieces(values: Any, size: int) -> Iterator[list[bytes]]:
+def pieces_of(values: Any, size: int) -> Iterator[list[bytes]]:
     """The payloads in lists of at most PIECE_ENTRIES_MAX; of PIECE_BYTES, if all were of one size."""
     count = len(values)
     step = max(1, min(PIECE_ENTRIES_MAX, PIECE_BYTES * count // max(1, size)))
@@ -105,12 +118,12 @@ def _pieces(values: Any, size: int) -> Iterator[list[bytes]]:
         yield values.slice(first, step).to_pylist()
 
 
-class _TaskLedger:
-    """The ledger, from the task's thread."""
+class TaskLedger:
+    """The ledger, from the task's thread. Made at once."""
 
-    def __init__(self, client: BlockingBookKeeper, options: LedgerSinkOptions, purpose: Purpose) -> None:
+    def __init__(self, client: BlockingBookKeeper, new: NewLedger) -> None:
         self._client = client
-        self._feed = client.run(lambda ledgers: Deferred.fromCoroutine(_Feed.create(ledgers, options, purpose)))
+        self._feed = client.run(lambda ledgers: Deferred.fromCoroutine(_Feed.create(ledgers, new)))
         self.ledger_id = self._feed.handle.ledger_id
 
     def append(self, payloads: list[bytes]) -> None:
@@ -148,14 +161,15 @@ class _Feed:
         handle.on_failed = lambda _: self._tell()
 
     @classmethod
-    async def create(cls, client: LedgerClient, options: LedgerSinkOptions, purpose: Purpose) -> _Feed:
+    async def create(cls, client: LedgerClient, new: NewLedger) -> _Feed:
         """Make the ledger."""
         return cls(
             await client.create(
-                ensemble=options.ensemble,
-                write_quorum=options.write_quorum,
-                ack_quorum=options.ack_quorum,
-                custom=purpose.custom(),
+                ensemble=new.ensemble,
+                write_quorum=new.write_quorum,
+                ack_quorum=new.ack_quorum,
+                digest=new.digest,
+                custom=new.custom,
             )
         )
 

@@ -2,8 +2,9 @@
 
 custom metadata      example
 application          bookkeeper-spark
-spark.job            NAME              one of these two
+spark.job            NAME              one of these
 spark.query          ID
+spark.import         NAME              or this one, of `exports`; then `application` is what the exported ledger said
 spark.write          id of the write: of one attempt at a batch
 spark.batch          41                0 of a job
 spark.partition      3
@@ -21,6 +22,12 @@ from dataclasses import dataclass
 from bookkeeper.spark.sink_commit_format import Commit, Head, Kind, Owner
 
 APPLICATION = b"bookkeeper-spark"
+
+IMPORTED_FROM = "imported-from"
+"""Name in the custom metadata of an imported ledger: the id of the export and that of the ledger, as `id/7`."""
+
+_IMPORT = f"spark.{Kind.IMPORT.value}"
+_EARLIER = "imported."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +59,20 @@ class Purpose:
         return {"application": APPLICATION, **{name: str(value).encode() for name, value in said.items()}}
 
 
+def imported_custom(custom: Mapping[str, bytes], purpose: Purpose, imported_from: str) -> dict[str, bytes]:
+    """Custom metadata of a ledger that is written anew: what it had, and what it is for.
+
+    What it had says nothing about this cluster's commits: names that mean that are kept with `imported.` before them.
+    """
+    said = purpose.custom() | {IMPORTED_FROM: imported_from.encode()}
+    taken = {*said, *(f"spark.{kind.value}" for kind in Kind)} - {"application"}
+    kept = {f"{_EARLIER}{name}" if name in taken else name: value for name, value in custom.items()}
+    return said | kept
+
+
 def is_ours(custom: Mapping[str, bytes]) -> bool:
     """Whether a task of Spark wrote it."""
-    return custom.get("application") == APPLICATION
+    return custom.get("application") == APPLICATION or _IMPORT in custom
 
 
 def parse_purpose(custom: Mapping[str, bytes]) -> Purpose | None:

@@ -8,6 +8,8 @@ examples:
   bookkeeper spark audit --output /backup/audit-1         the result as Parquet, too
   bookkeeper spark space --by application                 whose ledgers take the space, and what is garbage
   bookkeeper spark whatif --lose-rack /rack-1 --add 3     what a loss means, and where the copies would go
+  bookkeeper spark export --output /backup/monday         every closed ledger as Parquet, with a manifest
+  bookkeeper spark import /backup/monday --job restore-1  the same ledgers written anew; again: goes on where it was
   bookkeeper spark sweep --older-than 3600 --dry-run      ledgers that writes of Spark have left behind
 """
 
@@ -20,6 +22,7 @@ from pathlib import Path
 from bookkeeper.cli.connection import add_connection_arguments
 from bookkeeper.cli.lazy import LazyParser, at_least
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
+from bookkeeper.cli.spark.export_words import add_export, add_import
 from bookkeeper.spark.space.grouping import GROUPINGS
 
 AUDIT_EPILOG = """\
@@ -108,6 +111,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="print at most so many ledgers at risk, the worst (default: %(default)s)")  # fmt: skip
     whatif.add_argument("--output", metavar="PATH", help="a new directory for the rows as Parquet (default: none)")
     _add_common(whatif)
+    add_export(actions)
+    add_import(actions)
     sweep = actions.add_parser(
         "sweep", help="delete what writes of Spark left behind",
         description="Delete ledgers that tasks of Spark wrote and nothing will ever commit.",
@@ -150,6 +155,14 @@ def run(args: argparse.Namespace) -> int:
         from bookkeeper.cli.spark.whatif import run_whatif
 
         return run_whatif(args, EXIT_UNKNOWN, EXIT_WRONG)
+    if args.action == "export":
+        from bookkeeper.cli.spark.exports import run_export
+
+        return run_export(args)
+    if args.action == "import":
+        from bookkeeper.cli.spark.exports import run_import
+
+        return run_import(args)
     from bookkeeper.cli.spark.sweep import run_sweep
 
     return run_sweep(args)

@@ -53,6 +53,7 @@ def test_records_have_these_places() -> None:
     assert record_path("/c", QUERY, 41) == "/c/queries/q/0000000000/0000000000041"
     assert record_path("/c", JOB, 12_345_678) == "/c/jobs/j/0000012345/0000012345678"
     assert head_path("/c", JOB) == "/c/jobs/j"
+    assert record_path("/c", Owner(Kind.IMPORT, "i"), 0) == "/c/imports/i/0000000000/0000000000000"
 
 
 def test_a_record_of_as_many_ledgers_as_there_may_be_fits_and_one_more_is_refused() -> None:
@@ -118,6 +119,7 @@ NEW = Commit(5, "new", LEDGERS)
 )
 def test_what_becomes_of_a_commit(head: Head | None, record: Commit | None, verdict: Verdict) -> None:
     assert judge(QUERY, head, record, NEW, "this") is verdict
+    assert judge(Owner(Kind.IMPORT, "i"), head, record, NEW, "this") is verdict
 
 
 @pytest.mark.parametrize(

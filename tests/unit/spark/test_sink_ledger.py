@@ -115,7 +115,7 @@ def test_binary_and_strings_are_entries_byte_for_byte(kind: Any) -> None:
     assert client.ledger.payloads == [*PAYLOADS, b"behind"]
     assert found == WrittenLedger(7, 4, 10, zlib.crc32(b"acccbehind"), 3, 1)
     [how] = client.created
-    assert how == {"ensemble": 4, "write_quorum": 3, "ack_quorum": 2, "custom": PURPOSE.custom()}
+    assert how == {"ensemble": 4, "write_quorum": 3, "ack_quorum": 2, "digest": None, "custom": PURPOSE.custom()}
     assert (client.ledger.ended, client.deleted) == ("closed", [])
 
 

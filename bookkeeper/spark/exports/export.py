@@ -1,0 +1,275 @@
+"""An export from beginning to end: ledgers to Parquet, verified, with a manifest.
+
+    1  choose     which ledgers there are; tasks look at each          -> _plan/ledgers
+    2  pack       the ledgers of each day into files                   -> _plan/pieces
+    3  copy       a task for each file reads its pieces from bookies   -> entries/
+    4  verify     entries, bytes and digests of what is in the files, beside what the metadata said
+    5  describe   a line for each ledger and file                      -> ledgers/, files/, manifest/
+
+What is in the files is what counts: digests are made of what is read back from them. Nothing is fenced or changed in
+the cluster. An export that fails leaves a directory without a manifest; take another one for the next.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from twisted.internet.defer import Deferred
+
+from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.client import LedgerClient
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.metadata.znode_store import ZnodeStore
+from bookkeeper.spark.exports.chosen import CHOSEN_SCHEMA, PIECE_SCHEMA, PLANNED, looking, packing
+from bookkeeper.spark.exports.digests import NOTHING, RANGE_ENTRIES
+from bookkeeper.spark.exports.entry_digests import ledger_digests, lines_digest
+from bookkeeper.spark.exports.manifest import (
+    LEDGERS,
+    ExportedLedger,
+    Files,
+    Manifest,
+    Part,
+    Status,
+    check_directory,
+    format_ledger,
+)
+from bookkeeper.spark.exports.options import EXPORT, ExportOptions
+from bookkeeper.spark.exports.reading import reading
+from bookkeeper.spark.exports.stored import (
+    ENTRIES,
+    ENTRY_SCHEMA,
+    FILES,
+    PLAN,
+    entries_of,
+    file_lines,
+    files_of,
+    ledgers_of,
+    lines_of,
+    rows_of,
+    text_batches,
+    write_lines,
+    write_manifest,
+)
+from bookkeeper.spark.id_ranges import IdRanges
+from bookkeeper.spark.ledger_extents import chosen_ledgers
+from bookkeeper.spark.ledger_options import LedgerReadOptions
+from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.spark_errors import told
+
+LOOKS_EACH, LINES_EACH = 500, 50_000
+"""Ledgers that one task looks at, and that one file of lines has."""
+
+TOLD_MAX = 10
+"""Ledgers named in an error."""
+
+Say = Callable[[str], None]
+
+
+class ExportFailed(BookKeeperError):
+    """The export did not come to its end; why is in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What was exported. ledgers: the lines of the manifest's part as rows: ledger_id, status, entries, bytes."""
+
+    directory: str
+    manifest: Manifest
+    ledgers: DataFrame
+
+
+def export_ledgers(
+    spark: SparkSession,
+    uri: str,
+    *,
+    output: str,
+    options: Mapping[str, object] | None = None,
+    say: Say = lambda _: None,
+) -> Export:
+    """Export ledgers of the cluster at `uri` to the directory `output`, which must not be there or be empty.
+
+    output: any path that Spark can write to. options: `exports.options.ExportOptions`, and keys of the client.
+    say: told in a line what begins. The export is there on return: its manifest is written last.
+    Raises ConfigurationError, ExportFailed, MetadataError.
+    """
+    given = {"uri": uri, **{name: str(value) for name, value in (options or {}).items()}}
+    chosen = read_options(ExportOptions, given, where=EXPORT)
+    directory = check_directory(output)
+    try:
+        return _Export(spark, directory, chosen, say).run()
+    except PySparkException as error:
+        raise ExportFailed(f"{directory}: {told(str(error))}") from error
+
+
+class _Export:
+    def __init__(self, spark: SparkSession, directory: str, options: SourceOptions[ExportOptions], say: Say) -> None:
+        self._spark, self._directory, self._options, self._say = spark, directory, options, say
+
+    def run(self) -> Export:
+        """Every step."""
+        created_ms, export_id = int(time.time() * 1000), uuid.uuid4().hex
+        client_settings = self._options.client
+        with connect(client_settings.metadata_service_uri, client_settings) as client:
+            instance = _instance(client)
+            ids = chosen_ledgers(client, LedgerReadOptions(ledgers=self._options.own.ledgers))
+        self._say(f"looking at {len(ids):,} ledgers")
+        chosen = self._choose(ids)
+        pieces = self._pack(chosen)
+        count = self._copy(pieces)
+        self._say("verifying what is in the files")
+        entries = entries_of(self._spark, self._directory, any_files=count > 0)
+        ledgers = self._describe(chosen, entries, len(ids))
+        files = self._list(any_files=count > 0)
+        manifest = Manifest(export_id, created_ms, instance, RANGE_ENTRIES, self._part(ledgers), files)
+        write_manifest(self._spark, self._directory, manifest)
+        return Export(self._directory, manifest, ledgers)
+
+    def _choose(self, ids: list[int]) -> DataFrame:
+        ranges = self._spark.createDataFrame(list(IdRanges.of(ids).ranges), "low LONG, high LONG")
+        looks = (
+            ranges.select(F.explode(F.sequence("low", "high")).alias("ledger_id"))
+            .repartition(len(ids) // LOOKS_EACH + 1)
+            .mapInArrow(looking(self._options), CHOSEN_SCHEMA)
+        )
+        chosen = self._kept(looks, "ledgers")
+        lost = chosen.where(F.col("status") == Status.LOST.value)
+        if self._options.own.fail_on_data_loss:
+            self._refuse(lost.select("ledger_id", "why"))
+        return chosen
+
+    def _pack(self, chosen: DataFrame) -> DataFrame:
+        planned = chosen.where(F.col("status") == PLANNED)
+        pack = packing(self._options.own.file_bytes_max)
+        return self._kept(planned.groupBy("date").applyInArrow(pack, PIECE_SCHEMA), "pieces")
+
+    def _copy(self, pieces: DataFrame) -> int:
+        """Write the entries; how many files that is."""
+        days = pieces.groupBy("date").agg(F.max("file").alias("last")).orderBy("date").collect()
+        first_files, count = [], 0
+        for day in days:
+            first_files.append((day.date, count))
+            count += day["last"] + 1
+        if not count:
+            return 0
+        self._say(f"copying entries into {count:,} files")
+        firsts = self._spark.createDataFrame(first_files, "date STRING, first LONG")
+        numbered = pieces.join(F.broadcast(firsts), "date").withColumn("number", (F.col("first") + F.col("file")))
+        entries = (
+            numbered.repartitionById(count, F.col("number").cast("int"))
+            .sortWithinPartitions("ledger_id", "first_entry_id")
+            .select(PIECE_SCHEMA.names)
+            .mapInArrow(reading(self._options), ENTRY_SCHEMA)
+            # As they are; said so that the writer, who wants each day's rows together, does not sort by the day alone.
+            .sortWithinPartitions("date", "ledger_id", "entry_id")
+        )
+        entries.write.mode("error").partitionBy("date").parquet(f"{self._directory}/{ENTRIES}")
+        return count
+
+    def _describe(self, chosen: DataFrame, entries: DataFrame, count: int) -> DataFrame:
+        """Write the lines of the ledgers; those lines as rows."""
+        digests = ledger_digests(entries).withColumnRenamed("last_entry_id", "found_last")
+        found = chosen.join(digests, "ledger_id", "left").repartitionByRange(count // LINES_EACH + 1, "ledger_id")
+        lines = found.sortWithinPartitions("ledger_id").mapInArrow(_format, "line STRING")
+        write_lines(lines, self._directory, LEDGERS)
+        ledgers = ledgers_of(lines_of(self._spark, self._directory, LEDGERS))
+        if self._options.own.fail_on_data_loss:
+            self._refuse(ledgers.where(F.col("status") == Status.INCOMPLETE.value))
+        return ledgers
+
+    def _list(self, *, any_files: bool) -> Files:
+        """Write the lines of the files."""
+        if any_files:
+            write_lines(file_lines(self._spark, self._directory).orderBy("line").coalesce(1), self._directory, FILES)
+        else:
+            write_lines(self._spark.createDataFrame([], "line STRING").coalesce(1), self._directory, FILES)
+        lines = lines_of(self._spark, self._directory, FILES)
+        total = files_of(lines).agg(F.count("*").alias("files"), F.sum("bytes").alias("bytes")).collect()[0]
+        return Files(total.files, total["bytes"] or 0, lines_digest(lines))
+
+    def _part(self, ledgers: DataFrame) -> Part:
+        sums = ledgers.groupBy("status").agg(
+            F.count("*").alias("ledgers"), F.sum("entries").alias("entries"), F.sum("bytes").alias("bytes")
+        )
+        rows = sums.collect()
+        return Part(
+            count=sum(row.ledgers for row in rows),
+            digest=lines_digest(ledgers.select("line")),
+            entries=sum(row.entries or 0 for row in rows),
+            size=sum(row["bytes"] or 0 for row in rows),
+            status={Status(row.status): row.ledgers for row in rows},
+        )
+
+    def _kept(self, rows: DataFrame, name: str) -> DataFrame:
+        """The same rows, once written down: asked again they might be others."""
+        path = f"{self._directory}/{PLAN}/{name}"
+        rows.write.mode("error").parquet(path)
+        return self._spark.read.schema(rows.schema).parquet(path)
+
+    def _refuse(self, lost: DataFrame) -> None:
+        """Raise ExportFailed if there is any, naming some."""
+        some = lost.orderBy("ledger_id").limit(TOLD_MAX).collect()
+        if some:
+            told_ones = "; ".join(f"ledger {row.ledger_id}: {row.why}" for row in some)
+            more = lost.count() - len(some)
+            raise ExportFailed(
+                f"{told_ones}{f'; and {more:,} more' if more else ''}. With option failOnDataLoss=false the manifest "
+                f"says so, and the rest is exported. {self._directory} is no export: it has no manifest"
+            )
+
+
+def _format(batches: Iterator[Any]) -> Iterator[Any]:
+    """Lines of ledgers from rows of CHOSEN_SCHEMA, joined with those of `ledger_digests`."""
+    return text_batches(format_ledger(_ledger(row)) for row in rows_of(batches))
+
+
+def _ledger(row: Mapping[str, Any]) -> ExportedLedger:
+    """One of them judged: what is in the files beside what was to be."""
+    status, why = row["status"], row["why"]
+    entries = size = digest = expected = None
+    if status == PLANNED:
+        expected = row["last_entry_id"] + 1
+        entries, size, digest = row["entries"] or 0, row["bytes"] or 0, row["digest"] or NOTHING
+        why = _what_is_wrong(row, entries, size, expected)
+        status = (Status.INCOMPLETE if why else Status.COMPLETE).value
+    return ExportedLedger(
+        ledger_id=row["ledger_id"],
+        status=Status(status),
+        why=why,
+        date=row["date"],
+        state=row["state"],
+        ensemble_size=row["ensemble_size"],
+        write_quorum=row["write_quorum"],
+        ack_quorum=row["ack_quorum"],
+        digest_type=row["digest_type"],
+        created_ms=row["created_ms"],
+        custom=dict(row["custom"] or ()),
+        expected_entries=expected,
+        expected_bytes=row["expected_bytes"],
+        entries=entries,
+        size=size,
+        digest=digest,
+    )
+
+
+def _what_is_wrong(row: Mapping[str, Any], entries: int, size: int, expected: int) -> str:
+    if entries != expected or (entries and (row["first_entry_id"], row["found_last"]) != (0, expected - 1)):
+        return f"{entries:,} of {expected:,} entries"
+    if row["expected_bytes"] not in (None, size):
+        return f"its entries have {size:,} bytes of payload, its metadata says {row['expected_bytes']:,}"
+    return ""
+
+
+def _instance(client: BlockingBookKeeper) -> str:
+    async def ask(ledgers: LedgerClient) -> str:
+        store = ledgers.store
+        assert isinstance(store, ZnodeStore), "a cluster's own metadata store"
+        return await store.admin.instance_id()
+
+    return client.run(lambda ledgers: Deferred.fromCoroutine(ask(ledgers)))

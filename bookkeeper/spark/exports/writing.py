@@ -1,0 +1,190 @@
+"""Exported ledgers written anew by tasks, each by one task in order. Thread: a task's.
+
+    a task's rows, sorted     position  entry_id  value
+                              0         -1        the line of the ledger in the export     -> a new ledger
+                              0         0         the payload of its first entry           -> appended
+                              0         1         ...
+                              1         -1        the line of the next                     -> the one before is closed
+
+Every attempt makes ledgers of its own. Those of an attempt that fails are deleted where that can be done; whatever is
+left is for the sweep (`sink_sweep`), since no commit will name it.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.model import DigestType
+from bookkeeper.spark.columns import arrow_schema
+from bookkeeper.spark.exports.chosen import Batches
+from bookkeeper.spark.exports.manifest import ExportedLedger, NotAnExport, parse_ledger
+from bookkeeper.spark.exports.options import ImportOptions
+from bookkeeper.spark.options import SourceOptions
+from bookkeeper.spark.process_client import client_of
+from bookkeeper.spark.sink_commit_format import Owner
+from bookkeeper.spark.sink_ledger import NewLedger, TaskLedger, data_of, pieces_of
+from bookkeeper.spark.sink_purpose import Purpose, imported_custom
+
+LINE = -1
+"""Stands for an entry id where the value is the line of the ledger."""
+
+WRITTEN_SCHEMA = StructType(
+    [
+        StructField("position", IntegerType(), nullable=False),
+        StructField("exported_id", LongType(), nullable=False),
+        StructField("ledger_id", LongType(), nullable=False),
+        StructField("entries", LongType(), nullable=False),
+        StructField("bytes", LongType(), nullable=False),
+        StructField("crc", LongType(), nullable=False),
+        StructField("attempt", IntegerType(), nullable=False),
+        StructField("created_ms", LongType(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportWrite:
+    """One attempt at a batch of an import."""
+
+    owner: Owner
+    export_id: str
+    write: str
+    batch: int
+
+
+def writing(options: SourceOptions[ImportOptions], this: ImportWrite) -> Batches:
+    """For `mapInArrow` on rows position, entry_id, value: a row of WRITTEN_SCHEMA for each ledger.
+
+    When a row is handed over all entries of its ledger are durable (acknowledged by the ack quorum) and it is closed.
+    Raises NotAnExport for rows that are not as drawn, LedgerError, MetadataError.
+    """
+
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context is not None, "runs in a task"
+        task = _Task(options, this, context.attemptNumber())
+        try:
+            for batch in batches:
+                yield from task.take(batch)
+            yield from task.close()
+        except BaseException:
+            task.discard()
+            raise
+
+    return write
+
+
+class _Task:
+    """The ledgers of one task attempt, one after the other."""
+
+    def __init__(self, options: SourceOptions[ImportOptions], this: ImportWrite, attempt: int) -> None:
+        self._own, self._settings, self._this, self._attempt = options.own, options.client, this, attempt
+        self._current: _Copy | None = None
+        self._made: list[int] = []
+
+    def take(self, batch: Any) -> Iterator[Any]:
+        """Write rows; the results of ledgers that came to their end."""
+        positions, entry_ids, values = (batch.column(index) for index in range(3))
+        lines = [number for number, entry_id in enumerate(entry_ids.to_pylist()) if entry_id == LINE]
+        first = lines[0] if lines else batch.num_rows
+        if first:  # the rest of the ledger that an earlier batch began
+            self._append(entry_ids[0].as_py(), values.slice(0, first))
+        for line, after in zip(lines, [*lines[1:], batch.num_rows], strict=True):
+            yield from self.close()
+            self._begin(positions[line].as_py(), parse_ledger(values[line].as_py().decode()))
+            if after > line + 1:
+                self._append(entry_ids[line + 1].as_py(), values.slice(line + 1, after - line - 1))
+
+    def close(self) -> Iterator[Any]:
+        """The result of the ledger that is being written, closed."""
+        current, self._current = self._current, None
+        if current is not None:
+            self._made.append(current.ledger.ledger_id)
+            current.close()
+            yield pa.RecordBatch.from_pylist([current.result(self._attempt)], schema=arrow_schema(WRITTEN_SCHEMA))
+
+    def discard(self) -> None:
+        """Delete what was made: nothing will ever name it."""
+        if self._current is not None:
+            self._current.ledger.discard()
+        for ledger_id in self._made:
+            with suppress(BookKeeperError):  # left for the sweep
+                self._client.delete(ledger_id)
+
+    @property
+    def _client(self) -> BlockingBookKeeper:
+        return client_of(self._settings)
+
+    def _begin(self, position: int, exported: ExportedLedger) -> None:
+        this, created_ms = self._this, int(time.time() * 1000)
+        purpose = Purpose(
+            this.owner, this.write, this.batch, position, self._attempt, created_ms, self._own.commit_path
+        )
+        new = NewLedger(
+            self._own.ensemble or exported.ensemble_size or 0,
+            self._own.write_quorum or exported.write_quorum or 0,
+            self._own.ack_quorum or exported.ack_quorum or 0,
+            imported_custom(exported.custom, purpose, f"{this.export_id}/{exported.ledger_id}"),
+            None if exported.digest_type is None else DigestType[exported.digest_type],
+        )
+        self._current = _Copy(TaskLedger(self._client, new), exported, position, created_ms)
+
+    def _append(self, first_entry_id: int, values: Any) -> None:
+        if self._current is None:
+            raise NotAnExport(f"entry {first_entry_id} of a ledger that has no line")
+        self._current.append(first_entry_id, values)
+
+
+class _Copy:
+    """One exported ledger and the new one."""
+
+    def __init__(self, ledger: TaskLedger, exported: ExportedLedger, position: int, created_ms: int) -> None:
+        self.ledger = ledger
+        self._exported, self._position, self._created_ms = exported, position, created_ms
+        self._entries = self._size = self._crc = 0
+
+    def append(self, first_entry_id: int, values: Any) -> None:
+        """Add entries that follow."""
+        if first_entry_id != self._entries:
+            raise NotAnExport(
+                f"ledger {self._exported.ledger_id}: entry {first_entry_id} where {self._entries} should be"
+            )
+        data = data_of(values)
+        self._crc = zlib.crc32(data, self._crc)
+        for piece in pieces_of(values, len(data)):
+            self.ledger.append(piece)
+        self._entries, self._size = self._entries + len(values), self._size + len(data)
+
+    def close(self) -> None:
+        """Wait for the last entry, and close. Raises NotAnExport where it is not as large as exported."""
+        found, said = (self._entries, self._size), (self._exported.entries, self._exported.size)
+        if found != said:
+            raise NotAnExport(
+                f"ledger {self._exported.ledger_id}: {found[0]:,} entries of {found[1]:,} bytes, exported were "
+                f"{said[0]} of {said[1]}"
+            )
+        self.ledger.close()
+
+    def result(self, attempt: int) -> dict[str, int]:
+        """A row of WRITTEN_SCHEMA."""
+        return {
+            "position": self._position,
+            "exported_id": self._exported.ledger_id,
+            "ledger_id": self.ledger.ledger_id,
+            "entries": self._entries,
+            "bytes": self._size,
+            "crc": self._crc,
+            "attempt": attempt,
+            "created_ms": self._created_ms,
+        }

@@ -1,0 +1,380 @@
+"""Exports of a real cluster and imports from them: every entry, once, whatever fails on the way."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+import bookkeeper.blocking
+from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.model import DigestType
+from bookkeeper.spark.exports import importing, writing
+from bookkeeper.spark.exports.digests import digest_of_ledger
+from bookkeeper.spark.exports.export import Export, ExportFailed, export_ledgers
+from bookkeeper.spark.exports.importing import Import, Imported, ImportFailed, import_ledgers
+from bookkeeper.spark.exports.manifest import NotAnExport, Status, parse_ledger
+from bookkeeper.spark.sink_commit_format import CommitRefused
+from bookkeeper.spark.sink_commits import SinkCommits
+from bookkeeper.spark.sink_purpose import Fate, is_ours
+from bookkeeper.spark.sink_sweep import sweep
+from tests.support.cluster import local_cluster
+from tests.support.faulty_import import faulty_writing
+from tests.support.spark import spark_session
+
+pytestmark = pytest.mark.timeout(280)
+
+MIB = 1 << 20
+_paths = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Any:
+    return spark_session()
+
+
+@pytest.fixture
+def cluster(zookeeper: Any, tmp_path: Path) -> Iterator[LocalCluster]:
+    root = f"/exports-{os.getpid()}-{os.urandom(3).hex()}"
+    with local_cluster(zookeeper.address, root, 3, directory=tmp_path / "cluster") as running:
+        yield running
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
+    with bookkeeper.blocking.connect(cluster.uri) as connected:
+        yield connected
+
+
+@dataclass
+class Setting:
+    """A cluster, and a place for exports."""
+
+    spark: Any
+    cluster: LocalCluster
+    client: BlockingBookKeeper
+    directory: Path
+    commits: str
+
+    def export(self, name: str = "export", **options: object) -> Export:
+        """Export to a directory of that name."""
+        output = str(self.directory / name)
+        given = {"ledgers": "all", "maxFileBytes": MIB, **options}
+        return export_ledgers(self.spark, self.cluster.uri, output=output, options=given)
+
+    def take(self, name: str = "export", job: str = "j", **how: Any) -> Import:
+        """Import from it."""
+        options = {"job": job, "commitPath": self.commits, **how.pop("options", {})}
+        return import_ledgers(self.spark, self.cluster.uri, str(self.directory / name), options=options, **how)
+
+    def ids(self) -> set[int]:
+        return {int(ledger_id) for ledger_id in itertools.chain.from_iterable(self.client.ids())}
+
+    def sweep(self) -> set[int]:
+        """Sweep everything that is not committed; ids of imported ledgers that are left."""
+        sweep(self.cluster.uri, commit_path=self.commits, older_than_s=0)
+        return {ledger_id for ledger_id in self.ids() if is_ours(self.client.metadata(ledger_id).custom)}
+
+
+@pytest.fixture
+def setting(spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, tmp_path: Path) -> Setting:
+    return Setting(spark, cluster, client, tmp_path, f"{cluster.root}-commits-{next(_paths)}")
+
+
+def written(client: BlockingBookKeeper, payloads: list[bytes], **how: Any) -> int:
+    with client.create(**how) as ledger:
+        for first in range(0, len(payloads), 1000):
+            ledger.append_many(payloads[first : first + 1000])
+        return ledger.id
+
+
+def entries_of(client: BlockingBookKeeper, ledger_id: int) -> list[bytes]:
+    with client.open_as_administrator(ledger_id, recover=False) as handle:
+        return [entry.payload for entry in handle.entries()] if handle.last_add_confirmed >= 0 else []
+
+
+def new_ids(done: Import) -> dict[int, int]:
+    return {each.exported_id: each.ledger_id for each in done.ledgers}
+
+
+def lines_of(export: Export) -> dict[int, Any]:
+    ledgers = [parse_ledger(row.line) for row in export.ledgers.collect()]
+    return {ledger.ledger_id: ledger for ledger in ledgers}
+
+
+def test_what_is_exported_deleted_and_imported_is_the_same_entry_by_entry(setting: Setting) -> None:
+    client = setting.client
+    payloads = {
+        written(client, [b"entry %d" % number for number in range(12_000)], custom={"owner": b"\x00\xff", "a": b""}):
+            [b"entry %d" % number for number in range(12_000)],
+        written(client, [], ensemble=1, write_quorum=1, ack_quorum=1): [],
+        written(client, [os.urandom(1000) for _ in range(3)] + [b""], digest=DigestType.MAC, password=b"secret"): None,
+        written(client, [b"%d" % number * 250 for number in range(3000)], ensemble=2, ack_quorum=1):
+            [b"%d" % number * 250 for number in range(3000)],
+        written(client, [b"x"], custom={"application": b"pulsar"}): [b"x"],
+    }  # fmt: skip
+    payloads = {ledger_id: entries_of(client, ledger_id) for ledger_id in payloads}
+    before = {ledger_id: client.metadata(ledger_id) for ledger_id in payloads}
+    with client.create() as still_open:
+        still_open.append(b"open")
+        with pytest.raises(ExportFailed, match="password is not the one"):
+            setting.export("without-a-password")
+        done = setting.export(asAdministrator=True)
+        assert done.manifest.ledgers.status[Status.OPEN] == 1
+        still_open.append(b"still")
+        open_too = setting.export("open", ledgers=still_open.id, open=True)
+        assert (open_too.manifest.ledgers.count, open_too.manifest.ledgers.entries in (1, 2)) == (1, True)
+        assert lines_of(open_too)[still_open.id].state == "OPEN"
+    lines = lines_of(done)
+    assert lines[still_open.id].status is Status.OPEN
+    for ledger_id, expected in payloads.items():
+        line, metadata = lines[ledger_id], before[ledger_id]
+        assert (line.status, line.entries, line.size) == (Status.COMPLETE, len(expected), metadata.length)
+        assert line.digest == digest_of_ledger(enumerate(expected))
+        assert line.custom == metadata.custom
+    assert done.manifest.ledgers.entries == sum(map(len, payloads.values()))
+    _check_files(setting.directory / "export", payloads)
+
+    for ledger_id in [*payloads, still_open.id]:
+        client.delete(ledger_id)
+    dry = setting.take(dry_run=True)
+    assert (dry.to_write, dry.ledgers, setting.ids()) == (len(payloads), (), set())
+    taken = setting.take(output=str(setting.directory / "ids"))
+    assert [each.exported_id for each in taken.ledgers] == sorted(payloads)
+    assert all(each.is_new for each in taken.ledgers)
+    assert taken.left_out == {Status.OPEN: 1}
+    for old, new in new_ids(taken).items():
+        metadata = client.metadata(new)
+        assert entries_of(client, new) == payloads[old]
+        for name in ("ensemble_size", "write_quorum", "ack_quorum", "digest_type", "last_entry_id", "length"):
+            assert getattr(metadata, name) == getattr(before[old], name), (old, name)
+        assert {name: metadata.custom[name] for name in before[old].custom} == before[old].custom
+        assert metadata.custom["imported-from"] == f"{done.manifest.export_id}/{old}".encode()
+    rows = setting.spark.read.parquet(str(setting.directory / "ids")).collect()
+    assert {row.exported_id: row.ledger_id for row in rows} == new_ids(taken)
+    assert setting.sweep() == setting.ids() == set(new_ids(taken).values())
+
+    again = setting.take()
+    assert (new_ids(again), any(each.is_new for each in again.ledgers)) == (new_ids(taken), False)
+    assert setting.ids() == set(new_ids(taken).values())
+    with pytest.raises(CommitRefused, match=r"was committed from export .* Give this import another name"):
+        setting.take("open")
+    # Exported once more, imported ledgers lose nothing of what they said, and are not taken for committed by it.
+    setting.export("second", ledgers=taken.ledgers[0].ledger_id)
+    [copy] = setting.take("second", job="second", options={"ensembleSize": 2}).ledgers
+    custom = client.metadata(copy.ledger_id).custom
+    assert (custom["owner"], custom["imported.spark.import"], custom["spark.import"]) == (b"\x00\xff", b"j", b"second")
+    assert client.metadata(copy.ledger_id).ensemble_size == 2
+
+
+def _check_files(directory: Path, payloads: dict[int, list[bytes]]) -> None:
+    """Few files, each ledger in order in them, nothing twice."""
+    size = sum(len(payload) for entries in payloads.values() for payload in entries)
+    days = list((directory / "entries").glob("date=*"))
+    files = sorted((directory / "entries").glob("date=*/*.parquet"))
+    assert size / MIB <= len(files) <= 2 * (size // MIB + len(days))
+    found: dict[int, dict[int, bytes]] = {ledger_id: {} for ledger_id in payloads}
+    for file in files:
+        rows = pyarrow.parquet.ParquetFile(file).read().to_pylist()
+        ids = [(row["ledger_id"], row["entry_id"]) for row in rows]
+        assert ids == sorted(ids), file
+        for row in rows:
+            assert row["entry_id"] not in found[row["ledger_id"]]
+            found[row["ledger_id"]][row["entry_id"]] = row["value"]
+    assert found == {ledger_id: dict(enumerate(entries)) for ledger_id, entries in payloads.items()}
+
+
+def _change(directory: Path, what: str) -> None:
+    [file, *_] = sorted((directory / "entries").glob("date=*/*.parquet"))
+    [line_file] = [each for each in (directory / "ledgers").glob("*.txt") if each.stat().st_size]
+    [manifest] = (directory / "manifest").glob("*.txt")
+    for checksum in directory.rglob(".*.crc"):  # Hadoop's own, on a local disk only
+        checksum.unlink()
+    if what == "byte":
+        data = file.read_bytes()
+        assert data.count(b"a rare word") == 1
+        file.write_bytes(data.replace(b"a rare word", b"a rash word"))
+    elif what == "torn":
+        file.write_bytes(file.read_bytes()[:-9])
+    elif what == "gone":
+        file.unlink()
+    elif what == "more":
+        shutil.copy(file, file.with_name("part-more.parquet"))
+    elif what == "line":
+        line_file.write_text(line_file.read_text().replace('"ack_quorum":2', '"ack_quorum":1'))
+    elif what == "manifest":
+        shutil.rmtree(manifest.parent)
+    elif what == "empty":
+        manifest.unlink()
+    elif what == "version":
+        manifest.write_text(manifest.read_text().replace('"format":1', '"format":2'))
+
+
+def test_an_export_that_has_changed_is_refused_before_anything_is_written(setting: Setting) -> None:
+    written(setting.client, [b"a", b"a rare word", b"zz"])  # the first and the last are also in the file's statistics
+    written(setting.client, [b"other"])
+    setting.export()
+    ids = setting.ids()
+    for what, why in {
+        "byte": r"ledger \d+ 3 entries, 14 bytes, exported were 3 and 14; the digest is another",
+        "torn": r"parquet has \d+ bytes, exported were \d+",
+        "gone": r"parquet is missing",
+        "more": r"date=.*/part-more.parquet is not of the export",
+        "line": r"/ledgers has changed since the export",
+        "manifest": r"has no manifest, which is written last",
+        "empty": r"its manifest has 0 lines",
+        "version": r"format 2; this release knows 1",
+    }.items():
+        shutil.copytree(setting.directory / "export", setting.directory / what)
+        _change(setting.directory / what, what)
+        with pytest.raises(NotAnExport, match=why):
+            setting.take(what)
+    with pytest.raises(NotAnExport, match="has no manifest"):
+        setting.take("nothing")
+    with pytest.raises(ImportFailed, match="wants 4 bookies, and 3 are writable"):
+        setting.take(options={"ensembleSize": 4})
+    with pytest.raises(ImportFailed, match="write quorum 3, ack quorum 2: none may be larger"):
+        setting.take(options={"ensembleSize": 2, "writeQuorumSize": 2, "ackQuorumSize": 2} | {"writeQuorumSize": 1})
+    assert setting.ids() == ids
+    assert len(setting.take().ledgers) == 2
+    with pytest.raises(ExportFailed, match="already exists"):
+        setting.export()
+
+
+def test_a_bookie_that_is_killed_while_entries_are_copied_costs_nothing(setting: Setting) -> None:
+    payloads = [b"entry %d" % number for number in range(5000)]
+    ledger_id = written(setting.client, payloads)
+
+    def say(text: str) -> None:
+        if text.startswith("copying"):
+            setting.cluster.bookies[0].kill()
+
+    output = str(setting.directory / "export")
+    done = export_ledgers(setting.spark, setting.cluster.uri, output=output, say=say)
+    assert lines_of(done)[ledger_id].digest == digest_of_ledger(enumerate(payloads))
+    setting.cluster.bookies[0].start()
+    [copy] = setting.take().ledgers
+    assert entries_of(setting.client, copy.ledger_id) == payloads
+
+
+def test_what_is_lost_fails_an_export_or_stands_in_its_manifest(setting: Setting) -> None:
+    client, victim = setting.client, setting.cluster.bookies[0]
+    alone = {"ensemble": 1, "write_quorum": 1, "ack_quorum": 1, "bookies": [victim.bookie_id]}
+    others = [bookie.bookie_id for bookie in setting.cluster.bookies[1:]]
+    sound = written(client, [b"1", b"2"], ensemble=2, bookies=others)
+    unreadable = written(client, [b"3", b"4"], **alone)
+    gone = written(client, [b"5"], ensemble=2, bookies=others)
+    client.delete(gone)
+    victim.kill()
+    chosen = f"{sound},{unreadable}"
+    with pytest.raises(ExportFailed, match=f"ledger {gone}: it is not there.*failOnDataLoss=false"):
+        setting.export("gone", ledgers=f"{sound},{gone}")
+    with pytest.raises(ExportFailed, match=f"{unreadable}"):
+        setting.export("unreadable", ledgers=chosen)
+    for name in ("gone", "unreadable"):
+        with pytest.raises(NotAnExport, match="has no manifest"):
+            setting.take(name)
+    done = setting.export(ledgers=f"{chosen},{gone}", failOnDataLoss=False)
+    lines = lines_of(done)
+    assert {each: lines[each].status for each in lines} == {
+        sound: Status.COMPLETE,
+        unreadable: Status.INCOMPLETE,
+        gone: Status.LOST,
+    }
+    assert (lines[unreadable].why, lines[unreadable].entries) == ("0 of 2 entries", 0)
+    victim.start()
+    with pytest.raises(ImportFailed, match="2 ledgers are not complete"):
+        setting.take()
+    taken = setting.take(options={"failOnDataLoss": False})
+    assert taken.left_out == {Status.INCOMPLETE: 1, Status.LOST: 1}
+    assert [each.exported_id for each in taken.ledgers] == [sound]
+
+
+@pytest.mark.parametrize("fault", ["raises", "killed"])
+def test_a_task_of_an_import_that_fails_is_repeated_and_nothing_of_it_stays(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    payloads = {}
+    for number in range(4):
+        entries = [b"%d %d" % (number, each) for each in range(500)]
+        payloads[written(setting.client, entries)] = entries
+    setting.export()
+    for ledger_id in payloads:
+        setting.client.delete(ledger_id)
+    monkeypatch.setattr(writing, "writing", faulty_writing(fault, setting.directory))
+    taken = setting.take()
+    assert (setting.directory / fault).exists()
+    assert {old: entries_of(setting.client, new) for old, new in new_ids(taken).items()} == payloads
+    orphans = sweep(setting.cluster.uri, commit_path=setting.commits, dry_run=True).orphans
+    assert (fault == "killed") == bool(orphans), "who can clean up does"
+    assert {orphan.fate for orphan in orphans} <= {Fate.SUPERSEDED}
+    assert setting.sweep() == setting.ids() == set(new_ids(taken).values())
+
+
+def test_an_import_that_dies_between_batches_goes_on_behind_what_it_committed(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payloads = {written(setting.client, [b"%d" % number] * 5): [b"%d" % number] * 5 for number in range(5)}
+    setting.export()
+    for ledger_id in payloads:
+        setting.client.delete(ledger_id)
+    monkeypatch.setattr(importing, "BATCH_LEDGERS", 2)
+    commit = SinkCommits.commit
+
+    async def failing(self: SinkCommits, owner: Any, new: Any, oldest_ms: Any) -> Any:
+        if new.batch == 1:
+            raise CommitRefused("injected")
+        return await commit(self, owner, new, oldest_ms)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SinkCommits, "commit", failing)
+        with pytest.raises(CommitRefused, match="injected"):
+            setting.take()
+    first = setting.take(dry_run=True)
+    assert (len(first.ledgers), first.to_write) == (2, 3)
+    taken = setting.take()
+    assert [each.is_new for each in taken.ledgers] == [False, False, True, True, True]
+    assert taken.ledgers[:2] == tuple(first.ledgers)
+    assert {old: entries_of(setting.client, new) for old, new in new_ids(taken).items()} == payloads
+    assert setting.sweep() == setting.ids() == set(new_ids(taken).values())
+
+
+def command(*words: str) -> tuple[int, Any, str]:
+    """Exit code, JSON and notes of `bookkeeper spark`."""
+    run = [sys.executable, "-m", "bookkeeper.cli.main", "spark", *words, "--json", "--master", "local[2]"]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=200, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def test_the_commands_export_and_import(setting: Setting) -> None:
+    ledger_id = written(setting.client, [b"one", b"two"], password=b"secret")
+    directory, uri = str(setting.directory / "export"), setting.cluster.uri
+    where = ("--uri", uri, "-D", "passwd=secret")
+    code, told, notes = command("export", "--ledgers", str(ledger_id), "--output", directory, *where)
+    assert (code, told["ledgers"]["complete"], told["entries"], told["bytes"]) == (0, 1, 2, 6), notes
+    assert "exported 1 ledger with 2 entries (6B)" in notes
+    taking = ("import", directory, "--job", "j", "--commit-path", setting.commits, *where)
+    code, told, notes = command(*taking, "--dry-run")
+    assert (code, told["to_write"], told["ledgers"]) == (0, 1, []), notes
+    code, told, notes = command(*taking)
+    assert (code, told["imported"]) == (0, 1), notes
+    [copy] = told["ledgers"]
+    assert (copy["exported_id"], copy["entries"], copy["is_new"]) == (ledger_id, 2, True)
+    with setting.client.open(copy["ledger_id"], password=b"secret") as handle:
+        assert [entry.payload for entry in handle.entries()] == [b"one", b"two"]
+    code, _, notes = command("import", str(setting.directory / "none"), "--job", "j", *where)
+    assert code == 1
+    assert "has no manifest, which is written last" in notes
+    again = setting.take(options={"passwd": "secret"})
+    assert again.ledgers == (Imported(ledger_id, copy["ledger_id"], 2, 6, is_new=False),)
