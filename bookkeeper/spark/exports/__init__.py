@@ -5,7 +5,7 @@
     packing        pure  which entries go to which file
     options        pure  the words of both
     stored               the tables of an export's directory, by Spark
-    chosen, reading      what tasks do for an export: look at ledgers, read entries
+    chosen, reading      what tasks do for an export: look at ledgers, read entries;   judging   what became of each
     export               an export from beginning to end
     checking             whether a directory is an export, and still the same
     writing              what tasks do for an import: write ledgers anew

@@ -5,7 +5,7 @@ What is found is written down once and not asked again, so that all that follows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import MetadataCorrupt, NoSuchLedger
 from bookkeeper.model import LedgerMetadata
+from bookkeeper.spark.arrow_map import ArrowMap
 from bookkeeper.spark.cluster.ledgers import owner_of
 from bookkeeper.spark.columns import arrow_schema
 from bookkeeper.spark.exports.manifest import UNKNOWN_DATE, Status
@@ -62,11 +63,9 @@ PIECE_SCHEMA = StructType(
     ]
 )
 
-Batches = Callable[[Iterator[Any]], Iterator[Any]]
 
-
-def looking(options: SourceOptions[ExportOptions]) -> Batches:
-    """For `mapInArrow`: rows of CHOSEN_SCHEMA for the ledgers whose ids are the only column."""
+def looking(options: SourceOptions[ExportOptions]) -> ArrowMap:
+    """For `map_in_arrow`: rows of CHOSEN_SCHEMA for the ledgers whose ids are the only column."""
 
     def look(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
@@ -164,24 +163,23 @@ def date_of(created_ms: int | None) -> str:
         return UNKNOWN_DATE
 
 
-def packing(file_bytes_max: int) -> Callable[[Any], Any]:
-    """For `applyInArrow` on the planned ledgers of one day: rows of PIECE_SCHEMA."""
+def packing(file_bytes_max: int) -> ArrowMap:
+    """For `map_in_arrow`: rows of PIECE_SCHEMA for each day, whose rows are date, ledgers (what LedgerSize has)."""
 
-    def pack(day: Any) -> Any:
-        rows = list(rows_of(day.select(["ledger_id", "last_entry_id", "size"]).to_batches()))
-        [date] = set(day.column("date").to_pylist())
-        pieces = packed(_sizes(rows), file_bytes_max)
-        found = [
-            {
-                "date": date,
-                "file": piece.file,
-                "ledger_id": piece.ledger_id,
-                "first_entry_id": piece.first_entry_id,
-                "last_entry_id": piece.last_entry_id,
-            }
-            for piece in pieces
-        ]
-        return pa.Table.from_pylist(found, schema=arrow_schema(PIECE_SCHEMA))
+    def pack(batches: Iterator[Any]) -> Iterator[Any]:
+        for day in rows_of(batches):
+            pieces = packed(_sizes(day["ledgers"]), file_bytes_max)
+            found = [
+                {
+                    "date": day["date"],
+                    "file": piece.file,
+                    "ledger_id": piece.ledger_id,
+                    "first_entry_id": piece.first_entry_id,
+                    "last_entry_id": piece.last_entry_id,
+                }
+                for piece in pieces
+            ]
+            yield pa.RecordBatch.from_pylist(found, schema=arrow_schema(PIECE_SCHEMA))
 
     return pack
 

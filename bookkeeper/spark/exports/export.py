@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -27,18 +26,18 @@ from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.znode_store import ZnodeStore
+from bookkeeper.spark.arrow_map import map_in_arrow
 from bookkeeper.spark.exports.chosen import CHOSEN_SCHEMA, PIECE_SCHEMA, PLANNED, looking, packing
-from bookkeeper.spark.exports.digests import NOTHING, RANGE_ENTRIES
+from bookkeeper.spark.exports.digests import RANGE_ENTRIES
 from bookkeeper.spark.exports.entry_digests import ledger_digests, lines_digest
+from bookkeeper.spark.exports.judging import judged_lines
 from bookkeeper.spark.exports.manifest import (
     LEDGERS,
-    ExportedLedger,
     Files,
     Manifest,
     Part,
     Status,
     check_directory,
-    format_ledger,
 )
 from bookkeeper.spark.exports.options import EXPORT, ExportOptions
 from bookkeeper.spark.exports.reading import reading
@@ -52,8 +51,6 @@ from bookkeeper.spark.exports.stored import (
     files_of,
     ledgers_of,
     lines_of,
-    rows_of,
-    text_batches,
     write_lines,
     write_manifest,
 )
@@ -133,12 +130,9 @@ class _Export:
 
     def _choose(self, ids: list[int]) -> DataFrame:
         ranges = self._spark.createDataFrame(list(IdRanges.of(ids).ranges), "low LONG, high LONG")
-        looks = (
-            ranges.select(F.explode(F.sequence("low", "high")).alias("ledger_id"))
-            .repartition(len(ids) // LOOKS_EACH + 1)
-            .mapInArrow(looking(self._options), CHOSEN_SCHEMA)
-        )
-        chosen = self._kept(looks, "ledgers")
+        each = ranges.select(F.explode(F.sequence("low", "high")).alias("ledger_id"))
+        spread = each.repartition(len(ids) // LOOKS_EACH + 1)
+        chosen = self._kept(map_in_arrow(spread, looking(self._options), CHOSEN_SCHEMA), "ledgers")
         lost = chosen.where(F.col("status") == Status.LOST.value)
         if self._options.own.fail_on_data_loss:
             self._refuse(lost.select("ledger_id", "why"))
@@ -146,8 +140,10 @@ class _Export:
 
     def _pack(self, chosen: DataFrame) -> DataFrame:
         planned = chosen.where(F.col("status") == PLANNED)
-        pack = packing(self._options.own.file_bytes_max)
-        return self._kept(planned.groupBy("date").applyInArrow(pack, PIECE_SCHEMA), "pieces")
+        days = planned.groupBy("date").agg(
+            F.collect_list(F.struct("ledger_id", "last_entry_id", "size")).alias("ledgers")
+        )
+        return self._kept(map_in_arrow(days, packing(self._options.own.file_bytes_max), PIECE_SCHEMA), "pieces")
 
     def _copy(self, pieces: DataFrame) -> int:
         """Write the entries; how many files that is."""
@@ -161,14 +157,14 @@ class _Export:
         self._say(f"copying entries into {count:,} files")
         firsts = self._spark.createDataFrame(first_files, "date STRING, first LONG")
         numbered = pieces.join(F.broadcast(firsts), "date").withColumn("number", (F.col("first") + F.col("file")))
-        entries = (
+        files = (
             numbered.repartitionById(count, F.col("number").cast("int"))
             .sortWithinPartitions("ledger_id", "first_entry_id")
             .select(PIECE_SCHEMA.names)
-            .mapInArrow(reading(self._options), ENTRY_SCHEMA)
-            # As they are; said so that the writer, who wants each day's rows together, does not sort by the day alone.
-            .sortWithinPartitions("date", "ledger_id", "entry_id")
         )
+        entries = map_in_arrow(files, reading(self._options), ENTRY_SCHEMA)
+        # As they are; said so that the writer, who wants each day's rows together, does not sort by the day alone.
+        entries = entries.sortWithinPartitions("date", "ledger_id", "entry_id")
         entries.write.mode("error").partitionBy("date").parquet(f"{self._directory}/{ENTRIES}")
         return count
 
@@ -176,7 +172,7 @@ class _Export:
         """Write the lines of the ledgers; those lines as rows."""
         digests = ledger_digests(entries).withColumnRenamed("last_entry_id", "found_last")
         found = chosen.join(digests, "ledger_id", "left").repartitionByRange(count // LINES_EACH + 1, "ledger_id")
-        lines = found.sortWithinPartitions("ledger_id").mapInArrow(_format, "line STRING")
+        lines = map_in_arrow(found.sortWithinPartitions("ledger_id"), judged_lines, "line STRING")
         write_lines(lines, self._directory, LEDGERS)
         ledgers = ledgers_of(lines_of(self._spark, self._directory, LEDGERS))
         if self._options.own.fail_on_data_loss:
@@ -222,48 +218,6 @@ class _Export:
                 f"{told_ones}{f'; and {more:,} more' if more else ''}. With option failOnDataLoss=false the manifest "
                 f"says so, and the rest is exported. {self._directory} is no export: it has no manifest"
             )
-
-
-def _format(batches: Iterator[Any]) -> Iterator[Any]:
-    """Lines of ledgers from rows of CHOSEN_SCHEMA, joined with those of `ledger_digests`."""
-    return text_batches(format_ledger(_ledger(row)) for row in rows_of(batches))
-
-
-def _ledger(row: Mapping[str, Any]) -> ExportedLedger:
-    """One of them judged: what is in the files beside what was to be."""
-    status, why = row["status"], row["why"]
-    entries = size = digest = expected = None
-    if status == PLANNED:
-        expected = row["last_entry_id"] + 1
-        entries, size, digest = row["entries"] or 0, row["bytes"] or 0, row["digest"] or NOTHING
-        why = _what_is_wrong(row, entries, size, expected)
-        status = (Status.INCOMPLETE if why else Status.COMPLETE).value
-    return ExportedLedger(
-        ledger_id=row["ledger_id"],
-        status=Status(status),
-        why=why,
-        date=row["date"],
-        state=row["state"],
-        ensemble_size=row["ensemble_size"],
-        write_quorum=row["write_quorum"],
-        ack_quorum=row["ack_quorum"],
-        digest_type=row["digest_type"],
-        created_ms=row["created_ms"],
-        custom=dict(row["custom"] or ()),
-        expected_entries=expected,
-        expected_bytes=row["expected_bytes"],
-        entries=entries,
-        size=size,
-        digest=digest,
-    )
-
-
-def _what_is_wrong(row: Mapping[str, Any], entries: int, size: int, expected: int) -> str:
-    if entries != expected or (entries and (row["first_entry_id"], row["found_last"]) != (0, expected - 1)):
-        return f"{entries:,} of {expected:,} entries"
-    if row["expected_bytes"] not in (None, size):
-        return f"its entries have {size:,} bytes of payload, its metadata says {row['expected_bytes']:,}"
-    return ""
 
 
 def _instance(client: BlockingBookKeeper) -> str:

@@ -29,6 +29,7 @@ from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError, NoSuchLedger
+from bookkeeper.spark.arrow_map import map_in_arrow
 from bookkeeper.spark.exports import writing as task_writing
 from bookkeeper.spark.exports.checking import Checked, checked
 from bookkeeper.spark.exports.digests import NOTHING
@@ -228,7 +229,9 @@ class _Import:
         export_id = self._export.manifest.export_id
         this = ImportWrite(self._owner, export_id, f"{export_id}.{uuid.uuid4().hex}", number)
         try:
-            rows = self._rows(members).mapInArrow(task_writing.writing(self._options, this), WRITTEN_SCHEMA).collect()
+            rows = map_in_arrow(
+                self._rows(members), task_writing.writing(self._options, this), WRITTEN_SCHEMA
+            ).collect()
             written = sorted(rows, key=lambda row: row.position)
             self._verify(written, members)
         except BaseException:

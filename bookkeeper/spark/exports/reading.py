@@ -9,9 +9,9 @@ import pyarrow as pa
 from twisted.logger import Logger
 
 from bookkeeper.errors import EntryCorrupt, EntryMissing, EntryUnreadable
+from bookkeeper.spark.arrow_map import ArrowMap
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import arrow_schema
-from bookkeeper.spark.exports.chosen import Batches
 from bookkeeper.spark.exports.options import ExportOptions
 from bookkeeper.spark.exports.stored import ENTRY_SCHEMA, rows_of
 from bookkeeper.spark.ledger_options import LedgerReadOptions
@@ -23,8 +23,8 @@ from bookkeeper.spark.process_client import client_of
 log = Logger()
 
 
-def reading(options: SourceOptions[ExportOptions]) -> Batches:
-    """For `mapInArrow` on rows of PIECE_SCHEMA: their entries, rows of ENTRY_SCHEMA, in order.
+def reading(options: SourceOptions[ExportOptions]) -> ArrowMap:
+    """For `map_in_arrow` on rows of PIECE_SCHEMA: their entries, rows of ENTRY_SCHEMA, in order.
 
     Raises LedgerError where an entry cannot be read from any copy, NoSuchLedger for a ledger that is gone; with
     failOnDataLoss=false the rest of that piece is left out with a warning.

@@ -14,20 +14,21 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import DigestType
+from bookkeeper.spark.arrow_map import ArrowMap
 from bookkeeper.spark.columns import arrow_schema
-from bookkeeper.spark.exports.chosen import Batches
 from bookkeeper.spark.exports.manifest import ExportedLedger, NotAnExport, parse_ledger
 from bookkeeper.spark.exports.options import ImportOptions
 from bookkeeper.spark.options import SourceOptions
@@ -63,8 +64,8 @@ class ImportWrite:
     batch: int
 
 
-def writing(options: SourceOptions[ImportOptions], this: ImportWrite) -> Batches:
-    """For `mapInArrow` on rows position, entry_id, value: a row of WRITTEN_SCHEMA for each ledger.
+def writing(options: SourceOptions[ImportOptions], this: ImportWrite) -> ArrowMap:
+    """For `map_in_arrow` on rows position, entry_id, value: a row of WRITTEN_SCHEMA for each ledger.
 
     When a row is handed over all entries of its ledger are durable (acknowledged by the ack quorum) and it is closed.
     Raises NotAnExport for rows that are not as drawn, LedgerError, MetadataError.
@@ -73,7 +74,7 @@ def writing(options: SourceOptions[ImportOptions], this: ImportWrite) -> Batches
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()
         assert context is not None, "runs in a task"
-        task = _Task(options, this, context.attemptNumber())
+        task = TaskCopies(options.own, this, context.attemptNumber(), lambda: client_of(options.client))
         try:
             for batch in batches:
                 yield from task.take(batch)
@@ -85,22 +86,24 @@ def writing(options: SourceOptions[ImportOptions], this: ImportWrite) -> Batches
     return write
 
 
-class _Task:
-    """The ledgers of one task attempt, one after the other."""
+class TaskCopies:
+    """The ledgers of one task attempt, one after the other. connected: gives the client, when it is needed."""
 
-    def __init__(self, options: SourceOptions[ImportOptions], this: ImportWrite, attempt: int) -> None:
-        self._own, self._settings, self._this, self._attempt = options.own, options.client, this, attempt
+    def __init__(
+        self, options: ImportOptions, this: ImportWrite, attempt: int, connected: Callable[[], BlockingBookKeeper]
+    ) -> None:
+        self._own, self._this, self._attempt, self._connected = options, this, attempt, connected
         self._current: _Copy | None = None
         self._made: list[int] = []
 
     def take(self, batch: Any) -> Iterator[Any]:
         """Write rows; the results of ledgers that came to their end."""
         positions, entry_ids, values = (batch.column(index) for index in range(3))
-        lines = [number for number, entry_id in enumerate(entry_ids.to_pylist()) if entry_id == LINE]
+        lines = pc.indices_nonzero(pc.equal(entry_ids, LINE)).to_pylist()
         first = lines[0] if lines else batch.num_rows
         if first:  # the rest of the ledger that an earlier batch began
             self._append(entry_ids[0].as_py(), values.slice(0, first))
-        for line, after in zip(lines, [*lines[1:], batch.num_rows], strict=True):
+        for line, after in zip(lines, [*lines, batch.num_rows][1:], strict=True):
             yield from self.close()
             self._begin(positions[line].as_py(), parse_ledger(values[line].as_py().decode()))
             if after > line + 1:
@@ -108,10 +111,11 @@ class _Task:
 
     def close(self) -> Iterator[Any]:
         """The result of the ledger that is being written, closed."""
-        current, self._current = self._current, None
+        current = self._current
         if current is not None:
-            self._made.append(current.ledger.ledger_id)
             current.close()
+            self._current = None
+            self._made.append(current.ledger.ledger_id)
             yield pa.RecordBatch.from_pylist([current.result(self._attempt)], schema=arrow_schema(WRITTEN_SCHEMA))
 
     def discard(self) -> None:
@@ -120,11 +124,7 @@ class _Task:
             self._current.ledger.discard()
         for ledger_id in self._made:
             with suppress(BookKeeperError):  # left for the sweep
-                self._client.delete(ledger_id)
-
-    @property
-    def _client(self) -> BlockingBookKeeper:
-        return client_of(self._settings)
+                self._connected().delete(ledger_id)
 
     def _begin(self, position: int, exported: ExportedLedger) -> None:
         this, created_ms = self._this, int(time.time() * 1000)
@@ -138,7 +138,7 @@ class _Task:
             imported_custom(exported.custom, purpose, f"{this.export_id}/{exported.ledger_id}"),
             None if exported.digest_type is None else DigestType[exported.digest_type],
         )
-        self._current = _Copy(TaskLedger(self._client, new), exported, position, created_ms)
+        self._current = _Copy(TaskLedger(self._connected(), new), exported, position, created_ms)
 
     def _append(self, first_entry_id: int, values: Any) -> None:
         if self._current is None:
