@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,9 @@ from tests.support.spark import spark_session
 pytestmark = pytest.mark.timeout(280)
 
 MIB = 1 << 20
+RARE = b"m" + random.Random(7).randbytes(62) + b"m"
+"""Bytes that no compression makes anything else of."""
+
 _paths = itertools.count(1)
 
 
@@ -203,8 +207,8 @@ def _change(directory: Path, what: str) -> None:
         checksum.unlink()
     if what == "byte":
         data = file.read_bytes()
-        assert data.count(b"a rare word") == 1
-        file.write_bytes(data.replace(b"a rare word", b"a rash word"))
+        assert data.count(RARE[20:60]) == 1
+        file.write_bytes(data.replace(RARE[20:60], RARE[20:59] + b"\xff"))
     elif what == "torn":
         file.write_bytes(file.read_bytes()[:-9])
     elif what == "gone":
@@ -222,12 +226,12 @@ def _change(directory: Path, what: str) -> None:
 
 
 def test_an_export_that_has_changed_is_refused_before_anything_is_written(setting: Setting) -> None:
-    written(setting.client, [b"a", b"a rare word", b"zz"])  # the first and the last are also in the file's statistics
+    written(setting.client, [b"a", RARE, b"z"])  # the first and the last are in the file's statistics, too
     written(setting.client, [b"other"])
     setting.export()
     ids = setting.ids()
     for what, why in {
-        "byte": r"ledger \d+ 3 entries, 14 bytes, exported were 3 and 14; the digest is another",
+        "byte": r"ledger \d+ 3 entries, 66 bytes, exported were 3 and 66; the digest is another",
         "torn": r"parquet has \d+ bytes, exported were \d+",
         "gone": r"parquet is missing",
         "more": r"date=.*/part-more.parquet is not of the export",
