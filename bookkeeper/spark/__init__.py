@@ -23,7 +23,6 @@
         exports/                        ledgers to Parquet with a manifest, and from there to ledgers again
         cluster/                        the format bookkeeper.cluster: the cluster itself as tables
         arrow_map                       Arrow batches to Arrow batches in tasks, without pandas
-        spark_errors                    pure: our errors out of Spark's
         environment, local_session      Python and Java for Spark on this machine; a session to try things with
         registration                    making the formats known to a session
 

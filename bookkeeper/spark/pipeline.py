@@ -33,7 +33,7 @@ def kept(spark: SparkSession, rows: DataFrame, directory: str | None) -> DataFra
 
 
 def told_by_spark(error: PySparkException) -> str:
-    """Our error out of Spark's: the lines that name one, else all of it."""
+    """Our error out of Spark's: the lines that name one, each once; else all of it."""
     lines = [line.strip() for line in str(error).splitlines()]
-    ours = [line for line in lines if line.startswith(("bookkeeper.errors.", "option "))]
-    return "; ".join(line.removeprefix("bookkeeper.errors.") for line in ours) or str(error)
+    ours = [line for line in lines if line.startswith(("bookkeeper.errors.", "bookkeeper.spark.", "option "))]
+    return "; ".join(dict.fromkeys(line.removeprefix("bookkeeper.errors.") for line in ours)) or str(error)

@@ -183,7 +183,6 @@ PURE = (
     "bookkeeper.spark.sink_commit_format",
     "bookkeeper.spark.sink_options",
     "bookkeeper.spark.sink_purpose",
-    "bookkeeper.spark.spark_errors",
     "bookkeeper.client.placement",
     "bookkeeper.client.weights",
     "bookkeeper.replication.audit",

@@ -25,7 +25,7 @@ from bookkeeper.spark.exports.stored import (
     lines_of,
     read_manifest,
 )
-from bookkeeper.spark.spark_errors import told
+from bookkeeper.spark.pipeline import told_by_spark
 
 TOLD_MAX = 10
 """Files or ledgers named in an error."""
@@ -51,7 +51,7 @@ def checked(spark: SparkSession, directory: str) -> Checked:
         ledgers = ledgers_of(lines)
         _check_entries(directory, manifest, ledgers, entries)
     except PySparkException as error:
-        raise NotAnExport(f"{directory} cannot be read as what was exported: {told(str(error))}") from error
+        raise NotAnExport(f"{directory} cannot be read as what was exported: {told_by_spark(error)}") from error
     return Checked(directory, manifest, ledgers, entries)
 
 

@@ -58,7 +58,7 @@ from bookkeeper.spark.id_ranges import IdRanges
 from bookkeeper.spark.ledger_extents import chosen_ledgers
 from bookkeeper.spark.ledger_options import LedgerReadOptions
 from bookkeeper.spark.options import SourceOptions, read_options
-from bookkeeper.spark.spark_errors import told
+from bookkeeper.spark.pipeline import kept, told_by_spark
 
 LOOKS_EACH, LINES_EACH = 500, 50_000
 """Ledgers that one task looks at, and that one file of lines has."""
@@ -102,7 +102,7 @@ def export_ledgers(
     try:
         return _Export(spark, directory, chosen, say).run()
     except PySparkException as error:
-        raise ExportFailed(f"{directory}: {told(str(error))}") from error
+        raise ExportFailed(f"{directory}: {told_by_spark(error)}") from error
 
 
 class _Export:
@@ -204,9 +204,7 @@ class _Export:
 
     def _kept(self, rows: DataFrame, name: str) -> DataFrame:
         """The same rows, once written down: asked again they might be others."""
-        path = f"{self._directory}/{PLAN}/{name}"
-        rows.write.mode("error").parquet(path)
-        return self._spark.read.schema(rows.schema).parquet(path)
+        return kept(self._spark, rows, f"{self._directory}/{PLAN}/{name}")
 
     def _refuse(self, lost: DataFrame) -> None:
         """Raise ExportFailed if there is any, naming some."""

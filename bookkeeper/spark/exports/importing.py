@@ -38,10 +38,10 @@ from bookkeeper.spark.exports.manifest import Manifest, Status, check_directory
 from bookkeeper.spark.exports.options import IMPORT, ImportOptions
 from bookkeeper.spark.exports.writing import LINE, WRITTEN_SCHEMA, ImportWrite
 from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.pipeline import told_by_spark
 from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger
 from bookkeeper.spark.sink_commits import SinkCommits, commits_at
 from bookkeeper.spark.sink_options import check_commit_path
-from bookkeeper.spark.spark_errors import told
 
 BATCH_LEDGERS = 1000
 """Ledgers of the export that are committed together. Never another number: it says which ledger is in which batch."""
@@ -126,7 +126,7 @@ def import_ledgers(
                 _table(spark, done.ledgers).write.mode("error").parquet(output)
         except PySparkException as error:
             raise ImportFailed(
-                f"import {chosen.own.job}: {told(str(error))}. What is committed stays; run it again to go on"
+                f"import {chosen.own.job}: {told_by_spark(error)}. What is committed stays; run it again to go on"
             ) from error
     return done
 

@@ -1,8 +1,10 @@
-"""Our errors out of Spark's."""
+"""What pipelines say of an error of Spark."""
 
 from __future__ import annotations
 
-from bookkeeper.spark.spark_errors import told
+from pyspark.errors import PySparkException
+
+from bookkeeper.spark.pipeline import told_by_spark
 
 TRACE = """[PYTHON] An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -15,5 +17,6 @@ bookkeeper.errors.NoSuchLedger: ledger 7 is gone
 
 
 def test_lines_that_name_an_error_of_ours_are_told_once_and_else_everything() -> None:
-    assert told(TRACE) == "NoSuchLedger: ledger 7 is gone; bookkeeper.spark.exports.manifest.NotAnExport: no"
-    assert told("java.io.IOException: disk") == "java.io.IOException: disk"
+    told = told_by_spark(PySparkException(TRACE))
+    assert told == "NoSuchLedger: ledger 7 is gone; bookkeeper.spark.exports.manifest.NotAnExport: no"
+    assert told_by_spark(PySparkException("java.io.IOException: disk")) == "java.io.IOException: disk"
