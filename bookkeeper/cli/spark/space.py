@@ -120,14 +120,15 @@ def show_space(args: argparse.Namespace, found: Space, groups: Rows, bookies: Ro
             for row in bookies
         ],
     )
-    print()
-    print_table(
-        ("rewriting logs with a live share below", "logs", "gives back", "copies"),
-        [
-            (f"{row['threshold']:.1f}", row["logs"], size(row["reclaimed_bytes"]), size(row["copied_bytes"]))
-            for row in thresholds
-        ],
-    )
+    if thresholds:  # somebody told
+        print()
+        print_table(
+            ("rewriting logs with a live share below", "logs", "gives back", "copies"),
+            [
+                (f"{row['threshold']:.1f}", row["logs"], size(row["reclaimed_bytes"]), size(row["copied_bytes"]))
+                for row in thresholds
+            ],
+        )
     dead = sum(row["dead_bytes"] or 0 for row in bookies)
     if dead:
         note(f"besides, {size(dead)} are in logs without a live ledger: removed in the next round, copying nothing")

@@ -131,7 +131,8 @@ def show_whatif(args: argparse.Namespace, found: WhatIf, bookies: Rows, at_risk:
         )
     if found.question.quorums:
         note("quorums of a ledger never change: this is what it takes to write anew every ledger that has others")
-    note("who takes copies is chosen by the client's rules, with dice: one of the ways in which it may go")
+    if found.question.loses or found.question.quorums:
+        note("who takes copies is chosen by the client's rules, with dice: one of the ways in which it may go")
 
 
 def _say_what_is_not_known(found: WhatIf) -> None:

@@ -99,3 +99,5 @@ def test_additions_and_quorums_say_what_bookkeeper_does_not_do_by_itself(capsys:
     assert "moves nothing onto new bookies by itself; for all to hold the same afterwards, about 7GB" in told.err
     assert "quorums of a ledger never change" in told.err
     assert "left with no copy" not in told.out
+    show_whatif(argparse.Namespace(rate=None), answer(Question(add=2)), [], [])
+    assert "with dice" not in capsys.readouterr().err
