@@ -34,7 +34,7 @@ from tests.support.cluster import local_cluster
 from tests.support.faulty_import import faulty_writing
 from tests.support.spark import spark_session
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(400)
 
 MIB = 1 << 20
 RARE = b"m" + random.Random(7).randbytes(62) + b"m"
