@@ -15,7 +15,7 @@ ENSURE := sh .ci/python.sh "$(PYTHON)" .ci/venv.py
 PROTOS  = $(shell find bookkeeper journalmgr hedwig -name '*.proto' | sort)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim crashpoints corruption integration interop bench bench-apache bench-apache-plan bench-apache-report bench-journals bench-journals-plan bench-journals-report bench-hubs bench-hubs-plan bench-hubs-report bench-repair bench-restart proto proto-check conf clean venv-demo venv-dev
+.PHONY: help demo test check unit sim crashpoints corruption integration interop bench bench-apache bench-apache-plan bench-apache-report bench-journals bench-journals-plan bench-journals-report bench-hubs bench-hubs-plan bench-hubs-report bench-repair bench-restart bench-spark proto proto-check conf clean venv-demo venv-dev
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -91,6 +91,9 @@ bench-repair: venv-dev  ## a lost bookie repaired by us and by genuine Apache, i
 
 bench-restart: venv-dev  ## a killed bookie started again, ours and genuine Apache's on copies of the same files (ARGS=)
 	$(BIN)/python -m tests.benchmarks.lifetime.restart $(ARGS)
+
+bench-spark: venv-dev  ## the Spark sources beside their ceilings, in local[2] (ARGS=, e.g. --reps 2 --cells ledgers,memory)
+	$(BIN)/python -m tests.benchmarks.spark.main $(ARGS)
 
 proto: venv-dev  ## regenerate the *_pb2.py modules
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)

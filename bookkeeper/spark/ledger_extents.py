@@ -137,6 +137,7 @@ async def reach_of(client: LedgerClient, ledger_id: int) -> tuple[int, int, Ledg
     if metadata.last_entry_id is not None and metadata.length is not None:
         return metadata.last_entry_id, metadata.length, metadata
     async with await client.open_as_administrator(ledger_id, recover=False) as handle:
+        await handle.read_last_confirmed()  # opening asks for the last entries, and not for what was told besides
         return handle.last_add_confirmed, handle.length, handle.metadata
 
 

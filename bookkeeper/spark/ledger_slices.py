@@ -9,7 +9,7 @@ import pyarrow as pa
 from twisted.logger import Logger
 
 from bookkeeper.client.blocking import BlockingBookKeeper, BlockingReadHandle
-from bookkeeper.errors import NoSuchLedger
+from bookkeeper.errors import NoSuchLedger, WrongPassword
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import ledger_batch
 from bookkeeper.spark.ledger_options import LedgerReadOptions
@@ -38,6 +38,11 @@ def read_slices(
                 for batch in handle.batches(piece.first_entry_id, piece.last_entry_id, entries_max=BATCH_ENTRIES):
                     rows = ledger_batch(piece.ledger_id, batch[0].entry_id, [entry.payload for entry in batch])
                     yield rows if every else rows.filter(pa.array([each.entry_id in entry_ids for each in batch]))
+        except WrongPassword as error:
+            raise WrongPassword(
+                f"{error}. Name the ledgers that have the password given (option ledgers), or read all of them with "
+                "option asAdministrator=true"
+            ) from error
         except NoSuchLedger as error:
             what = (
                 f"ledger {piece.ledger_id} was deleted while entries {piece.first_entry_id} to {piece.last_entry_id} "

@@ -89,7 +89,8 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "journalmgr.cli": _SERVICE | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded"},
     "journalmgr.spark": _SERVICE | {"journalmgr", "bookkeeper.spark"},
     "hedwig": _SERVICE | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify"},
-    "hedwig.cli": _SERVICE | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded"},
+    "hedwig.cli": _SERVICE
+    | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark", "bookkeeper.spark.audit"},
     # The measurements of `hedwig perf`: part of the command line that others measure with, too.
     "hedwig.perf": _SERVICE | {"hedwig", "bookkeeper.cli", "bookkeeper.embedded"},
     "hedwig.embedded": _BASE | {"hedwig", "bookkeeper.embedded"},
