@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
         publisher = client.publisher(
             topic, message_type=args.message_type, producer=producer, first=1 if args.first is None else args.first
         )
-        publishing = _Publishing(args, topic, client, publisher, properties)
+        publishing = Publishing(args, topic, client, publisher, properties)
         return publishing.run(batches)
 
 
@@ -173,7 +173,7 @@ def _is_waiting() -> bool:
         return False
 
 
-class _Publishing:
+class Publishing:
     """Messages on their way, and what became of them."""
 
     def __init__(
@@ -193,7 +193,7 @@ class _Publishing:
         if args.length_prefixed or args.null or args.delimiter != r"\n":
             self._what = "message"
         self._under_way: deque[tuple[int, Future[MessageId]]] = deque()
-        self._handed = self._published = self._failed = self._unanswered = 0
+        self._handed = self._published = self._failed = 0
         self._cut_off = False
         self._progress = Progress("messages")
 
@@ -222,12 +222,17 @@ class _Publishing:
             raise broken
         return EXIT_FAILURE if self._failed else EXIT_OK
 
+    @property
+    def _unanswered(self) -> int:
+        """An interrupt may come at any place: what was handed over and not counted since is on its way, or was."""
+        return self._handed - self._published - self._failed
+
     def _end_early(self) -> None:
         """Wait for what is under way, unless there is another interrupt."""
         self._progress.close()
         self._settle(wait=False)
-        if self._under_way:
-            note(f"Waiting for the answer to {counted(len(self._under_way), 'message')}; Ctrl-C again ends it at once.")
+        if self._unanswered:
+            note(f"Waiting for the answer to {counted(self._unanswered, 'message')}; Ctrl-C again ends it at once.")
             try:
                 self._client.close()
             except BaseException:  # another interrupt: what is open stays so
@@ -247,7 +252,12 @@ class _Publishing:
                 if separator:
                     body, properties = rest, {**properties, KEY_PROPERTY: key}
             self._handed += 1
-            self._under_way.append((self._handed, self._publisher.publish_soon(body, properties)))
+            try:
+                answer = self._publisher.publish_soon(body, properties)
+            except Exception:
+                self._handed -= 1  # refused: it is on no way
+                raise
+            self._under_way.append((self._handed, answer))
             if self._handed % LOOKED_AT_EVERY == 0:
                 self._settle(wait=False)
                 if self._failed:
@@ -271,15 +281,14 @@ class _Publishing:
             try:
                 message_id = future.result()
             except BookKeeperError as error:
-                if self._cut_off:
-                    self._unanswered += 1
-                else:
+                under_way.popleft()
+                if not self._cut_off:
                     self._tell_failure(number, error)
             else:
+                under_way.popleft()
                 self._published += 1
                 if self._tells_ids:
                     told.append((number, message_id))
-            under_way.popleft()
         if told:
             print("\n".join([self._id_line(*each) for each in told]), flush=True)
         self._progress.update(self._published)
@@ -299,7 +308,7 @@ class _Publishing:
         return "standard input" if self._files[number - 1] == "-" else self._files[number - 1]
 
     def _tell_counts(self) -> None:
-        left = len(self._under_way) + self._unanswered
+        left = self._unanswered
         if self._json:
             counts = {"published": self._published, "failed": self._failed, "unanswered": left}
             print(json_line({"topic": shown(self._topic), **counts}))

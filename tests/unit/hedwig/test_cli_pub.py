@@ -1,0 +1,63 @@
+"""What `hedwig pub` says of messages that were on their way when it was interrupted, wherever that came."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from hedwig.cli import pub
+from hedwig.errors import MalformedRequest
+from hedwig.model import Topic
+
+
+class Interrupted:
+    """A client and its publisher; the interrupt comes in the call that hands over the n-th message, which was sent."""
+
+    def __init__(self, nth: int) -> None:
+        self._left = nth
+        self.closed = False
+
+    def publish_soon(self, body: bytes, properties: Mapping[str, str]) -> Future[Any]:
+        self._left -= 1
+        if self._left == 0:
+            raise KeyboardInterrupt
+        return Future()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Refusing:
+    """Takes no message."""
+
+    def publish_soon(self, body: bytes, properties: Mapping[str, str]) -> Future[Any]:
+        raise MalformedRequest("too large")
+
+
+def publishing(client: Any) -> Any:
+    parser = argparse.ArgumentParser()
+    pub.add_arguments(parser)
+    return pub.Publishing(parser.parse_args(["t", "-m", "x"]), Topic(b"t"), client, client, {})
+
+
+@pytest.mark.parametrize("nth", [1, 3])
+def test_a_message_whose_handing_over_was_interrupted_is_waited_for_and_counted(
+    nth: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = Interrupted(nth)
+    with pytest.raises(KeyboardInterrupt):
+        publishing(client).run([[b"x"] * 5])
+    said = capsys.readouterr().err
+    assert f"Waiting for the answer to {nth} message" in said
+    assert f"0 messages published to t; {nth} not answered: they may be there or not" in said
+    assert client.closed
+
+
+def test_what_was_refused_is_not_said_to_be_on_its_way(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(MalformedRequest):
+        publishing(Refusing()).run([[b"x"]])
+    assert "not answered" not in capsys.readouterr().err
