@@ -232,11 +232,13 @@ class Publishing:
         self._progress.close()
         self._settle(wait=False)
         if self._unanswered:
-            note(f"Waiting for the answer to {counted(self._unanswered, 'message')}; Ctrl-C again ends it at once.")
+            answers = counted(self._unanswered, "message")
             try:
+                note(f"Waiting for the answer to {answers}; Ctrl-C again ends it at once.")
                 self._client.close()
-            except BaseException:  # another interrupt: what is open stays so
+            except BaseException:  # another interrupt, maybe before the waiting has begun: what is open stays so
                 self._cut_off = True
+                self._client.end()
                 raise
 
     def _hand_over(self, batch: list[bytes], began: float) -> bool:

@@ -193,8 +193,13 @@ class BlockingClient:
         try:
             self._crossing.run(self._client.close)
         finally:
-            self._crossing.stop()
-            self._soon.end()
+            self.end()
+
+    def end(self) -> None:
+        """End all connections and the thread at once: what is on its way is not waited for. Harmless when repeated."""
+        self._closed = True
+        self._crossing.stop()
+        self._soon.end()
 
     def __enter__(self) -> Self:
         return self

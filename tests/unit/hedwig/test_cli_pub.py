@@ -19,7 +19,7 @@ class Interrupted:
 
     def __init__(self, nth: int) -> None:
         self._left = nth
-        self.closed = False
+        self.closed = self.ended = False
 
     def publish_soon(self, body: bytes, properties: Mapping[str, str]) -> Future[Any]:
         self._left -= 1
@@ -29,6 +29,9 @@ class Interrupted:
 
     def close(self) -> None:
         self.closed = True
+
+    def end(self) -> None:
+        self.ended = True
 
 
 class Refusing:
@@ -61,3 +64,15 @@ def test_what_was_refused_is_not_said_to_be_on_its_way(capsys: pytest.CaptureFix
     with pytest.raises(MalformedRequest):
         publishing(Refusing()).run([[b"x"]])
     assert "not answered" not in capsys.readouterr().err
+
+
+def test_another_interrupt_ends_the_waiting_even_before_it_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    def again(text: str) -> None:
+        if text.startswith("Waiting"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pub, "note", again)
+    client = Interrupted(1)
+    with pytest.raises(KeyboardInterrupt):
+        publishing(client).run([[b"x"]])
+    assert (client.closed, client.ended) == (False, True)
