@@ -92,7 +92,7 @@ bench-repair: venv-dev  ## a lost bookie repaired by us and by genuine Apache, i
 bench-restart: venv-dev  ## a killed bookie started again, ours and genuine Apache's on copies of the same files (ARGS=)
 	$(BIN)/python -m tests.benchmarks.lifetime.restart $(ARGS)
 
-bench-spark: venv-dev  ## the Spark sources beside their ceilings, in local[2] (ARGS=, e.g. --reps 2 --cells ledgers,memory)
+bench-spark: venv-dev  ## the Spark sources beside their ceilings, in local[2] (ARGS=, e.g. --reps 2 --cells ledgers,perf)
 	$(BIN)/python -m tests.benchmarks.spark.main $(ARGS)
 
 proto: venv-dev  ## regenerate the *_pb2.py modules

@@ -163,7 +163,7 @@ class Bookie:
         self._reads.read(batch, reply, with_lac=with_lac)
 
     def batch_read(
-        self, request: BatchRead, reply: Callable[[Status, list[bytes]], None], *, answer_bytes_max: int
+        self, request: BatchRead, reply: Callable[[Status, Sequence[bytes]], None], *, answer_bytes_max: int
     ) -> None:
         """See `ReadRequests.batch_read`."""
         self._reads.batch_read(request, reply, answer_bytes_max=answer_bytes_max)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from twisted.logger import Logger
@@ -65,7 +65,7 @@ class ReadRequests:
             meters.reads_rejected.add(count)
 
     def batch_read(
-        self, request: BatchRead, reply: Callable[[Status, list[bytes]], None], *, answer_bytes_max: int
+        self, request: BatchRead, reply: Callable[[Status, Sequence[bytes]], None], *, answer_bytes_max: int
     ) -> None:
         """Read consecutive entries, after fencing the ledger if asked to; a fence is durable before any answer (I-23).
 
@@ -76,7 +76,7 @@ class ReadRequests:
             return
         begun_s = self._intake.clock.seconds()
 
-        def answer(status: Status, bodies: list[bytes]) -> None:
+        def answer(status: Status, bodies: Sequence[bytes]) -> None:
             self._observe(begun_s, max(1, len(bodies)), rejected=status is Status.TOO_MANY_REQUESTS)
             self._intake.answer(reply, status, bodies)
 
@@ -92,7 +92,7 @@ class ReadRequests:
                     refuse(status)
                     return
 
-                def on_batch(status: Status, bodies: list[bytes]) -> None:
+                def on_batch(status: Status, bodies: Sequence[bytes]) -> None:
                     self._intake.access.when_durable(ledger_id, partial(answer, status, bodies))
 
             size_max = min(request.size_max, answer_bytes_max)

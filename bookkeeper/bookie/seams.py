@@ -12,6 +12,7 @@ from bookkeeper.bookie.storage.deletion import Deletion
 from bookkeeper.bookie.storage.tombstones import TombstoneKind
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch
+from bookkeeper.wire.packed_bodies import PackedBodies
 
 
 class EntryStorage(Protocol):
@@ -53,6 +54,12 @@ class EntryStorage(Protocol):
 
     def read(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status | None]:
         """Bodies, NO_LEDGER or NO_ENTRY (certain: I-31) or IO_ERROR; None where only `read_cold` can tell."""
+
+    def read_run(self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int) -> PackedBodies | None:
+        """Some consecutive entries of one size, at least two, from the first on, without waiting for a disk.
+
+        At most `count_max`, and `size_max` bytes, 4 for each entry included. None says nothing: `read` tells.
+        """
 
     def read_cold(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status]:
         """As `read`, from the disk where need be. Thread: read worker."""

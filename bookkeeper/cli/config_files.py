@@ -43,7 +43,8 @@ def _files(settings: Any) -> Iterator[NamedFile]:
         yield from options.files()
     if settings.auth_provider == PASSWORD_FILE:
         yield NamedFile("clientPasswordFile" if client else "bookiePasswordFile", settings.auth_password_file)
-    if client and settings.placement is Placement.RACK_AWARE and settings.network_topology_file:
+    by_racks = client and (settings.placement is Placement.RACK_AWARE or settings.reorder_read_sequence)
+    if by_racks and settings.network_topology_file:
         yield NamedFile("networkTopologyFile", settings.network_topology_file)
 
 

@@ -62,6 +62,13 @@ def client_settings(args: argparse.Namespace) -> ClientSettings:
     return load_client(args.conf, _overrides(args)).settings
 
 
+def given_texts(args: argparse.Namespace) -> Mapping[str, str]:
+    """What is set of a client's settings, by key, as it is written, secrets included. Raises ConfigurationError."""
+    from bookkeeper.config import load_client
+
+    return load_client(args.conf, _overrides(args)).texts
+
+
 def store_settings(args: argparse.Namespace) -> ClientSettings:
     """Those of a command that talks to the metadata store alone: whatever is set about bookies does not matter.
 

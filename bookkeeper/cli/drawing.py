@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 
 NO_LIBRARY = "drawing needs matplotlib: pip install 'pybookkeeper[plot]'"
 
@@ -18,10 +19,12 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def check_can_draw() -> None:
-    """Raise CommandFailed without the library."""
+def check_can_draw(path: Path | None = None) -> None:
+    """Raise CommandFailed without the library, and for a file in a directory that is not there."""
     if not can_draw():
         raise CommandFailed(NO_LIBRARY)
+    if path is not None and not path.absolute().parent.is_dir():
+        raise CommandFailed(f"--plot {path}: there is no directory {path.parent}", EXIT_USAGE)
 
 
 def new_figure(width_in: float, height_in: float) -> Any:

@@ -17,6 +17,7 @@
     ensemble_change, metadata_update, placement    a failed bookie becomes a new fragment, by compare-and-set
     disk_space.py  weights.py                      how much room the bookies have; more room, chosen more often
     streaming.py  long_poll.py                     read-ahead and tails; waiting for the next entry
+    entries.py                                     entries as a reader gets them: one by one, or payloads together
     entry_read.py  late_reads.py                   one entry, the short way; when it is late
     batch_read.py  abilities.py                    many entries in one answer; which bookies cannot
     outstanding.py  reachability.py                of one channel: who waits for which answer; when to try again

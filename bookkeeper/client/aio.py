@@ -17,26 +17,26 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import BookieInfo, LedgerClient
 from bookkeeper.client.connecting import connect_to
+from bookkeeper.client.entries import Entry, PayloadBatch
 from bookkeeper.client.loop_reactor import LoopReactor
-from bookkeeper.client.range_read import Entry
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
 
 if TYPE_CHECKING:
     from bookkeeper.client.advanced_writer import AdvancedWriteHandle
     from bookkeeper.client.reader import ConfirmedAndEntry, ReadHandle
-    from bookkeeper.client.streaming import EntryStream, LedgerTail
     from bookkeeper.client.writer import OnDone, WriteHandle
     from bookkeeper.client.writing import LedgerWriting
     from bookkeeper.config import ClientSettings
 
 T = TypeVar("T")
+B = TypeVar("B", list[Entry], PayloadBatch)
 
 __all__ = ["AsyncAdvancedWriteHandle", "AsyncReadHandle", "AsyncWriteHandle", "BookKeeper"]
 
@@ -403,6 +403,13 @@ class AsyncReadHandle:
         async for batch in _batches(self._handle.stream(first_entry_id, last_entry_id)):
             yield batch
 
+    async def payload_batches(
+        self, first_entry_id: int = 0, last_entry_id: int | None = None
+    ) -> AsyncIterator[PayloadBatch]:
+        """Batches of consecutive payloads, without an object for each entry; see `ReadHandle.payload_stream`."""
+        async for batch in _batches(self._handle.payload_stream(first_entry_id, last_entry_id)):
+            yield batch
+
     async def entries(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> AsyncIterator[Entry]:
         """Entry by entry, read ahead in batches."""
         async for batch in _batches(self._handle.stream(first_entry_id, last_entry_id)):
@@ -427,7 +434,13 @@ class AsyncReadHandle:
         await self.close()
 
 
-async def _batches(stream: EntryStream | LedgerTail) -> AsyncIterator[list[Entry]]:
+class _Stream(Protocol[B]):
+    def next(self) -> Deferred[B]: ...
+
+    def stop(self) -> None: ...
+
+
+async def _batches(stream: _Stream[B]) -> AsyncIterator[B]:
     try:
         while batch := await _future(stream.next()):
             yield batch

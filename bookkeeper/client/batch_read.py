@@ -190,7 +190,7 @@ class BatchReading:
 
     def _on_bodies(self, reply: BatchReadReply) -> None:
         first = self._next
-        bodies = list(reply.bodies[: self._last + 1 - first])
+        bodies = reply.bodies[: self._last + 1 - first]
         asked = reply.first_entry_id == first and reply.ledger_id == self._ledger_id
         if not bodies or not asked:
             self._read_plainly(self._rest())  # it says OK, and delivers nothing that was asked for

@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import BookieInfo, LedgerClient
 from bookkeeper.client.connecting import connect_to
-from bookkeeper.client.range_read import Entry
+from bookkeeper.client.entries import Entry, PayloadBatch
 from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.errors import BookKeeperError, ClientClosed
 from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, LedgerMetadata
@@ -30,7 +30,7 @@ from bookkeeper.model import AvailableBookies, DigestType, EntryId, LedgerId, Le
 if TYPE_CHECKING:
     from bookkeeper.client.advanced_writer import AdvancedWriteHandle
     from bookkeeper.client.reader import ConfirmedAndEntry, ReadHandle
-    from bookkeeper.client.streaming import EntryStream, LedgerTail
+    from bookkeeper.client.streaming import EntryStream, LedgerTail, PayloadStream
     from bookkeeper.client.writer import WriteHandle
     from bookkeeper.client.writing import LedgerWriting
     from bookkeeper.config import ClientSettings
@@ -392,6 +392,26 @@ class BlockingReadHandle:
         """Batches of about `entries_max` entries or READ_BATCH_BYTES, whichever is less, read ahead."""
         stream = self._crossing.call(lambda: self._handle.stream(first_entry_id, last_entry_id))
         return self._iterate(stream, lambda: Deferred.fromCoroutine(_collect(stream, entries_max)))
+
+    def payload_batches(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> Iterator[PayloadBatch]:
+        """Batches of consecutive payloads, without an object for each entry: for who reads very many of them.
+
+        While the caller works with a batch the next ones are on their way, at most `readAheadEntriesMax` entries and
+        about `readAheadBytesMax` bytes, and the next one is handed over. Every entry is verified, as by `read`.
+        """
+        stream = self._crossing.call(lambda: self._handle.payload_stream(first_entry_id, last_entry_id))
+        return self._ahead(stream)
+
+    def _ahead(self, stream: PayloadStream) -> Iterator[PayloadBatch]:
+        following = self._crossing.begin(stream.next)
+        try:
+            while batch := following.wait():
+                following = self._crossing.begin(stream.next)
+                yield batch
+        finally:
+            with suppress(ClientClosed):  # then its reads have ended with the client
+                self._crossing.call(stream.stop)
+                following.cancel()
 
     def entries(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> Iterator[Entry]:
         """Entry by entry, read ahead in batches."""

@@ -39,6 +39,7 @@ class BookieDirectory:
         self._known: AvailableBookies | None = None
         self._registered: frozenset[BookieId] = frozenset()  # in either mode
         self._watch: Watch | None = None
+        self._told_count = 0
         self._waiting: list[Deferred[None]] = []
         self._quarantined: dict[BookieId, tuple[float, int | None]] = {}  # until when, epoch at the failure
         self._closed = False
@@ -72,7 +73,18 @@ class BookieDirectory:
             )
         )
 
+    async def read_again(self) -> None:
+        """Ask the metadata store now: the watch tells of a bookie a moment after it registered.
+
+        Whoever is about to refuse for want of bookies asks first. Raises MetadataError.
+        """
+        before = self._told_count
+        bookies = await self._source.current()
+        if self._told_count == before:  # else the watch has told something newer
+            self._on_change(bookies)
+
     def _on_change(self, bookies: AvailableBookies) -> None:
+        self._told_count += 1
         self._known = bookies
         self._registered = frozenset(bookies.writable) | frozenset(bookies.read_only)
         waiting, self._waiting = self._waiting, []

@@ -26,6 +26,7 @@ from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import (
     InvalidArgument,
+    NotEnoughBookies,
     NotInProtocolVersion,
     VersionConflict,
     WrongDigestType,
@@ -45,6 +46,7 @@ from bookkeeper.model import (
 from bookkeeper.wire.digest import digest_of, master_key
 
 if TYPE_CHECKING:
+    from bookkeeper.client.nearness import Nearness
     from bookkeeper.metadata.store import MetadataStore
     from bookkeeper.ports import Clock, Network
 
@@ -60,8 +62,8 @@ DELETE_ATTEMPTS_MAX = 16
 class LedgerClient:
     """One client of one cluster. Close it: it holds connections and watches.
 
-    rack_of: where a bookie stands, for placement. now_ms: wall clock for the creation time of ledgers, None: not
-    stored.
+    rack_of: where a bookie stands, for placement. nearness: how far it is, for reads; None: all alike.
+    now_ms: wall clock for the creation time of ledgers, None: not stored.
     owns_store: close the metadata store with the client.
     """
 
@@ -74,13 +76,16 @@ class LedgerClient:
         settings: ClientSettings | None = None,
         *,
         rack_of: RackOf = one_rack,
+        nearness: Nearness | None = None,
         now_ms: Callable[[], int] | None = None,
         owns_store: bool = False,
     ) -> None:
         self.settings = settings if settings is not None else ClientSettings()
         self.store = store
         self._owns_store = owns_store
-        self._context = ClientContext(store, network, clock, rng, self.settings, rack_of=rack_of, now_ms=now_ms)
+        self._context = ClientContext(
+            store, network, clock, rng, self.settings, rack_of=rack_of, nearness=nearness, now_ms=now_ms
+        )
         self._recoveries: dict[LedgerId, list[Deferred[Versioned[LedgerMetadata]]]] = {}
 
     @property
@@ -188,17 +193,12 @@ class LedgerClient:
             if len(set(chosen)) != ensemble or len(chosen) != ensemble:
                 raise InvalidArgument(f"an ensemble of {ensemble} needs as many different bookies, not {bookies}")
         else:
-            if self.settings.opportunistic_striping:
-                ensemble = min(ensemble, max(write_quorum, len(context.directory.writable)))
-            chosen = choose_ensemble(
-                ensemble_size=ensemble,
-                write_quorum=write_quorum,
-                candidates=context.directory.writable,
-                quarantined=context.directory.quarantined,
-                rack_of=context.rack_of,
-                rng=context.rng,
-                weights=context.weights,
-            )
+            try:
+                chosen = self._choose_ensemble(ensemble, write_quorum)
+            except NotEnoughBookies:
+                await context.directory.read_again()
+                chosen = self._choose_ensemble(ensemble, write_quorum)
+            ensemble = len(chosen)
             context.check_racks(chosen, write_quorum)
         context.check_let_in(chosen)
         metadata = LedgerMetadata(
@@ -217,6 +217,21 @@ class LedgerClient:
         context.check_open()
         return kind(
             context, created_id, created, digest_of(digest, password), master_key(password), deferred_sync=deferred_sync
+        )
+
+    def _choose_ensemble(self, ensemble: int, write_quorum: int) -> tuple[BookieId, ...]:
+        context = self._context
+        writable = context.directory.writable
+        if self.settings.opportunistic_striping:
+            ensemble = min(ensemble, max(write_quorum, len(writable)))
+        return choose_ensemble(
+            ensemble_size=ensemble,
+            write_quorum=write_quorum,
+            candidates=writable,
+            quarantined=context.directory.quarantined,
+            rack_of=context.rack_of,
+            rng=context.rng,
+            weights=context.weights,
         )
 
     # --- reading

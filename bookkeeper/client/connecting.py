@@ -9,14 +9,16 @@ from __future__ import annotations
 import ipaddress
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.client.placement import RackOf, mapped_racks, one_rack, parse_topology
+from bookkeeper.client.nearness import Nearness
+from bookkeeper.client.own_machine import is_this_machine
+from bookkeeper.client.placement import mapped_racks, one_rack, parse_topology
 from bookkeeper.client.security import security_of
 from bookkeeper.config import ClientSettings
 from bookkeeper.config.client import Placement
@@ -47,7 +49,7 @@ async def connect_to(
     """
     settings = settings or ClientSettings()
     security_of(settings, reactor.seconds)  # files that cannot work are told before anything is connected to
-    racks = _racks(settings)
+    racks = known_racks(settings)
     rng = random.Random()
     network: Network = TwistedNetwork(
         reactor, TcpOptions(no_delay=settings.tcp_no_delay, keepalive=settings.tcp_keepalive)
@@ -67,7 +69,8 @@ async def connect_to(
         reactor,
         rng,
         settings,
-        rack_of=racks,
+        rack_of=mapped_racks(racks) if racks and settings.placement is Placement.RACK_AWARE else one_rack,
+        nearness=Nearness(racks, is_this_machine) if settings.reorder_read_sequence else None,
         now_ms=lambda: int(time.time() * 1000),
         owns_store=True,
     )
@@ -90,15 +93,25 @@ def metadata_settings(settings: ClientSettings) -> MetadataSettings:
     )
 
 
-def _racks(settings: ClientSettings) -> RackOf:
-    if settings.placement is Placement.RANDOM or not settings.network_topology_file:
-        return one_rack
-    path = Path(settings.network_topology_file)
+def known_racks(settings: ClientSettings) -> Mapping[str, str]:
+    """The racks that the settings tell, where anything goes by them."""
+    if settings.placement is Placement.RANDOM and not settings.reorder_read_sequence:
+        return {}
+    if settings.network_topology:
+        return parse_topology(settings.network_topology.replace(",", "\n"), "networkTopology")
+    if not settings.network_topology_file:
+        return {}
+    return read_topology(settings.network_topology_file)
+
+
+def read_topology(file: str) -> dict[str, str]:
+    """The racks of a networkTopologyFile. Raises ConfigurationError."""
+    path = Path(file)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"network topology file {path}: {error}") from error
-    return mapped_racks(parse_topology(text, str(path)))
+    return parse_topology(text, str(path))
 
 
 class ResolvingNetwork:

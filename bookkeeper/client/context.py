@@ -35,6 +35,7 @@ from bookkeeper.wire import codec
 from bookkeeper.wire.status import error_of
 
 if TYPE_CHECKING:
+    from bookkeeper.client.nearness import Nearness
     from bookkeeper.config import ClientSettings
     from bookkeeper.metadata.store import MetadataStore
     from bookkeeper.ports import Clock, Network
@@ -57,11 +58,13 @@ class ClientContext:
         settings: ClientSettings,
         *,
         rack_of: RackOf,
+        nearness: Nearness | None = None,
         now_ms: Callable[[], int] | None,
     ) -> None:
         self._security = security_of(settings, clock.seconds)  # first: what cannot be protected must not be sent
         self.store, self.network, self.clock, self.rng, self.settings = store, network, clock, rng, settings
         self.rack_of = rack_of
+        self._nearness = nearness
         self.now_ms = now_ms
         self.turn = TurnFlush(clock)
         self.directory = BookieDirectory(store.bookies, clock, quarantine_s=settings.quarantine_s)
@@ -166,16 +169,30 @@ class ClientContext:
         )
 
     def reading_order(self, bookies: tuple[BookieId, ...]) -> Sequence[BookieId]:
-        """Replicas of an entry in the order to ask them: those that failed lately, or are not registered, last."""
+        """Replicas of an entry in the order to ask them: those that failed lately, or are not registered, last.
+
+        Among those that are alike in this the nearest first, where the settings want that, else as they come.
+        """
         if self.directory.all_well(bookies):
-            return bookies
+            return bookies if self._nearness is None else sorted(bookies, key=self._distance)
         quarantined = self.directory.quarantined
-        return sorted(bookies, key=lambda b: (b in quarantined) + 2 * (not self.directory.is_registered(b)))
+
+        def rank(bookie_id: BookieId) -> tuple[int, int]:
+            ill = (bookie_id in quarantined) + 2 * (not self.directory.is_registered(bookie_id))
+            return ill, self._distance(bookie_id)
+
+        return sorted(bookies, key=rank)
+
+    def _distance(self, bookie_id: BookieId) -> int:
+        if self._nearness is None:
+            return 0
+        address = self.directory.address_of(bookie_id)
+        return self._nearness.distance(bookie_id, None if address is None else address[0])
 
     def first_replica(self, metadata: LedgerMetadata, entry_id: int) -> BookieId:
         """Whom to ask first for one entry."""
         ensemble = metadata.fragment_of(entry_id).ensemble
-        if self.directory.all_well(ensemble):
+        if self._nearness is None and self.directory.all_well(ensemble):
             return ensemble[entry_id % len(ensemble)]
         indexes = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum)
         return self.reading_order(tuple(ensemble[index] for index in indexes))[0]

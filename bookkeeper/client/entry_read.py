@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.client.range_read import Entry, RangeReading
+from bookkeeper.client.entries import Entry, entries_of
+from bookkeeper.client.range_read import RangeReading
 
 if TYPE_CHECKING:
     from bookkeeper.client.context import ClientContext
@@ -34,7 +35,7 @@ class EntryReading:
 
     def __init__(self, context: ClientContext, view: LedgerView, digest: Digest, entry_id: int) -> None:
         self._context, self._view, self._digest, self._entry_id = context, view, digest, entry_id
-        self._range: RangeReading | None = None
+        self._range: RangeReading[list[Entry]] | None = None
         self._result: Deferred[list[Entry]] | None = None
         self.over = False
         """Answered, or somebody else's by now."""
@@ -87,13 +88,19 @@ class EntryReading:
 
     # --- when it is not that simple
 
-    def _take_over(self) -> RangeReading | None:
+    def _take_over(self) -> RangeReading[list[Entry]] | None:
         """Who reads on; None when nobody wants the entry any more."""
         result = self._result
         if self._range is None and result is not None and not self.over:
             self.over = True
             reading = self._range = RangeReading(
-                self._context, self._view, self._digest, self._entry_id, self._entry_id, asked=self._asked
+                self._context,
+                self._view,
+                self._digest,
+                self._entry_id,
+                self._entry_id,
+                into=entries_of,
+                asked=self._asked,
             )
             reading.result.addBoth(self._pass_on)
             reading.start(began_s=self.began_s)

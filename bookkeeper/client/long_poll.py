@@ -22,8 +22,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bookkeeper.client.entries import Entry
 from bookkeeper.client.lac_read import LacReading
-from bookkeeper.client.range_read import Entry
 from bookkeeper.client.refusals import explained
 from bookkeeper.errors import BookKeeperError, ClientClosed, NotSupportedByBookie
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, EntryId, Status

@@ -10,9 +10,8 @@ deliver is looked for again where newer metadata says it is (I-46). Thread: reac
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
@@ -44,22 +43,15 @@ LOOKS_MAX = 16
 """Times that one read follows its entries to new members."""
 
 
-class Entry(NamedTuple):
-    """One entry as it was appended."""
-
-    entry_id: int
-    payload: bytes
+T = TypeVar("T")
 
 
-_new_entry: Callable[[tuple[int, bytes]], Entry] = functools.partial(tuple.__new__, Entry)
-"""Half the time of `Entry(...)`, which is a function in Python that calls this."""
-
-
-class RangeReading:
+class RangeReading(Generic[T]):
     """One read of entries first..last, both included. `result` fires with them all, or fails with a LedgerError.
 
-    partial: content with fewer, from the first on, at least one. size_max: bytes of an answer in a batch read.
-    asked: this bookie was asked for the one entry already, and its answer will be told.
+    into: what the caller wants, made of the first entry's id and the payloads. partial: content with fewer, from the
+    first on, at least one. size_max: bytes of an answer in a batch read. asked: this bookie was asked for the one entry
+    already, and its answer will be told.
     """
 
     def __init__(
@@ -70,11 +62,13 @@ class RangeReading:
         first_entry_id: int,
         last_entry_id: int,
         *,
+        into: Callable[[int, Sequence[bytes]], T],
         partial: bool = False,
         size_max: int = batch_read.BATCH_BYTES,
         asked: BookieId | None = None,
     ) -> None:
-        self.result: Deferred[list[Entry]] = Deferred(self._cancelled)
+        self.result: Deferred[T] = Deferred(self._cancelled)
+        self._into = into
         self._context, self._view, self._digest = context, view, digest
         self._first, self._last = first_entry_id, last_entry_id
         self._timer: Timer | None = None
@@ -109,17 +103,17 @@ class RangeReading:
             return order
         return [asked, *(bookie_id for bookie_id in order if bookie_id != asked)]
 
-    def start(self, began_s: float | None = None) -> Deferred[list[Entry]]:
+    def start(self, began_s: float | None = None) -> Deferred[T]:
         """Send the first requests. began_s: when it began, if that was earlier: the speculative delay runs since."""
         requests = self._core.start(self._context.clock.seconds() if began_s is None else began_s)
         asked, self._asked = self._asked, None
         self._go_on([request for request in requests if request.bookie_id != asked])
         return self.result
 
-    def take_readable(self) -> list[Entry]:
+    def take_readable(self) -> T | None:
         """Once, of a read that has failed: the entries before the one that its error names; forgotten then."""
         payloads, self._readable = self._readable, []
-        return self._entries(payloads)
+        return self._into(self._first, payloads) if payloads else None
 
     # --- answers
 
@@ -133,6 +127,11 @@ class RangeReading:
         """
         if self.over:
             return
+        if isinstance(entry_ids, range):
+            good = self._digest.verify_run(self._view.ledger_id, entry_ids.start, bodies)
+            if good is not None:
+                self._go_on(self._core.on_run(bookie_id, entry_ids, good))
+                return
         payloads = self._digest.verify(self._view.ledger_id, entry_ids, bodies)
         if None in payloads:
             damaged = [entry_id for entry_id, payload in zip(entry_ids, payloads, strict=True) if payload is None]
@@ -207,7 +206,7 @@ class RangeReading:
 
     def _finish(self) -> None:
         error = self._core.error()
-        payloads = self._found = self._found + self._core.take()
+        payloads = self._found = self._found + self._core.take() if self._found else self._core.take()
         if self._partial and payloads:
             self._deliver(payloads)  # what stands behind them may be unreadable: the next read says so
             return
@@ -227,11 +226,7 @@ class RangeReading:
 
     def _deliver(self, payloads: list[bytes]) -> None:
         self._end()
-        self.result.callback(self._entries(payloads))
-
-    def _entries(self, payloads: list[bytes]) -> list[Entry]:
-        entry_ids = range(self._first, self._first + len(payloads))
-        return list(map(_new_entry, zip(entry_ids, payloads, strict=True)))
+        self.result.callback(self._into(self._first, payloads))
 
     def _look_again(self, error: BookKeeperError) -> None:
         """Fail, unless the members may have changed: then read the rest from the new ones."""

@@ -1,7 +1,7 @@
 """A private Twisted reactor in a daemon thread, and the way to it and back for threads that wait.
 
-Thread: `run`, `call` and `stop` from any thread but the reactor's; `resolve` on the reactor's. After a fork the child
-has no such thread, and is told so.
+Thread: `run`, `begin`, `call` and `stop` from any thread but the reactor's; `resolve` on the reactor's. After a fork
+the child has no such thread, and is told so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import ConnectionLost as TransportLost
@@ -65,6 +65,10 @@ class ReactorThread:
 
     def run(self, start: Callable[[], Deferred[T]]) -> T:
         """Run `start` on the reactor thread; wait for its Deferred."""
+        return self.begin(start).wait()
+
+    def begin(self, start: Callable[[], Deferred[T]]) -> Begun[T]:
+        """Run `start` on the reactor thread, and do something else before waiting for its Deferred."""
         if self._pid != os.getpid():
             raise ClientClosed("this client was connected before a fork; connect again in the child process")
         outcome: Future[T] = Future()
@@ -92,11 +96,7 @@ class ReactorThread:
                 pending[0].cancel()  # `begin` ran before: calls from threads keep their order
 
         self.reactor.callFromThread(begin)
-        try:
-            return outcome.result()
-        except BaseException:  # the outcome's own error, or what a signal's handler raised into the waiting
-            self.reactor.callFromThread(cancel)
-            raise
+        return Begun(outcome, lambda: self.reactor.callFromThread(cancel))
 
     def resolve(self, host: str) -> Deferred[str]:
         """Look a host name up in a thread of its own: reactor thread pools would keep the process from ending."""
@@ -124,6 +124,25 @@ class ReactorThread:
         self._stopped = True
         self.reactor.callFromThread(self.reactor.stop)
         self._thread.join(JOIN_TIMEOUT_S)
+
+
+class Begun(Generic[T]):
+    """What runs on the reactor's thread, for the thread that began it."""
+
+    __slots__ = ("_outcome", "cancel")
+
+    def __init__(self, outcome: Future[T], cancel: Callable[[], object]) -> None:
+        self._outcome = outcome
+        self.cancel = cancel
+        """Nobody waits for it any more."""
+
+    def wait(self) -> T:
+        """Its outcome, once it is there. Cancelled when the waiting is interrupted."""
+        try:
+            return self._outcome.result()
+        except BaseException:  # the outcome's own error, or what a signal's handler raised into the waiting
+            self.cancel()
+            raise
 
 
 def _release(reactor: Any) -> None:

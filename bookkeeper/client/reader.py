@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Self
 from twisted.internet.defer import Deferred, fail, succeed
 
 from bookkeeper.client.batch_read import useful
+from bookkeeper.client.entries import Entry, PayloadBatch, entries_of
 from bookkeeper.client.entry_read import EntryReading
 from bookkeeper.client.lac_read import LacReading
 from bookkeeper.client.long_poll import ConfirmedAndEntry, LongPollReading
-from bookkeeper.client.range_read import Entry, RangeReading
-from bookkeeper.client.streaming import FIRST_BATCH, EntryStream, LedgerTail
+from bookkeeper.client.range_read import RangeReading
+from bookkeeper.client.streaming import FIRST_BATCH, EntryStream, LedgerTail, PayloadStream
 from bookkeeper.client.view import LedgerView
 from bookkeeper.errors import (
     BookKeeperError,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from bookkeeper.ports import Clock
     from bookkeeper.wire.digest import Digest
 
-__all__ = ["ConfirmedAndEntry", "Entry", "ReadHandle"]
+__all__ = ["ConfirmedAndEntry", "Entry", "PayloadBatch", "ReadHandle"]
 
 WAIT_MAX_S = 86_400
 """Longest wait for an entry, in seconds."""
@@ -108,6 +109,11 @@ class ReadHandle:
     def clock(self) -> Clock:
         """The client's."""
         return self._context.clock
+
+    @property
+    def answer_entry_overhead(self) -> int:
+        """Bytes of an entry in the answer to a batch read, beside its payload."""
+        return self._digest.overhead + _ANSWER_ENTRY_BYTES
 
     @property
     def mean_entry_size(self) -> float | None:
@@ -189,7 +195,7 @@ class ReadHandle:
                 break
         batches = useful(self._context, self.metadata, last + 1 - first_entry_id)
         mean = self.mean_entry_size
-        overhead = self._digest.overhead + _ANSWER_ENTRY_BYTES
+        overhead = self.answer_entry_overhead
         fitting = None if mean is None else max(1, int(size_max / (mean + overhead)))
         if not batches:
             count = FIRST_BATCH if fitting is None else min(READ_AT_ONCE_MAX, fitting)
@@ -198,7 +204,14 @@ class ReadHandle:
             # Should the bookie not take batches now, each of these is read plainly, and most of them for nothing.
             last = min(last, first_entry_id + BATCH_COUNT_SLACK * fitting - 1)
         reading = RangeReading(
-            self._context, self._view, self._digest, first_entry_id, last, partial=batches, size_max=size_max
+            self._context,
+            self._view,
+            self._digest,
+            first_entry_id,
+            last,
+            into=entries_of,
+            partial=batches,
+            size_max=size_max,
         )
         return reading.start().addCallback(_within, size_max, overhead)
 
@@ -209,9 +222,25 @@ class ReadHandle:
             return fail(NoSuchEntry(f"ledger {self.ledger_id} has no entries", ledger_id=self.ledger_id))
         return self.read(last, last).addCallback(lambda entries: entries[0])
 
-    def start_read(self, first_entry_id: int, last_entry_id: int) -> RangeReading:
+    def start_read(self, first_entry_id: int, last_entry_id: int) -> RangeReading[list[Entry]]:
         """Ask for a range that was checked; the result is in `.result`."""
-        reading = RangeReading(self._context, self._view, self._digest, first_entry_id, last_entry_id)
+        reading = RangeReading(self._context, self._view, self._digest, first_entry_id, last_entry_id, into=entries_of)
+        reading.start()
+        return reading
+
+    def start_payload_read(
+        self, first_entry_id: int, last_entry_id: int, answer_bytes_max: int
+    ) -> RangeReading[PayloadBatch]:
+        """The same without an object for each entry. answer_bytes_max: of one answer to a batch read."""
+        reading = RangeReading(
+            self._context,
+            self._view,
+            self._digest,
+            first_entry_id,
+            last_entry_id,
+            into=PayloadBatch,
+            size_max=answer_bytes_max,
+        )
         reading.start()
         return reading
 
@@ -247,14 +276,29 @@ class ReadHandle:
 
     def stream(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> EntryStream:
         """Batches of entries with read-ahead, up to `last_entry_id` or to what is confirmed."""
+        self._check_first(first_entry_id)
+        return EntryStream(self, first_entry_id, last_entry_id)
+
+    def payload_stream(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> PayloadStream:
+        """The same for very many entries: their payloads, in batches as large as they come from the bookies."""
+        self._check_first(first_entry_id)
+        return PayloadStream(self, first_entry_id, last_entry_id)
+
+    def _check_first(self, first_entry_id: int) -> None:
         self.check_open()
         if first_entry_id < 0:
             raise InvalidArgument(f"ledger {self.ledger_id}: first entry {first_entry_id} is negative; ids start at 0")
-        return EntryStream(self, first_entry_id, last_entry_id)
 
     async def batches(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> AsyncIterator[list[Entry]]:
         """The same as an iterator."""
         async for batch in self.stream(first_entry_id, last_entry_id):
+            yield batch
+
+    async def payload_batches(
+        self, first_entry_id: int = 0, last_entry_id: int | None = None
+    ) -> AsyncIterator[PayloadBatch]:
+        """Batches of consecutive payloads: for who reads very many entries. See `payload_stream`."""
+        async for batch in self.payload_stream(first_entry_id, last_entry_id):
             yield batch
 
     async def entries(self, first_entry_id: int = 0, last_entry_id: int | None = None) -> AsyncIterator[Entry]:
@@ -265,9 +309,7 @@ class ReadHandle:
 
     def follow(self, first_entry_id: int = 0) -> LedgerTail:
         """Batches of entries as they are confirmed, until the ledger is closed and read to its end."""
-        self.check_open()
-        if first_entry_id < 0:
-            raise InvalidArgument(f"ledger {self.ledger_id}: first entry {first_entry_id} is negative; ids start at 0")
+        self._check_first(first_entry_id)
         return LedgerTail(self, first_entry_id)
 
     async def tail(self, first_entry_id: int = 0) -> AsyncIterator[list[Entry]]:

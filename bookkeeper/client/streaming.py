@@ -7,13 +7,15 @@ learnt from the ledger's length and from what was read. Thread: reactor.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from bookkeeper.client.range_read import Entry, RangeReading
+from bookkeeper.client.entries import Entry, PayloadBatch
+from bookkeeper.client.range_read import RangeReading
 from bookkeeper.errors import BookKeeperError, EntryMissing, EntryUnreadable
 
 if TYPE_CHECKING:
@@ -21,8 +23,16 @@ if TYPE_CHECKING:
 
     from bookkeeper.client.reader import ReadHandle
 
+B = TypeVar("B", list[Entry], PayloadBatch)
+
 BATCHES_AHEAD = 4
 """Sub-ranges on their way at a time."""
+
+ANSWER_BYTES = 2 * 1024 * 1024
+"""Of one answer that becomes one batch of payloads."""
+
+FILLED = 0.95
+"""How full it is to be: some entries are larger than others, and the last few would cost a request of their own."""
 
 FIRST_BATCH = 16
 """Entries of the first batches of a ledger whose entry size is not known."""
@@ -34,7 +44,7 @@ POLL_FAILURES_MAX = 20
 """Polls of a tail that may fail one after the other before the tail does (L-9)."""
 
 
-class EntryStream:
+class ReadAhead(ABC, Generic[B]):
     """Entries first..last of a ledger (last None: as far as is confirmed when the stream gets there), in batches.
 
     `next()` gives the next batch, an empty one at the end. One call at a time.
@@ -43,27 +53,43 @@ class EntryStream:
     def __init__(self, handle: ReadHandle, first_entry_id: int, last_entry_id: int | None) -> None:
         self._handle = handle
         self._next, self._end = first_entry_id, last_entry_id
-        self._reads: deque[RangeReading] = deque()
+        self._reads: deque[RangeReading[B]] = deque()
         settings = handle.settings
         self._entries_max = max(1, settings.read_ahead_entries_max // BATCHES_AHEAD)
         self._bytes_max = max(1, settings.read_ahead_bytes_max // BATCHES_AHEAD)
         self._size_seen = handle.mean_entry_size
         self.failure: Failure | None = None
 
+    @abstractmethod
+    def _start(self, first_entry_id: int, last_entry_id: int) -> RangeReading[B]:
+        """Ask for a batch."""
+
+    @abstractmethod
+    def _mean_size(self, batch: B) -> float:
+        """Payload bytes of an entry of a batch, on average."""
+
+    @abstractmethod
+    def _nothing(self) -> B:
+        """The empty batch at the end."""
+
+    def _fitting(self, size: float) -> int:
+        """How many entries of this size are a batch."""
+        return min(self._entries_max, int(self._bytes_max / max(1.0, size)))
+
     def _batch_count(self) -> int:
         if self._size_seen is None:
             return min(FIRST_BATCH, self._entries_max)
-        return max(1, min(self._entries_max, int(self._bytes_max / max(1.0, self._size_seen))))
+        return max(1, self._fitting(self._size_seen))
 
     def _read_ahead(self) -> None:
         confirmed = self._handle.last_add_confirmed
         end = confirmed if self._end is None else min(self._end, confirmed)
         while len(self._reads) < BATCHES_AHEAD and self._next <= end:
             last = min(end, self._next + self._batch_count() - 1)
-            self._reads.append(self._handle.start_read(self._next, last))
+            self._reads.append(self._start(self._next, last))
             self._next = last + 1
 
-    def next(self) -> Deferred[list[Entry]]:
+    def next(self) -> Deferred[B]:
         """The next batch; empty once the end is reached.
 
         What can be read before an entry that cannot is a batch of its own. After a failure every call fails alike:
@@ -73,21 +99,22 @@ class EntryStream:
             return fail(self.failure)
         self._read_ahead()
         if not self._reads:
-            return succeed([])
+            return succeed(self._nothing())
         reading = self._reads.popleft()
         return reading.result.addCallbacks(self._got, self._failed, errbackArgs=(reading,))
 
-    def _failed(self, failure: Failure, reading: RangeReading) -> Failure | list[Entry]:
+    def _failed(self, failure: Failure, reading: RangeReading[B]) -> Failure | B:
         self.failure = failure
         self.stop()
-        return reading.take_readable() or failure
+        readable = reading.take_readable()
+        return failure if readable is None else readable
 
-    def _got(self, entries: list[Entry]) -> list[Entry]:
-        size = sum(len(entry.payload) for entry in entries) / len(entries)
+    def _got(self, batch: B) -> B:
+        size = self._mean_size(batch)
         # Entries grow and shrink: follow quickly upwards, where memory is at stake, slowly downwards.
         self._size_seen = size if self._size_seen is None else max(size, (self._size_seen * 3 + size) / 4)
         self._read_ahead()
-        return entries
+        return batch
 
     def stop(self) -> None:
         """Forget what is on its way."""
@@ -96,12 +123,45 @@ class EntryStream:
             reading.result.addErrback(_ignore_cancelled).cancel()
             reading.take_readable()
 
-    async def __aiter__(self) -> AsyncIterator[list[Entry]]:
+    async def __aiter__(self) -> AsyncIterator[B]:
         try:
             while batch := await self.next():
                 yield batch
         finally:
             self.stop()
+
+
+class EntryStream(ReadAhead[list[Entry]]):
+    """Entries with their ids."""
+
+    def _start(self, first_entry_id: int, last_entry_id: int) -> RangeReading[list[Entry]]:
+        return self._handle.start_read(first_entry_id, last_entry_id)
+
+    def _mean_size(self, batch: list[Entry]) -> float:
+        return sum(len(entry.payload) for entry in batch) / len(batch)
+
+    def _nothing(self) -> list[Entry]:
+        return []
+
+
+class PayloadStream(ReadAhead[PayloadBatch]):
+    """Payloads without an object for each entry: a batch is one bookie's answer, where answers hold many entries.
+
+    At most ANSWER_BYTES of payloads, what comes with them included, unless a single entry has more.
+    """
+
+    def _start(self, first_entry_id: int, last_entry_id: int) -> RangeReading[PayloadBatch]:
+        return self._handle.start_payload_read(first_entry_id, last_entry_id, ANSWER_BYTES)
+
+    def _fitting(self, size: float) -> int:
+        in_answer = FILLED * ANSWER_BYTES / (size + self._handle.answer_entry_overhead)
+        return min(super()._fitting(size), int(in_answer))
+
+    def _mean_size(self, batch: PayloadBatch) -> float:
+        return sum(map(len, batch.payloads)) / len(batch)
+
+    def _nothing(self) -> PayloadBatch:
+        return PayloadBatch(self._next, ())
 
 
 class LedgerTail:

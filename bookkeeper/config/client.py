@@ -258,6 +258,15 @@ class ClientSettings(SecuritySettings):
         READING,
         "Each further one waits longer by this factor.",
     )
+    reorder_read_sequence: bool = key(
+        "reorderReadSequenceEnabled",
+        boolean(),
+        "false",
+        READING,
+        "Ask the nearest copy first, of those that are well: on this machine, in its rack, in its region "
+        "(networkTopology). Otherwise all bookies share the work.",
+        differs="its rack-aware policy orders by health alone, which is always done here.",
+    )
     batch_read: bool = key(
         "batchReadEnabled",
         boolean(),
@@ -330,7 +339,15 @@ class ClientSettings(SecuritySettings):
         text("file"),
         "",
         ENSEMBLES,
-        "Racks of bookies: lines of a host or bookie id and its rack, such as /region/rack.",
+        "Racks of bookies, and of machines that read: lines of a host or bookie id and its rack, such as /region/rack.",
+        ours=True,
+    )
+    network_topology: str = key(
+        "networkTopology",
+        text("host rack, host rack"),
+        "",
+        ENSEMBLES,
+        "The same without a file, with commas between lines: for tasks of Spark, which run where there may be none.",
         ours=True,
     )
     racks_per_write_quorum_min: int = key(
@@ -477,6 +494,11 @@ class ClientSettings(SecuritySettings):
         """Yield what is wrong between keys, each of which is right by itself."""
         yield from self.shared_faults()
         yield from self._security_faults()
+        if self.network_topology and self.network_topology_file:
+            yield (
+                ("networkTopology", "networkTopologyFile"),
+                "networkTopology and networkTopologyFile say the same thing in two ways: give one of them",
+            )
         for low_name, low, high_name, high in (
             (
                 "reconnectDelayMinMillis",

@@ -105,7 +105,7 @@ _IGNORED_BY_REASON: dict[str, str] = {
     WINDOW: "throttle waitTimeoutOnBackpressureMs",
     LATER: """
         recoveryBatchReadEnabled
-        enableParallelRecoveryRead reorderReadSequenceEnabled readReorderThresholdPendingRequests stickyReadSEnabled
+        enableParallelRecoveryRead readReorderThresholdPendingRequests stickyReadSEnabled
         firstSpeculativeReadTimeout bookieHealthCheckEnabled bookieHealthCheckIntervalSeconds
         bookieErrorThresholdPerInterval bookieQuarantineRatio bookieConnectionErrorQuarantineEnabled
         networkTopologyStabilizePeriodSeconds networkTopologyScriptFileName networkTopologyScriptNumberArgs

@@ -83,6 +83,9 @@ class Loaded(Generic[S]):
     settings: S
     rows: tuple[Row, ...]
     ignored: tuple[Ignored, ...]
+    texts: Mapping[str, str] = field(repr=False)
+    """What was given, by key, as written, secrets included: to give it on to somebody who has neither file nor
+    environment."""
 
     def origin(self, name: str) -> Origin:
         """Where the effective value of a key came from. Raises KeyError for a name that is not in this table."""
@@ -162,7 +165,8 @@ def load_table(cls: type[S], rules: Rules, texts: Iterable[Given], faults: list[
     if faults:
         raise _error(faults)
     rows = tuple(_row(key, best.get(key.name)) for key in table.values())
-    return Loaded(settings, rows, tuple(ignored.values()))
+    told = {name: best[name].text for name in table if name in best}
+    return Loaded(settings, rows, tuple(ignored.values()), told)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -161,23 +161,31 @@ async def _children(new_errand: Callable[[], Errand], path: str) -> list[str]:
 
 
 class WorkWatch:
-    """Tells `on_work` soon, and again when marks have come or gone since; at most once in WORK_PAUSE_S.
+    """Tells `on_work` soon, and again when marks have come or gone since, or notes of ledgers with bad copies under
+    `reports`; at most once in WORK_PAUSE_S.
 
     It watches the directories above those of single marks, and reads again those that changed. Beyond
-    DIRECTORIES_WATCHED_MAX changes in the rest go unnoticed; and a lock that is given up is no news either: who waits
-    for work looks again now and then.
+    DIRECTORIES_WATCHED_MAX changes in the rest go unnoticed; what is added to a note that is there is no news, nor is a
+    lock that is given up: who waits for work looks again now and then.
     """
 
     def __init__(
-        self, tree: Tree, clock: Clock, settings: MetadataSettings, base: str, on_work: Callable[[], object]
+        self,
+        tree: Tree,
+        clock: Clock,
+        settings: MetadataSettings,
+        base: str,
+        reports: str,
+        on_work: Callable[[], object],
     ) -> None:
         self._tree = tree
         self._clock = clock
         self._settings = settings
         self._base = base
+        self._reports = reports
         self._on_work = on_work
         self._watched: dict[str, _DirectoryListener] = {}  # by path
-        self._changed: set[str] = {base}  # to be read; each is watched, or is to be
+        self._changed: set[str] = {base, reports}  # to be read; each is watched, or is to be
         self._reading = False
         self._timer: Timer | None = None
         self._cancelled = False
@@ -237,10 +245,12 @@ class WorkWatch:
         try:
             names = await errand.children(path, listener)
         except NodeAbsent:
-            if path != self._base:
+            if path not in (self._base, self._reports):
                 self._watched.pop(path, None)
             elif await errand.stat(path, listener) is not None:
                 self.on_event(path)
+            return []
+        if path == self._reports:
             return []
         if path.count("/") - self._base.count("/") == DIRECTORY_DEPTH - 1:
             # Those below have room for one mark each and come and go with it: watching them would use up all watches.

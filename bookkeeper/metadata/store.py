@@ -357,10 +357,10 @@ class Underreplication(Protocol):
         """
 
     def watch_work(self, on_work: Callable[[], object]) -> Watch:
-        """Tell `on_work` soon, then when marks came or went, at most every 2 s; across sessions.
+        """Tell `on_work` soon, then when marks or ledgers with bad copies came or went, at most every 2 s; for ever.
 
-        A lock that was given up is no news, nor is a change among more than 4096 directories of marks: look again now
-        and then.
+        A lock that was given up is no news, nor is a further range of bad copies of a ledger that has some, nor a
+        change among more than 4096 directories of marks: look again now and then.
         """
 
     # --- locks

@@ -100,7 +100,8 @@ class ZnodeUnderreplication:
         self._locks = RepairLocks(tree, clock, settings, self._locks_path, self._marks, self._make_directory)
         self._marked_together = GroupedChanges(tree)
         self._tidying = MarkDirectories(self._marks)
-        self._bad_copies = ZnodeBadCopies(f"{self._base}/badcopies", self._errand, self._make_directory)
+        self._bad_copies_path = f"{self._base}/badcopies"
+        self._bad_copies = ZnodeBadCopies(self._bad_copies_path, self._errand, self._make_directory)
 
     def prepare(self) -> Deferred[None]:
         """See Underreplication."""
@@ -141,7 +142,7 @@ class ZnodeUnderreplication:
 
     def watch_work(self, on_work: Callable[[], object]) -> Watch:
         """See Underreplication."""
-        return WorkWatch(self._tree, self._clock, self._settings, self._marks, on_work)
+        return WorkWatch(self._tree, self._clock, self._settings, self._marks, self._bad_copies_path, on_work)
 
     # --- locks -----------------------------------------------------------------------------------------------------
 

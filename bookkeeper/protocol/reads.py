@@ -21,7 +21,7 @@ import enum
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, EntryUnreadable, LedgerError
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, LedgerMetadata, Status
@@ -58,7 +58,7 @@ class ReadRequest:
     """Entries, ascending, to ask of one bookie."""
 
     bookie_id: BookieId
-    entry_ids: list[int]
+    entry_ids: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,22 +145,28 @@ class RangeRead(Generic[V]):
         """Ask the first replica of every entry."""
         if self._speculation is not None:
             self._next_speculation = now + self._delay_s
+        self._asked = [1] * self._count
+        self._open = [1] * self._count
+        if len(self._stretches) == 1 and len(self._stretches[0].orders) == 1:
+            only = self._stretches[0]
+            return [ReadRequest(only.orders[0][0], range(only.first, only.last + 1))]
         requests: dict[BookieId, list[int]] = {}
         for stretch in self._stretches:
             orders = len(stretch.orders)
             for entry_id in range(stretch.first, min(stretch.first + orders, stretch.last + 1)):
                 held = requests.setdefault(stretch.orders[entry_id % orders][0], [])
                 held.extend(range(entry_id, stretch.last + 1, orders))
-        self._asked = [1] * self._count
-        self._open = [1] * self._count
         return [ReadRequest(bookie_id, sorted(entry_ids)) for bookie_id, entry_ids in requests.items()]
+
+    def on_run(self, bookie_id: BookieId, entry_ids: range, values: Sequence[V]) -> list[ReadRequest]:
+        """`bookie_id` delivered these consecutive entries, and all copies are good."""
+        self._progressed.add(bookie_id)
+        return [] if self._take_whole(entry_ids, values) else self.on_bodies(bookie_id, entry_ids, values)
 
     def on_bodies(self, bookie_id: BookieId, entry_ids: Sequence[int], values: Sequence[V | None]) -> list[ReadRequest]:
         """`bookie_id` delivered these entries; a value of None is a damaged copy and counts as unknown."""
         self._progressed.add(bookie_id)
         first, count, outcomes, kept = self._first, self._count, self._outcomes, self._values
-        if isinstance(entry_ids, range) and self._take_whole(entry_ids, values):
-            return []
         settled = 0
         damaged: list[int] = []
         for entry_id, value in zip(entry_ids, values, strict=True):
@@ -178,11 +184,11 @@ class RangeRead(Generic[V]):
                     self._answers.pop(entry_id, None)
         return self._fail(bookie_id, damaged, DIGEST_MISMATCH) if damaged else []
 
-    def _take_whole(self, entry_ids: range, values: Sequence[V | None]) -> bool:
+    def _take_whole(self, entry_ids: range, values: Sequence[V]) -> bool:
         """Consecutive entries, all good and none of them known yet: taken at once. False, and nothing done, if not."""
         place, size = entry_ids.start - self._first, len(entry_ids)
         end = place + size
-        if entry_ids.step != 1 or place < 0 or end > self._count or self._answers or None in values:
+        if entry_ids.step != 1 or place < 0 or end > self._count or self._answers:
             return False
         if self._outcomes.count(_PENDING, place, end) != size or len(values) != size:
             return False
@@ -248,8 +254,8 @@ class RangeRead(Generic[V]):
     def take(self) -> list[V]:
         """The values that follow those taken before, up to the first entry that is not present."""
         until = self._taken + self._present_run()
-        taken: list[V] = [value for value in self._values[self._taken : until] if value is not None]
-        self._values[self._taken : until] = [None] * (until - self._taken)
+        taken = cast("list[V]", self._values[self._taken : until])  # a value of None makes no entry present
+        self._values[self._taken : until] = [None] * len(taken)
         self._taken = until
         return taken
 

@@ -3,8 +3,8 @@
     walk the marks --> begin each that is not in hand, not waited for, and due (troubles.py) --> locked_ledgers.py
          ^                                   |
          |-- LOOK_AGAIN_S after a ledger was taken: where there was one, there are more
-         `-- news: of marks, of locks that ended, of bookies that came, of what may be tried again; at the latest
-             after IDLE_S
+         `-- news: of marks and bad copies, of locks that ended, of bookies that came, of what may be tried
+             again; at the latest after IDLE_S
 
 While auto-recovery is disabled nothing is begun, and what is under way stops at its next step.
 

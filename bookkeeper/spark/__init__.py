@@ -24,7 +24,7 @@
         cluster/                        the format bookkeeper.cluster: the cluster itself as tables
         arrow_map                       Arrow batches to Arrow batches in tasks, without pandas
         environment, local_session      Python and Java for Spark on this machine; a session to try things with
-        registration                    making the formats known to a session
+        registration, shipping          making the formats known to a session; wheels for tasks without the package
 
 Nothing is read from the driver's disk or environment: what planner and tasks need is in the options. Needs the extra
 `spark`. Importing this package imports neither pyspark nor a reactor.

@@ -20,6 +20,8 @@ from bookkeeper.spark.sink_commits import commits_at
 
 log = Logger()
 
+_LEAVE_OUT = "With option failOnDataLoss=false it is left out with a warning"
+
 AT_ONCE = 64
 """Ledgers asked about at a time."""
 
@@ -28,17 +30,23 @@ GUESSED_SIZE = 256.0
 
 
 def plan_extents(
-    client: BlockingBookKeeper, options: LedgerReadOptions, ledger_ids: Bounds, entry_ids: Bounds
+    client: BlockingBookKeeper,
+    options: LedgerReadOptions,
+    ledger_ids: Bounds,
+    entry_ids: Bounds,
+    *,
+    remedy: str = _LEAVE_OUT,
 ) -> list[Extent]:
     """The extents of the chosen ledgers that pass the bounds, in their order; those without an entry in them left out.
 
+    remedy: what a user can do about a ledger that is gone.
     Raises NoSuchLedger for a ledger that was named by itself and is gone, unless data loss is to be borne.
     """
-    return client.run(lambda ledgers: Deferred.fromCoroutine(_extents(ledgers, options, ledger_ids, entry_ids)))
+    return client.run(lambda ledgers: Deferred.fromCoroutine(_extents(ledgers, options, ledger_ids, entry_ids, remedy)))
 
 
 async def _extents(
-    client: LedgerClient, options: LedgerReadOptions, ledger_ids: Bounds, entry_ids: Bounds
+    client: LedgerClient, options: LedgerReadOptions, ledger_ids: Bounds, entry_ids: Bounds, remedy: str
 ) -> list[Extent]:
     chosen = await _chosen(client, options, ledger_ids)
     found: dict[int, Extent] = {}
@@ -47,7 +55,7 @@ async def _extents(
         try:
             extent = await _extent(client, options, ledger_id, entry_ids)
         except NoSuchLedger:
-            _gone(options, ledger_id)
+            _gone(options, ledger_id, remedy)
         else:
             if extent is not None:
                 found[ledger_id] = extent
@@ -113,6 +121,8 @@ async def _chosen(client: LedgerClient, options: LedgerReadOptions, ledger_ids: 
         return [ledger_id for ledger_id in named if ledger_id in ledger_ids]
     choice = options.ledgers
     assert choice is not None
+    # What was made or closed before is seen: a server that lags lacks new ledgers, and calls closed ones open (I-19).
+    await client.store.sync()
     chosen = set(choice.single)
     if choice.ranges is None or len(chosen) < len(choice.ranges):
         async for batch in client.ids():
@@ -158,8 +168,12 @@ def position_in(ledger_id: int, positions: Positions, end: int, word: str) -> in
     return position
 
 
-def _gone(options: LedgerReadOptions, ledger_id: int) -> None:
+def _gone(
+    options: LedgerReadOptions,
+    ledger_id: int,
+    remedy: str = _LEAVE_OUT,
+) -> None:
     what = f"ledger {ledger_id} was to be read and is not there: deleted, or never made"
     if options.fail_on_data_loss:
-        raise NoSuchLedger(f"{what}. With option failOnDataLoss=false it is left out with a warning")
+        raise NoSuchLedger(f"{what}. {remedy}")
     log.warn("{what}; it is left out (failOnDataLoss=false)", what=what)

@@ -22,6 +22,9 @@ from bookkeeper.spark.limits import Limits, within
 OPEN_MAX = 20_000
 RANGES_MAX = 20_000
 
+SHARED_MAX = 1_000
+"""Closed ledgers that share a limit; others come into the same micro-batch only whole, where there is room for them."""
+
 Offset = dict[str, int | str]
 
 _DONE = "done"
@@ -85,10 +88,13 @@ def beginning(positions: Mapping[int, int], seen: Mapping[int, Seen]) -> Positio
 def advance(start: Position, seen: Mapping[int, Seen], limits: Limits) -> Position:
     """How far the next micro-batch goes: to what is seen, within the limits.
 
-    Ledgers share a limit in proportion to what each has left. `seen` has no ledger that is done.
+    Ledgers share a limit in proportion to what each has left. `seen` has no ledger that is done. However many closed
+    ones there are, SHARED_MAX are begun at most before one is done: a position names each that is begun.
     """
     left = {ledger_id: now.end + 1 - start.of_ledger(ledger_id) for ledger_id, now in seen.items()}
     left = {ledger_id: count for ledger_id, count in left.items() if count > 0}
+    if limits != Limits():
+        left = _with_few_closed(start, seen, left, limits)
     counts = within(left, {ledger_id: seen[ledger_id].mean_size for ledger_id in left}, limits)
     finished, following = [], dict(start.next)
     for ledger_id, now in seen.items():
@@ -99,6 +105,28 @@ def advance(start: Position, seen: Mapping[int, Seen], limits: Limits) -> Positi
         elif position or ledger_id in following:
             following[ledger_id] = position
     return Position(start.done | IdRanges.of(finished), following)
+
+
+def _with_few_closed(
+    start: Position, seen: Mapping[int, Seen], left: Mapping[int, int], limits: Limits
+) -> dict[int, int]:
+    """Those that are written or begun; of the others, by their ids, SHARED_MAX closed ones and what fits besides."""
+    waiting = sorted(each for each in left if seen[each].closed and each not in start.next)
+    begun = sum(seen[each].closed for each in left) - len(waiting)
+    taken = max(0, SHARED_MAX - begun)
+    later = frozenset(waiting[taken:])
+    chosen = {each: count for each, count in left.items() if each not in later}
+    entries, size = sum(chosen.values()), sum(_bytes(seen[each], count) for each, count in chosen.items())
+    for each in waiting[taken:]:
+        entries, size = entries + left[each], size + _bytes(seen[each], left[each])
+        if entries > (limits.entries or entries) or size > (limits.size or size):
+            break
+        chosen[each] = left[each]
+    return chosen
+
+
+def _bytes(seen: Seen, count: int) -> float:
+    return count * max(1.0, seen.mean_size)
 
 
 @dataclass(frozen=True, slots=True)

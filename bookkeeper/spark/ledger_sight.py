@@ -40,19 +40,22 @@ class LedgerSight:
         self._closed: dict[int, Seen] = {}
         self._open: dict[int, ReadHandle] = {}
 
-    def see(self, ledger_ids: Sequence[int]) -> dict[int, Seen]:
+    def see(self, ledger_ids: Sequence[int], *, may_be_gone: bool = False) -> dict[int, Seen]:
         """How far each may be read.
 
-        Raises NoSuchLedger for one that is gone before it was read to its end, unless that is to be borne: then it is
-        seen as closed and empty. BookKeeperError where the metadata store or the bookies cannot be asked.
+        may_be_gone: among them are ledgers that were read to their end perhaps. Else raises NoSuchLedger for one that
+        is gone before that, unless that is to be borne; what is gone and not raised is seen as closed and empty.
+        BookKeeperError where the metadata store or the bookies cannot be asked.
         """
         wanted = frozenset(ledger_ids)
         self._closed = {each: seen for each, seen in self._closed.items() if each in wanted}
         unknown = [ledger_id for ledger_id in ledger_ids if ledger_id not in self._closed]
-        found = self._client.run(lambda client: Deferred.fromCoroutine(self._look(client, unknown)))
+        found = self._client.run(
+            lambda client: Deferred.fromCoroutine(self._look(client, unknown, may_be_gone=may_be_gone))
+        )
         return {each: found[each] if each in found else self._closed[each] for each in ledger_ids}
 
-    async def _look(self, client: LedgerClient, ledger_ids: Sequence[int]) -> dict[int, Seen]:
+    async def _look(self, client: LedgerClient, ledger_ids: Sequence[int], *, may_be_gone: bool) -> dict[int, Seen]:
         found: dict[int, Seen] = {}
         for done in self._open.keys() - frozenset(ledger_ids):
             await self._let_go(done)
@@ -62,7 +65,8 @@ class LedgerSight:
                 seen = await self._see_one(client, ledger_id)
             except NoSuchLedger:
                 await self._let_go(ledger_id)
-                seen = self._gone(ledger_id)
+                found[ledger_id] = GONE if may_be_gone else self._gone(ledger_id)
+                return
             found[ledger_id] = seen
             if seen.closed and len(self._closed) < SEEN_MAX:
                 self._closed[ledger_id] = seen

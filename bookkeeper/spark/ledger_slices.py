@@ -9,35 +9,31 @@ import pyarrow as pa
 from twisted.logger import Logger
 
 from bookkeeper.client.blocking import BlockingBookKeeper, BlockingReadHandle
+from bookkeeper.client.entries import PayloadBatch
 from bookkeeper.errors import NoSuchLedger, WrongPassword
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import ledger_batch
 from bookkeeper.spark.ledger_options import LedgerReadOptions
-from bookkeeper.spark.options import READ_AHEAD_ENTRIES
 from bookkeeper.spark.planning import Slice
 
 log = Logger()
-
-BATCH_ENTRIES = READ_AHEAD_ENTRIES // 2
-"""Rows of one Arrow batch, about, where READ_BATCH_BYTES of the client are not less."""
 
 
 def read_slices(
     client: BlockingBookKeeper, options: LedgerReadOptions, slices: Iterable[Slice], entry_ids: Bounds
 ) -> Iterator[Any]:
-    """The entries of the slices that pass, in order.
+    """The entries of the slices that pass, in order: a batch of rows for each batch that a bookie sends.
 
     Raises LedgerError where an entry cannot be read from any copy, NoSuchLedger for a ledger that was deleted since
     (data loss; a warning where that is to be borne).
     """
-    every = entry_ids == Bounds()
     for piece in slices:
         try:
             with _open(client, options, piece.ledger_id) as handle:
                 handle.note_confirmed(piece.last_entry_id)
-                for batch in handle.batches(piece.first_entry_id, piece.last_entry_id, entries_max=BATCH_ENTRIES):
-                    rows = ledger_batch(piece.ledger_id, batch[0].entry_id, [entry.payload for entry in batch])
-                    yield rows if every else rows.filter(pa.array([each.entry_id in entry_ids for each in batch]))
+                for batch in handle.payload_batches(piece.first_entry_id, piece.last_entry_id):
+                    rows = ledger_batch(piece.ledger_id, batch.first_entry_id, batch.payloads)
+                    yield _passing(rows, batch, entry_ids)
         except WrongPassword as error:
             raise WrongPassword(
                 f"{error}. Name the ledgers that have the password given (option ledgers), or read all of them with "
@@ -53,6 +49,14 @@ def read_slices(
                     f"{what}. With option failOnDataLoss=false its rest is left out with a warning"
                 ) from error
             log.warn("{what}; its rest is left out (failOnDataLoss=false)", what=what)
+
+
+def _passing(rows: Any, batch: PayloadBatch, entry_ids: Bounds) -> Any:
+    """The rows of a batch that pass; mostly all, as only what may pass is read."""
+    first, last = batch.entry_ids[0], batch.entry_ids[-1]
+    if entry_ids.only is None and entry_ids.low <= first and last <= entry_ids.high:
+        return rows
+    return rows.filter(pa.array([each in entry_ids for each in batch.entry_ids]))
 
 
 def _open(client: BlockingBookKeeper, options: LedgerReadOptions, ledger_id: int) -> BlockingReadHandle:

@@ -72,7 +72,7 @@ class LedgerSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """One batch of a stream. Raises as `writer`."""
         check_rows(schema, overwrite=overwrite)
-        return LedgerStreamWriter(read_sink_options(self.options))
+        return LedgerStreamWriter(read_sink_options(self.options, stream=True))
 
     def _options(self, schema: StructType, *, stream: bool) -> Options:
         check_schema(schema, LEDGER_SCHEMA, WHERE)

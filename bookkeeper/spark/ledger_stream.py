@@ -90,13 +90,14 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The query ends with what is confirmed now."""
         self._target = None
         self._listed = None
-        self._target = advance(Position(), self._see(Position()), Limits())
+        # Where the query is comes later: a ledger that it has read to its end may be gone.
+        self._target = advance(Position(), self._see(Position(), may_be_gone=True), Limits())
 
     def reportLatestOffset(self) -> Offset | None:
         """How far the ledgers were confirmed when they were looked at last, for the query's status."""
         return None if self._latest is None else self._latest.offset()
 
-    def _see(self, position: Position) -> dict[int, Seen]:
+    def _see(self, position: Position, *, may_be_gone: bool = False) -> dict[int, Seen]:
         """How far the ledgers are confirmed that are not done; of a query that ends, no further than its target."""
         own, target = self._options.own, self._target
         client = client_of(self._options.client)
@@ -108,7 +109,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = {*self._listed[1], *position.next}
         if target is not None:
             wanted = {each for each in wanted if each in target.done or each in target.next}
-        seen = self._sight.see(sorted(each for each in wanted if each not in position.done))
+        seen = self._sight.see(sorted(each for each in wanted if each not in position.done), may_be_gone=may_be_gone)
         return seen if target is None else {each: _up_to(target, each, now) for each, now in seen.items()}
 
     # --- micro-batches

@@ -24,8 +24,8 @@ ALIASES = {"uri": ADDRESS, "path": ADDRESS, "password": "passwd"}
 its plans and pages, `passwd` not.
 """
 
-READ_AHEAD, READ_AHEAD_ENTRIES = "readAheadEntriesMax", 8000
-"""What a task reads ahead where no option says otherwise: as much as two Arrow batches."""
+READ_AHEAD, READ_AHEAD_ENTRIES = "readAheadEntriesMax", 16_000
+"""What a task reads ahead where no option says otherwise: as much as four Arrow batches of small entries."""
 
 NEEDED = {ADDRESS: "is missing: where the cluster is, e.g. zk://zk1:2181/ledgers"}
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from bookkeeper.config import keys_of
 from bookkeeper.spark.cluster.catalogue import WHERE, table_called
 from bookkeeper.spark.cluster.source import ClusterSource
 from bookkeeper.spark.cluster.table import ManyOptions
+
+_OURS = ("bookkeeper.errors.", "bookkeeper.spark.", "journalmgr.", "hedwig.", "option ")
+"""How a line begins that tells an error of ours: the class's module, or a fault of usage."""
+
+_STACK = ("at ", "JVM stacktrace", "Driver stacktrace", "Caused by: ", "Traceback (most recent call last)")
+"""How a line begins from which on there are only stacks."""
+
+_ERRORS = re.compile(r"^(bookkeeper|journalmgr|hedwig)(\.\w+)*?\.errors\.")
 
 
 def cluster_table(spark: SparkSession, name: str, given: Mapping[str, str]) -> DataFrame:
@@ -32,8 +43,21 @@ def kept(spark: SparkSession, rows: DataFrame, directory: str | None) -> DataFra
     return spark.read.schema(rows.schema).parquet(directory)
 
 
-def told_by_spark(error: PySparkException) -> str:
-    """Our error out of Spark's: the lines that name one, each once; else all of it."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    ours = [line for line in lines if line.startswith(("bookkeeper.errors.", "bookkeeper.spark.", "option "))]
-    return "; ".join(dict.fromkeys(line.removeprefix("bookkeeper.errors.") for line in ours)) or str(error)
+def day_of(time: Column) -> Column:
+    """The date in UTC of a timestamp, whatever the time zone of the session."""
+    return F.date_from_unix_date(F.floor(F.unix_seconds(time) / 86400).cast("int"))
+
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""What calls of Spark raise: its own errors, and those of its JVM that it has no class for."""
+
+
+def told_by_spark(error: Exception) -> str:
+    """Our error out of Spark's: the lines that name one, each once; else Spark's, without the stack of its JVM."""
+    text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+    lines = [line.strip() for line in text.splitlines()]
+    ours = [line for line in lines if line.startswith(_OURS)]
+    if not ours:
+        cut = next((at for at, line in enumerate(lines) if line.startswith(_STACK)), len(lines))
+        ours = [line for line in lines[:cut] if line]
+    return "; ".join(dict.fromkeys(_ERRORS.sub("", line) for line in ours)) or type(error).__name__

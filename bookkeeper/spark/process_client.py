@@ -14,11 +14,14 @@ import os
 import threading
 from collections import OrderedDict
 
+from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel
 
 from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings
 from bookkeeper.logs import start_logging
+from bookkeeper.metadata.znode_store import ZnodeStore
 
 CLIENTS_MAX = 4
 
@@ -44,6 +47,17 @@ def client_of(settings: ClientSettings) -> BlockingBookKeeper:
             found = _clients[key] = connect(settings.metadata_service_uri, settings)
         _clients.move_to_end(key)
         return found
+
+
+def instance_of(client: BlockingBookKeeper) -> str:
+    """The id of the cluster that a client is connected to. Raises MetadataError."""
+
+    async def ask(ledgers: LedgerClient) -> str:
+        store = ledgers.store
+        assert isinstance(store, ZnodeStore), "a cluster's own metadata store"
+        return await store.admin.instance_id()
+
+    return client.run(lambda ledgers: Deferred.fromCoroutine(ask(ledgers)))
 
 
 def _show_warnings() -> None:

@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from bookkeeper.spark.audit.source import AuditSource
 from bookkeeper.spark.cluster.source import ClusterSource
 from bookkeeper.spark.ledger_source import LedgerSource, PushdownLedgerSource
+from bookkeeper.spark.shipping import ship_own
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -28,6 +29,7 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     Spark 4.3 keeps the reader of a query whose filters were pushed, and a later query over the same DataFrame that
     pushes none gets its rows, silently too few. Without it options choose what is read, and Spark filters the rows.
     """
+    ship_own(spark)
     spark.dataSource.register(PushdownLedgerSource if push_filters and pushes_filters(spark) else LedgerSource)
     spark.dataSource.register(ClusterSource)
     spark.dataSource.register(AuditSource)

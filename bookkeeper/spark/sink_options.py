@@ -102,9 +102,14 @@ class LedgerSinkOptions:
 SinkOptions = SourceOptions[LedgerSinkOptions]
 
 
-def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """The options of a write. Raises ConfigurationError, as `read_options`."""
+def read_sink_options(options: Mapping[str, str], *, stream: bool = False) -> SinkOptions:
+    """The options of a write. Raises ConfigurationError, as `read_options`; also for `job` of a stream."""
     found = read_options(LedgerSinkOptions, options, where=WHERE)
+    if stream and found.own.job:
+        raise ConfigurationError(
+            f"option job={found.own.job} of format {WHERE} belongs to a batch write; leave it out of a stream, which "
+            "is committed, and read with option query, by the id that its checkpoint gives it"
+        )
     check_commit_path(found.own.commit_path, found.client.metadata_service_uri)
     return found
 

@@ -20,6 +20,7 @@ import hashlib
 import hmac
 import struct
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Sequence
 from itertools import accumulate, repeat
 from typing import ClassVar
@@ -28,6 +29,7 @@ from zlib import crc32
 from crc32c import crc32c
 
 from bookkeeper.model import ENTRY_HEADER_SIZE, DigestType
+from bookkeeper.wire.packed_bodies import PackedBodies
 
 _HEAD = struct.Struct(">qqqq")
 _IDS = struct.Struct(">qq")
@@ -37,10 +39,15 @@ _IDS_AND_CRC32 = struct.Struct(">qq16xQ")
 _IDS_AND_CRC32C = struct.Struct(">qq16xI")
 _LONG = struct.Struct(">q")
 
+IDS_SIZE = _IDS.size
+"""Bytes of ledger id and entry id at the start of a body."""
+
 LAC_HEADER_SIZE = 16
 """Bytes of ledger id and LAC at the start of an explicit-LAC packet."""
 
 _SHA1_BLOCK_SIZE = 64
+
+_LITTLE_ENDIAN = array("H", [1]).tobytes()[0] == 1
 
 
 def master_key(password: bytes) -> bytes:
@@ -116,6 +123,21 @@ class Digest(ABC):
         The two sequences are equally long (ValueError otherwise).
         """
 
+    def verify_run(self, ledger_id: int, first_entry_id: int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
+        """The payloads of consecutive entries, one body each; None where one is no use, and `verify` says which.
+
+        The quick way for what nearly every batch is; quicker still for `PackedBodies`.
+        """
+        payloads = self.verify(ledger_id, range(first_entry_id, first_entry_id + len(bodies)), bodies)
+        good = [payload for payload in payloads if payload is not None]
+        return good if len(good) == len(payloads) else None
+
+    def _together(self, bodies: Sequence[bytes]) -> PackedBodies | None:
+        """The bodies, where they can be verified in columns."""
+        if isinstance(bodies, PackedBodies) and bodies.body_size >= self.overhead and len(bodies) > 0:
+            return bodies
+        return None
+
     def verify_last(self, ledger_id: int, body: bytes) -> tuple[int, bytes] | None:
         """Entry id and payload of a body whose entry id could not be known before (a read of the last entry)."""
         if len(body) < self.overhead:
@@ -169,6 +191,14 @@ class DummyDigest(Digest):
             for entry_id, body in zip(entry_ids, bodies, strict=True)
         ]
 
+    def verify_run(self, ledger_id: int, first_entry_id: int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
+        """See `Digest`."""
+        packed = self._together(bodies)
+        if packed is None:
+            return super().verify_run(ledger_id, first_entry_id, bodies)
+        heads, payloads = packed.columns(f"32s{packed.body_size - self.overhead}s")
+        return payloads if name_run(heads, ledger_id, first_entry_id) else None
+
     def _digest(self, data: bytes) -> bytes:
         return b""
 
@@ -204,6 +234,15 @@ class Crc32Digest(Digest):
             else:
                 payloads.append(None)
         return payloads
+
+    def verify_run(self, ledger_id: int, first_entry_id: int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
+        """See `Digest`."""
+        packed = self._together(bodies)
+        if packed is None:
+            return super().verify_run(ledger_id, first_entry_id, bodies)
+        heads, digests, payloads = packed.columns(f"32sQ{packed.body_size - self.overhead}s")
+        good = name_run(heads, ledger_id, first_entry_id)
+        return payloads if good and list(map(crc32, payloads, map(crc32, heads))) == digests else None
 
     def _digest(self, data: bytes) -> bytes:
         return _CRC32.pack(crc32(data))
@@ -247,6 +286,15 @@ class Crc32cDigest(Digest):
             else:
                 payloads.append(None)
         return payloads
+
+    def verify_run(self, ledger_id: int, first_entry_id: int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
+        """See `Digest`."""
+        packed = self._together(bodies)
+        if packed is None:
+            return super().verify_run(ledger_id, first_entry_id, bodies)
+        heads, digests, payloads = packed.columns(f"32sI{packed.body_size - self.overhead}s")
+        good = name_run(heads, ledger_id, first_entry_id)
+        return payloads if good and list(map(crc32c, payloads, map(crc32c, heads))) == digests else None
 
     def _digest(self, data: bytes) -> bytes:
         return _CRC32C.pack(crc32c(data))
@@ -304,6 +352,19 @@ class MacDigest(Digest):
         outer = self._outer.copy()
         outer.update(inner.digest())
         return outer.digest()
+
+
+def name_run(heads: Sequence[bytes], ledger_id: int, first_entry_id: int) -> bool:
+    """True when bodies name consecutive entries of the ledger from the first one on.
+
+    heads: their first bytes, of all the same number: at least IDS_SIZE, and whole fields.
+    """
+    fields, each = array("q", b"".join(heads)), len(heads[0]) // _LONG.size
+    if _LITTLE_ENDIAN:
+        fields.byteswap()
+    count = len(heads)
+    expected = array("q", range(first_entry_id, first_entry_id + count))
+    return fields[1::each] == expected and fields[::each] == array("q", [ledger_id]) * count
 
 
 _CRC32C_DIGEST = Crc32cDigest()

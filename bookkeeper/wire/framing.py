@@ -39,37 +39,49 @@ def bad_length(length: int, frame_size_max: int) -> RemoteProtocolError:
     return RemoteProtocolError(f"frame length {length} is not positive: not a BookKeeper peer")
 
 
+PART_SIZE = 16 * 1024
+"""Received pieces of at least so many bytes are kept as they are; smaller ones are collected in one buffer."""
+
+
 class ChunkBuffer:
     """The unfinished frame at the end of a connection's bytes.
 
     `feed` gives back bytes that start at a frame boundary; the decoder consumes whole frames and hands the rest to
-    `keep`. Bounds: fewer bytes than one whole frame are held between calls, so at most frame_size_max + 4. Linear in
-    the bytes received however they are cut: a large frame is collected in place and copied out once.
+    `keep`. Bounds: fewer bytes than one whole frame are held between calls, so at most frame_size_max + 4, and little
+    more memory however small the pieces are. Linear in the bytes received however they are cut: a large frame is
+    joined once.
     """
 
-    __slots__ = ("_frame_size_max", "_needed", "_rest")
+    __slots__ = ("_frame_size_max", "_needed", "_parts", "_size")
 
     def __init__(self, frame_size_max: int) -> None:
         self._frame_size_max = frame_size_max
-        self._rest = bytearray()
-        self._needed = 0  # bytes in _rest at which decoding can go on: a whole frame, or a length
+        self._parts: list[bytes | bytearray] = []
+        self._size = 0  # of all parts
+        self._needed = 0  # bytes at which decoding can go on: a whole frame, or a length
 
     @property
     def buffered(self) -> int:
         """Bytes held back."""
-        return len(self._rest)
+        return self._size
 
     def feed(self, data: bytes) -> bytes:
         """Everything not yet decoded, or b"" while that is less than one frame."""
-        rest = self._rest
-        if not rest:
+        parts = self._parts
+        if not parts:
             return data
-        rest += data
-        if len(rest) < self._needed:
-            return b""
-        chunk = bytes(rest)
-        self._rest = bytearray()  # a new one: clear() would keep the capacity of the largest frame ever seen
-        return chunk
+        self._size += len(data)
+        if self._size >= self._needed:
+            parts.append(data)
+            self._parts, self._size = [], 0
+            return b"".join(parts)
+        if len(data) >= PART_SIZE:
+            parts.append(data)
+        elif isinstance(parts[-1], bytearray):
+            parts[-1] += data
+        else:
+            parts.append(bytearray(data))
+        return b""
 
     def keep(self, chunk: bytes, position: int) -> None:
         """Hold back chunk[position:], which is less than one frame.
@@ -86,4 +98,5 @@ class ChunkBuffer:
                 raise bad_length(length, self._frame_size_max)
             needed += length
         self._needed = needed
-        self._rest = bytearray(memoryview(chunk)[position:])
+        rest = chunk[position:]
+        self._parts, self._size = [rest if size >= PART_SIZE else bytearray(rest)], size

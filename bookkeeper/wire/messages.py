@@ -12,6 +12,7 @@ that the encoder returned.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -443,7 +444,7 @@ class BatchReadReply:
     ledger_id: int
     first_entry_id: int
     status: Status
-    bodies: tuple[bytes, ...]
+    bodies: Sequence[bytes]
     request_id: int
 
 

@@ -24,6 +24,7 @@ from bookkeeper.wire.messages import (
     Request,
     append_request,
 )
+from bookkeeper.wire.packed_bodies import framed
 from bookkeeper.wire.v2 import (
     ADD,
     ANSWER_SIZE,
@@ -296,17 +297,11 @@ def batch_read_reply(request: BatchRead, status: Status, bodies: Sequence[bytes]
     assert isinstance(token, bytes)
     if status is not Status.OK:
         bodies = ()
-    sizes = list(map(len, bodies))
-    size = ANSWER_SIZE + len(token) - HEADER_SIZE + LENGTH_SIZE * len(bodies) + sum(sizes)
+    parts = framed(bodies)
+    size = ANSWER_SIZE + len(token) - HEADER_SIZE + sum(map(len, parts))
     code = CODE_OF_STATUS[status]
-    parts = [_ANSWER.pack(size, token, code, request.ledger_id, request.first_entry_id), token[HEADER_SIZE:]]
-    if sizes and sizes.count(sizes[0]) == len(sizes):
-        parts.append(LENGTH.pack(sizes[0]).join((b"", *bodies)))  # the same, a third of the time
-        return b"".join(parts)
-    for body in bodies:
-        parts.append(LENGTH.pack(len(body)))
-        parts.append(body)
-    return b"".join(parts)
+    head = _ANSWER.pack(size, token, code, request.ledger_id, request.first_entry_id)
+    return b"".join((head, token[HEADER_SIZE:], *parts))
 
 
 def auth_reply(status: Status, plugin: str, payload: bytes) -> bytes:

@@ -50,8 +50,8 @@ class Found:
 class LedgerPart:
     """A ledger of a topic. first, last: ids of its messages, last < first where it is empty.
 
-    size: bytes of its messages, as far as the ledger says; None for one that is written. problem: why `last` is not
-    known, or what is wrong with it.
+    size: bytes of its messages, as far as the ledger says; None for one that is written. confirmed_size: of that one,
+    bytes of the messages that bookies know to be confirmed. problem: why `last` is not known, or what is wrong with it.
     """
 
     ledger_id: int
@@ -61,6 +61,7 @@ class LedgerPart:
     size: int | None = None
     created_ms: int | None = None
     problem: str | None = None
+    confirmed_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +235,14 @@ class Region:
     async def end_of(self, each: LedgerRange) -> LocalId:
         """The id of its last message now; below the first where it is empty."""
         assert each.first is not None
-        if each.last is not None:
-            return each.last.local
+        return each.last.local if each.last is not None else (await self._written(each))[0]
+
+    async def _written(self, each: LedgerRange) -> tuple[LocalId, int]:
+        """Of a ledger that is written: the id of its last message, and bytes of those that are confirmed."""
+        assert each.first is not None
         handle = await self.open(each.ledger_id)
         try:
-            return LocalId(each.first + await last_written(handle))
+            return LocalId(each.first + await last_written(handle)), handle.length
         finally:
             await handle.close()
 
@@ -263,7 +267,10 @@ class Region:
                     size=metadata.length if metadata.is_closed else None,
                     created_ms=metadata.created_ms,
                 )
-                return part if last is not None else replace(part, last=await self.end_of(each))
+                if last is not None:
+                    return part
+                end, confirmed_size = await self._written(each)
+                return replace(part, last=end, confirmed_size=confirmed_size)
             except BookKeeperError as error:
                 return LedgerPart(each.ledger_id, each.first, last, each.last is None, problem=str(error))
 

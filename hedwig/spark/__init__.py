@@ -15,6 +15,8 @@
           topic_numbers                           pure: under which producer and number a row is published
           topic_rows, topic_publishing            Arrow batches -> messages -> hubs
         region_tables                             topics, subscriptions, hubs: tables of the format bookkeeper.cluster
+        topics/                                   pipeline: windowed rates, lags and sizes of topics, as a stream
+        exports/                                  topics to Parquet with a manifest, and from there to topics again
         region_access, hub_client                 one ledger client and one hub client per process
 
 Reading asks no hub. Nothing is read from the driver's disk or environment: what planner and tasks need is in the
@@ -24,9 +26,12 @@ options. Needs the extra `spark`. Importing this package imports neither pyspark
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hedwig.spark.exports.export import export_topics
+    from hedwig.spark.exports.importing import import_topics
     from hedwig.spark.registration import register
+    from hedwig.spark.topics.following import follow_topics
 
-__all__ = ["register"]
+__all__ = ["export_topics", "follow_topics", "import_topics", "register"]
 
 
 def __getattr__(name: str) -> object:
@@ -34,4 +39,16 @@ def __getattr__(name: str) -> object:
         from hedwig.spark.registration import register
 
         return register
+    if name == "export_topics":
+        from hedwig.spark.exports.export import export_topics
+
+        return export_topics
+    if name == "import_topics":
+        from hedwig.spark.exports.importing import import_topics
+
+        return import_topics
+    if name == "follow_topics":
+        from hedwig.spark.topics.following import follow_topics
+
+        return follow_topics
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """Tables of the format bookkeeper.cluster: what is recorded of a region. No hub is asked, nothing is fenced or written.
 
-    topics          topic, owner, ledgers, open_ledger_id, first_id, last_id, messages, ended_bytes, subscriptions,
-                    problem
+    topics          topic, owner, ledgers, open_ledger_id, first_id, last_id, messages, ended_bytes, open_bytes,
+                    subscriptions, problem
     subscriptions   topic, subscriber, owner, consumed_id, last_id, backlog, window, bound, filter, options, problem
     hubs            hub, host, port, ssl_port, topics, problem
 
@@ -108,7 +108,7 @@ async def _topic(region: Region, topic: Topic) -> Sequence[Row]:
         subscribers = len(await region.subscribers(topic))
         return [topic_row(topic, owner, await region.parts(topic), subscribers)]
     except BookKeeperError as error:
-        return [(shown(topic), *(None,) * 8, told(error))]
+        return [(shown(topic), *(None,) * 9, told(error))]
 
 
 def topic_row(topic: Topic, owner: HubAddress | None, parts: Sequence[LedgerPart], subscribers: int) -> Row:
@@ -126,6 +126,7 @@ def topic_row(topic: Topic, owner: HubAddress | None, parts: Sequence[LedgerPart
         last,
         messages,
         None if None in ended else sum(size or 0 for size in ended),
+        next((part.confirmed_size for part in parts if part.is_open), 0),
         subscribers,
         "; ".join(problems) or None,
     )
@@ -153,6 +154,9 @@ TOPICS = ClusterTable(
         Column("last_id", Of.LONG, "id of the last message; 0 where there is no ledger"),
         Column("messages", Of.LONG, "how many are kept"),
         Column("ended_bytes", Of.LONG, "bytes of the messages in ledgers that have ended; the open one does not tell"),
+        Column(
+            "open_bytes", Of.LONG, "likewise in the open one, as far as bookies know to be confirmed; 0 where none is"
+        ),
         Column("subscriptions", Of.INT, "how many"),
         PROBLEM,
     ),

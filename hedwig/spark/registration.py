@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from bookkeeper.spark.registration import pushes_filters
+from bookkeeper.spark.shipping import ship_own
 from hedwig.spark.topic_source import PushdownTopicSource, TopicSource
 
 
@@ -16,4 +17,5 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     keeps the reader of a query whose filters were pushed, and a later query over the same DataFrame that pushes none
     gets its rows, silently too few. Without it the range is chosen by options, and Spark filters the rows.
     """
+    ship_own(spark)
     spark.dataSource.register(PushdownTopicSource if push_filters and pushes_filters(spark) else TopicSource)

@@ -5,7 +5,7 @@
     move(offset)     attach
                        the hub delivers one message: everything before it is consumed already
                        where that is before the position: the subscription begins again there (durable at the hub)
-                     let go
+                     let go; where there is no subscription: made, and begins at the position
 
 No message is read through the hub for it but the one that shows where the cursor stands. While that is looked at and
 changed the subscription is held, so nobody else moves it meanwhile. One whose messages are acknowledged one by one has
@@ -24,7 +24,7 @@ from twisted.logger import Logger
 
 from bookkeeper.errors import InvalidArgument
 from hedwig.client.blocking import BlockingClient, BlockingSubscription
-from hedwig.errors import AlreadySubscribed
+from hedwig.errors import AlreadySubscribed, NotSubscribed
 from hedwig.model import Preferences, SubscribeMode
 from hedwig.protocol.options import ack_options
 from hedwig.spark.hub_client import hub_client_of
@@ -59,9 +59,29 @@ class TopicCursors:
         for topic, position in offset.items():
             if position <= self._moved.get(topic, 0):
                 continue
-            with self._attached(hub_client_of(self._options), topic, SubscribeMode.CREATE_OR_ATTACH) as held:
+            client = hub_client_of(self._options)
+            try:
+                held = self._attached(client, topic, SubscribeMode.ATTACH)
+            except NotSubscribed:
+                self._make(client, topic, position)
+                self._moved[topic] = position
+                continue
+            with held:
                 if _move(held, position):
                     self._moved[topic] = position
+
+    def _make(self, client: BlockingClient, topic: str, position: int) -> None:
+        """Of a topic that the query reads since it was restarted, or whose subscription somebody has removed.
+
+        It begins at the position, not behind the newest message: what lies between is not read yet.
+        """
+        log.info(
+            "Subscription {subscriber!r} of topic {topic!r} is not there, and is made at {position}",
+            subscriber=self._subscriber,
+            topic=topic,
+            position=position,
+        )
+        self._attached(client, topic, SubscribeMode.CREATE, position).close()
 
     def _attached(
         self, client: BlockingClient, topic: str, mode: SubscribeMode, start: int | None = None

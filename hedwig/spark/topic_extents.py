@@ -21,7 +21,7 @@ from hedwig.protocol.retention import LedgerFacts
 from hedwig.spark.region_access import region_of
 from hedwig.spark.region_options import TopicOptions
 from hedwig.spark.topic_options import EARLIEST, LATEST, Positions, TopicReadOptions
-from hedwig.spark.topic_parts import Kept, Search, TopicPart, loss_text, lost_before, parts_of
+from hedwig.spark.topic_parts import Kept, Search, TopicPart, loss_text, lost_of, parts_of
 from hedwig.spark.topic_sight import AT_ONCE, TopicSight
 
 log = Logger()
@@ -48,9 +48,28 @@ def plan_topics(client: BlockingBookKeeper, options: Options, offsets: Bounds) -
     return client.run(lambda ledgers: Deferred.fromCoroutine(_plan(ledgers, options, offsets)))
 
 
+def positions_of(client: BlockingBookKeeper, options: Options) -> dict[str, tuple[int, int]]:
+    """Where a batch read of each topic begins, and one past its end, as of now. Raises as `plan_topics`."""
+
+    async def look(ledgers: LedgerClient) -> dict[str, tuple[int, int]]:
+        own = options.own
+        sight = TopicSight(region_of(ledgers, options), fail_on_data_loss=own.fail_on_data_loss)
+        try:
+            found: dict[str, tuple[int, int]] = {}
+            for topic, kept in (await sight.see(own.topics)).items():
+                start = await begin_of(sight, own, kept, Positions(EARLIEST, {}))
+                found[topic] = start, max(start, await _stop_of(sight, own, kept))
+            return found
+        finally:
+            await sight.close()
+
+    return client.run(lambda ledgers: Deferred.fromCoroutine(look(ledgers)))
+
+
 async def _plan(client: LedgerClient, options: Options, offsets: Bounds) -> list[Planned]:
     own = options.own
-    sight = TopicSight(region_of(client, options), fail_on_data_loss=own.fail_on_data_loss)
+    acknowledged = {} if own.acknowledged is None else own.acknowledged.by_topic
+    sight = TopicSight(region_of(client, options), fail_on_data_loss=own.fail_on_data_loss, acknowledged=acknowledged)
     try:
         seen = await sight.see(own.topics)
         parts: list[TopicPart] = []
@@ -122,8 +141,7 @@ def kept_parts(own: TopicReadOptions, kept: Kept, start: int, stop: int) -> list
     """Who holds messages start..stop - 1; what is lost of them is told."""
     if start >= stop:
         return []
-    lost = lost_before(kept, start, stop)
-    if lost is not None:
+    for lost in lost_of(kept, start, stop):
         data_loss(own, loss_text(kept.topic, *lost))
     return parts_of(kept, max(start, min(kept.first, stop)), stop) if stop > kept.first else []
 

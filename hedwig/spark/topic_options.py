@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper.config.keys import GIB, KIB, MIB, Kind, boolean, integer, key
+from bookkeeper.config.keys import GIB, KIB, MIB, Kind, boolean, integer, key, text
 from bookkeeper.errors import BookKeeperError, ConfigurationError
 from hedwig.model import SubscriberId, Topic
 from hedwig.names import subscriber_part, topic_part
@@ -129,6 +129,11 @@ class TopicReadOptions(RegionOptions):
     end_ms: int | None = key(
         "endingTimestamp", _TIME, "", READING, "End before what was published then or later; batch only.",
     )  # fmt: skip
+    acknowledged: Positions | None = key(
+        "acknowledgedOffsets", _POSITIONS, "", READING,
+        "One past the last message of a topic that a hub has acknowledged to who reads it: read up to there even where "
+        "the bookies were not told yet that it is confirmed; batch only.",
+    )  # fmt: skip
     fail_on_data_loss: bool = key(
         "failOnDataLoss", boolean(), "true", READING,
         "Fail where messages that were to be read are not kept any more; false: warn and go on.",
@@ -163,7 +168,9 @@ class TopicReadOptions(RegionOptions):
         """What is wrong between words."""
         if not self.topics:
             yield ("subscribe",), "subscribe is missing: which topics to read, e.g. news or news,sport"
-        for word, positions in (("startingOffsets", self.start), ("endingOffsets", self.end)):
+        for word, positions in (
+            ("startingOffsets", self.start), ("endingOffsets", self.end), ("acknowledgedOffsets", self.acknowledged)
+        ):  # fmt: skip
             unknown = [] if positions is None else sorted(set(positions.by_topic) - set(self.topics))
             if unknown and self.topics:
                 yield (word,), f"{word} names {', '.join(unknown)}, which option subscribe does not"
@@ -180,6 +187,7 @@ class TopicReadOptions(RegionOptions):
         given = {
             "endingOffsets": (self.end is not None, not stream),
             "endingTimestamp": (self.end_ms is not None, not stream),
+            "acknowledgedOffsets": (self.acknowledged is not None, not stream),
             "maxOffsetsPerTrigger": (self.messages_max is not None, stream),
             "maxEntriesPerTrigger": (self.messages_max_alias is not None, stream),
             "maxBytesPerTrigger": (self.bytes_max is not None, stream),
@@ -228,4 +236,9 @@ class TopicWriteOptions(RegionOptions):
     sort_bytes_max: int = key(
         "maxSortBytes", integer("bytes", MIB, 64 * GIB), "268435456", WRITING,
         "With rowOrder=content, what the rows of one task may take.",
+    )  # fmt: skip
+    job: str = key(
+        "job", text("a name"), "", WRITING,
+        "Name of a batch write: run again under it, with the same rows in the same partitions and order, it publishes "
+        "nothing twice. Not set: each run is another.",
     )  # fmt: skip

@@ -9,9 +9,12 @@ Ids of messages are the offsets of data frames: 1 is a topic's first. Ranges ask
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bookkeeper.errors import InvalidArgument
+from hedwig.errors import UnexpectedCondition
 from hedwig.model import FIRST_ID, LedgerRange
 
 
@@ -52,6 +55,17 @@ class Kept:
         """Of the oldest message that is kept, or will be."""
         return (self.ranges[0].first or FIRST_ID) if self.ranges else self.end
 
+    def check_reached(self, position: int) -> None:
+        """Raise InvalidArgument where a query cannot have come to `position`: it is another topic of this name.
+
+        While a ledger is written an older look may show less than was seen before; then nothing is said.
+        """
+        if position > self.end and (self.final or not self.ranges):
+            raise InvalidArgument(
+                f"topic {self.topic!r} ends with message {self.end - 1}, and the query is at {position}: the topic was "
+                "deleted and made anew, or the checkpoint is of another cluster; begin with a new checkpoint"
+            )
+
 
 def parts_of(kept: Kept, start: int, stop: int) -> list[TopicPart]:
     """Who holds messages start..stop - 1, of those that are kept. Raises InvalidArgument where that is beyond the end.
@@ -65,8 +79,11 @@ def parts_of(kept: Kept, start: int, stop: int) -> list[TopicPart]:
         first = max(start, base)
         if first <= last:
             found.append(TopicPart(kept.topic, each.ledger_id, base, first, last))
-    reached = found[-1].last + 1 if found else max(start, kept.first)
-    if reached < stop:
+    reached = kept.end
+    if kept.ranges:
+        end = kept.ranges[-1].last
+        reached = stop if end is None else end.local + 1
+    if max(start, reached) < stop:
         raise InvalidArgument(
             f"topic {kept.topic!r} was to be read up to message {stop - 1} and ends with {reached - 1}: "
             "is the checkpoint, or the position, of another topic or cluster?"
@@ -74,11 +91,33 @@ def parts_of(kept: Kept, start: int, stop: int) -> list[TopicPart]:
     return found
 
 
-def lost_before(kept: Kept, start: int, stop: int) -> tuple[int, int] | None:
-    """Which of messages start..stop - 1 are not kept any more, first and last; None: all are."""
-    first = max(start, FIRST_ID)
-    last = min(stop, kept.first) - 1
-    return (first, last) if first <= last else None
+def lost_of(kept: Kept, start: int, stop: int) -> list[tuple[int, int]]:
+    """Which of messages start..stop - 1 no ledger has, first and last of each run: trimmed, or missing between two."""
+    found: list[tuple[int, int]] = []
+    wanted = max(start, FIRST_ID)
+    for each in kept.ranges:
+        last = min(stop, each.first or FIRST_ID) - 1
+        if wanted <= last:
+            found.append((wanted, last))
+        wanted = max(wanted, stop if each.last is None else each.last.local + 1)
+    if not kept.ranges and wanted < min(stop, kept.end):
+        found.append((wanted, min(stop, kept.end) - 1))
+    return found
+
+
+def check_chain(topic: str, ranges: Sequence[LedgerRange]) -> None:
+    """Raise UnexpectedCondition where two ledgers claim the same messages: which of them is read is not ours to guess.
+
+    The hub refuses to serve such a topic, too; it also refuses gaps (I-91), which here are data loss.
+    """
+    for before, after in pairwise(ranges):
+        first = after.first or FIRST_ID
+        if before.last is None or first <= before.last.local:
+            end = "has no end" if before.last is None else f"ends with {before.last.local}"
+            raise UnexpectedCondition(
+                f"topic {topic!r}: ledger {after.ledger_id} begins at message {first}, and the one before, "
+                f"{before.ledger_id}, {end}: messages would be there twice; restore the topic's list of ledgers"
+            )
 
 
 def loss_text(topic: str, first: int, last: int) -> str:

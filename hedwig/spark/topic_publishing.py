@@ -8,20 +8,21 @@ again; the rest follows, in order. The first failure ends it, and nothing behind
 that a topic has of a producer have no hole, and whoever tries again goes on where this one stopped.
 
 Bounds: those of the client for each topic, and UNANSWERED_MAX messages and UNANSWERED_BYTES_MAX for all.
-Thread: reactor, but `publish_rows`, which crosses once for each Arrow batch.
+Thread: reactor, but `publish_rows` and `publish_noted`, which cross once for each Arrow batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from twisted.internet.defer import Deferred, succeed
 
 from bookkeeper.errors import BookKeeperError
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.model import Topic
+from hedwig.protocol.options import NUMBER_MAX
 from hedwig.spark.topic_rows import Row
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ ROWS_AT_ONCE = 5_000
 
 def publish_rows(client: BlockingClient, producer: bytes, first: int, batches: Iterable[Sequence[Row]]) -> int:
     """Publish all; how many there were, once all are durable. Raises PubSubError, BookKeeperError."""
+    return publish_noted(client, producer, first, batches).messages
+
+
+def publish_noted(client: BlockingClient, producer: bytes, first: int, batches: Iterable[Sequence[Row]]) -> Noted:
+    """The same, and which ids they have."""
     publishing = client.run(lambda hubs: succeed(TaskPublishing(hubs, producer, first)))
     count = 0
     for rows in batches:
@@ -45,7 +51,19 @@ def publish_rows(client: BlockingClient, producer: bytes, first: int, batches: I
             client.run(partial(_add, publishing, some))
             count += len(some)
     client.run(lambda _: Deferred.fromCoroutine(publishing.finish()))
-    return count
+    return Noted(count, *publishing.ids)
+
+
+class Noted(NamedTuple):
+    """What was published, and now is durable.
+
+    lowest_id, highest_id: of all; None where none is known. What was published before and forgotten since (or all, by a
+    hub older than ids in answers) has no known id: then `lowest_id` is None, too.
+    """
+
+    messages: int
+    lowest_id: int | None
+    highest_id: int | None
 
 
 def _add(publishing: TaskPublishing, rows: Sequence[Row], _: PubSubClient) -> Deferred[None]:
@@ -59,9 +77,15 @@ class TaskPublishing:
         self._client, self._producer, self._first = client, producer, first
         self._publishers: dict[Topic, Publisher] = {}
         self._unanswered = self._unanswered_bytes = 0
+        self._lowest_id, self._highest_id = NUMBER_MAX, 0
         self._error: BookKeeperError | None = None
         self._waiting: Deferred[None] | None = None
         self._waits_for_all = False
+
+    @property
+    def ids(self) -> tuple[int | None, int | None]:
+        """The lowest and the highest; see Noted."""
+        return (self._lowest_id or None, self._highest_id) if self._highest_id else (None, None)
 
     async def add(self, rows: Sequence[Row]) -> None:
         """Take rows, in order. Raises what the first failed with."""
@@ -108,7 +132,12 @@ class TaskPublishing:
             waiting, self._waiting = self._waiting, None
             waiting.callback(None)
 
-    def _on_published(self, size: int, _: MessageId) -> None:
+    def _on_published(self, size: int, message_id: MessageId) -> None:
+        local = message_id.local  # 0: not known, and so is the lowest
+        if local < self._lowest_id:
+            self._lowest_id = local
+        if local > self._highest_id:
+            self._highest_id = local
         self._unanswered -= 1
         self._unanswered_bytes -= size
         if self._waiting is not None:

@@ -9,7 +9,8 @@ Bounds: HANDLES_MAX ledgers kept open; SIZES_MAX sizes of ended ones remembered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from twisted.logger import Logger
@@ -22,7 +23,7 @@ from hedwig.admin.region import Region
 from hedwig.model import FIRST_ID, LedgerRange
 from hedwig.protocol.publish_time import time_of
 from hedwig.spark.topic_options import topic_of
-from hedwig.spark.topic_parts import Kept
+from hedwig.spark.topic_parts import Kept, check_chain
 from hedwig.wire.view import MessageView
 
 log = Logger()
@@ -48,11 +49,17 @@ class Facts(NamedTuple):
 
 
 class TopicSight:
-    """The sight that one reader has of its topics. fail_on_data_loss: a ledger that is listed and gone is an error."""
+    """The sight that one reader has of its topics.
 
-    def __init__(self, region: Region, *, fail_on_data_loss: bool) -> None:
+    fail_on_data_loss: a ledger that is listed and gone is an error. acknowledged: of some topics, one past the last
+    message that is known to be stored, whatever the bookies were told.
+    """
+
+    def __init__(
+        self, region: Region, *, fail_on_data_loss: bool, acknowledged: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
         self.region = region
-        self._fail_on_data_loss = fail_on_data_loss
+        self._fail_on_data_loss, self._acknowledged = fail_on_data_loss, acknowledged
         self._open: dict[int, ReadHandle] = {}
         self._ended: dict[int, Facts] = {}
 
@@ -76,6 +83,7 @@ class TopicSight:
         if not ranges:
             await self.region.owner(name)  # raises where there is no such topic
             return Kept(topic, (), FIRST_ID, final=False)
+        check_chain(topic, ranges)
         last = ranges[-1]
         if last.last is not None:
             return Kept(topic, ranges, last.last.local + 1, final=True)
@@ -88,7 +96,10 @@ class TopicSight:
                 raise NoSuchLedger(f"{what}. With option failOnDataLoss=false they are left out") from error
             log.warn("{what}; they are left out (failOnDataLoss=false)", what=what)
             return Kept(topic, ranges[:-1], base, final=False)
-        return Kept(topic, ranges, base + handle.last_add_confirmed + 1, final=handle.closed)
+        end = base + handle.last_add_confirmed + 1
+        if not handle.closed:
+            end = max(end, self._acknowledged.get(topic, end))
+        return Kept(topic, ranges, end, final=handle.closed)
 
     async def _written(self, ledger: LedgerRange) -> ReadHandle:
         """The ledger that is written, asked just now how far it is confirmed."""

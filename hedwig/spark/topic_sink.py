@@ -10,13 +10,16 @@ What is promised
   is stored once, whatever became of tasks, workers, hubs, commits and the driver. A replayed row has the same producer
   and number as before, and the hub answers it with the id that it has. Rows of one partition that go to one topic are
   in their order. Sources of this package, of bookkeeper and of Kafka are such, with everything that keeps rows in their
-  partitions (select, where, from_json ...).
+  partitions (select, where, from_json ...). What divides the source's rows (minPartitions, maxPartitionBytes) must stay
+  as it is while a micro-batch may be replayed: a query that was stopped in the middle of one and is started with
+  another number has some rows missing and others twice, and nobody can tell.
 * Behind a shuffle (an aggregation, a join) the partitions are the same, and the order in one may differ: give
   rowOrder=content, which numbers the rows of a task by their content. Without it a row that takes another one's place
   counts as a repeat of it, and is missing.
 * What differs in itself (now(), rand(), a source that does not replay) cannot be known again.
 * A batch: each row at least once if the job succeeds; a task that is tried again repeats nothing, under the same
-  conditions. A job that is run again publishes all rows again.
+  conditions. A job that is run again publishes all rows again, but for one with a name (option job): that one repeats
+  nothing either, as long as the hub remembers its producers.
 
 The hub remembers 1,000 producers of a topic, those that published last: a task that is replayed after so many others
 have published since is not known again. Every partition of a stream or job is one, so use no more of them than needed.
@@ -38,7 +41,7 @@ from twisted.logger import Logger
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from hedwig.spark.hub_client import hub_client_of
 from hedwig.spark.region_options import TopicOptions, read_topic_options
-from hedwig.spark.topic_numbers import batch_producer, first_number, stream_producer
+from hedwig.spark.topic_numbers import batch_producer, first_number, named_producer, stream_producer
 from hedwig.spark.topic_options import RowOrder, TopicWriteOptions
 from hedwig.spark.topic_publishing import publish_rows
 from hedwig.spark.topic_rows import Row, RowsOf, check_columns
@@ -69,7 +72,9 @@ class TopicWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> Published:
         """Publish a partition's rows; all are durable on return. Raises PubSubError, InvalidArgument."""
-        return _publish(self._options, iterator, batch_producer(self._job, _task().partitionId()), 1)
+        name, partition = self._options.own.job, _task().partitionId()
+        producer = named_producer(name, partition) if name else batch_producer(self._job, partition)
+        return _publish(self._options, iterator, producer, 1)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What was published stays."""
@@ -81,6 +86,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = _sink_options(options, schema)
+        if self._options.own.job:
+            raise ConfigurationError("job belongs to a batch write; leave it out of a stream, which has its checkpoint")
 
     def write(self, iterator: Iterator[Any]) -> Published:
         """See TopicWriter."""

@@ -101,6 +101,13 @@ def txid_of(record: bytes) -> TxId:
     return TxId(_TXID.unpack_from(record, _LENGTH_AND_OPCODE)[0])
 
 
+def split_record(data: bytes, layout_version: int) -> Record:
+    """The frame of one whole record that was read before: its checksum is not looked at again. offset: 0."""
+    head = _HEAD if has_length(layout_version) else _HEAD_WITHOUT_LENGTH
+    txid = TxId(_TXID.unpack_from(data, head.size - _TXID.size)[0])
+    return Record(txid, data[0], data[head.size : -_CRC.size], 0, len(data))
+
+
 class RecordDecoder:
     """Chunks of any size -> records, in order; checks frame, checksum and that txids are consecutive.
 

@@ -195,8 +195,15 @@ def path_of(inode: Inode) -> str:
 class Namespace:
     """The whole state. last_txid: of the last transaction applied, 0 before the first."""
 
-    def __init__(self, owner: str = "root", group: str = "supergroup", mode: int = 0o755) -> None:
-        """An empty tree; whose root it is decides where the journal begins, so all servers must say the same."""
+    def __init__(
+        self, owner: str = "root", group: str = "supergroup", mode: int = 0o755, *, counts_usage: bool = True
+    ) -> None:
+        """An empty tree; whose root it is decides where the journal begins, so all servers must say the same.
+
+        counts_usage: keep up what directories with a quota use. Without it a rename below one costs no walk of its
+        tree; for whoever asks nobody's quota.
+        """
+        self._counts_usage = counts_usage
         self.root = Directory(ROOT_INODE_ID, "", Permission(owner, group, mode), 0)
         self.last_txid = 0
         self.last_inode_id = ROOT_INODE_ID
@@ -205,7 +212,7 @@ class Namespace:
         self.last_block_id = FIRST_BLOCK_ID
         self.inodes: dict[int, Inode] = {ROOT_INODE_ID: self.root}
         self.open_files: dict[int, File] = {}
-        self.quota_count = 0  # directories that have a quota; without any, usage is not looked at
+        self.quota_count = 0  # directories that have a quota whose usage is counted; without any, it is not looked at
         self.delegation_keys: dict[int, DelegationKey] = {}
         self.tokens: dict[TokenIdentifier, int] = {}  # -> expiry
         self.token_sequence_number = 0
@@ -277,7 +284,7 @@ class Namespace:
             del self.inodes[node.id]
             if isinstance(node, File) and node.lease is not None:
                 del self.open_files[node.id]
-            elif isinstance(node, Directory) and node.quota is not None:
+            elif isinstance(node, Directory) and node.quota is not None and self._counts_usage:
                 self.quota_count -= 1
         del parent.children[inode.name]
         parent.order = None
@@ -312,6 +319,9 @@ class Namespace:
 
     def set_quota(self, directory: Directory, quota: Quota) -> None:
         """Replace the limits of a directory; its usage is counted afresh."""
+        if not self._counts_usage:
+            directory.quota = quota if quota.is_set else None
+            return
         self.quota_count -= directory.quota is not None
         directory.quota = None
         if quota.is_set:

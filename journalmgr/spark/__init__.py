@@ -12,6 +12,7 @@
         edit_slices                     a task's reading
         edit_source, edit_stream        the format: planner and tasks of a query, and of a stream
         segment_table                   segments: a table of the format bookkeeper.cluster, found by entry point
+        namespaces/                     the pipeline `namespace`: the edit log as its namespace, and who uses how much
         registration                    making the format known to a session
 
 Nothing is fenced and nothing is changed: a segment in progress is read as far as it is confirmed. Needs the extra
@@ -21,9 +22,10 @@ Nothing is fenced and nothing is changed: a segment in progress is read as far a
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from journalmgr.spark.namespaces.report import namespace
     from journalmgr.spark.registration import register
 
-__all__ = ["register"]
+__all__ = ["namespace", "register"]
 
 
 def __getattr__(name: str) -> object:
@@ -31,4 +33,8 @@ def __getattr__(name: str) -> object:
         from journalmgr.spark.registration import register
 
         return register
+    if name == "namespace":
+        from journalmgr.spark.namespaces.report import namespace
+
+        return namespace
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

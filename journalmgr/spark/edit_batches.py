@@ -42,7 +42,7 @@ from journalmgr.spark.edit_columns import (
     Column,
 )
 
-_BLOCK = StructType([StructField(name, LongType(), nullable=False) for name in ("id", "num_bytes", "generation_stamp")])
+BLOCK = StructType([StructField(name, LongType(), nullable=False) for name in ("id", "num_bytes", "generation_stamp")])
 _TYPES: dict[str, DataType] = {
     LONG: LongType(),
     INT: IntegerType(),
@@ -51,7 +51,7 @@ _TYPES: dict[str, DataType] = {
     BINARY: BinaryType(),
     TIME: TimestampType(),
     STRINGS: ArrayType(StringType(), containsNull=False),
-    BLOCKS: ArrayType(_BLOCK, containsNull=False),
+    BLOCKS: ArrayType(BLOCK, containsNull=False),
 }
 
 
@@ -144,11 +144,12 @@ def _column(bucket: Bucket, field: Any) -> Any:
     if values is None:
         return pa.nulls(count, field.type)
     if field.name == "blocks":
-        return _blocks(values, field.type)
+        return blocks_column(values, field.type)
     return pa.array(values, field.type)
 
 
-def _blocks(values: Sequence[Any], kind: Any) -> Any:
+def blocks_column(values: Sequence[Any], kind: Any) -> Any:
+    """A column of lists of blocks. kind: its Arrow type."""
     offsets, end = [0], 0
     for blocks in values:
         end += len(blocks)

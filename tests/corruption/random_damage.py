@@ -19,14 +19,16 @@ from bookkeeper.model import Status
 from tests.support.stored_ledgers import StoredLedgers
 
 PROBED_MAX = 400
+RUNS_PROBED = 4
 
 
 class Life:
-    """One storage, from a seed. told: what was damaged, for whoever looks at a failure."""
+    """One storage, from a seed. told: what was damaged, for whoever looks. runs: entries that a run read gave."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.told: list[tuple[str, int, int]] = []
+        self.runs = 0
         self.stored = StoredLedgers(
             settings=StorageSettings(
                 memtable_bytes_max=1 << 20,
@@ -150,6 +152,7 @@ class Life:
             entry_ids = sorted(self.rng.sample(stored_ids, min(len(stored_ids), PROBED_MAX)))
             for entry_id, result in zip(entry_ids, self.stored.read(ledger_id, entry_ids), strict=True):
                 assert result in (entries[ledger_id, entry_id], Status.IO_ERROR), (ledger_id, entry_id, self.told)
+            self._probe_runs(ledger_id, stored_ids)
             last = max(stored_ids)
             absent = {last + 1, last + 2, 511, 1023, 1024, self.rng.randrange(last + 5)}.difference(stored_ids)
             assert not [each for each in self.stored.read(ledger_id, sorted(absent)) if isinstance(each, bytes)], (
@@ -161,6 +164,17 @@ class Life:
             except StorageError:
                 continue
             assert set(stored_ids) <= {entry_id for run in held for entry_id in run}, (ledger_id, self.told)
+
+    def _probe_runs(self, ledger_id: int, stored_ids: list[int]) -> None:
+        """What a batch read sends as it lies in a log is what was stored."""
+        rng = random.Random(len(stored_ids))  # of its own: what seeds do stays the same
+        for first in rng.sample(stored_ids, min(len(stored_ids), RUNS_PROBED)):
+            count = rng.choice([2, 7, 300])
+            run = self.stored.storage.read_run(ledger_id, first, count, 1 << 20) or ()
+            assert len(run) <= count
+            for entry_id, body in enumerate(run, first):
+                assert body == self.stored.entries.get((ledger_id, entry_id)), (ledger_id, entry_id, self.told)
+            self.runs += len(run)
 
     def check_told(self) -> None:
         """Who looks at the record of damages knows all that cannot be read."""

@@ -248,6 +248,12 @@ def test_blocking_reads_and_writes_with_plain_with_and_for(cluster: LocalCluster
             assert [entry.entry_id for entry in handle.entries()] == list(range(5001))
             batches = list(handle.batches(1))
             assert min(map(len, batches[:-1])) >= 1000
+            assert [len(batch) for batch in handle.payload_batches(1, 2)] == [2]
+            payloads = [payload for batch in handle.payload_batches() for payload in batch.payloads]
+            assert payloads == [b"one", *(b"%d" % number for number in range(5000))]
+            abandoned = handle.payload_batches()
+            assert next(abandoned).first_entry_id == 0
+            abandoned.close()
             assert handle.read_last().payload == b"4999"
         assert any(ledger.id in batch for batch in bk.ids())
         bk.delete(ledger.id)

@@ -18,8 +18,8 @@ from tests.support.damaged_disks import change_a_byte, stored
 pytestmark = pytest.mark.timeout(180)
 
 PASSWORD = b"secret"
-REPAIRED_WITHIN_S = 120.0
-"""A damage is reported within seconds; a worker that has nothing to do looks once a minute."""
+REPAIRED_WITHIN_S = 40.0
+"""A damage is reported and repaired within seconds; a worker that does not hear of it looks once a minute."""
 
 
 @pytest.fixture

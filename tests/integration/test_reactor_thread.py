@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 
 from bookkeeper.client.reactor_thread import ReactorThread
 from bookkeeper.errors import ClientClosed
@@ -40,6 +40,25 @@ def test_a_call_that_comes_as_the_client_closes_ends() -> None:
     caller.start()
     caller.join(10.0)
     assert isinstance(outcome[0], ClientClosed)
+
+
+def test_what_was_begun_goes_on_while_its_thread_does_something_else() -> None:
+    thread = ReactorThread()
+    try:
+        waiting: Deferred[int] = Deferred()
+        begun = thread.begin(lambda: waiting)
+        other = thread.begin(lambda: succeed(2))
+        thread.call(lambda: waiting.callback(1))
+        assert (other.wait(), begun.wait(), begun.wait()) == (2, 1, 1)
+        dropped: Deferred[None] = Deferred()
+        begun_too = thread.begin(lambda: dropped)
+        begun_too.cancel()
+        with pytest.raises(CancelledError):
+            begun_too.wait()
+    finally:
+        thread.stop()
+    with pytest.raises(ClientClosed):
+        thread.begin(lambda: succeed(3))
 
 
 def test_calls_that_wait_when_the_client_closes_end() -> None:

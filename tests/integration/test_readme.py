@@ -5,7 +5,7 @@ Conventions, all visible in the README:
     ```text right after a block           is exactly what that block prints on standard output
     # takes minutes       (first line)    is not run here: `make -n` must know its targets
     # runs until Ctrl-C   (first line)    runs in the background until the end, which is SIGINT and exit code 0
-    # file: NAME          (first line)    is saved under NAME; a later block runs it
+    # file: NAME          (first line)    is saved under NAME; a later block runs it, or the test of its subject
 
 The only change: the embedded ZooKeeper, the bookies and the hub take free ports, as the machine may use the usual ones.
 The directory holds links to the repository's files, so nothing is left behind in it.

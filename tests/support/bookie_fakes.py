@@ -33,6 +33,7 @@ from bookkeeper.wire.messages import (
     ReadLac,
     WriteLac,
 )
+from bookkeeper.wire.packed_bodies import PackedBodies
 
 KEY = b"k" * 20
 OTHER_KEY = b"x" * 20
@@ -70,6 +71,7 @@ class FakeStorage:
         """Raised by cold calls."""
         self.tombstones: dict[int, TombstoneKind] = {}
         self.doomed: set[int] = set()
+        self.runs: Callable[[int, int, int, int], PackedBodies | None] = lambda *_: None
         self.written: set[int] = set()
         """Ledgers with something unwritten: they cannot be doomed."""
         self.delete_error: Exception | None = None
@@ -143,6 +145,11 @@ class FakeStorage:
         cold = [(ledger_id, entry_id) in self.cold_entries for entry_id in entry_ids]
         found = self.read_cold(ledger_id, entry_ids) if not all(cold) else [Status.NO_ENTRY] * len(cold)
         return [None if is_cold else result for is_cold, result in zip(cold, found, strict=True)]
+
+    def read_run(self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int) -> PackedBodies | None:
+        """Nothing lies together here, unless a test says so."""
+        assert count_max > 1
+        return self.runs(ledger_id, first_entry_id, count_max, size_max)
 
     def read_cold(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status]:
         if self.cold_error is not None:

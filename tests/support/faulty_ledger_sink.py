@@ -4,12 +4,13 @@
     frame.write.format("faulty-bookkeeper").option("fault", "task killed").option("marks", directory)...
 
     task raises, task killed                 partition 0, after its first Arrow batch is in a ledger
-    task hangs                               there; says so by the pipe `begun`, and waits for the pipe `never`
+    task hangs, committed hangs              there; tells its process id by the pipe `begun`, waits for the pipe `never`
     commit raises, commit killed             before anything is committed
     committed raises, committed killed       after the commit took effect: its answer is lost
     abort raises                             after a commit that raised: nobody cleans up
 
-`marks` is a directory, in which each fault that happened leaves a file, so that it happens once over all processes.
+Several faults have commas between them. `marks` is a directory, in which each fault that happened leaves a file, so
+that it happens once over all processes.
 Spark's processes do not know the tests' modules: `register_faulty_sink` has this one pickled by value.
 """
 
@@ -37,23 +38,26 @@ class _Faults:
     """Given to a writer as `faults`."""
 
     def __init__(self, wanted: str, marks: str) -> None:
-        self._step, _, self._how = wanted.rpartition(" ")
+        self._wanted = {step: how for step, _, how in (each.strip().rpartition(" ") for each in wanted.split(","))}
         self.marks = marks
 
     def reach(self, step: str) -> None:
         """Fail here, if that was asked for and has not happened yet."""
-        if step != self._step and not (step == "commit" and self._step == "abort"):
+        how = self._wanted.get(step)
+        if how is None and step == "commit":
+            how = self._wanted.get("abort")  # which nothing comes to but behind a commit that failed
+        if how is None:
             return
         try:
-            Path(self.marks, f"{step} {self._how}").touch(exist_ok=False)
+            Path(self.marks, f"{step} {how}").touch(exist_ok=False)
         except FileExistsError:
             return
-        if self._how == "killed":
+        if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._how == "hangs":
-            Path(self.marks, "begun").write_text("x")
+        if how == "hangs":
+            Path(self.marks, "begun").write_text(str(os.getpid()))
             Path(self.marks, "never").read_text()
-        raise Injected(f"{step} {self._how}")
+        raise Injected(f"{step} {how}")
 
     def rows(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches, with the fault of a task among them."""

@@ -76,7 +76,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     # Copies are asked for one by one, and judged by the rules that say where they belong.
     "bookkeeper.spark.audit": _DRIVER
     | {"bookkeeper.client", "bookkeeper.metadata", "bookkeeper.protocol", "bookkeeper.wire", "bookkeeper.pace"}
-    | {"bookkeeper.spark"},
+    | {"bookkeeper.spark", "bookkeeper.filesystem"},
     # Where copies lie and would go is told by the client's own rules.
     "bookkeeper.spark.whatif": _DRIVER | {"bookkeeper.client", "bookkeeper.protocol", "bookkeeper.spark"},
     # A stopped bookie's files read in place: no client, and no Spark.
@@ -86,7 +86,7 @@ DIRECTIONS: dict[str, frozenset[str]] = {
     "bookkeeper.wire.proto": frozenset(),
     "bookkeeper.protocol.connection": _BASE | {"bookkeeper.wire"},
     "journalmgr": _SERVICE | {"bookkeeper.filesystem", "bookkeeper.tls"},
-    "journalmgr.cli": _SERVICE | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded"},
+    "journalmgr.cli": _SERVICE | {"journalmgr", "bookkeeper.cli", "bookkeeper.embedded", "bookkeeper.spark"},
     "journalmgr.spark": _SERVICE | {"journalmgr", "bookkeeper.spark"},
     "hedwig": _SERVICE | {"bookkeeper.tls", "bookkeeper.admin", "bookkeeper.addresses", "bookkeeper.notify"},
     "hedwig.cli": _SERVICE
@@ -163,11 +163,14 @@ PURE = (
     "bookkeeper.spark.cluster.id_runs",
     "bookkeeper.spark.cluster.table",
     "bookkeeper.cli.perf.repair_sight",
+    "bookkeeper.spark.audit.division",
     "bookkeeper.spark.audit.evidence",
     "bookkeeper.spark.audit.judgement",
     "bookkeeper.spark.audit.options",
+    "bookkeeper.spark.audit.stored_evidence",
     "bookkeeper.spark.bounds",
     "bookkeeper.spark.exports.digests",
+    "bookkeeper.spark.exports.lines",
     "bookkeeper.spark.exports.manifest",
     "bookkeeper.spark.exports.options",
     "bookkeeper.spark.exports.packing",
@@ -184,6 +187,7 @@ PURE = (
     "bookkeeper.spark.sink_commit_format",
     "bookkeeper.spark.sink_options",
     "bookkeeper.spark.sink_purpose",
+    "bookkeeper.client.nearness",
     "bookkeeper.client.placement",
     "bookkeeper.client.weights",
     "bookkeeper.replication.audit",
@@ -206,6 +210,10 @@ PURE = (
     "journalmgr.spark.edit_entries",
     "journalmgr.spark.edit_search",
     "journalmgr.spark.edit_spans",
+    "journalmgr.spark.namespaces.fold",
+    "journalmgr.spark.namespaces.growth",
+    "journalmgr.spark.namespaces.inode_rows",
+    "journalmgr.spark.namespaces.txids",
     "journalmgr.namenode.acl",
     "journalmgr.namenode.apply",
     "journalmgr.namenode.apply_records",
@@ -224,11 +232,15 @@ PURE = (
     "hedwig.hub.recent",
     "hedwig.perf.drill_check",
     "hedwig.perf.drill_records",
+    "hedwig.spark.exports.contents",
+    "hedwig.spark.exports.manifest",
+    "hedwig.spark.exports.options",
     "hedwig.spark.region_options",
     "hedwig.spark.topic_numbers",
     "hedwig.spark.topic_offsets",
     "hedwig.spark.topic_options",
     "hedwig.spark.topic_parts",
+    "hedwig.spark.topics.question",
 )
 IMPURE_IMPORTS = frozenset(
     {

@@ -218,6 +218,11 @@ class LedgerCache:
         with self.lock:
             return state.run(first_entry_id, count)
 
+    def run_begun(self, state: LedgerState, first_entry_id: int, count: int) -> array[int]:
+        """The same, as many of them from the first on as memory has."""
+        with self.lock:
+            return state.run_begun(first_entry_id, count)
+
     def load_page(self, state: LedgerState, number: int, *, wait: bool) -> bool:
         """Complete a page from the file. False when that needs a blocking read and `wait` is False.
 

@@ -140,6 +140,23 @@ class LedgerState:
             first += take
         return found
 
+    def run_begun(self, first_entry_id: int, count: int) -> array[int]:
+        """Locations of consecutive entries, as many of them from the first on as memory has."""
+        found = array("q")
+        first, end = first_entry_id, first_entry_id + count
+        while first < end:
+            page = self.pages.get(first >> _PAGE_SHIFT)
+            slot = first & _PAGE_MASK
+            take = min(end - first, PAGE_SLOTS - slot)
+            part = page.slots[slot : slot + take] if page is not None else found[:0]
+            if 0 in part:
+                part = part[: part.index(0)]
+            found += part
+            if len(part) != take:
+                break
+            first += take
+        return found
+
     def put(self, entry_ids: Sequence[int], locations: Sequence[int]) -> tuple[int, int]:
         """Set locations (ids ascending) and mark them dirty; return by how many bytes memory grew, and dirty memory."""
         if len(entry_ids) == 1:

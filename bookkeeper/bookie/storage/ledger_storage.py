@@ -50,6 +50,7 @@ from bookkeeper.errors import InvalidArgument, NoWritableDisk, StorageError
 from bookkeeper.filesystem import FileSystem
 from bookkeeper.model import Status
 from bookkeeper.wire.messages import AddBatch
+from bookkeeper.wire.packed_bodies import PackedBodies
 
 _OVER = object()
 
@@ -279,6 +280,10 @@ class LedgerStorage:
         """See `StoredReads.read`. Thread: reactor, which evicts ledgers that earlier reads have loaded."""
         self._cache.trim(self._buffers.__contains__)
         return self._reads.read(ledger_id, entry_ids)
+
+    def read_run(self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int) -> PackedBodies | None:
+        """See `StoredReads.read_run`. Thread: reactor."""
+        return self._reads.read_run(ledger_id, first_entry_id, count_max, size_max)
 
     def read_cold(self, ledger_id: int, entry_ids: Sequence[int]) -> list[bytes | Status]:
         """See `StoredReads.read_cold`. Thread: read worker."""

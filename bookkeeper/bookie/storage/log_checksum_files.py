@@ -367,6 +367,12 @@ def _mismatches(block: Block, page: int, stop: int, offset: int, view: memoryvie
     bad: list[int] = []
     crc = crc32c.crc32c
     crcs, first = block.crcs, block.first_page
+    whole = min(stop, first + len(crcs), min(limit, block.end, offset + len(view)) // fmt.PAGE_SIZE)
+    if 0 < page < whole:  # nearly always all are good
+        starts = range(page * fmt.PAGE_SIZE - offset, whole * fmt.PAGE_SIZE - offset, fmt.PAGE_SIZE)
+        found = [crc(view[start : start + fmt.PAGE_SIZE]) for start in starts]
+        if array("I", found) == crcs[page - first : whole - first]:
+            page = whole
     for number in range(page, min(stop, first + len(crcs))):
         high = fmt.page_end(number)
         if high > limit:

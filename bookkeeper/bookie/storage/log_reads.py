@@ -15,8 +15,6 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import repeat
 
 from bookkeeper.bookie.storage.bad_bytes import GONE, gone_from
 from bookkeeper.bookie.storage.damage import Damage, DamageKind, DamageRecord
@@ -37,6 +35,8 @@ from bookkeeper.bookie.storage.log_checksums import PAGE_SIZE, page_of, page_sta
 from bookkeeper.bookie.storage.open_files import OpenFiles
 from bookkeeper.filesystem import File, OpenMode
 from bookkeeper.model import Status
+from bookkeeper.wire.digest import name_run
+from bookkeeper.wire.packed_bodies import PackedBodies, packed
 
 WINDOW_SIZE_MAX = 1024 * 1024
 READ_AHEAD_SIZE = 64 * 1024
@@ -46,6 +46,7 @@ RUN_BODY_SIZE_MAX = 64 * 1024
 """Larger entries gain nothing by being cut together."""
 IDS = struct.Struct(">qq")
 HEAD_SIZE = RECORD_HEAD.size
+_LOCATION_MAX = 2**63 - 1
 TAIL_SIZE = 4096
 """Guess for the last entry of a window, whose size is not known before it is read."""
 
@@ -102,22 +103,31 @@ class LogReader:
         None, and nothing is said of any of them, where that is not so, or they cannot be had in one read: see `read`.
         """
         count, first, step = len(locations), locations[0], locations[1] - locations[0]
+        if not RECORD_SIZE_MIN < step <= WINDOW_SIZE_MAX or locations != stepping(first, step, count):
+            return None
+        bodies = self.read_packed(ledger_id, first_entry_id, first, step, count)
+        return None if bodies is None else list(bodies.cut())
+
+    def read_packed(
+        self, ledger_id: int, first_entry_id: int, location: int, step: int, count: int
+    ) -> PackedBodies | None:
+        """The same of entries whose locations are `step` apart, left as they lie in the window."""
         size = step - SIZE.size
         if not RECORD_SIZE_MIN <= size <= RUN_BODY_SIZE_MAX or step * count > WINDOW_SIZE_MAX:
             return None
-        if first >> 32 != locations[-1] >> 32 or locations != array("q", range(first, first + step * count, step)):
+        if location >> 32 != location + step * (count - 1) >> 32:
             return None
-        block = self._block(first >> 32, (first & OFFSET_MASK) - SIZE.size, step * count)
-        if block is None:
+        at = self._find_block(location >> 32, (location & OFFSET_MASK) - SIZE.size, step * count)
+        if at is None:
             return None
-        sizes, bodies = zip(*_record(size).iter_unpack(block), strict=True)
-        wanted = zip(repeat(ledger_id), range(first_entry_id, first_entry_id + count), strict=False)
-        if sizes.count(size) != count or list(map(IDS.unpack_from, bodies)) != list(wanted):
+        bodies = packed(self._data, at, at + step * count)
+        if bodies is None or bodies.body_size != size:
             return None
-        return list(bodies)
+        (heads,) = bodies.columns(f"{IDS.size}s{size - IDS.size}x")
+        return bodies if name_run(heads, ledger_id, first_entry_id) else None
 
-    def _block(self, log_id: int, offset: int, size: int) -> memoryview | None:
-        """Bytes of a log, from the window or from the file; None unless all of them can be had."""
+    def _find_block(self, log_id: int, offset: int, size: int) -> int | None:
+        """Where in the window bytes of a log are, read from the file if need be; None unless all can be had."""
         if log_id != self._log_id or not self._start <= offset <= self._start + len(self._data) - size:
             path = self._logs.path_of(log_id)
             if path is None:
@@ -136,8 +146,7 @@ class LogReader:
                 self._files.release(file)
         if self._bad:
             return None
-        at = offset - self._start
-        return memoryview(self._data)[at : at + size]
+        return offset - self._start
 
     def _read_log(self, log_id: int, ledger_id: int, ordered: list[Located], results: Results) -> None:
         path = self._logs.path_of(log_id)
@@ -332,17 +341,17 @@ class _CountedCheck(PageCheck):
         return super().bad_pages(log_id, offset, data, limit)
 
 
+def stepping(first: int, step: int, count: int) -> array[int]:
+    """Locations of `count` records that lie one behind the other; none where such places cannot be."""
+    return array("q", range(first, first + step * count, step) if first <= _LOCATION_MAX - step * count else ())
+
+
 def is_on_damaged_page(damage: DamageRecord, index_dirs: Sequence[str], ledger_id: int, entry_id: int) -> bool:
     """True where the index page with the entry is known to be damaged: the place it gives need not be true."""
     if not damage.has_pages:
         return False
     offset = slot_offset(entry_id - entry_id % PAGE_SLOTS)
     return any(damage.is_damaged_page(ledger_id, index_path(each, ledger_id), offset) for each in index_dirs)
-
-
-@lru_cache(maxsize=64)
-def _record(size: int) -> struct.Struct:
-    return struct.Struct(f">i{size}s")
 
 
 def _span(ordered: list[Located], position: int) -> int:

@@ -3,7 +3,8 @@
 A flush publishes locations before it drops the snapshot, so an entry is always found in one of them. Nothing that goes
 wrong here ever means "no such entry" (I-31).
 
-Threads: `read` is the reactor's and never waits for a disk; `read_cold` and `held_cold` are the read worker's.
+Threads: `read` and `read_run` are the reactor's and never wait for a disk; `read_cold` and `held_cold` are the read
+worker's.
 """
 
 from __future__ import annotations
@@ -17,12 +18,19 @@ from bookkeeper.bookie.storage.index_files import DamagedPage
 from bookkeeper.bookie.storage.index_format import PAGE_SLOTS
 from bookkeeper.bookie.storage.ledger_cache import LedgerCache
 from bookkeeper.bookie.storage.ledger_state import LedgerState
-from bookkeeper.bookie.storage.log_reads import LogReader, Results
+from bookkeeper.bookie.storage.log_reads import LogReader, Results, stepping
 from bookkeeper.bookie.storage.write_buffers import WriteBuffers
 from bookkeeper.errors import CorruptRecord, StorageError
 from bookkeeper.model import LAST_ENTRY, Status
+from bookkeeper.wire.packed_bodies import PackedBodies
 
 log = Logger()
+
+RUN_PROBE = 16
+"""Entries that must lie one behind the other before it is looked how many more do."""
+
+RUN_BYTES_MAX = 256 * 1024
+"""Of one run: what is not in memory as a whole is read in vain."""
 
 _RETRIES_MAX = 10
 
@@ -68,6 +76,34 @@ class StoredReads:
                 break
             results = self._look_up(ledger_id, entry_ids, wait=True)  # the ledger was evicted meanwhile
         return [Status.IO_ERROR if result is None else result for result in results]
+
+    def read_run(self, ledger_id: int, first_entry_id: int, count_max: int, size_max: int) -> PackedBodies | None:
+        """Some consecutive entries of one size, from the first on, as they lie in the entry log. Thread: reactor.
+
+        At least two of at most `count_max`, and of at most `size_max` bytes, 4 for each entry included. None, and
+        nothing is said of any entry, where it is not that simple: `read` tells.
+        """
+        self._cache.trim(self._buffers.__contains__)
+        if not self._cache.is_known(ledger_id):
+            return None
+        if any(table.entries(ledger_id) is not None for table in self._buffers.tables()):
+            return None  # what is there is newer
+        try:
+            state = self._cache.load(ledger_id)
+        except StorageError:
+            return None
+        if state is None:
+            return None
+        begun = self._cache.run_begun(state, first_entry_id, min(count_max, RUN_PROBE))
+        step = begun[1] - begun[0] if len(begun) > 1 else 0
+        if not 0 < 2 * step <= size_max or begun != stepping(begun[0], step, len(begun)):
+            return None
+        count = min(count_max, size_max // step, max(2, RUN_BYTES_MAX // step))
+        locations = self._cache.run_begun(state, first_entry_id, count)
+        first, count = begun[0], len(locations)
+        while count > 1 and locations[:count] != stepping(first, step, count):
+            count //= 2  # another size, another log, or an entry that was added again, lies in between
+        return self._warm_reader.read_packed(ledger_id, first_entry_id, first, step, count) if count > 1 else None
 
     def held_cold(self, ledger_id: int, first: int, stop: int) -> list[range]:
         """The runs of entries held among the ids from `first` to `stop` - 1, ascending. Thread: read worker.

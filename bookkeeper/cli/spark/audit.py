@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import argparse
 
-import bookkeeper.spark
-from bookkeeper.cli.connection import client_settings, parse_settings
-from bookkeeper.cli.output import EXIT_OK, counted, entries, note, print_json, print_table
+from bookkeeper.cli.connection import client_settings
+from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, entries, note, print_json, print_table
+from bookkeeper.cli.spark.session import spark_session
+from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
 from bookkeeper.spark.audit.repairs import queue_repairs
 from bookkeeper.spark.audit.report import Audit, audit
 
 
-def run_audit(args: argparse.Namespace, exit_unknown: int, exit_wrong: int) -> int:
+def run_audit(args: argparse.Namespace) -> int:
     """Run it, print what was found, queue repairs where that is asked for."""
+    if args.resume and args.output is None:
+        raise CommandFailed("--resume: --output names the audit to go on with", EXIT_USAGE)
     settings = client_settings(args)
-    options = {"ledgers": args.ledgers, "bytesPerSecond": args.bytes_per_second, **parse_settings(args.defines)}
-    spark = bookkeeper.spark.local_session(args.master, config={"spark.ui.showConsoleProgress": "true"})
-    try:
-        found = audit(spark, settings.metadata_service_uri, output=args.output, options=options)
+    options = {"ledgers": args.ledgers, "bytesPerSecond": args.bytes_per_second, **task_options(args)}
+    with spark_session(args) as spark:
+        try:
+            found = audit(
+                spark,
+                settings.metadata_service_uri,
+                output=args.output,
+                options=options,
+                bookie_directories=args.bookie_dir,
+                resume=args.resume,
+                say=note,
+            )
+        except KeyboardInterrupt:
+            if args.output is not None:
+                note(f"interrupted; what is done is kept: the same command with --resume goes on in {args.output}")
+            raise
         _show(args, found)
         if args.repair:
             queued = queue_repairs(found, settings.metadata_service_uri, settings)
             note(f"queued for auto-recovery: {counted(queued.ranges, 'range')} of {counted(queued.ledgers, 'ledger')}")
-    finally:
-        spark.stop()
-    return EXIT_OK if found.is_clean else exit_unknown if found.only_unknown else exit_wrong
+    return EXIT_OK if found.is_clean else EXIT_UNKNOWN if found.only_unknown else EXIT_WRONG
 
 
 def _show(args: argparse.Namespace, found: Audit) -> None:
@@ -37,6 +50,9 @@ def _show(args: argparse.Namespace, found: Audit) -> None:
                 "entries": found.entries,
                 "copies": found.copies,
                 "found": dict(found.found),
+                "unknown_copies": found.unknown_copies,
+                "in_place": dict(found.in_place),
+                "in_place_unread": list(found.in_place_unread),
                 "findings": [{name: row[name] for name in columns} for row in rows],
             }
         )
@@ -48,7 +64,13 @@ def _show(args: argparse.Namespace, found: Audit) -> None:
     if told > len(rows):
         note(f"{told - len(rows):,} more findings; --findings prints more, --output keeps all")
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(found.found.items())) or "none"
-    note(
-        f"audited {counted(found.copies, 'copy', 'copies')} of {entries(found.entries)} in "
-        f"{counted(found.ledgers, 'ledger')}; findings: {kinds}"
-    )
+    if found.in_place:
+        note(f"read in place: {', '.join(sorted(found.in_place))}")
+    read = counted(found.copies - found.unknown_copies, "copy", "copies")
+    of = f"{read} of {entries(found.entries)} in {counted(found.ledgers, 'ledger')}"
+    note(f"audited {of}; findings: {kinds}")
+    if found.unknown_copies:
+        note(
+            f"not audited: {counted(found.unknown_copies, 'copy', 'copies')} (unknown), of bookies that could not be "
+            "asked or could not tell; start them, or read their directories with --bookie-dir"
+        )

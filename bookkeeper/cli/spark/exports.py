@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-import bookkeeper.spark
-from bookkeeper.cli.connection import client_settings, parse_settings
+from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.output import EXIT_OK, counted, entries, note, print_json, print_table, readable_size
+from bookkeeper.cli.spark.session import spark_session
+from bookkeeper.cli.spark.words import task_options
 from bookkeeper.spark.exports.export import Export, export_ledgers
 from bookkeeper.spark.exports.importing import Import, import_ledgers
 from bookkeeper.spark.exports.manifest import Manifest, Status
@@ -28,14 +29,11 @@ def run_export(args: argparse.Namespace) -> int:
         "asAdministrator": args.as_administrator,
         "failOnDataLoss": not args.allow_loss,
         "maxFileBytes": args.file_bytes,
-        **parse_settings(args.defines),
+        **task_options(args),
     }
-    spark = bookkeeper.spark.local_session(args.master, config={"spark.ui.showConsoleProgress": "true"})
-    try:
+    with spark_session(args) as spark:
         done = export_ledgers(spark, settings.metadata_service_uri, output=args.output, options=options, say=note)
         return _show_export(args, done)
-    finally:
-        spark.stop()
 
 
 def _show_export(args: argparse.Namespace, done: Export) -> int:
@@ -85,11 +83,10 @@ def run_import(args: argparse.Namespace) -> int:
         "ackQuorumSize": args.ack_quorum,
         "commitPath": args.commit_path,
         "failOnDataLoss": not args.allow_loss,
-        **parse_settings(args.defines),
+        **task_options(args),
     }
     options = {name: value for name, value in given.items() if value is not None}
-    spark = bookkeeper.spark.local_session(args.master, config={"spark.ui.showConsoleProgress": "true"})
-    try:
+    with spark_session(args) as spark:
         note(f"reading {args.directory} to check it")
         done = import_ledgers(
             spark,
@@ -100,8 +97,6 @@ def run_import(args: argparse.Namespace) -> int:
             dry_run=args.dry_run,
             say=note,
         )
-    finally:
-        spark.stop()
     _show_import(args, done)
     return EXIT_OK
 

@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-import bookkeeper.spark
-from bookkeeper.cli.connection import client_settings, parse_settings
+from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.drawing import check_can_draw
-from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, note, print_json, print_table
+from bookkeeper.cli.output import EXIT_OK, counted, note, print_json, print_table
 from bookkeeper.cli.output import readable_size as size
+from bookkeeper.cli.spark.session import spark_session
 from bookkeeper.cli.spark.space_plot import draw_space
+from bookkeeper.cli.spark.words import EXIT_UNKNOWN, task_options
 from bookkeeper.spark.space.report import Space, space
 
 REASONS_MAX = 5
@@ -22,21 +23,18 @@ UNKNOWN = "unknown"
 Rows = Sequence[dict[str, Any]]
 
 
-def run_space(args: argparse.Namespace, exit_unknown: int) -> int:
+def run_space(args: argparse.Namespace) -> int:
     """Run it, print and draw what was found."""
     settings = client_settings(args)
     if args.plot is not None:
-        check_can_draw()
-        if not args.plot.absolute().parent.is_dir():
-            raise CommandFailed(f"--plot {args.plot}: there is no directory {args.plot.parent}", EXIT_USAGE)
-    spark = bookkeeper.spark.local_session(args.master, config={"spark.ui.showConsoleProgress": "true"})
-    try:
+        check_can_draw(args.plot)
+    with spark_session(args) as spark:
         found = space(
             spark,
             settings.metadata_service_uri,
             by=args.by,
             output=args.output,
-            options=parse_settings(args.defines),
+            options=task_options(args),
         )
         groups, bookies = _rows(found.groups.limit(args.groups)), _rows(found.bookies)
         thresholds = _rows(
@@ -52,12 +50,10 @@ def run_space(args: argparse.Namespace, exit_unknown: int) -> int:
         )
         show_space(args, found, groups, bookies, thresholds)
         _say_unknown(found)
-    finally:
-        spark.stop()
     if args.plot is not None:
         args.plot.write_bytes(draw_space(args.by, groups, bookies, thresholds))
         note(f"drawn: {args.plot}")
-    return EXIT_OK if found.is_complete else exit_unknown
+    return EXIT_OK if found.is_complete else EXIT_UNKNOWN
 
 
 def _rows(frame: Any) -> Rows:

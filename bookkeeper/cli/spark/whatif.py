@@ -7,10 +7,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import bookkeeper.spark
-from bookkeeper.cli.connection import client_settings, parse_settings
+from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, entries, note, print_json, print_table
 from bookkeeper.cli.output import readable_size as size
+from bookkeeper.cli.spark.session import spark_session
+from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.whatif.question import Question, Quorums
 from bookkeeper.spark.whatif.report import WhatIf, whatif
@@ -21,23 +22,20 @@ REASONS_MAX = 5
 Rows = Sequence[Mapping[str, Any]]
 
 
-def run_whatif(args: argparse.Namespace, exit_unknown: int, exit_wrong: int) -> int:
+def run_whatif(args: argparse.Namespace) -> int:
     """Ask, and print the answer."""
     try:
-        return _run(args, exit_unknown, exit_wrong)
+        return _run(args)
     except ConfigurationError as error:  # a bookie or rack that there is not, as well
         raise CommandFailed(str(error), EXIT_USAGE) from error
 
 
-def _run(args: argparse.Namespace, exit_unknown: int, exit_wrong: int) -> int:
+def _run(args: argparse.Namespace) -> int:
     settings = client_settings(args)
     quorums = Quorums(args.ensemble, args.write_quorum, args.ack_quorum)
     question = Question(args.lose, args.lose_rack, args.add, quorums)
-    options = dict(parse_settings(args.defines))
-    if settings.network_topology_file:
-        options["networkTopologyFile"] = settings.network_topology_file
-    spark = bookkeeper.spark.local_session(args.master, config={"spark.ui.showConsoleProgress": "true"})
-    try:
+    options = task_options(args)
+    with spark_session(args) as spark:
         found = whatif(spark, settings.metadata_service_uri, question, output=args.output, options=options)
         bookies = [row.asDict() for row in found.bookies.collect()]
         at_risk = [row.asDict() for row in _at_risk(found).limit(args.ledgers).collect()]
@@ -46,12 +44,10 @@ def _run(args: argparse.Namespace, exit_unknown: int, exit_wrong: int) -> int:
         else:
             show_whatif(args, found, bookies, at_risk)
         _say_what_is_not_known(found)
-    finally:
-        spark.stop()
     totals = found.totals
     if totals.no_copy or totals.impossible_ledgers:
-        return exit_wrong
-    return exit_unknown if found.unknown_ledgers or totals.no_readable_copy else EXIT_OK
+        return EXIT_WRONG
+    return EXIT_UNKNOWN if found.unknown_ledgers or totals.no_readable_copy else EXIT_OK
 
 
 def _at_risk(found: WhatIf) -> Any:
@@ -88,14 +84,14 @@ def show_whatif(args: argparse.Namespace, found: WhatIf, bookies: Rows, at_risk:
         facts += [
             (what, f"{entries(count)} of {counted(ledgers, 'ledger')}")
             for what, count, ledgers in (
-                ("left with no copy", totals.no_copy, totals.no_copy_ledgers),
+                ("left with no copy at all", totals.no_copy, totals.no_copy_ledgers),
                 ("left with one copy", totals.one_copy, totals.one_copy_ledgers),
                 ("below the ack quorum", totals.below_ack_quorum, totals.below_ack_quorum_ledgers),
             )
         ]
     if totals.no_readable_copy:
         left = f"{entries(totals.no_readable_copy)} of {counted(totals.no_readable_copy_ledgers, 'ledger')}"
-        facts.append(("only on bookies that are not registered", left))
+        facts.append(("left only on bookies that do not run now", left))
     if totals.unplaced_copies:
         facts.append(("nobody takes", counted(totals.unplaced_copies, "copy", "copies")))
     facts.append(("writable bookies then", f"{found.takers:,}"))

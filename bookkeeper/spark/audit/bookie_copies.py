@@ -8,7 +8,7 @@
     anything else, or nothing                 unknown (I-30)
 
 Asked are plain reads that fence nothing, in batches where bookies know them. Thread: reactor. Bounded: ASKED_MAX
-entries of one bookie at a time.
+entries of one bookie at a time, and what `BookiePaces` allows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from crc32c import crc32c
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client import batch_read
+from bookkeeper.client.metadata_update import pause
 from bookkeeper.errors import BookieUnavailable
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, Status
+from bookkeeper.pace import Pace
 from bookkeeper.spark.audit.evidence import BAD, MISSING, UNKNOWN, Evidence
 
 if TYPE_CHECKING:
@@ -33,14 +35,33 @@ ASKED_MAX = 1000
 DAMAGED = "its digest is wrong"
 
 
-async def read_copies(
-    context: ClientContext, digest: Digest, evidence: Evidence, entry_ids: Sequence[int], *, batches: bool
-) -> int:
-    """Ask the bookie of `evidence` for these entries of its chunk, ascending; add what it says. Payload bytes read.
+class BookiePaces:
+    """How fast each bookie is read. bytes_per_s: payload of each of them, 0 for no limit."""
 
-    batches: they follow each other, so that one answer may hold many.
+    def __init__(self, bytes_per_s: float = 0) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._paces: dict[str, Pace] = {}
+
+    def delay_s(self, bookie: str, size: int, now: float) -> float:
+        """`size` bytes of it were read: how long to leave it alone."""
+        if self._bytes_per_s <= 0:
+            return 0.0
+        return self._paces.setdefault(bookie, Pace(self._bytes_per_s)).delay_s(size, now)
+
+
+async def read_copies(
+    context: ClientContext,
+    digest: Digest,
+    evidence: Evidence,
+    entry_ids: Sequence[int],
+    *,
+    batches: bool,
+    paces: BookiePaces,
+) -> None:
+    """Ask the bookie of `evidence` for these entries of its chunk, ascending; add what it says.
+
+    batches: one answer may hold many that follow each other.
     """
-    size = 0
     for start in range(0, len(entry_ids), ASKED_MAX):
         part = entry_ids[start : start + ASKED_MAX]
         asked = _Asked(digest, evidence, len(part))
@@ -50,8 +71,9 @@ async def read_copies(
         else:
             context.channel(bookie_id).read(asked, evidence.ledger_id, part)
         await asked.answered
-        size += asked.size
-    return size
+        delay_s = paces.delay_s(evidence.bookie, asked.size, context.clock.seconds())
+        if delay_s > 0:
+            await pause(context.clock, delay_s)
 
 
 class _Asked:
@@ -67,17 +89,18 @@ class _Asked:
         self, bookie_id: BookieId, entry_ids: Sequence[int], bodies: Sequence[bytes], max_lac: int | None
     ) -> None:
         """Copies as it has them."""
-        payloads = self._digest.verify(self._evidence.ledger_id, entry_ids, bodies)
-        good = [payload for payload in payloads if payload is not None]
-        if len(good) == len(payloads):
-            self._evidence.add_good(entry_ids, list(map(crc32c, good)), list(map(len, good)))
-        else:
-            pairs = list(zip(entry_ids, payloads, strict=True))
-            self._evidence.add(BAD, [entry_id for entry_id, payload in pairs if payload is None], DAMAGED)
-            fine = [entry_id for entry_id, payload in pairs if payload is not None]
-            self._evidence.add_good(fine, list(map(crc32c, good)), list(map(len, good)))
+        digest, ledger_id = self._digest, self._evidence.ledger_id
+        good = digest.verify_run(ledger_id, entry_ids.start, bodies) if isinstance(entry_ids, range) else None
+        if good is None:
+            pairs = list(zip(entry_ids, digest.verify(ledger_id, entry_ids, bodies), strict=True))
+            good = [payload for _, payload in pairs if payload is not None]
+            bad = [entry_id for entry_id, payload in pairs if payload is None]
+            if bad:
+                self._evidence.add(BAD, bad, DAMAGED)
+                entry_ids = [entry_id for entry_id, payload in pairs if payload is not None]
+        self._evidence.add_good(entry_ids, list(map(crc32c, good)), list(map(len, good)))
         self.size += sum(map(len, good))
-        self._count(len(entry_ids))
+        self._count(len(bodies))
 
     def on_read_status(self, bookie_id: BookieId, entry_id: int, status: Status) -> None:
         """A verdict on one."""

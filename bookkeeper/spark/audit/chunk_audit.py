@@ -1,21 +1,22 @@
-"""One chunk of a ledger audited through its bookies. Thread: reactor.
+"""One chunk of a ledger audited: what was read in place, the rest through its bookies. Thread: reactor.
 
-The bookies are asked at the same time, each for all entries of the chunk that it should have. Where there is a finding
-the metadata are read once more: a ledger that is repaired meanwhile has other bookies than a moment ago, and is judged
-by what they have (I-46).
+The bookies are asked at the same time, each for the entries of the chunk that it should have and of which nothing is
+known yet. Where there is a finding the metadata are read once more: a ledger that is repaired meanwhile has other
+bookies than a moment ago, and is judged by what they have (I-46). A bookie that was read in place, and runs by then, is
+asked, too: it may have been mended since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bookkeeper.client import batch_read
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.protocol.schedule import held_entries
-from bookkeeper.spark.audit.bookie_copies import read_copies
-from bookkeeper.spark.audit.evidence import Evidence
+from bookkeeper.spark.audit.bookie_copies import BookiePaces, read_copies
+from bookkeeper.spark.audit.evidence import BAD, UNKNOWN, Evidence
 from bookkeeper.spark.audit.judgement import ChunkVerdict, judge, stretches_of
 from bookkeeper.wire.digest import Digest, digest_of
 
@@ -27,47 +28,91 @@ LOOKS_MAX = 4
 """Times that a chunk is looked at while its ledger's bookies change."""
 
 
-async def audit_chunk(client: LedgerClient, ledger_id: int, end: int, chunk: int) -> tuple[ChunkVerdict, int]:
-    """Judge a chunk of a ledger that ends at `end`; and the payload bytes that were read of all copies.
+async def audit_chunk(
+    client: LedgerClient,
+    ledger_id: int,
+    end: int,
+    chunk: int,
+    *,
+    paces: BookiePaces,
+    stored: Mapping[str, Evidence] | None = None,
+) -> ChunkVerdict:
+    """Judge a chunk of a ledger that ends at `end`.
 
+    stored: evidence from the directories of bookies; more is added to it.
     Raises NoSuchLedger for one that is gone, MetadataError.
     """
+    look = _Look(client, ledger_id, end, chunk, paces, stored or {})
     metadata = await client.metadata(ledger_id)
-    verdict, size = await _look(client, ledger_id, metadata, end, chunk)
+    verdict = await look.judge(metadata)
     for _ in range(LOOKS_MAX - 1):
         if not verdict.findings:
             break
         await client.context.store.sync()
         now = await client.metadata(ledger_id)
-        if list(stretches_of(now, chunk, end)) == list(stretches_of(metadata, chunk, end)):
+        started = await look.ask_those_that_run()
+        if not started and list(stretches_of(now, chunk, end)) == list(stretches_of(metadata, chunk, end)):
             break
         metadata = now
-        verdict, more = await _look(client, ledger_id, metadata, end, chunk)
-        size += more
-    return verdict, size
+        verdict = await look.judge(metadata)
+    return verdict
 
 
-async def _look(
-    client: LedgerClient, ledger_id: int, metadata: LedgerMetadata, end: int, chunk: int
-) -> tuple[ChunkVerdict, int]:
-    digest = _digest(client, metadata)
-    evidence: dict[str, Evidence] = {}
-    wanted: dict[str, list[Sequence[int]]] = {}
-    for stretch in stretches_of(metadata, chunk, end):
-        for index, bookie in enumerate(stretch.ensemble):
-            held = held_entries(index, stretch.first, stretch.last, metadata.ensemble_size, metadata.write_quorum)
-            if held:
-                evidence.setdefault(bookie, Evidence(ledger_id, chunk, bookie))
-                wanted.setdefault(bookie, []).append(held)
-    sizes: list[int] = []
+class _Look:
+    """Asking, with what was read in place."""
 
-    async def ask(bookie: str) -> None:
-        for held in wanted[bookie]:
-            batches = batch_read.useful(client.context, metadata, len(held))
-            sizes.append(await read_copies(client.context, digest, evidence[bookie], held, batches=batches))
+    def __init__(
+        self,
+        client: LedgerClient,
+        ledger_id: int,
+        end: int,
+        chunk: int,
+        paces: BookiePaces,
+        stored: Mapping[str, Evidence],
+    ) -> None:
+        self._client, self._ledger_id, self._end, self._chunk = client, ledger_id, end, chunk
+        self._paces, self._stored = paces, stored
+        self._running: set[str] = set()
 
-    await in_parallel((ask(bookie) for bookie in evidence), BOOKIES_AT_ONCE)
-    return judge(ledger_id, metadata, end, chunk, evidence), sum(sizes)
+    async def ask_those_that_run(self) -> bool:
+        """From now on ask bookies that were read in place and run; whether there are more of them than before."""
+        if not self._stored:
+            return False
+        available = await self._client.context.store.bookies.current()
+        found = {each for each in (*available.writable, *available.read_only) if each in self._stored}
+        more = not found <= self._running
+        self._running |= found
+        return more
+
+    async def judge(self, metadata: LedgerMetadata) -> ChunkVerdict:
+        """Ask the bookies that the metadata name, and judge."""
+        context, digest = self._client.context, _digest(self._client, metadata)
+        evidence: dict[str, Evidence] = {}
+        wanted: dict[str, list[Sequence[int]]] = {}
+        for stretch in stretches_of(metadata, self._chunk, self._end):
+            for index, bookie in enumerate(stretch.ensemble):
+                held = held_entries(index, stretch.first, stretch.last, metadata.ensemble_size, metadata.write_quorum)
+                if held:
+                    known = evidence.setdefault(
+                        bookie, self._stored.get(bookie) or Evidence(self._ledger_id, self._chunk, bookie)
+                    )
+                    wanted.setdefault(bookie, []).append(self._not_known(known, held))
+
+        async def ask(bookie: str) -> None:
+            for entry_ids in filter(len, wanted[bookie]):
+                batches = batch_read.useful(context, metadata, len(entry_ids))
+                await read_copies(context, digest, evidence[bookie], entry_ids, batches=batches, paces=self._paces)
+
+        await in_parallel((ask(bookie) for bookie in wanted), BOOKIES_AT_ONCE)
+        return judge(self._ledger_id, metadata, self._end, self._chunk, evidence)
+
+    def _not_known(self, evidence: Evidence, held: Sequence[int]) -> Sequence[int]:
+        """Those of the entries that its bookie is to be asked for."""
+        if evidence.bookie not in self._stored:
+            return held
+        known = BAD if evidence.bookie in self._running else UNKNOWN
+        first, verdicts = evidence.first_entry_id, evidence.verdicts
+        return [entry_id for entry_id in held if verdicts[entry_id - first] <= known]
 
 
 def _digest(client: LedgerClient, metadata: LedgerMetadata) -> Digest:

@@ -47,7 +47,8 @@ _KIND = {BAD: FindingKind.BAD, MISSING: FindingKind.MISSING, UNKNOWN: FindingKin
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Of entries first..last, both included. bookie: "" where it is about no single one."""
+    """Of entries first..last, both included. bookie: "" where it is about no single one. entries: how many it is about;
+    fewer than lie between, where the bookie should have only some of these."""
 
     kind: FindingKind
     ledger_id: int
@@ -56,6 +57,7 @@ class Finding:
     bookie: str
     good_copies: int
     detail: str
+    entries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +170,8 @@ def _look_closely(
             size += good[0][1]
     for (kind, bookie, detail, copies), numbered in found.items():
         findings.extend(
-            Finding(kind, ledger_id, first, last, bookie, copies, detail[:DETAIL_MAX])
-            for first, last in _runs(numbered)
+            Finding(kind, ledger_id, first, last, bookie, copies, detail[:DETAIL_MAX], count)
+            for first, last, count in _runs(numbered)
         )
     return size
 
@@ -194,8 +196,8 @@ def _differing(members: Sequence[str], said: Sequence[tuple[int, int, int, str]]
     return " against ".join(", ".join(sorted(group)) for group in groups)
 
 
-def _runs(numbered: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """First and last entry of each run of consecutive numbers. numbered: number and entry, ascending."""
+def _runs(numbered: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """First and last entry of each run of consecutive numbers, and how many. numbered: number and entry, ascending."""
     for _, run in groupby(enumerate(numbered), lambda each: each[1][0] - each[0]):
         entry_ids = [entry_id for _, (_, entry_id) in run]
-        yield entry_ids[0], entry_ids[-1]
+        yield entry_ids[0], entry_ids[-1], len(entry_ids)

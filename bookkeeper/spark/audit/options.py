@@ -22,7 +22,7 @@ class AuditOptions:
     ledgers: LedgerChoice = key("ledgers", _LEDGERS, "all", READING, "Ledgers; of a range those that there are.")
     bytes_per_s: int = key(
         "bytesPerSecond", integer("bytes", 0, 2**40), "0", READING,
-        "Payload that each task reads in a second at most, of all copies; 0: no limit.",
+        "Payload that is read of each bookie in a second at most, by all tasks together; 0: no limit.",
     )  # fmt: skip
     partitions_min: int = key(
         "minPartitions", integer("partitions", 1, 100_000), "1", PLANNING, "Audit with at least so many tasks.",

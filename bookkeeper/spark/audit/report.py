@@ -1,13 +1,20 @@
-"""An audit from beginning to end: run, kept as a table, counted.
+"""An audit from beginning to end: planned, read in place where that is asked for, judged round by round, counted.
 
-The rows of `bookkeeper.audit` are written as Parquet where a directory is given, else cached; then ledgers as a whole
-are looked at: of a closed one whose entries all have good copies the payloads must add up to the length that its
-metadata say.
+    plan        which chunks of which ledgers, divided into parts and rounds (`division`)
+    in place    passes over the directories of bookies that do not run, until nothing is missing (`in_place`)
+    rounds      a job each: chunks beside what was read in place; the rest is asked of the bookies (`judging`)
+    ledgers     what is about ledgers as a whole (`whole_ledgers`)
+
+With a directory everything is kept there (`work_directory`), and an audit that was interrupted goes on after the last
+round that was done. Without one all parts are one round, and its rows are in Spark's cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,21 +22,32 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bookkeeper.errors import BookKeeperError
-from bookkeeper.spark.audit.source import CHUNK
-from bookkeeper.spark.pipeline import cluster_table, kept, told_by_spark
+from bookkeeper.client.blocking import BlockingBookKeeper, connect
+from bookkeeper.errors import ConfigurationError
+from bookkeeper.spark.arrow_map import map_in_arrow
+from bookkeeper.spark.audit.division import Division, Piece
+from bookkeeper.spark.audit.in_place import Place
+from bookkeeper.spark.audit.in_place_passes import NOTHING, InPlace, Passes, Say
+from bookkeeper.spark.audit.judgement import FindingKind
+from bookkeeper.spark.audit.judging import JudgeWork, judging
+from bookkeeper.spark.audit.options import WHERE, AuditOptions
+from bookkeeper.spark.audit.rows import AUDIT_SCHEMA, CHUNK
+from bookkeeper.spark.audit.source import planned
+from bookkeeper.spark.audit.whole_ledgers import ORPHAN, orphans, whole_ledgers
+from bookkeeper.spark.audit.work_directory import PIECE_COLUMNS, AuditFailed, Begun, RoundDone, WorkDirectory
+from bookkeeper.spark.options import read_options
+from bookkeeper.spark.pipeline import told_by_spark
+from bookkeeper.spark.process_client import instance_of
 
-LENGTH = "length"
-"""The kind of a finding about a whole ledger: its entries do not add up to the length that the metadata say."""
-
-
-class AuditFailed(BookKeeperError):
-    """The audit did not come to its end; why is in the text."""
+__all__ = ["Audit", "AuditFailed", "audit"]
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was audited and found. rows: those of `bookkeeper.audit`, and one of kind `length` for each such ledger."""
+    """What was audited and found. rows: as `rows` says; from files, or from Spark's cache.
+
+    in_place: bookies whose directories were read, and whether all of it was. in_place_unread: why others were not.
+    """
 
     rows: DataFrame
     ledgers: int
@@ -37,6 +55,10 @@ class Audit:
     copies: int
     found: Mapping[str, int]
     """Findings by kind."""
+    unknown_copies: int
+    """Copies, of `copies`, whose bookies could not be asked or could not tell."""
+    in_place: Mapping[str, bool]
+    in_place_unread: Sequence[str]
 
     @property
     def findings(self) -> DataFrame:
@@ -45,64 +67,240 @@ class Audit:
 
     @property
     def is_clean(self) -> bool:
-        """Every copy is good."""
-        return not self.found
+        """Every copy is good. Orphans are garbage, and no fault of a copy."""
+        return not set(self.found) - {ORPHAN}
 
     @property
     def only_unknown(self) -> bool:
         """Nothing is wrong as far as could be asked, but some could not."""
-        return set(self.found) == {"unknown"}
+        return set(self.found) - {ORPHAN} == {"unknown"}
 
 
 def audit(
-    spark: SparkSession, uri: str, *, output: str | None = None, options: Mapping[str, object] | None = None
+    spark: SparkSession,
+    uri: str,
+    *,
+    output: str | None = None,
+    options: Mapping[str, object] | None = None,
+    bookie_directories: Sequence[str] = (),
+    resume: bool = False,
+    say: Say = lambda _: None,
 ) -> Audit:
     """Audit the cluster at `uri`; every task of it runs before this returns.
 
-    output: a directory that must not exist, for the rows as Parquet, any path that Spark can write to. options: of the
-    format, such as ledgers and bytesPerSecond, and keys of the client.
-    Raises AuditFailed.
+    output: a directory that must not exist, for the rows as Parquet, any path that Spark and its tasks can write to.
+    options: of the format `bookkeeper.audit`, and keys of the client. bookie_directories: a ledger directory of each
+    bookie that does not run and whose copies are to be read in place, by the tasks that find it on their machine (or
+    LEDGER_DIRS|JOURNAL_DIRS|INDEX_DIRS where they are not where its cookie says); copies of all others are read through
+    their bookies. resume: go on with the audit in `output`; its plan counts. say: told in a line how far it is.
+    Raises ConfigurationError, AuditFailed, MetadataError, NoSuchLedger for one that was named by itself.
     """
     given = {"uri": uri, **{name: str(value) for name, value in (options or {}).items()}}
+    places = tuple(Place.parse(each) for each in bookie_directories)
+    run = _Run(spark, given, places, say)
     try:
-        return _run(spark, output, given)
+        return run.run(output, resume=resume)
     except PySparkException as error:
         raise AuditFailed(told_by_spark(error)) from error
+    finally:
+        run.clean_up()
 
 
-def _run(spark: SparkSession, output: str | None, given: Mapping[str, str]) -> Audit:
-    rows = spark.read.format("bookkeeper.audit").options(**given).load()
-    rows = kept(spark, rows, output)
-    rows = rows.unionByName(_lengths(spark, rows, given))
-    found = {row.kind: row["count"] for row in rows.where(F.col("kind") != CHUNK).groupBy("kind").count().collect()}
-    chunks = rows.where(F.col("kind") == CHUNK)
-    total = chunks.agg(F.countDistinct("ledger_id"), F.sum("entries"), F.sum("copies")).first()
-    assert total is not None
-    return Audit(rows, int(total[0]), int(total[1] or 0), int(total[2] or 0), found)
+class _Run:
+    def __init__(self, spark: SparkSession, given: Mapping[str, str], places: Sequence[Place], say: Say) -> None:
+        self._spark, self._given, self._places, self._say = spark, given, tuple(places), say
+        self._options = read_options(AuditOptions, given, where=WHERE)
+        self._tasks = max(1, int(spark.sparkContext.defaultParallelism))
+        self._passes: list[Passes] = []
+        self._scratch: str | None = None
+
+    def run(self, output: str | None, *, resume: bool) -> Audit:
+        """All of it."""
+        client_settings = self._options.client
+        with connect(client_settings.metadata_service_uri, client_settings) as client:
+            if output is None:
+                if resume:
+                    raise ConfigurationError("to go on with an audit its directory is needed: output")
+                return self._in_memory(client)
+            directory = WorkDirectory(self._spark, output)
+            begun = self._resumed(client, directory) if resume else self._begin(client, directory)
+            division = Division(self._starts(directory), begun.parts_per_round)
+            in_place = self._read_in_place(directory, division)
+            self._rounds(directory, begun, in_place)
+            return self._whole(client, directory, begun, in_place)
+
+    def clean_up(self) -> None:
+        """Remove what only this run needed."""
+        for passes in self._passes:
+            passes.clean_up()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    # --- without a directory
+
+    def _in_memory(self, client: BlockingBookKeeper) -> Audit:
+        pieces = planned(client, self._options.own, tasks=self._tasks)
+        division = Division.of(pieces, tasks=self._tasks, one_round=True)
+        in_place = self._read_in_place(self._scratch_directory(), division) if self._places else NOTHING
+        plan = self._spark.createDataFrame([(*_values(piece), 0) for piece in pieces], PIECE_COLUMNS)
+        rows = self._judged(plan, division.parts_of(0), in_place, 0).cache()
+        whole = whole_ledgers(rows, self._spark, self._given)
+        if in_place.rows is not None:
+            whole = whole.unionByName(orphans(in_place.rows, self._spark, client))
+        whole = whole.coalesce(1).cache()
+        whole.count()  # before what it is made of is removed
+        return self._counted(rows.unionByName(whole), in_place)
+
+    def _scratch_directory(self) -> WorkDirectory:
+        if (self._spark.sparkContext.master or "").partition("[")[0] != "local":
+            raise ConfigurationError(
+                "reading bookies in place on several machines needs a directory that all of them can write to: output"
+            )
+        self._scratch = tempfile.mkdtemp(prefix="bookkeeper-audit.")
+        return WorkDirectory(self._spark, self._scratch)
+
+    # --- with a directory
+
+    def _begin(self, client: BlockingBookKeeper, directory: WorkDirectory) -> Begun:
+        if not directory.is_empty():
+            raise AuditFailed(
+                f"{directory.path} already exists: give a directory that does not, or go on with the audit in it "
+                "(--resume)"
+            )
+        pieces = planned(client, self._options.own, tasks=self._tasks)
+        division = Division.of(pieces, tasks=self._tasks)
+        begun = Begun(
+            instance_of(client), self._given.get("ledgers", "all"), tuple(map(str, self._places)), division.rounds,
+            division.parts_per_round, int(time.time() * 1000),
+        )  # fmt: skip
+        directory.begin(begun, [(piece, division.round_of(piece.part)) for piece in pieces])
+        return begun
+
+    def _resumed(self, client: BlockingBookKeeper, directory: WorkDirectory) -> Begun:
+        begun = directory.begun()
+        if begun is None:
+            raise AuditFailed(f"{directory.path} is no audit that was begun: nothing to go on with")
+        if directory.is_complete():
+            raise AuditFailed(f"the audit in {directory.path} is complete: nothing to go on with")
+        asked = (instance_of(client), self._given.get("ledgers", "all"), ", ".join(map(str, self._places)))
+        there = (begun.instance, begun.ledgers, ", ".join(begun.places))
+        for name, wanted, found in zip(("cluster", "ledgers", "bookie directories"), asked, there, strict=True):
+            if wanted != found:
+                raise AuditFailed(
+                    f"the audit in {directory.path} is of {name} {found or 'none'}, and not {wanted or 'none'}: "
+                    "go on with the same, or begin another one in another directory"
+                )
+        return begun
+
+    def _starts(self, directory: WorkDirectory) -> tuple[tuple[int, int], ...]:
+        least = F.min(F.struct("ledger_id", "first_chunk")).alias("least")
+        rows = directory.plan().groupBy("part").agg(least).orderBy("part").collect()
+        return tuple((row.least.ledger_id, row.least.first_chunk) for row in rows)
+
+    def _rounds(self, directory: WorkDirectory, begun: Begun, in_place: InPlace) -> None:
+        done = directory.done()
+        sizes = {
+            row["round"]: row["size"]
+            for row in directory.plan().groupBy("round").agg(F.sum("size").alias("size")).collect()
+        }
+        total = sum(sizes.values()) or 1
+        if done:
+            self._say(f"going on: {len(done):,} of {begun.rounds:,} rounds are done")
+        for number in range(begun.rounds):
+            if number in done:
+                continue
+            start = time.monotonic()
+            plan = directory.plan().where(F.col("round") == number)
+            first = number * begun.parts_per_round
+            parts = range(first, first + begun.parts_per_round)
+            directory.keep_round(number, self._judged(plan, parts, in_place, number))
+            kinds = {row.kind: row["count"] for row in directory.round_rows(number).groupBy("kind").count().collect()}
+            chunks = kinds.pop(CHUNK, 0)
+            done[number] = RoundDone(
+                number, chunks, sum(kinds.values()), sizes.get(number, 0), time.monotonic() - start
+            )
+            directory.note_done(done[number])
+            if begun.rounds > 1:
+                self._say(_progress(done.values(), begun.rounds, total))
+
+    def _whole(self, client: BlockingBookKeeper, directory: WorkDirectory, begun: Begun, in_place: InPlace) -> Audit:
+        rows = directory.rows(range(begun.rounds))
+        whole = whole_ledgers(rows, self._spark, self._given)
+        if in_place.rows is not None:
+            whole = whole.unionByName(orphans(in_place.rows, self._spark, client))
+        directory.keep_round(begun.rounds, whole)
+        found = self._counted(directory.rows(range(begun.rounds + 1)), in_place)
+        directory.complete(
+            {
+                "ledgers": found.ledgers,
+                "entries": found.entries,
+                "copies": found.copies,
+                "found": dict(found.found),
+                "unknown_copies": found.unknown_copies,
+                "in_place": dict(found.in_place),
+                "in_place_unread": list(found.in_place_unread),
+            }
+        )
+        return found
+
+    # --- steps of both
+
+    def _read_in_place(self, directory: WorkDirectory, division: Division) -> InPlace:
+        if not self._places:
+            return NOTHING
+        passes = Passes(self._spark, directory, self._options, self._places, self._tasks, self._say)
+        self._passes.append(passes)
+        return passes.run(division)
+
+    def _judged(self, plan: DataFrame, parts: range, in_place: InPlace, number: int) -> DataFrame:
+        """The rows of the chunks of a round."""
+        wanted = plan.select(
+            F.lit(CHUNK).alias("kind"), "ledger_id", "part", "last_entry_id",
+            F.explode(F.sequence("first_chunk", "last_chunk")).alias("chunk"),
+        )  # fmt: skip
+        if in_place.rows is not None:
+            of_chunks = in_place.rows.where((F.col("round") == number) & F.col("chunk").isNotNull())
+            owners = F.broadcast(plan.select("part", "ledger_id", "first_chunk", "last_chunk"))
+            placed = of_chunks.join(owners, "ledger_id").where("chunk BETWEEN first_chunk AND last_chunk")
+            wanted = wanted.unionByName(placed.drop("first_chunk", "last_chunk", "round"), allowMissingColumns=True)
+        spread = wanted.repartitionById(max(1, len(parts)), F.col("part") - parts.start)
+        work = JudgeWork(self._options.client, self._share(), in_place.bookies)
+        return map_in_arrow(spread.sortWithinPartitions("ledger_id", "chunk", "kind"), judging(work), AUDIT_SCHEMA)
+
+    def _share(self) -> float:
+        """Of what each bookie is read at most in a second, the part of a task."""
+        return self._options.own.bytes_per_s / self._tasks
+
+    def _counted(self, rows: DataFrame, in_place: InPlace) -> Audit:
+        findings = rows.where(F.col("kind") != CHUNK)
+        kinds = (
+            findings.groupBy("kind").agg(F.count("*").alias("findings"), F.sum("entries").alias("entries")).collect()
+        )
+        found = {row.kind: row.findings for row in kinds}
+        unknown = sum(row.entries for row in kinds if row.kind == FindingKind.UNKNOWN.value)
+        chunks = rows.where(F.col("kind") == CHUNK)
+        total = chunks.agg(F.countDistinct("ledger_id"), F.sum("entries"), F.sum("copies")).first()
+        assert total is not None
+        whole = {name: bookie.whole for name, bookie in in_place.bookies.items()}
+        return Audit(
+            rows, int(total[0]), int(total[1] or 0), int(total[2] or 0), found, unknown, whole, tuple(in_place.unread)
+        )
 
 
-def _lengths(spark: SparkSession, rows: DataFrame, given: Mapping[str, str]) -> DataFrame:
-    """Findings about whole ledgers, in the columns of the others."""
-    shared = {name: value for name, value in given.items() if name.lower() not in _OF_THE_AUDIT}
-    ledgers = cluster_table(spark, "ledgers", shared)
-    closed = ledgers.where("state = 'CLOSED'").select("ledger_id", "length", "last_entry_id")
-    sums = (
-        rows.where(F.col("kind") == CHUNK)
-        .groupBy("ledger_id")
-        .agg(F.sum("bytes").alias("sum"), F.sum("entries").alias("count"), F.count("*").alias("chunks"),
-             F.count("bytes").alias("known"))
-    )  # fmt: skip
-    wrong = sums.join(closed, "ledger_id").where("chunks = known AND count = last_entry_id + 1 AND sum <> length")
-    detail = F.format_string("the metadata say %d bytes, its entries have %d", F.col("length"), F.col("sum"))
-    columns: dict[str, Any] = {
-        "ledger_id": F.col("ledger_id"),
-        "kind": F.lit(LENGTH),
-        "first_entry_id": F.lit(0).cast("long"),
-        "last_entry_id": F.col("last_entry_id"),
-        "detail": detail,
-    }
-    null = {each.name: F.lit(None).cast(each.dataType) for each in rows.schema.fields}
-    return wrong.select(*[(columns.get(name, null[name])).alias(name) for name in null])
+def _values(piece: Piece) -> tuple[int, ...]:
+    return (piece.part, piece.ledger_id, piece.first_chunk, piece.last_chunk, piece.last_entry_id, piece.size)
 
 
-_OF_THE_AUDIT = frozenset({"ledgers", "bytespersecond", "minpartitions", "maxpartitionbytes"})
+def _progress(done: Any, rounds: int, total: int) -> str:
+    rounds_done = list(done)
+    size = sum(each.size for each in rounds_done)
+    seconds = sum(each.seconds for each in rounds_done)
+    findings = sum(each.findings for each in rounds_done)
+    left_s = seconds * (total - size) / size if size else 0.0
+    left = (
+        f"{left_s / 3600:.1f} h" if left_s >= 3600 else f"{left_s / 60:.0f} min" if left_s >= 60 else f"{left_s:.0f} s"
+    )
+    return (
+        f"{len(rounds_done):,} of {rounds:,} rounds, {100 * size // total} %, findings so far: {findings:,}; "
+        f"about {left} left"
+    )

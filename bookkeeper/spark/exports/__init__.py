@@ -1,5 +1,6 @@
 """Exports: ledgers as Parquet with a manifest, and ledgers written anew from that.
 
+    lines          pure  lines of JSON, and what every kind of manifest has
     manifest       pure  what an export is: directories, lines, versions
     digests        pure  digests of entries in their order;   entry_digests   the same in SQL
     packing        pure  which entries go to which file

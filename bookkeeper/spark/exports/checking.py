@@ -15,8 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bookkeeper.spark.exports.entry_digests import ledger_digests, lines_digest
-from bookkeeper.spark.exports.manifest import LEDGERS, Manifest, NotAnExport
+from bookkeeper.spark.exports.lines import NotAnExport
+from bookkeeper.spark.exports.manifest import LEDGERS, Files, Manifest
 from bookkeeper.spark.exports.stored import (
+    ENTRIES,
+    ENTRY_PATH,
     FILES,
     entries_of,
     file_lines,
@@ -45,8 +48,8 @@ def checked(spark: SparkSession, directory: str) -> Checked:
     """The export in a directory; reads all of it. Raises NotAnExport, which names what is missing or another."""
     try:
         manifest = read_manifest(spark, directory)
-        lines = _lines(spark, directory, LEDGERS, manifest.ledgers.count, manifest.ledgers.digest)
-        _check_files(spark, directory, manifest)
+        lines = lines_as_exported(spark, directory, LEDGERS, manifest.ledgers.count, manifest.ledgers.digest)
+        check_files(spark, directory, manifest.files)
         entries = entries_of(spark, directory, any_files=manifest.files.count > 0)
         ledgers = ledgers_of(lines)
         _check_entries(directory, manifest, ledgers, entries)
@@ -55,7 +58,8 @@ def checked(spark: SparkSession, directory: str) -> Checked:
     return Checked(directory, manifest, ledgers, entries)
 
 
-def _lines(spark: SparkSession, directory: str, table: str, count: int, digest: str) -> DataFrame:
+def lines_as_exported(spark: SparkSession, directory: str, table: str, count: int, digest: str) -> DataFrame:
+    """The lines of a table. Raises NotAnExport where they are others than the manifest says."""
     lines = lines_of(spark, directory, table)
     found = lines.count()
     if found != count or lines_digest(lines) != digest:
@@ -66,13 +70,16 @@ def _lines(spark: SparkSession, directory: str, table: str, count: int, digest: 
     return lines
 
 
-def _check_files(spark: SparkSession, directory: str, manifest: Manifest) -> None:
-    exported = files_of(_lines(spark, directory, FILES, manifest.files.count, manifest.files.digest))
-    if not manifest.files.count:
+def check_files(
+    spark: SparkSession, directory: str, files: Files, table: str = ENTRIES, pattern: str = ENTRY_PATH
+) -> None:
+    """Raise NotAnExport where the files of a table are others, or of another size. As `file_lines`."""
+    exported = files_of(lines_as_exported(spark, directory, FILES, files.count, files.digest))
+    if not files.count:
         return
-    there = files_of(file_lines(spark, directory)).withColumnRenamed("bytes", "there")
+    there = files_of(file_lines(spark, directory, table, pattern)).withColumnRenamed("bytes", "there")
     wrong = exported.join(there, "path", "full").where("there IS NULL OR bytes IS NULL OR there <> bytes")
-    _refuse(
+    refuse_changed(
         directory,
         wrong.select(
             F.col("path").alias("name"),
@@ -90,7 +97,7 @@ def _check_entries(directory: str, manifest: Manifest, ledgers: DataFrame, entri
     )
     said = ledgers.where("entries > 0").select("ledger_id", F.struct("entries", "bytes", "digest").alias("said"))
     wrong = said.join(found, "ledger_id", "full").where("found IS NULL OR said IS NULL OR found <> said")
-    _refuse(
+    refuse_changed(
         directory,
         wrong.select(
             F.format_string("ledger %d", "ledger_id").alias("name"),
@@ -103,7 +110,8 @@ def _check_entries(directory: str, manifest: Manifest, ledgers: DataFrame, entri
     )
 
 
-def _refuse(directory: str, wrong: DataFrame) -> None:
+def refuse_changed(directory: str, wrong: DataFrame) -> None:
+    """Raise NotAnExport where there are rows (name, why), naming some."""
     some = wrong.orderBy("name").limit(TOLD_MAX + 1).collect()
     if some:
         named = "; ".join(f"{row.name} {row.why}" for row in some[:TOLD_MAX])

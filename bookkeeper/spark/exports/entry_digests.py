@@ -19,25 +19,31 @@ def ledger_digests(entries: DataFrame, range_entries: int = RANGE_ENTRIES) -> Da
     each = entries.select(
         "ledger_id",
         F.col("entry_id").alias("number"),
-        F.expr(f"entry_id div {range_entries}").alias("range"),
         F.octet_length("value").cast("long").alias("size"),
         F.sha2("value", 256).alias("digest"),
     )
-    ranges = each.groupBy("ledger_id", "range").agg(
-        F.count("*").alias("entries"),
+    found = numbered_digests(each, "ledger_id", range_entries).withColumnRenamed("count", "entries")
+    return found.withColumnsRenamed({"first": "first_entry_id", "last": "last_entry_id"})
+
+
+def numbered_digests(each: DataFrame, key: str, range_count: int = RANGE_ENTRIES) -> DataFrame:
+    """Of rows key, number, size, digest: a row for each key. key; count; bytes; first, last: numbers; digest."""
+    ranged = each.withColumn("range", F.expr(f"number div {range_count}"))
+    ranges = ranged.groupBy(key, "range").agg(
+        F.count("*").alias("count"),
         F.sum("size").alias("bytes"),
-        F.min("number").alias("first_entry_id"),
-        F.max("number").alias("last_entry_id"),
+        F.min("number").alias("first"),
+        F.max("number").alias("last"),
         _digest_of_numbered().alias("digest"),
     )
     return (
         ranges.withColumnRenamed("range", "number")
-        .groupBy("ledger_id")
+        .groupBy(key)
         .agg(
-            F.sum("entries").alias("entries"),
+            F.sum("count").alias("count"),
             F.sum("bytes").alias("bytes"),
-            F.min("first_entry_id").alias("first_entry_id"),
-            F.max("last_entry_id").alias("last_entry_id"),
+            F.min("first").alias("first"),
+            F.max("last").alias("last"),
             _digest_of_numbered().alias("digest"),
         )
     )

@@ -20,12 +20,9 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from twisted.internet.defer import Deferred
 
-from bookkeeper.client.blocking import BlockingBookKeeper, connect
-from bookkeeper.client.client import LedgerClient
+from bookkeeper.client.blocking import connect
 from bookkeeper.errors import BookKeeperError
-from bookkeeper.metadata.znode_store import ZnodeStore
 from bookkeeper.spark.arrow_map import map_in_arrow
 from bookkeeper.spark.exports.chosen import CHOSEN_SCHEMA, PIECE_SCHEMA, PLANNED, looking, packing
 from bookkeeper.spark.exports.digests import RANGE_ENTRIES
@@ -59,6 +56,7 @@ from bookkeeper.spark.ledger_extents import chosen_ledgers
 from bookkeeper.spark.ledger_options import LedgerReadOptions
 from bookkeeper.spark.options import SourceOptions, read_options
 from bookkeeper.spark.pipeline import kept, told_by_spark
+from bookkeeper.spark.process_client import instance_of
 
 LOOKS_EACH, LINES_EACH = 500, 50_000
 """Ledgers that one task looks at, and that one file of lines has."""
@@ -114,7 +112,7 @@ class _Export:
         created_ms, export_id = int(time.time() * 1000), uuid.uuid4().hex
         client_settings = self._options.client
         with connect(client_settings.metadata_service_uri, client_settings) as client:
-            instance = _instance(client)
+            instance = instance_of(client)
             ids = chosen_ledgers(client, LedgerReadOptions(ledgers=self._options.own.ledgers))
         self._say(f"looking at {len(ids):,} ledgers")
         chosen = self._choose(ids)
@@ -216,12 +214,3 @@ class _Export:
                 f"{told_ones}{f'; and {more:,} more' if more else ''}. With option failOnDataLoss=false the manifest "
                 f"says so, and the rest is exported. {self._directory} is no export: it has no manifest"
             )
-
-
-def _instance(client: BlockingBookKeeper) -> str:
-    async def ask(ledgers: LedgerClient) -> str:
-        store = ledgers.store
-        assert isinstance(store, ZnodeStore), "a cluster's own metadata store"
-        return await store.admin.instance_id()
-
-    return client.run(lambda ledgers: Deferred.fromCoroutine(ask(ledgers)))

@@ -37,30 +37,23 @@ The manifest, likewise (here with spaces):
      "format": 1, "instance": "instance id of the cluster", "range_entries": 10000}
 
 The directory of a part of `contents` is named as its kind; its `digest`, and that of `files`, is over the set of its
-lines. A kind that is added later, as topics that name their ledgers in order, is one more part: a reader refuses a
-kind that it does not know, since to leave it out would be to lose it. No password is in an export, nor anything that
-is made of one.
+lines. A kind that is added later is one more part: a reader refuses a kind that it does not know. Topics have
+exports of their own (hedwig.spark.exports). No password is in an export, nor anything that is made of one.
 """
 
 from __future__ import annotations
 
 import base64
 import enum
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from bookkeeper.errors import BookKeeperError, InvalidArgument
+from bookkeeper.errors import InvalidArgument
 from bookkeeper.model import DigestType, check_quorum
+from bookkeeper.spark.exports.lines import FORMAT, Fields, NotAnExport, check_kind, json_line
 
-FORMAT = 1
 LEDGERS = "ledgers"
 UNKNOWN_DATE = "unknown"
-
-
-class NotAnExport(BookKeeperError):
-    """What was to be an export is none, is one of another version, or is not what was exported; why is in the text."""
 
 
 class Status(enum.Enum):
@@ -128,7 +121,7 @@ class Manifest:
 
 def format_ledger(ledger: ExportedLedger) -> str:
     """Its line, without an end of line."""
-    return _json(
+    return json_line(
         {
             "ack_quorum": ledger.ack_quorum,
             "bytes": ledger.size,
@@ -152,7 +145,7 @@ def format_ledger(ledger: ExportedLedger) -> str:
 
 def parse_ledger(line: str) -> ExportedLedger:
     """The inverse. Raises NotAnExport; also for a complete ledger that does not say how to write it anew."""
-    fields = _Fields(line, "a line of ledgers/")
+    fields = Fields(line, "a line of ledgers/")
     ledger_id = fields.whole("ledger_id")
     try:
         status = Status(fields.text("status"))
@@ -191,7 +184,7 @@ def parse_ledger(line: str) -> ExportedLedger:
 def format_manifest(manifest: Manifest) -> str:
     """Its line."""
     ledgers = manifest.ledgers
-    return _json(
+    return json_line(
         {
             "contents": [
                 {
@@ -219,20 +212,10 @@ def format_manifest(manifest: Manifest) -> str:
 
 def parse_manifest(line: str) -> Manifest:
     """The inverse. Raises NotAnExport, also for a version and for kinds of contents that this release does not know."""
-    fields = _Fields(line, "manifest")
-    version = fields.whole("format")
-    if version != FORMAT:
-        raise NotAnExport(f"manifest: format {version}; this release knows {FORMAT}. Use the release that exported it")
-    parts = [_Fields.of(each, "manifest, contents") for each in fields.value("contents", list)]
-    kinds = [part.text("kind") for part in parts]
-    if kinds != [LEDGERS]:
-        raise NotAnExport(
-            f"manifest: contents of the kinds {', '.join(kinds) or 'none'}; this release knows {LEDGERS}. "
-            "Use the release that exported it"
-        )
-    [part] = parts
-    status = _Fields.of(part.value("status", dict), "manifest, status")
-    files = _Fields.of(fields.value("files", dict), "manifest, files")
+    fields = Fields(line, "manifest")
+    part = check_kind(fields, LEDGERS)
+    status = Fields.of(part.value("status", dict), "manifest, status")
+    files = Fields.of(fields.value("files", dict), "manifest, files")
     range_entries = fields.whole("range_entries")
     if range_entries < 1:
         raise fields.wrong("range_entries")
@@ -250,54 +233,6 @@ def parse_manifest(line: str) -> Manifest:
         ),
         files=Files(files.whole("count"), files.whole("bytes"), files.text("digest")),
     )
-
-
-def _json(fields: Mapping[str, object]) -> str:
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
-
-
-class _Fields:
-    """The fields of a JSON object."""
-
-    def __init__(self, text: str, where: str) -> None:
-        self._where = where
-        try:
-            found = json.loads(text)
-        except ValueError as error:
-            raise NotAnExport(f"{where}: no JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise NotAnExport(f"{where}: no JSON object")
-        self._found: dict[str, Any] = found
-
-    @classmethod
-    def of(cls, found: object, where: str) -> _Fields:
-        """Of an object inside another."""
-        return cls(json.dumps(found), where)
-
-    def value(self, name: str, kind: type) -> Any:
-        found = self._found.get(name)
-        if type(found) is not kind:
-            raise self.wrong(name)
-        return found
-
-    def text(self, name: str) -> str:
-        found: str = self.value(name, str)
-        return found
-
-    def text_or_none(self, name: str) -> str | None:
-        return None if self._found.get(name) is None else self.text(name)
-
-    def whole(self, name: str) -> int:
-        found: int = self.value(name, int)
-        if found < 0:
-            raise self.wrong(name)
-        return found
-
-    def whole_or_none(self, name: str) -> int | None:
-        return None if self._found.get(name) is None else self.whole(name)
-
-    def wrong(self, name: str) -> NotAnExport:
-        return NotAnExport(f"{self._where}: {name} is {self._found.get(name)!r:.100}")
 
 
 def check_directory(directory: str) -> str:

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from bookkeeper.spark.exports.manifest import Manifest, NotAnExport, format_manifest, parse_manifest
+from bookkeeper.spark.exports.lines import NotAnExport
+from bookkeeper.spark.exports.manifest import Manifest, format_manifest, parse_manifest
 
 ENTRIES, FILES, MANIFEST, PLAN = "entries", "files", "manifest", "_plan"
 
@@ -33,6 +34,8 @@ LEDGER_COLUMNS = (
 TEXTS_AT_ONCE = 1000
 """Rows of an Arrow batch of lines."""
 
+ENTRY_PATH = "date=[^/]+/[^/]+$"
+
 FILE_COLUMNS = "bytes LONG, path STRING"
 
 
@@ -43,10 +46,10 @@ def entries_of(spark: SparkSession, directory: str, *, any_files: bool) -> DataF
     return spark.read.schema(ENTRY_SCHEMA).parquet(f"{directory}/{ENTRIES}")
 
 
-def file_lines(spark: SparkSession, directory: str) -> DataFrame:
-    """The line of each file of entries that there is. Opens none of them."""
-    found = spark.read.format("binaryFile").load(f"{directory}/{ENTRIES}")
-    path = F.regexp_extract("path", "date=[^/]+/[^/]+$", 0)
+def file_lines(spark: SparkSession, directory: str, table: str = ENTRIES, pattern: str = ENTRY_PATH) -> DataFrame:
+    """The line of each file of a table that there is. Opens none of them. pattern: of what is told of its path."""
+    found = spark.read.format("binaryFile").load(f"{directory}/{table}")
+    path = F.regexp_extract("path", pattern, 0)
     return found.select(F.to_json(F.struct(F.col("length").alias("bytes"), path.alias("path"))).alias("line"))
 
 
@@ -77,6 +80,11 @@ def write_lines(lines: DataFrame, directory: str, table: str) -> None:
 
 def read_manifest(spark: SparkSession, directory: str) -> Manifest:
     """The manifest of an export. Raises NotAnExport."""
+    return parse_manifest(manifest_line(spark, directory))
+
+
+def manifest_line(spark: SparkSession, directory: str) -> str:
+    """Its text. Raises NotAnExport where there is none."""
     try:
         rows = lines_of(spark, directory, MANIFEST).limit(2).collect()
     except NotAnExport as error:
@@ -85,12 +93,18 @@ def read_manifest(spark: SparkSession, directory: str) -> Manifest:
         ) from error
     if len(rows) != 1:
         raise NotAnExport(f"{directory}: its manifest has {len(rows)} lines or more, and not one")
-    return parse_manifest(rows[0].line)
+    line: str = rows[0].line
+    return line
 
 
 def write_manifest(spark: SparkSession, directory: str, manifest: Manifest) -> None:
     """Write the manifest: from then on the directory is an export."""
-    line = spark.createDataFrame([(format_manifest(manifest),)], "line STRING")
+    write_manifest_line(spark, directory, format_manifest(manifest))
+
+
+def write_manifest_line(spark: SparkSession, directory: str, text: str) -> None:
+    """The same with its text."""
+    line = spark.createDataFrame([(text,)], "line STRING")
     write_lines(line.coalesce(1), directory, MANIFEST)
 
 

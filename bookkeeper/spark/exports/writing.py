@@ -29,7 +29,8 @@ from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import DigestType
 from bookkeeper.spark.arrow_map import ArrowMap
 from bookkeeper.spark.columns import arrow_schema
-from bookkeeper.spark.exports.manifest import ExportedLedger, NotAnExport, parse_ledger
+from bookkeeper.spark.exports.lines import NotAnExport
+from bookkeeper.spark.exports.manifest import ExportedLedger, parse_ledger
 from bookkeeper.spark.exports.options import ImportOptions
 from bookkeeper.spark.options import SourceOptions
 from bookkeeper.spark.process_client import client_of

@@ -2,13 +2,15 @@
 
     window       bytes of an entry log from `base` on; a copy at offset o has its size at o - 4 - base
 
-A block is decided as a whole, with calls that loop in C: nearly all blocks are good from end to end. Of one that is
-not, the entries that are not good for certain come back, and whoever reads the file looks at each by itself.
+A block is decided as a whole, with calls that loop in C: nearly all blocks are good from end to end, and many are
+entries of one size that follow each other, which lie in the file as in an answer to a batch read. Of one that is not
+good, the entries that are not good for certain come back, and whoever reads the file looks at each by itself.
 """
 
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Sequence
 
 from crc32c import crc32c
@@ -16,6 +18,7 @@ from crc32c import crc32c
 from bookkeeper.model import ENTRY_HEADER_SIZE
 from bookkeeper.spark.stored_copies.model import CopyFault, GoodCopies, OtherLedger
 from bookkeeper.wire.digest import Digest, length_of
+from bookkeeper.wire.packed_bodies import packed
 
 BLOCK_ENTRIES = 1024
 """Copies decided at once."""
@@ -44,7 +47,32 @@ class LedgerCheck:
             left += [start + at for at in self._take_block(window, base, entry_ids[start : start + len(some)], some)]
         return left
 
+    def _take_run(self, window: bytes, base: int, entry_ids: Sequence[int], offsets: Sequence[int]) -> bool:
+        """Take consecutive entries of one size that lie one behind the other, as a flush writes them.
+
+        False, and nothing done, where it is not that simple, or one of them is not good in this window.
+        """
+        count, first, first_id = len(offsets), offsets[0], entry_ids[0]
+        step = offsets[1] - first if count > 1 else 0
+        start = first - _SIZE.size - base
+        stop = start + step * count
+        if step <= _SIZE.size + self._digest.overhead or not 0 <= start < stop <= len(window):
+            return False
+        if not _are_steps(offsets, step) or not _are_steps(entry_ids, 1):
+            return False
+        bodies = packed(window, start, stop)
+        if bodies is None or bodies.body_size != step - _SIZE.size:
+            return False
+        payloads = self._digest.verify_run(self.good.ledger_id, first_id, bodies)
+        if payloads is None:
+            return False
+        (lengths,) = bodies.columns(f"24xq{bodies.body_size - ENTRY_HEADER_SIZE}x")
+        self._append(entry_ids, payloads, lengths)
+        return True
+
     def _take_block(self, window: bytes, base: int, entry_ids: Sequence[int], offsets: Sequence[int]) -> Sequence[int]:
+        if self._take_run(window, base, entry_ids, offsets):
+            return ()
         unpack = _SIZE_AND_LENGTH.unpack_from
         shift = base + 4
         try:
@@ -100,6 +128,12 @@ class LedgerCheck:
         good.payload_crcs.extend(map(crc32c, payloads))
         good.payload_sizes.extend(map(len, payloads))
         good.lengths.extend(lengths)
+
+
+def _are_steps(numbers: Sequence[int], step: int) -> bool:
+    """Each number is the one before it and `step`."""
+    first = numbers[0]
+    return array("q", numbers) == array("q", range(first, first + step * len(numbers), step))
 
 
 def measure(window: bytes, base: int, offsets: Sequence[int], other: OtherLedger) -> None:

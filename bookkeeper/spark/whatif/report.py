@@ -117,12 +117,13 @@ def whatif(
     """Answer the question for the cluster at `uri`; everything is asked before this returns.
 
     output: a directory without `effects`, into which the rows of ledgers and bookies are written as Parquet; any path
-    that Spark can write to. options: keys of the client, minPartitions, maxLedgersPerPartition; networkTopologyFile is
-    read here, by the driver alone. Raises ConfigurationError, WhatIfFailed.
+    that Spark can write to. options: keys of the client, minPartitions, maxLedgersPerPartition; networkTopology or
+    networkTopologyFile are looked at here, by the driver alone. Raises ConfigurationError, WhatIfFailed.
     """
     given = {"uri": uri, **{name: str(value) for name, value in (options or {}).items()}}
     settings = read_options(ManyOptions, given, where=WHERE).client
-    for_tasks = {name: value for name, value in given.items() if name.lower() != "networktopologyfile"}
+    of_racks = {"networktopology", "networktopologyfile"}
+    for_tasks = {name: value for name, value in given.items() if name.lower() not in of_racks}
     try:
         return _run(spark, question, settings, output, for_tasks)
     except PySparkException as error:

@@ -75,7 +75,7 @@ def situation_of(
             named = ", ".join(f"{name} ({count})" for name, count in sorted(in_rack.items())) or "none"
             raise ConfigurationError(
                 f"rack {rack}: no bookie stands in it{nearest(rack, in_rack)}; racks and their bookies: {named}. "
-                "networkTopologyFile says which rack a bookie is in"
+                "networkTopologyFile (or networkTopology) says which rack a bookie is in"
             )
     lost = frozenset(
         each.bookie_id for each in bookies if each.bookie_id in question.lose or each.rack in question.lose_racks

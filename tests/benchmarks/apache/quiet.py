@@ -85,6 +85,19 @@ def others_share(before: CpuTimes, after: CpuTimes, root: int, cores: int) -> fl
     return min(1.0, max(0.0, (after.busy_ticks - before.busy_ticks - own_ticks) / available))
 
 
+def tree_cpu_s(before: CpuTimes, after: CpuTimes, root: int) -> float:
+    """CPU time that `root` and its descendants took in between.
+
+    Of one that is gone it is what those who waited for it were told; nobody may have, and then at least what the others
+    took themselves is counted.
+    """
+    trees = [descendants(at.processes, root) & at.processes.keys() for at in (before, after)]
+    told = [sum(at.processes[pid].all_ticks for pid in tree) for at, tree in zip((before, after), trees, strict=True)]
+    earlier = {pid: before.processes[pid].ticks for pid in trees[0]}
+    themselves = sum(after.processes[pid].ticks - earlier.get(pid, 0) for pid in trees[1])
+    return max(told[1] - told[0], themselves) / TICKS_PER_S
+
+
 def _own_ticks(at: CpuTimes, root: int) -> int:
     """All that `root`, its descendants and the kernel's threads did until then."""
     own = descendants(at.processes, root) | descendants(at.processes, KERNEL_THREADS_PARENT)

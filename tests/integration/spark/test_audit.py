@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -13,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
 
 import bookkeeper.blocking
 from bookkeeper.client.blocking import BlockingBookKeeper
-from bookkeeper.client.client import LedgerClient
 from bookkeeper.embedded.cluster import LocalCluster
-from bookkeeper.model import BookieId, Fragment, LedgerId
+from bookkeeper.model import LedgerId
 from bookkeeper.spark.audit.evidence import CHUNK_ENTRIES
+from tests.support.audit_faults import change_metadata, written
 from tests.support.cluster import local_cluster
 from tests.support.damaged_disks import change_a_byte
 from tests.support.spark import spark_session
@@ -48,13 +46,6 @@ def client(cluster: LocalCluster) -> Iterator[BlockingBookKeeper]:
         yield connected
 
 
-def written(client: BlockingBookKeeper, count: int, word: bytes = b"entry", **how: Any) -> int:
-    with client.create(**how) as ledger:
-        for first in range(0, count, 1000):
-            ledger.append_many([b"%s %d" % (word, number) for number in range(first, min(count, first + 1000))])
-        return ledger.id
-
-
 def audit(spark: Any, cluster: LocalCluster, **options: object) -> tuple[Found, Found]:
     """Findings, and what was audited: ledger, entries, copies, bytes."""
     frame = spark.read.format("bookkeeper.audit").options(uri=cluster.uri, **options).load().collect()
@@ -65,21 +56,6 @@ def audit(spark: Any, cluster: LocalCluster, **options: object) -> tuple[Found, 
     ]
     chunks = [(row.ledger_id, row.entries, row.copies, row.bytes) for row in frame if row.kind == "chunk"]
     return sorted(findings, key=str), sorted(chunks)
-
-
-def placed_elsewhere(client: BlockingBookKeeper, ledger_id: int, old: str, new: str) -> None:
-    """The metadata name a bookie that never had anything of the ledger."""
-
-    async def change(ledgers: LedgerClient) -> None:
-        store = ledgers.store.ledgers
-        seen = await store.read(LedgerId(ledger_id))
-        moved = tuple(
-            Fragment(each.first_entry_id, tuple(BookieId(new) if name == old else name for name in each.ensemble))
-            for each in seen.value.fragments
-        )
-        await store.write(LedgerId(ledger_id), dataclasses.replace(seen.value, fragments=moved), seen.version)
-
-    client.run(lambda ledgers: Deferred.fromCoroutine(change(ledgers)))
 
 
 def test_planted_faults_are_found_with_their_bookie_and_nothing_else_is(
@@ -103,7 +79,7 @@ def test_planted_faults_are_found_with_their_bookie_and_nothing_else_is(
     assert empty not in {ledger for ledger, *_ in chunks}
 
     change_a_byte(second, b"entry 4321")  # of the sound ledger alone: it has no other of that number
-    placed_elsewhere(client, striped, third.bookie_id, spare.bookie_id)
+    change_metadata(client, striped, members={third.bookie_id: spare.bookie_id})
     findings, chunks = audit(spark, cluster)
     (kind, ledger_id, low, high, bookie, good), missing = findings
     assert (kind, ledger_id, bookie, good) == ("bad", sound, second.bookie_id, 2)
@@ -150,7 +126,7 @@ def test_what_an_audit_queues_auto_recovery_mends_and_the_next_audit_is_clean(zo
     ):
         three, spare = [bookie.bookie_id for bookie in cluster.bookies[:3]], cluster.bookies[3].bookie_id
         ledger_id = written(client, 300, bookies=three, write_quorum=3)
-        placed_elsewhere(client, ledger_id, three[1], spare)
+        change_metadata(client, ledger_id, members={three[1]: spare})
         output = tmp_path / "audit"
         code, told, notes = command("--uri", cluster.uri, "--repair", "--output", str(output))
         assert (code, told["found"], told["entries"], told["copies"]) == (4, {"missing": 1}, 300, 900), notes

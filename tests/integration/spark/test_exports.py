@@ -25,7 +25,8 @@ from bookkeeper.spark.exports import importing, writing
 from bookkeeper.spark.exports.digests import digest_of_ledger
 from bookkeeper.spark.exports.export import Export, ExportFailed, export_ledgers
 from bookkeeper.spark.exports.importing import Import, Imported, ImportFailed, import_ledgers
-from bookkeeper.spark.exports.manifest import NotAnExport, Status, parse_ledger
+from bookkeeper.spark.exports.lines import NotAnExport
+from bookkeeper.spark.exports.manifest import Status, parse_ledger
 from bookkeeper.spark.sink_commit_format import CommitRefused
 from bookkeeper.spark.sink_commits import SinkCommits
 from bookkeeper.spark.sink_purpose import Fate, is_ours

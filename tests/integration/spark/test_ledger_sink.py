@@ -14,10 +14,11 @@ import bookkeeper.blocking
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.spark.sink_history import commit_of_job, commits_of_query, committed_writes
-from bookkeeper.spark.sink_purpose import Fate, is_ours
+from bookkeeper.spark.sink_purpose import Fate
 from bookkeeper.spark.sink_sweep import sweep
 from tests.support.cluster import local_cluster
 from tests.support.faulty_ledger_sink import register_faulty_sink
+from tests.support.sink_ledgers import check_nothing_is_left, ledgers_of, named_by
 from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.timeout(400)
@@ -66,24 +67,6 @@ def expected(count: int) -> list[bytes]:
 def read_back(spark: Any, cluster: LocalCluster, commits: str, **whose: str) -> list[bytes]:
     frame = spark.read.format("bookkeeper").options(uri=cluster.uri, commitPath=commits, **whose).load()
     return [bytes(row.value) for row in frame.collect()]
-
-
-def ledgers_of(client: BlockingBookKeeper, commits: str) -> set[int]:
-    """All ledgers that tasks wrote for a commitPath."""
-    found = set()
-    for ledger_id in itertools.chain.from_iterable(client.ids()):
-        custom = client.metadata(ledger_id).custom
-        if is_ours(custom) and custom["spark.commits"] == commits.encode():
-            found.add(int(ledger_id))
-    return found
-
-
-def check_nothing_is_left(cluster: LocalCluster, client: BlockingBookKeeper, commits: str, named: set[int]) -> None:
-    """After a sweep of everything that is not committed there are the committed ledgers, and no others."""
-    sweep(cluster.uri, commit_path=commits, older_than_s=0)
-    assert ledgers_of(client, commits) == named
-    again = sweep(cluster.uri, commit_path=commits, older_than_s=0)
-    assert (again.orphans, again.left) == ((), {Fate.COMMITTED: len(named)})
 
 
 def test_a_batch_is_written_by_two_tasks_and_read_by_the_name_of_its_job(
@@ -232,11 +215,6 @@ class Pages:
 @pytest.fixture
 def pages(spark: Any, tmp_path: Path, cluster: LocalCluster, commits: str) -> Pages:
     return Pages(spark, tmp_path, cluster, commits)
-
-
-def named_by(cluster: LocalCluster, commits: str, query: str) -> set[int]:
-    found = commits_of_query(cluster.uri, query, commit_path=commits)
-    return {ledger.ledger_id for commit in found for ledger in commit.ledgers}
 
 
 def test_each_batch_of_a_stream_is_committed_once_over_restarts(

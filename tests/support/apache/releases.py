@@ -60,6 +60,7 @@ class Release:
             }
         service = parse_uri(uri)
         settings |= {
+            "zkTimeout": "6000",  # it ends where its first connection takes longer, and starts slowly
             "zkServers": service.connect_string,
             "zkLedgersRootPath": service.root,
             "journalDirectory": str(directory / "journal"),

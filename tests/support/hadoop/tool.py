@@ -43,6 +43,11 @@ class HadoopTool(Driver):
         self.run("view", processor, source, target)
         return target.read_bytes()
 
+    def view_image(self, source: Path, target: Path) -> str:
+        """What its OfflineImageViewer writes of an image: XML. Raises CommandFailed."""
+        self.run("image", source, target)
+        return target.read_text("utf-8")
+
     def read(self, path: Path) -> Reading:
         """The transactions of an edits file, up to its end or to where reading breaks."""
         layout_version, *lines = self.run("read", path)

@@ -405,6 +405,24 @@ async def who_waits_for_work_hears_of_new_marks(world: World) -> None:
     watch.cancel()
 
 
+@fact
+async def who_waits_for_work_hears_of_ledgers_with_bad_copies(world: World) -> None:
+    """The first one makes the directory of all."""
+    store, bookie = await cluster(world), await world.connect()
+    heard = Heard(world.clock)
+    watch = store.underreplication.watch_work(lambda: heard(None))
+    await heard.until(len, "that it listens")
+    for ledger_id in (LEDGER, LedgerId(12346)):
+        before = len(heard.calls)
+        await bookie.underreplication.report_bad_copies(ledger_id, [bad_range(A, 3, 9)])
+        await heard.until(lambda calls, before=before: len(calls) > before, f"of ledger {ledger_id}")
+    await world.expire(store)
+    before = len(heard.calls)
+    await bookie.underreplication.report_bad_copies(LedgerId(12347), [bad_range(A, 3, 9)])
+    await heard.until(lambda calls: len(calls) > before, "of one after the session")
+    watch.cancel()
+
+
 # --- locks ---------------------------------------------------------------------------------------------------------
 
 

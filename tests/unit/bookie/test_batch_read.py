@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from bookkeeper.bookie import batch_read
 from bookkeeper.bookie.batch_read import ANSWER_BYTES, LOOK_UP_FIRST, LOOK_UP_MAX
 from bookkeeper.bookie.bookie import BookieBounds
 from bookkeeper.model import Status
+from bookkeeper.wire import v2_server
+from bookkeeper.wire.messages import BatchRead
+from bookkeeper.wire.packed_bodies import PackedBodies, packed
 from tests.support.bookie_fakes import OTHER_KEY, BookieBench, body_of
 
 SIZE = 32 + 68
@@ -118,6 +123,35 @@ def test_a_second_batch_of_the_same_ledger_takes_few_look_ups() -> None:
     looked_up.clear()
     assert len(ids_in(bench.batch_read(0, 250))) == 250
     assert looked_up == [LOOK_UP_MAX, 250 - LOOK_UP_MAX]
+
+
+def test_what_lies_together_is_sent_as_it_lies_and_the_rest_one_by_one() -> None:
+    """Entries 10 to 39 and 50 to 59 are runs, of at most 20 entries each."""
+    bench = bench_with(100)
+    asked: list[int] = []
+
+    def runs(ledger_id: int, first: int, count_max: int, size_max: int) -> PackedBodies | None:
+        asked.append(first)
+        held = bench.storage.entries[ledger_id]
+        stop = 40 if 10 <= first < 40 else 60 if 50 <= first < 60 else first
+        count = min(20, stop - first, count_max, size_max // (SIZE + 4))
+        together = b"".join(struct.pack(">i", SIZE) + held[first + at] for at in range(max(0, count)))
+        return packed(together, 0, len(together)) if count > 1 else None
+
+    bench.storage.runs = runs
+    for first, count, size_max in [
+        (0, 100, 1 << 20),
+        (10, 5, 1 << 20),
+        (12, 100, 36 + 40 * 104 + 50),
+        (59, 2, 1 << 20),
+    ]:
+        ((status, bodies),) = bench.batch_read(first, count, size_max)
+        expected = min(count, 100 - first, (size_max - 36) // 104)
+        assert ids_in([(status, list(bodies))]) == list(range(first, first + expected))
+        request = BatchRead(7, first, 1, 0, 0, False, None, bytes(12))
+        one_by_one = v2_server.batch_read_reply(request, status, list(bodies))
+        assert v2_server.batch_read_reply(request, status, bodies) == one_by_one
+    assert asked[:4] == [0, 16, 36, 40]
 
 
 def test_very_many_look_ups_are_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:

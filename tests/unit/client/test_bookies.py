@@ -3,12 +3,13 @@
 import random
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from bookkeeper.client.bookies import READY_TIMEOUT_S, BookieDirectory
 from bookkeeper.config import ClientSettings
-from bookkeeper.errors import ClientClosed, EntryUnreadable, MetadataUnavailable
+from bookkeeper.errors import ClientClosed, EntryUnreadable, MetadataUnavailable, NotEnoughBookies
 from bookkeeper.metadata.memory import MemoryMetadataStore
-from bookkeeper.model import BookieId
+from bookkeeper.model import AvailableBookies, BookieId
 from tests.support.fake_bookie import FakeCluster
 
 
@@ -26,6 +27,44 @@ def test_registrations_are_followed() -> None:
     cluster.run(1.0)
     assert directory.writable == {"b2:3181"}
     assert not directory.is_registered(BookieId("b1:3181"))
+
+
+def test_what_the_watch_has_not_told_yet_is_asked_for_before_a_ledger_is_refused() -> None:
+    """A bookie that has just registered is there for whoever knows of it, though no watch has told of it."""
+    cluster = FakeCluster(3)
+    client = cluster.client()
+    cluster.bookies[0].leave()
+    cluster.run(1.0)
+    directory = client._context.directory  # noqa: SLF001
+    cluster.wait(directory.ready())
+    cluster.run(1.0)
+    assert len(directory.writable) == 2
+    directory._watch.cancel()  # noqa: SLF001  # told nothing from here on
+    cluster.bookies[0].start()
+    cluster.run(1.0)
+    assert len(directory.writable) == 2
+    ledger = cluster.wait(client.create(ensemble=3, write_quorum=2, ack_quorum=2))
+    assert len(set(ledger.metadata.fragments[0].ensemble)) == 3
+    cluster.bookies[0].leave()
+    cluster.bookies[1].leave()
+    cluster.run(1.0)
+    with pytest.raises(NotEnoughBookies, match=r"needs 4 bookies and 1 are writable \(b3:3181\)"):
+        cluster.wait(client.create(ensemble=4, write_quorum=2, ack_quorum=2))
+
+
+def test_an_answer_that_the_watch_has_overtaken_is_not_taken() -> None:
+    cluster = FakeCluster(2)
+    directory, store = directory_of(cluster)
+    cluster.wait(directory.ready())
+    asked: Deferred[AvailableBookies] = Deferred()
+    store.bookies.current = lambda: asked  # type: ignore[method-assign]
+    reading = Deferred.fromCoroutine(directory.read_again())
+    earlier = directory.current
+    cluster.bookies[0].leave()
+    cluster.run(1.0)
+    asked.callback(earlier)
+    cluster.wait(reading)
+    assert directory.writable == {"b2:3181"}
 
 
 def test_an_address_is_the_registered_one_else_what_the_id_says() -> None:

@@ -34,17 +34,18 @@ def part(ledger_id: int, first: int, last: int | None, **more: Any) -> LedgerPar
 
 
 def test_a_topic_is_the_sum_of_its_ledgers() -> None:
-    parts = [part(3, 11, 20, size=100), part(5, 21, 30, size=50), part(8, 31, 33, is_open=True)]
+    parts = [part(3, 11, 20, size=100), part(5, 21, 30, size=50), part(8, 31, 33, is_open=True, confirmed_size=7)]
     found = named(TOPICS, topic_row(NEWS, HUB, parts, 2))
     assert (found["topic"], found["owner"], found["ledgers"]) == ("news", "h:4080:-1", 3)
     assert (found["first_id"], found["last_id"], found["messages"]) == (11, 33, 23)
-    assert (found["open_ledger_id"], found["ended_bytes"], found["problem"]) == (8, 150, None)
+    assert (found["open_ledger_id"], found["ended_bytes"], found["open_bytes"], found["problem"]) == (8, 150, 7, None)
 
 
 def test_what_a_ledger_does_not_tell_is_unknown_and_not_nothing() -> None:
     parts = [part(3, 1, 20, problem="gone"), part(8, 21, None, is_open=True, problem="no answer")]
     found = named(TOPICS, topic_row(NEWS, None, parts, 0))
     assert (found["last_id"], found["messages"], found["ended_bytes"]) == (None, None, None)
+    assert found["open_bytes"] is None
     assert found["problem"] == "ledger 3: gone; ledger 8: no answer"
     assert found["owner"] is None
 

@@ -9,14 +9,22 @@ import pytest
 
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.spark.limits import Limits
+from hedwig.errors import UnexpectedCondition
 from hedwig.model import HubAddress, LedgerRange, LocalId, MessageId
 from hedwig.protocol.options import NUMBER_MAX
 from hedwig.protocol.producers import NAME_SIZE_MAX
 from hedwig.spark.region_options import read_topic_options
-from hedwig.spark.topic_numbers import BATCHES_MAX, ROWS_MAX, batch_producer, first_number, stream_producer
+from hedwig.spark.topic_numbers import (
+    BATCHES_MAX,
+    ROWS_MAX,
+    batch_producer,
+    first_number,
+    named_producer,
+    stream_producer,
+)
 from hedwig.spark.topic_offsets import Seen, advance, between, offset_of, read_offset
 from hedwig.spark.topic_options import Positions, RowOrder, TopicReadOptions, TopicWriteOptions, parse_positions
-from hedwig.spark.topic_parts import Kept, Search, lost_before, parts_of
+from hedwig.spark.topic_parts import Kept, Search, check_chain, lost_of, parts_of
 
 URI = "zk://zk1:2181/ledgers"
 
@@ -94,6 +102,10 @@ def test_words_of_streams_are_refused_in_batches_and_the_other_way_round() -> No
         stream.check_use(stream=False)
     with pytest.raises(ConfigurationError, match="endingTimestamp belongs to a batch read"):
         batch.check_use(stream=True)
+    told = read_topic_options(TopicReadOptions, {"uri": URI, "subscribe": "a", "acknowledgedOffsets": '{"a": 5}'}).own
+    told.check_use(stream=False)
+    with pytest.raises(ConfigurationError, match="acknowledgedOffsets belongs to a batch read"):
+        told.check_use(stream=True)
 
 
 def test_positions_are_words_or_json_as_kafkas_with_or_without_the_partition() -> None:
@@ -153,10 +165,42 @@ def test_a_position_behind_an_ended_topic_is_of_another_one() -> None:
 
 def test_only_what_was_asked_for_can_be_lost() -> None:
     there = kept(100, first=40)
-    assert lost_before(there, 1, 101) == (1, 39)
-    assert lost_before(there, 5, 20) == (5, 19)
-    assert lost_before(there, 40, 101) is None
-    assert lost_before(kept(100), 0, 101) is None
+    assert lost_of(there, 1, 101) == [(1, 39)]
+    assert lost_of(there, 5, 20) == [(5, 19)]
+    assert lost_of(there, 40, 101) == []
+    assert lost_of(kept(100), 0, 101) == []
+    assert lost_of(Kept("news", (), 8, final=False), 3, 20) == [(3, 7)]
+
+
+def test_messages_that_no_ledger_of_the_list_has_are_lost_and_not_passed_over() -> None:
+    """I-91."""
+    there = Kept("news", (*ranges(10, 20), *ranges(40, None, first=31)), 50, final=False)
+    assert lost_of(there, 1, 50) == [(21, 30)]
+    assert lost_of(there, 25, 28) == [(25, 27)]
+    for start in range(1, 50):
+        for stop in range(start + 1, 51):
+            read = [each for part in parts_of(there, start, stop) for each in range(part.first, part.last + 1)]
+            lost = [each for first, last in lost_of(there, start, stop) for each in range(first, last + 1)]
+            assert sorted(read + lost) == list(range(start, stop))
+
+
+@pytest.mark.parametrize("before", [ranges(10), ranges(None)])
+def test_a_list_that_has_messages_twice_is_refused(before: tuple[LedgerRange, ...]) -> None:
+    """I-91."""
+    with pytest.raises(UnexpectedCondition, match=r"begins at message 6, .* messages would be there twice; restore"):
+        check_chain("news", [*before, LedgerRange(20, LocalId(6), MessageId(LocalId(15)))])
+    check_chain("news", ranges(10, 20, None))
+    check_chain("news", ())
+
+
+def test_a_query_that_is_behind_the_end_of_its_topic_is_of_another_one_unless_the_look_may_be_old() -> None:
+    kept(50).check_reached(51)
+    with pytest.raises(InvalidArgument, match=r"ends with message 50, and the query is at 52: .* new checkpoint"):
+        kept(50).check_reached(52)
+    with pytest.raises(InvalidArgument, match="made anew"):
+        Kept("news", (), 1, final=False).check_reached(500)
+    Kept("news", (), 1, final=False).check_reached(1)
+    kept(None, end=51).check_reached(60)
 
 
 def test_a_time_is_found_by_halving() -> None:
@@ -218,6 +262,9 @@ def test_names_and_numbers_of_rows_fit_into_what_hubs_take() -> None:
     query = "01234567-89ab-cdef-0123-456789abcdef"
     assert stream_producer(query, 3) == b"s0123456789abcdef0123456789abcdef.3"
     assert len(batch_producer(query, 2**31 - 1)) <= NAME_SIZE_MAX
+    assert len(named_producer("n" * 1000, 2**31 - 1)) <= NAME_SIZE_MAX
+    assert named_producer("a", 1) == named_producer("a", 1)
+    assert len({named_producer("a", 1), named_producer("b", 1), named_producer("a", 2)}) == 3
     assert first_number(0) == 1
     assert first_number(7) + ROWS_MAX - 1 < first_number(8)
     assert first_number(BATCHES_MAX) + ROWS_MAX - 1 <= NUMBER_MAX

@@ -9,7 +9,7 @@ from zlib import crc32
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from bookkeeper.client.range_read import Entry
+from bookkeeper.client.entries import Entry
 from bookkeeper.errors import BookKeeperError, EntryMissing, NoSuchLedger, NotEnoughBookies
 from bookkeeper.model import BookieId, DigestType, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState
 from journalmgr.edits.frame import encode_record

@@ -32,7 +32,7 @@ def read(
 
 
 def asked(requests: list[ReadRequest]) -> dict[str, list[int]]:
-    return {request.bookie_id: request.entry_ids for request in requests}
+    return {request.bookie_id: list(request.entry_ids) for request in requests}
 
 
 def test_each_entry_is_asked_of_the_first_bookie_of_its_write_set() -> None:
@@ -252,9 +252,10 @@ def test_a_range_of_ids_means_the_same_as_the_ids_one_by_one(
         if lost:
             further = [core.on_unknown(bookie_id, entry_ids, "lost") for core in (short, long)]
         else:
+            texts = [f"{entry_id} of {bookie_id}" for entry_id in entry_ids]
             values = [None if damaged and entry_id % 2 else f"{entry_id} of {bookie_id}" for entry_id in entry_ids]
             further = [
-                short.on_bodies(bookie_id, entry_ids, values),
+                short.on_bodies(bookie_id, entry_ids, values) if damaged else short.on_run(bookie_id, entry_ids, texts),
                 long.on_bodies(bookie_id, list(entry_ids), values),
             ]
         assert asked(further[0]) == asked(further[1])

@@ -695,6 +695,25 @@ def test_bad_copies_that_a_bookie_reported_are_written_anew_in_place() -> None:
     ]
 
 
+def test_a_worker_that_idles_hears_of_bad_copies() -> None:
+    """What is damaged has a copy less: it does not wait for the minute that an idle worker may take."""
+    scene = Scene(3)
+    broken = scene.cluster.bookies[2]
+
+    async def damage() -> LedgerId:
+        ledger = await write_ledger(scene.writer, scene.cluster.bookies, 50)
+        broken.entries[ledger.id][3] = damaged(broken.entries[ledger.id][3])
+        await scene.tree.report_bad_copies(ledger.id, [bad(broken, 3, 3)])
+        return ledger.id
+
+    scene.worker()
+    for idle_s in (0.0, 200.0, 210.0):  # the first one makes the directories of marks, too
+        scene.cluster.run(idle_s)
+        ledger_id = scene.cluster.wait(damage())
+        scene.cluster.run(5.0)
+        assert scene.cluster.wait(scene.tree.bad_copies(ledger_id)) is None, f"after {idle_s} s"
+
+
 def test_bad_copies_that_cannot_be_written_anew_in_place_go_to_another_bookie() -> None:
     scene = Scene(4)
     *members, spare = scene.cluster.bookies

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from bookkeeper.client.blocking import BlockingBookKeeper
-from bookkeeper.client.range_read import Entry
+from bookkeeper.client.entries import Entry
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, EntryUnreadable
 from bookkeeper.spark.bounds import Bounds
 from journalmgr.edits.frame import encode_record

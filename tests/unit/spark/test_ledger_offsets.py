@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.spark.id_ranges import IdRanges
-from bookkeeper.spark.ledger_offsets import Between, Position, Seen, advance, beginning, between
+from bookkeeper.spark.ledger_offsets import SHARED_MAX, Between, Position, Seen, advance, beginning, between
 from bookkeeper.spark.limits import Limits
 
 _ids = st.integers(0, 12)
@@ -71,6 +71,28 @@ def test_ledgers_share_a_limit_in_proportion() -> None:
 
 def test_one_entry_passes_a_limit_that_is_too_small_for_it() -> None:
     assert advance(Position(), {1: Seen(5, False, 1e6), 2: Seen(5, False, 1e6)}, Limits(size=10)).next == {1: 1}
+
+
+def test_a_limited_micro_batch_begins_few_of_many_closed_ledgers_and_all_are_read() -> None:
+    """A position names each that is begun: shared among all, it would be too large, and the stream could not begin."""
+    count = 3 * SHARED_MAX
+    seen = {each: Seen(99, True, 100.0) for each in range(0, 2 * count, 2)}
+    position, steps = Position(), 0
+    while seen:
+        position = advance(position, seen, Limits(entries=20 * SHARED_MAX))
+        assert len(position.next) <= SHARED_MAX
+        seen = {each: now for each, now in seen.items() if each not in position.done}
+        steps += 1
+    assert len(position.done.ranges) == count
+    assert steps <= 20
+
+
+def test_small_closed_ledgers_fill_a_limit_however_many_they_are() -> None:
+    seen = {each: Seen(0, True, 100.0) for each in range(5 * SHARED_MAX)}
+    after = advance(Position(), seen, Limits(entries=3 * SHARED_MAX))
+    assert (after.done, after.next) == (IdRanges.of(range(3 * SHARED_MAX)), {})
+    after = advance(Position(), seen, Limits(size=200 * SHARED_MAX))
+    assert (after.done, after.next) == (IdRanges.of(range(2 * SHARED_MAX)), {})
 
 
 def test_a_stream_begins_where_it_is_told() -> None:

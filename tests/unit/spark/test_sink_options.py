@@ -47,6 +47,13 @@ def test_words_that_cannot_be_are_told(words: dict[str, str], why: str) -> None:
         read_sink_options({"uri": URI, **words})
 
 
+def test_a_stream_has_no_job_it_is_known_by_its_query() -> None:
+    with pytest.raises(ConfigurationError, match=r"option job=nightly .* belongs to a batch write; leave it out"):
+        read_sink_options({"uri": URI, "job": "nightly"}, stream=True)
+    assert read_sink_options({"uri": URI, "job": "nightly"}).own.job == "nightly"
+    assert read_sink_options({"uri": URI}, stream=True).own.job == ""
+
+
 @pytest.mark.parametrize("path", ["/ledgers", "/ledgers/spark", "/a/b", "/a"])
 def test_commits_are_kept_apart_from_the_cluster(path: str) -> None:
     root = "/ledgers" if path.startswith("/ledgers") else "/a/b"

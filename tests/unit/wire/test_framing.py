@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
+
 import pytest
 
 from bookkeeper.errors import RemoteProtocolError
-from bookkeeper.wire.framing import ChunkBuffer
+from bookkeeper.wire.framing import PART_SIZE, ChunkBuffer
 
 LIMIT = 100
 
@@ -62,3 +65,37 @@ def test_the_limit_itself_is_allowed() -> None:
     buffer = ChunkBuffer(LIMIT)
     buffer.keep(LIMIT.to_bytes(4, "big"), 0)
     assert buffer.feed(b"x" * LIMIT) == LIMIT.to_bytes(4, "big") + b"x" * LIMIT
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_frame_comes_out_as_it_went_in_however_it_is_cut(seed: int) -> None:
+    rng = random.Random(seed)
+    frame = (200_000).to_bytes(4, "big") + rng.randbytes(200_000)
+    buffer = ChunkBuffer(1 << 20)
+    at = rng.choice([1, 3, 4, 50, 30_000])
+    buffer.keep(b"before" + frame[:at], 6)
+    found = b""
+    while not found:
+        assert buffer.buffered == at
+        size = rng.choice([1, 100, PART_SIZE - 1, PART_SIZE, 60_000])
+        found = buffer.feed((frame + b"behind")[at : at + size])
+        if found == frame[:4] or 4 <= len(found) < len(frame):  # the length was not complete before
+            buffer.keep(found, 0)
+            at, found = len(found), b""
+        else:
+            at += size
+    assert found == (frame + b"behind")[: len(found)]
+    assert len(found) >= len(frame)
+    assert buffer.buffered == 0
+
+
+def test_a_frame_in_single_bytes_takes_little_more_memory_than_its_bytes() -> None:
+    buffer = ChunkBuffer(1 << 20)
+    tracemalloc.start()
+    try:
+        buffer.keep((500_000).to_bytes(4, "big"), 0)
+        for number in range(100_000):
+            buffer.feed(bytes([number & 255]))
+        assert tracemalloc.get_traced_memory()[0] < 200_000
+    finally:
+        tracemalloc.stop()

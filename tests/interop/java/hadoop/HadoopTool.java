@@ -14,6 +14,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.hdfs.DFSConfigKeys;
 import org.apache.hadoop.hdfs.tools.offlineEditsViewer.OfflineEditsViewer;
+import org.apache.hadoop.hdfs.tools.offlineImageViewer.OfflineImageViewerPB;
 import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 
 /**
@@ -22,6 +23,7 @@ import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
  *
  * <pre>
  *   view PROCESSOR IN OUT         what `hdfs oev -p PROCESSOR -i IN -o OUT` does
+ *   image IN OUT                  what `hdfs oiv -p XML -i IN -o OUT` does
  *   read FILE                     the transactions of an edits file, a line of JSON each: its name, txid, offset, end and
  *                                 every field that Hadoop holds; where reading breaks, a last line tells "error"
  *   samples FILE SEED ROUNDS      an edits file by Hadoop's writer: each operation that it can write, ROUNDS times, with
@@ -64,6 +66,7 @@ public class HadoopTool {
     private static void run(String[] words, PrintStream out) throws Exception {
         switch (words[0]) {
             case "view" -> view(words[1], words[2], words[3]);
+            case "image" -> image(words[1], words[2]);
             case "read" -> read(new File(words[1]), out);
             case "samples" -> OpSamples.write(new File(words[1]), Long.parseLong(words[2]), Integer.parseInt(words[3]));
             case "cluster" -> out.println(cluster(words[1]));
@@ -98,6 +101,13 @@ public class HadoopTool {
         OfflineEditsViewer viewer = new OfflineEditsViewer();
         viewer.setConf(new Configuration());
         int code = viewer.run(new String[] {"-p", processor, "-i", in, "-o", out});
+        if (code != 0) {
+            throw new IllegalStateException("the viewer ended with code " + code);
+        }
+    }
+
+    private static void image(String in, String out) throws Exception {
+        int code = OfflineImageViewerPB.run(new String[] {"-p", "XML", "-i", in, "-o", out});
         if (code != 0) {
             throw new IllegalStateException("the viewer ended with code " + code);
         }

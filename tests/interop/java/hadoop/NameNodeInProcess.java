@@ -16,6 +16,7 @@ import org.apache.hadoop.fs.permission.AclEntry;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DFSConfigKeys;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.protocol.HdfsConstants;
 
 /** A NameNode on one name directory, served on the loopback interface, and a client of it. No DataNode is needed. */
 final class NameNodeInProcess {
@@ -120,10 +121,18 @@ final class NameNodeInProcess {
                 client.allowSnapshot(new Path(words[2]));
                 client.createSnapshot(new Path(words[2]), words[3]);
             }
+            case "save" -> save();
             case "roll" -> out.println(client.rollEdits());
             case "txid" -> out.println(nameNode.getNamesystem().getEditLog().getLastWrittenTxId());
             default -> throw new IllegalArgumentException("no such operation: " + words[1]);
         }
+    }
+
+    /** An image of all that was done so far; its name has the last transaction that is in it. */
+    private void save() throws IOException {
+        client.setSafeMode(HdfsConstants.SafeModeAction.SAFEMODE_ENTER);
+        client.saveNamespace();
+        client.setSafeMode(HdfsConstants.SafeModeAction.SAFEMODE_LEAVE);
     }
 
     private void renameOld(Path from, Path to) throws IOException {

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journalmgr.contract import Record
-from journalmgr.edits.codec import measure
+from journalmgr.edits.codec import encode_body, measure
 from journalmgr.edits.frame import (
     FRAME_SIZE,
     RESERVED_LAYOUTS,
@@ -17,6 +17,7 @@ from journalmgr.edits.frame import (
     check_writable,
     encode_record,
     next_record_offset,
+    split_record,
     txid_of,
 )
 from journalmgr.edits.ops import OPS, AclEntry, Mkdir, Permission, SetAcl
@@ -67,6 +68,16 @@ def test_a_record_is_opcode_length_txid_body_checksum() -> None:
     assert record[:13] == struct.pack(">BIq", 3, 16, -2)
     assert record[17:] == struct.pack(">I", crc32(record[:17]))
     assert txid_of(record) == -2
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS_WITH_LENGTH, *LAYOUTS_WITHOUT_LENGTH])
+def test_a_whole_record_is_split_as_the_decoder_takes_it(layout: int) -> None:
+    for op in samples(layout):
+        with_length = layout in LAYOUTS_WITH_LENGTH
+        body = encode_body(op, layout)
+        data = encode_record(op.opcode, op.txid, body) if with_length else record_without_length(op, layout)
+        decoder = RecordDecoder(layout, source="", measure=None if with_length else measure(layout))
+        assert decoder.feed(data) == [split_record(data, layout)]
 
 
 @pytest.mark.parametrize("cut", range(len(DATA) + 1))

@@ -71,7 +71,7 @@ def test_what_one_bookie_lacks_is_one_finding_over_the_entries_it_should_have() 
     for entry_id in contents["b"]:
         contents["b"][entry_id] = (MISSING, 0, 0)
     found = judge(LEDGER, STRIPED, 99, 0, evidence_of(contents))
-    assert found.findings == (Finding(FindingKind.MISSING, LEDGER, 0, 49, "b", 1, "why"),)
+    assert found.findings == (Finding(FindingKind.MISSING, LEDGER, 0, 49, "b", 1, "why", 34),)
     assert found.size is not None
 
 
@@ -89,7 +89,7 @@ def test_good_copies_that_differ_are_told_with_who_has_which() -> None:
     contents = all_good(metadata, 9)
     contents["b"][4] = (GOOD, 1, 1)
     found = judge(LEDGER, metadata, 9, 0, evidence_of(contents))
-    assert found.findings == (Finding(FindingKind.DIVERGENT, LEDGER, 4, 4, "", 3, "a, c against b"),)
+    assert found.findings == (Finding(FindingKind.DIVERGENT, LEDGER, 4, 4, "", 3, "a, c against b", 1),)
 
 
 @pytest.mark.parametrize(("third", "lost"), [(MISSING, True), (BAD, True), (UNKNOWN, False), (UNSAID, False)])
@@ -117,7 +117,7 @@ def test_the_best_that_is_said_of_an_entry_counts() -> None:
 _verdict = st.sampled_from([GOOD] * 12 + [BAD, MISSING, UNKNOWN, UNSAID])
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_findings_are_those_of_a_plain_look_at_each_entry(data: st.DataObject) -> None:
     width = data.draw(st.integers(1, 4))

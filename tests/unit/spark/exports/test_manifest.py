@@ -8,11 +8,11 @@ import json
 import pytest
 
 from bookkeeper.errors import InvalidArgument
+from bookkeeper.spark.exports.lines import NotAnExport
 from bookkeeper.spark.exports.manifest import (
     ExportedLedger,
     Files,
     Manifest,
-    NotAnExport,
     Part,
     Status,
     check_directory,

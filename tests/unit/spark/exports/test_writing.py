@@ -13,7 +13,8 @@ from twisted.python.failure import Failure
 
 from bookkeeper.errors import NotEnoughBookies
 from bookkeeper.model import DigestType
-from bookkeeper.spark.exports.manifest import ExportedLedger, NotAnExport, Status, format_ledger
+from bookkeeper.spark.exports.lines import NotAnExport
+from bookkeeper.spark.exports.manifest import ExportedLedger, Status, format_ledger
 from bookkeeper.spark.exports.options import ImportOptions
 from bookkeeper.spark.exports.writing import ImportWrite, TaskCopies
 from bookkeeper.spark.sink_commit_format import Kind, Owner

@@ -1,0 +1,41 @@
+"""The Spark session of a command: on the master it was told, with Spark's own progress bar, stopped when it is over.
+
+An interrupt is Python's own: Spark's handler calls Spark in the middle of a call and leaves traces; py4j logs
+its stack and raises it all the same, so that line is left out. What Spark raises and no pipeline took ends the command
+with what it says, without the stack of its JVM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import bookkeeper.spark
+from bookkeeper.cli.output import CommandFailed
+
+
+@contextmanager
+def spark_session(args: argparse.Namespace, *, progress: bool = True) -> Iterator[Any]:
+    """A session for the time of a `with`. args: those of `words.add_spark_arguments`. progress: of long jobs, shown."""
+    from bookkeeper.spark.pipeline import SPARK_ERRORS, told_by_spark
+
+    shown = progress and sys.stderr.isatty()  # not in a file, or a mail of cron
+    config = {"spark.ui.showConsoleProgress": str(shown).lower()}
+    spark = bookkeeper.spark.local_session(args.master, config=config, py_files=args.py_files)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    logging.getLogger().addFilter(_is_no_interrupt)
+    try:
+        yield spark
+    except SPARK_ERRORS as error:
+        raise CommandFailed(told_by_spark(error)) from error
+    finally:
+        spark.stop()
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))

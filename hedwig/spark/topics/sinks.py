@@ -1,0 +1,83 @@
+"""Where the rows of a micro-batch go. Each may be given a batch again, after something failed: what then?
+
+    files       DIR/windows, DIR/lags, DIR/sizes, each partitioned by date and batch: what a batch wrote before is
+                replaced. One file for each date of a batch. Windows are the same when they are made again, so each is
+                there once; lags and sizes are measured again, and stand beside the first ones if midnight lay between
+    a topic     messages of JSON, key: the topic that they are about. A row has its number in its batch, by which the
+                hub knows it again (see hedwig.spark.topic_sink)
+    a function  called again
+
+Thread: that of the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from bookkeeper.errors import ConfigurationError
+from hedwig.spark.region_options import WHERE
+from hedwig.spark.topics.naming import publishing_words
+from hedwig.spark.topics.windows import BATCH, DATE
+
+WINDOWS, LAGS, SIZES = "windows", "lags", "sizes"
+
+FORMS = ("parquet", "json")
+
+ROWS_SHOWN_MAX = 10_000
+
+
+class Sink(Protocol):
+    """Takes the rows of a kind. query_id: the same for all runs from one checkpoint."""
+
+    def take(self, kind: str, query_id: str, batch_id: int, rows: DataFrame) -> None:
+        """What it does is done on return. Raises what Spark and the place raise: the batch comes again then."""
+
+
+class FileSink:
+    """Files below a directory that Spark can write to. form: of FORMS."""
+
+    def __init__(self, directory: str, form: str = FORMS[0]) -> None:
+        if form not in FORMS:
+            raise ConfigurationError(f"files of the form {form!r}: want {' or '.join(FORMS)}")
+        self._directory, self._form = directory.rstrip("/"), form
+
+    def take(self, kind: str, query_id: str, batch_id: int, rows: DataFrame) -> None:
+        """See Sink."""
+        one = rows.repartition(1).sortWithinPartitions(DATE, "topic")
+        writer = one.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").option("timeZone", "UTC")
+        writer.format(self._form).partitionBy(DATE, BATCH).save(f"{self._directory}/{kind}")
+
+
+class TopicSink:
+    """A topic, through the hubs. given: options of the format hedwig."""
+
+    def __init__(self, topic: str, given: Mapping[str, str]) -> None:
+        self._topic, self._words = topic, publishing_words(given)
+
+    def take(self, kind: str, query_id: str, batch_id: int, rows: DataFrame) -> None:
+        """See Sink."""
+        line = F.to_json(F.struct(F.lit(kind).alias("kind"), *rows.columns), {"timeZone": "UTC"})
+        messages = rows.select(F.col("topic").alias("key"), line.alias("value")).repartition(1)
+        job = f"{query_id} {batch_id} {kind}"
+        writer = messages.write.format(WHERE).mode("append")
+        writer.options(**self._words, topic=self._topic, job=job, rowOrder="content").save()
+
+
+class FunctionSink:
+    """Calls see(kind, batch id, rows as dicts, how many there are): of those rows at most `rows_max`."""
+
+    def __init__(
+        self, see: Callable[[str, int, Sequence[dict[str, Any]], int], None], rows_max: int = ROWS_SHOWN_MAX
+    ) -> None:
+        self._see, self._rows_max = see, rows_max
+
+    def take(self, kind: str, query_id: str, batch_id: int, rows: DataFrame) -> None:
+        """See Sink."""
+        order = ("window_start", "topic", "clock") if kind == WINDOWS else ("topic",)
+        some = [row.asDict() for row in rows.orderBy(*order).limit(self._rows_max + 1).collect()]
+        count = len(some) if len(some) <= self._rows_max else rows.count()
+        self._see(kind, batch_id, some[: self._rows_max], count)
