@@ -14,7 +14,7 @@
         ledger_sink                     the format bookkeeper, written: one ledger a task, committed together, once
           sink_options, sink_ledger     its words;   the ledger of one task
           sink_commit_format            pure: what is kept of commits in the metadata store
-          sink_commits                  commit, give up, look up;   sink_history   the same for users
+          sink_commits                  begin, commit, give up;      sink_history   the same for users
           sink_purpose, sink_sweep      what a ledger is for;   deleting those that nothing will ever commit
         audit/                          the format bookkeeper.audit: every copy, verified through its bookie
         space/, whatif/                 pipelines: where the space is; what losses, additions, other quorums mean

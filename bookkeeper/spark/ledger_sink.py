@@ -15,7 +15,6 @@ never will have.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,8 +30,16 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError, InvalidArgument, NoSuchLedger
 from bookkeeper.spark.process_client import client_of
-from bookkeeper.spark.sink_commit_format import LEDGERS_MAX, Commit, Kind, Owner, WrittenLedger, by_partition
-from bookkeeper.spark.sink_commits import commits_at
+from bookkeeper.spark.sink_commit_format import (
+    LEDGERS_MAX,
+    Commit,
+    CommitRefused,
+    Kind,
+    Owner,
+    WrittenLedger,
+    by_partition,
+)
+from bookkeeper.spark.sink_commits import begin, commits_at, oldest_of
 from bookkeeper.spark.sink_ledger import VALUE, write_ledger
 from bookkeeper.spark.sink_options import WHERE, SinkOptions
 from bookkeeper.spark.sink_purpose import Purpose
@@ -46,14 +53,14 @@ DELETES_AT_ONCE = 16
 class LedgerWritten(WriterCommitMessage):
     """What one task attempt did: the ledger it closed, None where it had no rows.
 
-    created_ms: what the ledger says of its creation, by which the sweep goes.
+    head_id: what the ledger names as the head into which it is to be committed.
     """
 
     owner: Owner
     write: str
     batch: int
     partition: int
-    created_ms: int
+    head_id: int | None
     ledger: WrittenLedger | None
 
 
@@ -100,10 +107,13 @@ class _Writing:
             )
         own, client = self._options.own, self._options.client
         rows = _first_rows(iter(batches))  # without any there is no need of a connection
-        created_ms = int(time.time() * 1000)
-        purpose = Purpose(owner, self._write, batch, partition, context.attemptNumber(), created_ms, own.commit_path)
-        ledger = write_ledger(client_of(client), own, purpose, rows) if rows is not None else None
-        return LedgerWritten(owner, self._write, batch, partition, created_ms, ledger)
+        if rows is None:
+            return LedgerWritten(owner, self._write, batch, partition, None, None)
+        connected = client_of(client)
+        head_id = begin(connected, own.commit_path, owner)
+        purpose = Purpose(owner, self._write, batch, partition, context.attemptNumber(), head_id, own.commit_path)
+        ledger = write_ledger(connected, own, purpose, rows)
+        return LedgerWritten(owner, self._write, batch, partition, head_id, ledger)
 
     def _commit(self, messages: Messages) -> None:
         """On the driver: commit what the tasks wrote."""
@@ -116,9 +126,9 @@ class _Writing:
     async def _commit_all(self, client: LedgerClient, messages: Sequence[LedgerWritten]) -> None:
         owner, write, batch = _one_write(messages)
         ledgers = by_partition([message.ledger for message in messages if message.ledger is not None])
-        oldest_ms = min((message.created_ms for message in messages if message.ledger is not None), default=None)
         commits = await commits_at(client, self._options.own.commit_path)
-        committed = await commits.commit(owner, Commit(batch, write, ledgers), oldest_ms)
+        oldest_ms = await oldest_of(client, [ledger.ledger_id for ledger in ledgers])
+        committed = await commits.commit(owner, Commit(batch, write, ledgers), oldest_ms, _head_id(messages))
         named = {ledger.ledger_id for ledger in committed.ledgers}
         again = [ledger.ledger_id for ledger in ledgers if ledger.ledger_id not in named]
         if again:
@@ -147,7 +157,7 @@ class _Writing:
     async def _give_up(self, client: LedgerClient, messages: Sequence[LedgerWritten]) -> None:
         owner, write, batch = _one_write(messages)
         commits = await commits_at(client, self._options.own.commit_path)
-        if not await commits.give_up(owner, batch, write):
+        if not await commits.give_up(owner, batch, write, _head_id(messages)):
             log.info("batch {batch} of {owner} was committed all the same; its ledgers stay", batch=batch, owner=owner)
             return
         await _delete(client, [message.ledger.ledger_id for message in messages if message.ledger is not None])
@@ -223,6 +233,14 @@ def _one_write(messages: Sequence[LedgerWritten]) -> tuple[Owner, str, int]:
     if len(found) != 1:
         raise InvalidArgument(f"format {WHERE}: tasks of different writes in one commit: {sorted(map(str, found))}")
     return found.pop()
+
+
+def _head_id(messages: Sequence[LedgerWritten]) -> int | None:
+    """The head that their ledgers name; None without any ledger. Raises CommitRefused where it changed meanwhile."""
+    found = {message.head_id for message in messages if message.ledger is not None}
+    if len(found) > 1:
+        raise CommitRefused(f"{messages[0].owner} was removed and begun anew while it was written; write it again")
+    return found.pop() if found else None
 
 
 async def _delete(client: LedgerClient, ledger_ids: Sequence[int]) -> None:

@@ -17,8 +17,11 @@
 What is true of them at all times:
   * The record of a batch and the head with that `last_batch` are made in one transaction: a batch is committed exactly
     when its record is there. Records never change. The batches of a head rise; not every number needs to occur.
+  * A head is there before any ledger that is to be committed into it: `last_batch` is -1 until one is. Heads and
+    records are never removed.
   * `aborted` names writes that are never committed: the last ABORTED_MAX of them.
-  * A write with a ledger that was made before `swept_before_ms` is never committed. The mark only rises.
+  * A write with a ledger that was made before `swept_before_ms` is never committed: both by the clock of the metadata
+    store, the latter the time of its mark or earlier. The mark only rises.
   * `instance` is the cluster's: ledger ids mean nothing in another cluster, or after this one was formatted.
 
 Bounds: a record names LEDGERS_MAX ledgers at most, which is less than RECORD_BYTES_MAX and so than the 1 MiB that

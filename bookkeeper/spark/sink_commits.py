@@ -4,21 +4,27 @@ Each commit is one transaction: on the mark of the sweep, the head of the job or
 It happens as a whole or not at all, and at most once, whoever repeats it: the transaction rests on the versions that
 were judged (I-15), and after a lost answer the record says what became of it (I-16).
 
+    begin      makes the head, before any ledger is made; the ledgers name it by its creation id
     commit     judged by head and record; then head and record are written together
     give_up    makes sure that a write is never committed, also by a process that is still about to: the head names it
     forbid     makes sure that no write is committed any more that has a ledger made before some time
+
+When a ledger was made is what the metadata store says of its znode; what time it is, what it says of a znode that it
+has just written.
 
 Reads follow a sync (I-19). Thread: reactor.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
 
 from bookkeeper.client.connecting import metadata_settings
 from bookkeeper.client.parallel import in_parallel
-from bookkeeper.errors import MetadataOutcomeUnknown
+from bookkeeper.errors import MetadataOutcomeUnknown, NoSuchLedger
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.tree import Check, Create, NodeAbsent, NodeChanged, NodeExists, Stat, Step, Tree, Write
@@ -45,7 +51,9 @@ from bookkeeper.spark.sink_commit_format import (
 )
 
 if TYPE_CHECKING:
+    from bookkeeper.client.blocking import BlockingBookKeeper
     from bookkeeper.client.client import LedgerClient
+    from bookkeeper.model import LedgerMetadata
     from bookkeeper.ports import Clock
 
 AT_ONCE = 64
@@ -60,6 +68,38 @@ async def commits_at(client: LedgerClient, path: str) -> SinkCommits:
     return SinkCommits(store.tree, path, instance, client.context.clock, metadata_settings(client.settings))
 
 
+def begin(client: BlockingBookKeeper, path: str, owner: Owner) -> int:
+    """`SinkCommits.begin`, of the cluster of a client. Thread: any but the reactor's."""
+
+    async def begun(ledgers: LedgerClient) -> int:
+        return await (await commits_at(ledgers, path)).begin(owner)
+
+    return client.run(lambda ledgers: Deferred.fromCoroutine(begun(ledgers)))
+
+
+async def oldest_of(client: LedgerClient, ledger_ids: Iterable[int]) -> int | None:
+    """When the first of some ledgers was made, by the metadata store, in milliseconds since 1970; None without any.
+
+    Raises CommitRefused where one is gone, MetadataError.
+    """
+    made: list[int] = []
+
+    async def look(ledger_id: int) -> None:
+        try:
+            made.append(stored_ms_of(await client.metadata(ledger_id)))
+        except NoSuchLedger as error:
+            raise CommitRefused(f"ledger {ledger_id} was deleted before it was committed: write it again") from error
+
+    await in_parallel((look(ledger_id) for ledger_id in ledger_ids), AT_ONCE)
+    return min(made, default=None)
+
+
+def stored_ms_of(metadata: LedgerMetadata) -> int:
+    """When the metadata store made the znode of a ledger that was read from it."""
+    assert metadata.stored_ms is not None, "read from znodes"
+    return metadata.stored_ms
+
+
 class SinkCommits:
     """The znodes below `base`, for the cluster with one instance id."""
 
@@ -69,10 +109,28 @@ class SinkCommits:
 
     # --- changes
 
-    async def commit(self, owner: Owner, new: Commit, oldest_ms: int | None) -> Commit:
+    async def begin(self, owner: Owner) -> int:
+        """Make sure that the head is there; its creation id. Before any ledger is made, which is to name it.
+
+        Raises CommitRefused where it is another cluster's, MetadataUnavailable, MetadataCorrupt.
+        """
+        errand = self._errand(f"begin a write of {owner}")
+        while True:
+            found = await self._head(errand, owner)
+            if found is not None:
+                check_instance(owner, found[0], self.instance)
+                return found[1].creation_id
+            try:
+                await self._put_head(errand, owner, Head(self.instance), None)
+            except (NodeExists, NodeAbsent, MetadataOutcomeUnknown) as error:
+                errand.check_time(f"{head_path(self.base, owner)} keeps changing: {error}")
+            await errand.sync()
+
+    async def commit(self, owner: Owner, new: Commit, oldest_ms: int | None, head_id: int | None = None) -> Commit:
         """Commit `new` unless its batch is committed; what is committed as this batch from now on.
 
-        oldest_ms: when the first of its ledgers was made; None without any. Repeating it is harmless.
+        oldest_ms: when the first of its ledgers was made, by the store (`oldest_of`); None without any. head_id: what
+        `begin` said before they were made; None where they do not name it. Repeating it is harmless.
         Raises CommitRefused, MetadataOutcomeUnknown, MetadataUnavailable, MetadataCorrupt.
         """
         errand = self._errand(f"commit batch {new.batch} of {owner}")
@@ -86,6 +144,7 @@ class SinkCommits:
             if judge(owner, head, record, new, self.instance) is not Verdict.COMMIT:
                 assert record is not None
                 return record
+            self._check_head(owner, found, head_id)
             if oldest_ms is not None and oldest_ms < swept_before_ms:
                 raise CommitRefused(
                     f"batch {new.batch} of {owner} is not committed: it has ledgers that were made before the sweep of "
@@ -116,10 +175,11 @@ class SinkCommits:
             else:
                 return new
 
-    async def give_up(self, owner: Owner, batch: int, write: str) -> bool:
+    async def give_up(self, owner: Owner, batch: int, write: str, head_id: int | None = None) -> bool:
         """Make sure that a write is never committed; False where it was.
 
-        Once this has returned True, nothing will ever name its ledgers. Raises as `commit`; then it is not known.
+        Once this has returned True, nothing will ever name its ledgers. head_id: as of `commit`. Raises as that; then
+        it is not known.
         """
         errand = self._errand(f"give up a write of batch {batch} of {owner}")
         path = head_path(self.base, owner)
@@ -129,6 +189,7 @@ class SinkCommits:
             record = await self._record(errand, owner, batch)
             if record is not None:
                 return record.write != write
+            self._check_head(owner, found, head_id)
             head = found[0] if found else Head(self.instance)
             if head.instance != self.instance or batch <= head.last_batch or write in head.aborted:
                 return True
@@ -154,6 +215,21 @@ class SinkCommits:
             except (NodeAbsent, NodeChanged, MetadataOutcomeUnknown) as error:  # the next look tells
                 errand.check_time(f"{self.base} keeps changing: {error}")
 
+    async def now_ms(self) -> int | None:
+        """The time by the metadata store: the mark is written as it is. None where there is none, which stays so."""
+        errand = self._errand(f"ask what time it is at {self.base}")
+        await errand.sync()
+        while True:
+            found = await errand.read_if_present(self.base)
+            if found is None:
+                return None
+            data, stat = found
+            parse_mark(data, self.base)
+            try:
+                return (await errand.write(self.base, data, stat.version)).modified_ms
+            except (NodeAbsent, NodeChanged, MetadataOutcomeUnknown) as error:
+                errand.check_time(f"{self.base} keeps changing: {error}")
+
     # --- reads
 
     async def forbidden(self) -> int:
@@ -173,9 +249,14 @@ class SinkCommits:
 
     async def head(self, owner: Owner) -> Head | None:
         """What is known of a job or query; None where it is not there (then after a sync)."""
+        found = await self.head_and_id(owner)
+        return None if found is None else found[0]
+
+    async def head_and_id(self, owner: Owner) -> tuple[Head, int] | None:
+        """The same, and the creation id of its znode."""
         path = head_path(self.base, owner)
         found = await self._errand(f"read {owner}").read_surely(path)
-        return None if found is None else parse_head(found[0], path)
+        return None if found is None else (parse_head(found[0], path), found[1].creation_id)
 
     async def record(self, owner: Owner, batch: int) -> Commit | None:
         """What is committed as a batch; None where nothing is (then after a sync)."""
@@ -226,6 +307,13 @@ class SinkCommits:
         path = head_path(self.base, owner)
         found = await errand.read_if_present(path)
         return None if found is None else (parse_head(found[0], path), found[1])
+
+    def _check_head(self, owner: Owner, found: tuple[Head, Stat] | None, head_id: int | None) -> None:
+        if head_id is not None and (found is None or found[1].creation_id != head_id):
+            raise CommitRefused(
+                f"{owner} was begun, and {head_path(self.base, owner)} was removed since: what had been committed "
+                "cannot be told any more, so nothing is. Write it again"
+            )
 
     async def _put_head(self, errand: Errand, owner: Owner, head: Head, seen: Stat | None) -> None:
         path, data = head_path(self.base, owner), format_head(head)

@@ -4,20 +4,22 @@
     swept = bookkeeper.spark.sweep("zk://zk1:2181/ledgers", older_than_s=86_400)
 
 Tasks and drivers that die leave ledgers behind. Deleted is what says of itself that a task of Spark wrote it for this
-commitPath, and is an orphan for certain (`sink_purpose.fate_of`): its batch is past, its write was given up, or it is
-older than the given age. What is older is forbidden to be committed before anything is deleted, so a write that takes
-longer than that fails, and loses nothing that was committed. Whatever cannot be judged is left alone.
+commitPath, and is an orphan for certain (`sink_purpose` has the table): another write of its batch was committed, its
+write was given up, or it is older than the given age and was not committed. What is older is forbidden to be committed
+before anything is deleted, so a write that takes longer than that fails, and loses nothing that was committed.
+
+Nothing is deleted because something is missing: where heads or records were removed, or are another cluster's, the fate
+of a ledger is unknown, it is left alone, and `Swept.unknown` tells it with what helps. Ages are by the clock of the
+metadata store, not of any machine that writes or sweeps.
 
 Costs a read of the metadata of each ledger of the cluster. Thread: any.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -27,10 +29,10 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument, MetadataCorrupt, NoSuchLedger
-from bookkeeper.spark.sink_commit_format import Commit, Head, Owner
-from bookkeeper.spark.sink_commits import SinkCommits, commits_at
+from bookkeeper.spark.sink_commit_format import Owner, head_path
+from bookkeeper.spark.sink_commits import SinkCommits, commits_at, stored_ms_of
 from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
-from bookkeeper.spark.sink_purpose import Fate, Purpose, fate_of, is_ours, parse_purpose
+from bookkeeper.spark.sink_purpose import REMEDIES, Fate, Purpose, Seen, fate_of, is_ours, parse_purpose
 
 log = Logger()
 
@@ -52,11 +54,33 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
+class Unknown:
+    """A ledger that was left alone because nothing proves what becomes of it.
+
+    owner: None where it does not say. where: the znode to look at.
+    """
+
+    ledger_id: int
+    owner: Owner | None
+    fate: Fate
+    where: str
+
+    @property
+    def remedy(self) -> str:
+        """What helps."""
+        return REMEDIES[self.fate]
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep found. dry_run: nothing was deleted. left: how many ledgers of Spark were left alone, and why."""
+    """What a sweep found. dry_run: nothing was deleted.
+
+    left: how many ledgers of Spark were left alone, and why. unknown: those of them that may be orphans, or may not.
+    """
 
     orphans: tuple[Orphan, ...]
     left: dict[Fate, int]
+    unknown: tuple[Unknown, ...]
     dry_run: bool
 
 
@@ -71,27 +95,37 @@ def sweep(
     """Delete the orphans among the ledgers of the cluster at `uri`; what was deleted.
 
     older_than_s: how long a write may take at most: what is older and not committed never will be.
-    dry_run: change nothing.
+    dry_run: change nothing; the mark of `commit_path` is written as it is, to have the time from the metadata store.
     Raises ConfigurationError, MetadataError; what was deleted by then is in the log.
     """
     if not older_than_s >= 0:
         raise InvalidArgument(f"older_than_s={older_than_s}: want 0 or more seconds")
     check_commit_path(commit_path, uri)
-    before_ms = int((time.time() - older_than_s) * 1000)
     with connect(uri, settings) as client:
         return client.run(
-            lambda ledgers: Deferred.fromCoroutine(sweep_with(ledgers, commit_path, before_ms, dry_run=dry_run))
+            lambda ledgers: Deferred.fromCoroutine(sweep_with(ledgers, commit_path, older_than_s, dry_run=dry_run))
         )
 
 
-async def sweep_with(client: LedgerClient, commit_path: str, before_ms: int, *, dry_run: bool) -> Swept:
-    """The sweep of what was made before `before_ms`, by a client of the cluster. Thread: reactor."""
+async def sweep_with(client: LedgerClient, commit_path: str, older_than_s: float, *, dry_run: bool) -> Swept:
+    """The sweep, by a client of the cluster. Thread: reactor."""
     commits = await commits_at(client, commit_path)
-    before_ms = max(before_ms, await commits.forbidden()) if dry_run else await commits.forbid(before_ms)
+    now_ms = await commits.now_ms()
+    before_ms = 0
+    if now_ms is not None:  # else there is no head either, and nothing is an orphan
+        before_ms = now_ms - int(older_than_s * 1000)
+        before_ms = max(before_ms, await commits.forbidden()) if dry_run else await commits.forbid(before_ms)
     look = _Look(client, commits, before_ms, dry_run=dry_run)
     async for batch in client.ids():
         await look.at(batch)
-    return Swept(tuple(look.orphans), dict(look.left), dry_run)
+    return Swept(tuple(look.orphans), dict(look.left), tuple(look.unknown), dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    ledger_id: int
+    stored_ms: int
+    purpose: Purpose
 
 
 @dataclass
@@ -102,53 +136,61 @@ class _Look:
     dry_run: bool = field(kw_only=True)
     orphans: list[Orphan] = field(default_factory=list)
     left: Counter[Fate] = field(default_factory=Counter)
+    unknown: list[Unknown] = field(default_factory=list)
 
     async def at(self, ledger_ids: Sequence[int]) -> None:
         """Judge a batch of ledgers, and delete its orphans."""
-        found: dict[tuple[Owner, int], list[tuple[int, Purpose]]] = {}
+        found: dict[tuple[Owner, int], list[_Ledger]] = {}
         await in_parallel((self._read(ledger_id, found) for ledger_id in ledger_ids), AT_ONCE)
         for (owner, batch), ledgers in sorted(found.items(), key=lambda each: (str(each[0][0]), each[0][1])):
+            ledgers.sort(key=lambda ledger: ledger.ledger_id)
             # The head first: a record that comes after it does no harm, one that was missed would.
             try:
-                head = await self.commits.head(owner)
+                head, head_id = await self.commits.head_and_id(owner) or (None, None)
                 record = await self.commits.record(owner, batch)
             except MetadataCorrupt as error:
                 log.warn("{owner}: its ledgers are left alone: {error}", owner=str(owner), error=error)
-                self.left[Fate.UNKNOWN] += len(ledgers)
+                for ledger in ledgers:
+                    self._leave(ledger.ledger_id, owner, Fate.UNREADABLE)
                 continue
-            await self._judge(ledgers, head, record)
+            await self._judge(ledgers, Seen(self.commits.instance, self.before_ms, head, head_id, record))
 
-    async def _read(self, ledger_id: int, found: dict[tuple[Owner, int], list[tuple[int, Purpose]]]) -> None:
+    async def _read(self, ledger_id: int, found: dict[tuple[Owner, int], list[_Ledger]]) -> None:
         try:
-            custom = (await self.client.metadata(ledger_id)).custom
+            metadata = await self.client.metadata(ledger_id)
         except NoSuchLedger:
             return
         except MetadataCorrupt as error:
             log.warn("ledger {ledger_id} is left alone: {error}", ledger_id=ledger_id, error=error)
+            self._leave(ledger_id, None, Fate.UNREADABLE)
             return
-        if not is_ours(custom):
+        if not is_ours(metadata.custom):
             return
-        purpose = parse_purpose(custom)
+        purpose = parse_purpose(metadata.custom)
         if purpose is None:
             log.warn("ledger {ledger_id} is left alone: it does not say what it is for", ledger_id=ledger_id)
-            self.left[Fate.UNKNOWN] += 1
+            self._leave(ledger_id, None, Fate.UNREADABLE)
         elif purpose.commit_path == self.commits.base:
-            found.setdefault((purpose.owner, purpose.batch), []).append((ledger_id, purpose))
+            ledger = _Ledger(ledger_id, stored_ms_of(metadata), purpose)
+            found.setdefault((purpose.owner, purpose.batch), []).append(ledger)
 
-    async def _judge(self, ledgers: list[tuple[int, Purpose]], head: Head | None, record: Commit | None) -> None:
-        judge = partial(
-            fate_of, head=head, record=record, instance=self.commits.instance, swept_before_ms=self.before_ms
-        )
+    async def _judge(self, ledgers: Sequence[_Ledger], seen: Seen) -> None:
         orphans: list[Orphan] = []
-        for ledger_id, purpose in sorted(ledgers, key=lambda each: each[0]):
-            fate = judge(ledger_id, purpose)
+        for each in ledgers:
+            fate = fate_of(each.ledger_id, each.stored_ms, each.purpose, seen)
             if fate.is_orphan:
-                orphans.append(Orphan(ledger_id, purpose, fate))
+                orphans.append(Orphan(each.ledger_id, each.purpose, fate))
             else:
-                self.left[fate] += 1
+                self._leave(each.ledger_id, each.purpose.owner, fate)
         if not self.dry_run:
             await in_parallel((self._delete(orphan) for orphan in orphans), AT_ONCE)
         self.orphans += orphans
+
+    def _leave(self, ledger_id: int, owner: Owner | None, fate: Fate) -> None:
+        self.left[fate] += 1
+        if fate.is_unknown:
+            where = self.commits.base if owner is None else head_path(self.commits.base, owner)
+            self.unknown.append(Unknown(ledger_id, owner, fate, where))
 
     async def _delete(self, orphan: Orphan) -> None:
         try:

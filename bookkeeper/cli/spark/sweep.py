@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 
 from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.output import EXIT_OK, counted, note, print_json
+from bookkeeper.cli.spark.words import EXIT_UNKNOWN
 from bookkeeper.spark.sink_options import COMMIT_PATH
-from bookkeeper.spark.sink_sweep import sweep
+from bookkeeper.spark.sink_purpose import Fate
+from bookkeeper.spark.sink_sweep import Swept, Unknown, sweep
+
+TOLD_MAX = 10
+"""Owners that are told of, and ledgers of each; --json has all of them."""
 
 
 def run_sweep(args: argparse.Namespace) -> int:
@@ -27,12 +33,42 @@ def run_sweep(args: argparse.Namespace) -> int:
                 "dry_run": swept.dry_run,
                 "orphans": [{"ledger_id": each.ledger_id, "why": each.fate.value} for each in swept.orphans],
                 "left": left,
+                "unknown": [
+                    {
+                        "ledger_id": each.ledger_id,
+                        "owner": None if each.owner is None else str(each.owner),
+                        "where": each.where,
+                        "why": each.fate.value,
+                        "remedy": each.remedy,
+                    }
+                    for each in swept.unknown
+                ],
             }
         )
-        return EXIT_OK
+        return _exit_code(swept)
     for each in swept.orphans:
         print(each)
     deleted = "would be deleted" if swept.dry_run else "deleted"
     others = "".join(f"; {counted(count, 'ledger')} left: {why}" for why, count in sorted(left.items()))
     note(f"{counted(len(swept.orphans), 'ledger')} {deleted}{others}")
-    return EXIT_OK
+    for line in unknown_lines(swept.unknown):
+        note(line)
+    return _exit_code(swept)
+
+
+def unknown_lines(unknown: Sequence[Unknown]) -> Iterator[str]:
+    """A line for each owner of ledgers that cannot be judged, and why, with what helps."""
+    groups: dict[tuple[str, Fate], list[Unknown]] = {}
+    for each in unknown:
+        groups.setdefault((each.where, each.fate), []).append(each)
+    for (where, fate), found in list(groups.items())[:TOLD_MAX]:
+        ids = ", ".join(str(each.ledger_id) for each in found[:TOLD_MAX])
+        more = f" and {len(found) - TOLD_MAX} more" if len(found) > TOLD_MAX else ""
+        owner = "" if found[0].owner is None else f" of {found[0].owner}"
+        yield f"{where}: {counted(len(found), 'ledger')}{owner} ({ids}{more}): {fate.value}: {found[0].remedy}"
+    if len(groups) > TOLD_MAX:
+        yield f"and {len(groups) - TOLD_MAX} more such; --json tells all"
+
+
+def _exit_code(swept: Swept) -> int:
+    return EXIT_UNKNOWN if swept.unknown else EXIT_OK

@@ -8,13 +8,15 @@ from bookkeeper.cli.connection import add_connection_arguments
 from bookkeeper.cli.lazy import at_least
 
 EPILOG = """\
-What a commit names is never deleted, nor what may still be in flight: what is younger than --older-than.
+What a commit names is never deleted, nor what may still be in flight: what is younger than --older-than, by the clock
+of the metadata store. Nor is anything deleted because something is missing: where the znodes of a job, query or import
+below --commit-path were removed, or are another cluster's, its ledgers are left, and told with what helps.
 
 examples:
   bookkeeper spark sweep --dry-run                        what is older than a day and nothing will ever commit
   bookkeeper spark sweep --older-than 3600
 
-exit codes: 0 done, 1 failure, 2 usage
+exit codes: 0 done, 1 failure, 2 usage, 3 done, and some ledgers cannot be judged
 """
 
 

@@ -40,7 +40,7 @@ from bookkeeper.spark.exports.writing import LINE, WRITTEN_SCHEMA, ImportWrite
 from bookkeeper.spark.options import SourceOptions, read_options
 from bookkeeper.spark.pipeline import told_by_spark
 from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger
-from bookkeeper.spark.sink_commits import SinkCommits, commits_at
+from bookkeeper.spark.sink_commits import SinkCommits, begin, commits_at, oldest_of
 from bookkeeper.spark.sink_options import check_commit_path
 
 BATCH_LEDGERS = 1000
@@ -227,7 +227,8 @@ class _Import:
     def _write(self, number: int, members: Sequence[_Member]) -> Commit:
         """Write, verify and commit a batch; what is committed as it, by whomever."""
         export_id = self._export.manifest.export_id
-        this = ImportWrite(self._owner, export_id, f"{export_id}.{uuid.uuid4().hex}", number)
+        head_id = begin(self._client, self._options.own.commit_path, self._owner)
+        this = ImportWrite(self._owner, export_id, f"{export_id}.{uuid.uuid4().hex}", number, head_id)
         try:
             rows = map_in_arrow(
                 self._rows(members), task_writing.writing(self._options, this), WRITTEN_SCHEMA
@@ -242,10 +243,11 @@ class _Import:
             for row in written
         )
         new = Commit(number, this.write, ledgers)
-        oldest_ms = min(row.created_ms for row in written)
-        committed: Commit = self._ask(lambda commits: commits.commit(self._owner, new, oldest_ms))
+        ids = [ledger.ledger_id for ledger in ledgers]
+        oldest_ms = self._client.run(lambda client: Deferred.fromCoroutine(oldest_of(client, ids)))
+        committed: Commit = self._ask(lambda commits: commits.commit(self._owner, new, oldest_ms, head_id))
         if committed.write != new.write:  # another run of this import was faster
-            self._delete([ledger.ledger_id for ledger in ledgers])
+            self._delete(ids)
             self._check_export(number, committed)
         return committed
 
@@ -316,7 +318,7 @@ class _Import:
     def _give_up(self, this: ImportWrite) -> None:
         """Make sure that it is never committed, so that the sweep need not wait for its ledgers to grow old."""
         try:
-            self._ask(lambda commits: commits.give_up(this.owner, this.batch, this.write))
+            self._ask(lambda commits: commits.give_up(this.owner, this.batch, this.write, this.head_id))
         except BookKeeperError as error:
             self._say(f"its ledgers stay until the sweep finds them too old: {error}")
 

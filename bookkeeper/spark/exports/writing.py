@@ -12,7 +12,6 @@ left is for the sweep (`sink_sweep`), since no commit will name it.
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -50,19 +49,19 @@ WRITTEN_SCHEMA = StructType(
         StructField("bytes", LongType(), nullable=False),
         StructField("crc", LongType(), nullable=False),
         StructField("attempt", IntegerType(), nullable=False),
-        StructField("created_ms", LongType(), nullable=False),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ImportWrite:
-    """One attempt at a batch of an import."""
+    """One attempt at a batch of an import. head_id: what its ledgers name as the head of the import."""
 
     owner: Owner
     export_id: str
     write: str
     batch: int
+    head_id: int
 
 
 def writing(options: SourceOptions[ImportOptions], this: ImportWrite) -> ArrowMap:
@@ -128,9 +127,9 @@ class TaskCopies:
                 self._connected().delete(ledger_id)
 
     def _begin(self, position: int, exported: ExportedLedger) -> None:
-        this, created_ms = self._this, int(time.time() * 1000)
+        this = self._this
         purpose = Purpose(
-            this.owner, this.write, this.batch, position, self._attempt, created_ms, self._own.commit_path
+            this.owner, this.write, this.batch, position, self._attempt, this.head_id, self._own.commit_path
         )
         new = NewLedger(
             self._own.ensemble or exported.ensemble_size or 0,
@@ -139,7 +138,7 @@ class TaskCopies:
             imported_custom(exported.custom, purpose, f"{this.export_id}/{exported.ledger_id}"),
             None if exported.digest_type is None else DigestType[exported.digest_type],
         )
-        self._current = _Copy(TaskLedger(self._connected(), new), exported, position, created_ms)
+        self._current = _Copy(TaskLedger(self._connected(), new), exported, position)
 
     def _append(self, first_entry_id: int, values: Any) -> None:
         if self._current is None:
@@ -150,9 +149,9 @@ class TaskCopies:
 class _Copy:
     """One exported ledger and the new one."""
 
-    def __init__(self, ledger: TaskLedger, exported: ExportedLedger, position: int, created_ms: int) -> None:
+    def __init__(self, ledger: TaskLedger, exported: ExportedLedger, position: int) -> None:
         self.ledger = ledger
-        self._exported, self._position, self._created_ms = exported, position, created_ms
+        self._exported, self._position = exported, position
         self._entries = self._size = self._crc = 0
 
     def append(self, first_entry_id: int, values: Any) -> None:
@@ -187,5 +186,4 @@ class _Copy:
             "bytes": self._size,
             "crc": self._crc,
             "attempt": attempt,
-            "created_ms": self._created_ms,
         }

@@ -337,10 +337,10 @@ def test_an_import_that_dies_between_batches_goes_on_behind_what_it_committed(
     monkeypatch.setattr(importing, "BATCH_LEDGERS", 2)
     commit = SinkCommits.commit
 
-    async def failing(self: SinkCommits, owner: Any, new: Any, oldest_ms: Any) -> Any:
+    async def failing(self: SinkCommits, owner: Any, new: Any, *since: Any) -> Any:
         if new.batch == 1:
             raise CommitRefused("injected")
-        return await commit(self, owner, new, oldest_ms)
+        return await commit(self, owner, new, *since)
 
     with monkeypatch.context() as patched:
         patched.setattr(SinkCommits, "commit", failing)

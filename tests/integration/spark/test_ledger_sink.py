@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 import bookkeeper.blocking
+from bookkeeper.cli.main import main
+from bookkeeper.cli.spark.words import EXIT_UNKNOWN
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.spark.sink_history import commit_of_job, commits_of_query, committed_writes
@@ -163,6 +166,36 @@ def test_a_batch_that_fails_at_any_step_is_written_as_a_whole_or_not_at_all(
         assert sorted(read_back(spark, cluster, commits, job="j")) == expected(500)
     commit = commit_of_job(cluster.uri, "j", commit_path=commits)
     check_nothing_is_left(cluster, client, commits, {each.ledger_id for each in commit.ledgers})
+
+
+def test_a_write_that_died_is_swept_and_what_was_committed_stays_where_its_commit_was_removed(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, commits: str, tmp_path: Path, zookeeper: Any
+) -> None:
+    """The write that died is a job's first: what proves its ledgers dead is that it was begun, and not committed."""
+    with pytest.raises(Exception, match=r"Injected|crashed|unexpectedly"):
+        rows_of(spark, 100).write.format("faulty-bookkeeper").mode("append").options(
+            uri=cluster.uri, commitPath=commits, job="died", fault="abort raises", marks=str(tmp_path)
+        ).save()
+    died = ledgers_of(client, commits)
+    assert len(died) == 2
+    rows_of(spark, 100).write.format("bookkeeper").mode("append").options(
+        uri=cluster.uri, commitPath=commits, job="removed"
+    ).save()
+    committed = ledgers_of(client, commits) - died
+    assert sweep(cluster.uri, commit_path=commits, dry_run=True).orphans == ()
+    session = KazooClient(zookeeper.address)
+    session.start()
+    try:
+        session.delete(f"{commits}/jobs/removed", recursive=True)
+    finally:
+        session.stop()
+        session.close()
+    swept = sweep(cluster.uri, commit_path=commits, older_than_s=0)
+    assert {each.ledger_id: each.fate for each in swept.orphans} == dict.fromkeys(died, Fate.TOO_OLD)
+    assert {each.ledger_id: each.fate for each in swept.unknown} == dict.fromkeys(committed, Fate.NO_HEAD)
+    assert ledgers_of(client, commits) == committed
+    words = ["spark", "sweep", "--uri", cluster.uri, "--commit-path", commits]
+    assert main(words) == EXIT_UNKNOWN
 
 
 class Pages:

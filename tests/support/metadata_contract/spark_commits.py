@@ -5,11 +5,12 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.errors import MetadataCorrupt
+from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
 from bookkeeper.metadata.znode_store import ZnodeStore
-from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger
+from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Head, Kind, Owner, WrittenLedger
 from bookkeeper.spark.sink_commits import SinkCommits
-from tests.support.metadata_contract.world import World, fact, raises
+from tests.support.metadata_contract.world import World, cluster, fact, ledger, raises
 
 QUERY, JOB = Owner(Kind.QUERY, "q"), Owner(Kind.JOB, "j")
 
@@ -152,6 +153,60 @@ async def a_commit_of_spark_and_a_sweep_at_the_same_time_agree(world: World) -> 
         seen = await sweeper.record(QUERY, batch)
         await committing
         assert isinstance(outcomes[0], CommitRefused if seen is None else Commit), outcomes
+
+
+@fact
+async def the_head_of_a_write_of_spark_is_made_once_before_it_and_a_commit_leaves_it_where_it_is(world: World) -> None:
+    sides = [await commits_of(world) for _ in range(3)]
+    first, second = await gatherResults([Deferred.fromCoroutine(side.begin(QUERY)) for side in sides[:2]])
+    assert first == second
+    assert await sides[2].head_and_id(QUERY) == (Head("this"), first)
+    assert await sides[0].begin(JOB) != first, "one for each"
+    await raises(CommitRefused, all_of(sides[0]))
+    only = batch_of(0, "w0", 1)
+    assert await sides[0].commit(QUERY, only, 1000, first) == only
+    assert await sides[1].give_up(QUERY, 1, "w1", first) is True
+    assert await sides[2].begin(QUERY) == first
+    await raises(CommitRefused, (await commits_of(world, instance="formatted since")).begin(QUERY))
+
+
+@fact
+async def a_write_of_spark_whose_head_was_removed_is_neither_committed_nor_given_up(world: World) -> None:
+    """Nobody can tell any more what was committed; unknown is not "no"."""
+    store = await world.connect()
+    assert isinstance(store, ZnodeStore)
+    driver, other = await commits_of(world), await commits_of(world)
+    removed = await driver.begin(QUERY)
+    errand = Errand(store.tree, world.clock, MetadataSettings(operation_timeout_s=300.0), "remove a head")
+    await errand.delete(f"{world.root}-spark/queries/q", 0)
+    for _ in range(2):
+        error = await raises(CommitRefused, driver.commit(QUERY, batch_of(0, "w0", 1), 1000, removed))
+        assert f"{world.root}-spark/queries/q was removed since" in str(error)
+        await raises(CommitRefused, driver.give_up(QUERY, 0, "w0", removed))
+        await other.owners(Kind.QUERY)  # after which its session sees the removal
+        anew = await other.begin(QUERY)
+        assert anew != removed
+    second = batch_of(0, "w1", 2)
+    assert await other.commit(QUERY, second, 1000, anew) == second
+    assert await driver.commit(QUERY, batch_of(0, "w0", 1), 1000, removed) == second
+
+
+@fact
+async def what_time_it_is_to_the_sweep_of_spark_is_what_the_store_says(world: World) -> None:
+    commits = await commits_of(world)
+    assert await commits.now_ms() is None
+    assert await world.get("-spark") is None, "asking makes nothing"
+    store = await cluster(world)
+    await commits.begin(QUERY)
+    for before_ms in (0, 17):
+        await commits.forbid(before_ms)
+        ledger_id, _ = await store.ledgers.create(ledger())
+        made_ms = (await store.ledgers.read(ledger_id)).value.stored_ms
+        now_ms = await commits.now_ms()
+        assert made_ms is not None
+        assert now_ms is not None
+        assert made_ms <= now_ms
+        assert await commits.forbidden() == before_ms, "the mark says what it said"
 
 
 @fact

@@ -10,18 +10,18 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from bookkeeper.cli.spark.sweep import TOLD_MAX, unknown_lines
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata
 from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger
-from bookkeeper.spark.sink_commits import SinkCommits, commits_at
+from bookkeeper.spark.sink_commits import SinkCommits, commits_at, oldest_of
 from bookkeeper.spark.sink_purpose import Fate, Purpose
-from bookkeeper.spark.sink_sweep import Swept, sweep_with
+from bookkeeper.spark.sink_sweep import Swept, Unknown, sweep_with
 from tests.support.simulated_clock import SimulatedClock
 
 QUERY, JOB = Owner(Kind.QUERY, "q"), Owner(Kind.JOB, "j")
-BEFORE_MS = 1000
-YOUNG_MS, OLD_MS = BEFORE_MS, BEFORE_MS - 1
+AGE_S = 100.0
 
 T = TypeVar("T")
 
@@ -30,11 +30,11 @@ class Bench:
     """A client of a cluster in memory, and commits below /spark."""
 
     def __init__(self) -> None:
-        self.metadata = MemoryMetadata()
-        clock, rng = SimulatedClock(), random.Random(1)
-        store = MemoryMetadataStore(self.metadata, clock, rng)
+        self.clock, rng = SimulatedClock(), random.Random(1)
+        self.metadata = MemoryMetadata(clock=self.clock)
+        store = MemoryMetadataStore(self.metadata, self.clock, rng)
         no_network: Any = None
-        self.client = LedgerClient(store, no_network, clock, rng)
+        self.client = LedgerClient(store, no_network, self.clock, rng)
         self.commits: SinkCommits = self.run(commits_at(self.client, "/spark"))
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -46,6 +46,10 @@ class Bench:
         found: T = outcome[0]
         return found
 
+    def grow_old(self) -> None:
+        """What there is by now is older than AGE_S from now on."""
+        self.clock.run_until(lambda: False, seconds=AGE_S + 1)
+
     def ledger(self, custom: dict[str, bytes]) -> int:
         """A new ledger."""
         fragment = Fragment(EntryId(0), (BookieId("bookie-a:3181"),))
@@ -55,18 +59,33 @@ class Bench:
 
         return self.run(create())
 
-    def written(self, batch: int, *, created_ms: int = YOUNG_MS, write: str = "w", owner: Owner = QUERY) -> int:
+    def written(self, batch: int, *, write: str = "w", owner: Owner = QUERY) -> int:
         """A ledger that a task wrote."""
-        return self.ledger(Purpose(owner, write, batch, 0, 0, created_ms, "/spark").custom())
+        head_id = self.run(self.commits.begin(owner))
+        return self.ledger(Purpose(owner, write, batch, 0, 0, head_id, "/spark").custom())
 
-    def commit(self, batch: int, ledger_id: int, *, created_ms: int = YOUNG_MS, owner: Owner = QUERY) -> None:
+    def written_earlier(self, batch: int, *, write: str = "w", owner: Owner = QUERY) -> int:
+        """A ledger that a task of an earlier release wrote."""
+        custom = Purpose(owner, write, batch, 0, 0, None, "/spark").custom()
+        return self.ledger({**custom, "spark.created": b"0"})
+
+    def commit(self, batch: int, ledger_id: int, *, owner: Owner = QUERY) -> None:
         """Commit a ledger as a batch."""
         ledgers = (WrittenLedger(ledger_id, 1, 1, 0, 0, 0),)
-        self.run(self.commits.commit(owner, Commit(batch, "w", ledgers), created_ms))
+        custom = dict(self.run(_custom(self.client, ledger_id)))
+        head_id = int(custom["spark.head"]) if "spark.head" in custom else None
+        oldest_ms = self.run(oldest_of(self.client, [ledger_id]))
+        self.run(self.commits.commit(owner, Commit(batch, "w", ledgers), oldest_ms, head_id))
+
+    def remove(self, path: str) -> None:
+        """With all that is below, as an operator would."""
+        nodes = self.metadata.znodes.leader.nodes
+        for each in sorted((each for each in nodes if f"{each}/".startswith(f"{path}/")), reverse=True):
+            self.metadata.znodes.delete(each, nodes[each].version)
 
     def sweep(self, *, dry_run: bool = False) -> Swept:
-        """Of what was made before BEFORE_MS."""
-        return self.run(sweep_with(self.client, "/spark", BEFORE_MS, dry_run=dry_run))
+        """Of what is older than AGE_S."""
+        return self.run(sweep_with(self.client, "/spark", AGE_S, dry_run=dry_run))
 
     def there(self) -> set[int]:
         """All ledgers."""
@@ -77,6 +96,10 @@ class Bench:
         return self.run(listed())
 
 
+async def _custom(client: LedgerClient, ledger_id: int) -> Any:
+    return (await client.metadata(ledger_id)).custom
+
+
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_orphans_go_and_everything_else_stays(dry_run: bool) -> None:
     bench = Bench()
@@ -85,12 +108,13 @@ def test_orphans_go_and_everything_else_stays(dry_run: bool) -> None:
         bench.ledger({"application": b"bookkeeper-spark"}),
         bench.ledger(Purpose(QUERY, "w", 0, 0, 0, 0, "/other").custom()),
     }
-    committed, again = bench.written(0, created_ms=OLD_MS), bench.written(0, write="v")
-    bench.commit(0, committed, created_ms=OLD_MS)
-    given_up = bench.written(1, write="given up")
+    committed = bench.written(0)
+    bench.commit(0, committed)
+    too_old, old_job = bench.written(1), bench.written(0, owner=JOB)
+    bench.grow_old()
+    again, given_up = bench.written(0, write="v"), bench.written(1, write="given up")
     bench.run(bench.commits.give_up(QUERY, 1, "given up"))
-    in_flight, too_old = bench.written(1), bench.written(1, created_ms=OLD_MS)
-    new_job, old_job = bench.written(0, owner=JOB), bench.written(0, owner=JOB, created_ms=OLD_MS)
+    in_flight, new_job = bench.written(1), bench.written(0, owner=JOB)
     before = bench.there()
     swept = bench.sweep(dry_run=dry_run)
     assert {orphan.ledger_id: orphan.fate for orphan in swept.orphans} == {
@@ -99,23 +123,103 @@ def test_orphans_go_and_everything_else_stays(dry_run: bool) -> None:
         too_old: Fate.TOO_OLD,
         old_job: Fate.TOO_OLD,
     }
-    assert swept.left == {Fate.COMMITTED: 1, Fate.IN_FLIGHT: 2, Fate.UNKNOWN: 1}
+    assert swept.left == {Fate.COMMITTED: 1, Fate.IN_FLIGHT: 2, Fate.UNREADABLE: 1}
     assert bench.there() == (before if dry_run else {*strangers, committed, in_flight, new_job})
     if dry_run:
-        bench.commit(1, too_old, created_ms=OLD_MS)  # it was not forbidden
+        bench.commit(1, too_old)  # it was not forbidden
     else:
-        with pytest.raises(CommitRefused, match="sweep"):
-            bench.commit(1, too_old, created_ms=OLD_MS)
-    bench.commit(2, in_flight)
+        with pytest.raises(CommitRefused, match=f"ledger {too_old} was deleted before it was committed"):
+            bench.run(oldest_of(bench.client, [in_flight, too_old]))
+        bench.commit(1, in_flight)
+
+
+def test_a_job_whose_only_write_died_is_cleaned_up_and_can_never_be_committed_then() -> None:
+    bench = Bench()
+    orphan = bench.written(0, owner=JOB)
+    oldest_ms = bench.run(oldest_of(bench.client, [orphan]))
+    head_id = bench.run(bench.commits.begin(JOB))
+    bench.grow_old()
+    assert [(each.ledger_id, each.fate) for each in bench.sweep().orphans] == [(orphan, Fate.TOO_OLD)]
+    late = Commit(0, "w", (WrittenLedger(orphan, 1, 1, 0, 0, 0),))
+    with pytest.raises(CommitRefused, match="made before the sweep"):
+        bench.run(bench.commits.commit(JOB, late, oldest_ms, head_id))
+
+
+@pytest.mark.parametrize("gone", ["/spark", "/spark/jobs", "/spark/jobs/j"])
+@pytest.mark.parametrize("begun_anew", [True, False])
+def test_what_was_committed_stays_where_what_says_so_is_gone(gone: str, begun_anew: bool) -> None:
+    """Absence proves nothing: neither does a job of the same name that was begun, or committed, after the removal."""
+    bench = Bench()
+    committed = bench.written(0, owner=JOB)
+    bench.commit(0, committed, owner=JOB)
+    bench.remove(gone)
+    bench.grow_old()
+    newer = set()
+    if begun_anew:
+        newer.add(bench.written(0, owner=JOB, write="v"))
+        bench.commit(0, *newer, owner=JOB)
+    swept = bench.sweep()
+    fate = Fate.OTHER_HEAD if begun_anew else Fate.NO_HEAD
+    assert (swept.orphans, [(each.ledger_id, each.fate) for each in swept.unknown]) == ((), [(committed, fate)])
+    assert bench.there() == {committed, *newer}
+    if gone == "/spark" and not begun_anew:
+        assert not bench.metadata.exists("/spark"), "a sweep by a wrong path makes nothing"
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_what_was_committed_stays_where_its_record_is_gone(batches: int) -> None:
+    """Also where a later batch was committed: old records may have been removed by hand."""
+    bench = Bench()
+    ledgers = [bench.written(batch) for batch in range(batches)]
+    for batch, ledger_id in enumerate(ledgers):
+        bench.commit(batch, ledger_id)
+    bench.remove("/spark/queries/q/0000000000/0000000000000")
+    bench.grow_old()
+    swept = bench.sweep()
+    assert [(each.ledger_id, each.fate, each.where) for each in swept.unknown] == [
+        (ledgers[0], Fate.NO_RECORD, "/spark/queries/q")
+    ]
+    assert bench.there() == set(ledgers)
+
+
+def test_nothing_is_committed_into_a_head_that_was_removed_since() -> None:
+    bench = Bench()
+    ledger_id = bench.written(0)
+    head_id = bench.run(bench.commits.begin(QUERY))
+    bench.remove("/spark/queries")
+    with pytest.raises(CommitRefused, match="/spark/queries/q was removed since"):
+        bench.commit(0, ledger_id)
+    bench.run(bench.commits.begin(QUERY))
+    with pytest.raises(CommitRefused, match="/spark/queries/q was removed since"):
+        bench.commit(0, ledger_id)
+    with pytest.raises(CommitRefused, match="was removed since"):
+        bench.run(bench.commits.give_up(QUERY, 0, "w", head_id))
+    assert bench.sweep().orphans == ()
+
+
+def test_ledgers_of_an_earlier_release_go_only_where_a_commit_or_the_end_of_their_write_is_noted() -> None:
+    bench = Bench()
+    lost = bench.written_earlier(0, owner=JOB)
+    superseded, committed = bench.written_earlier(0), bench.written_earlier(0)
+    bench.commit(0, committed)
+    unproven = bench.written_earlier(1)
+    bench.grow_old()
+    young = bench.written_earlier(1)
+    swept = bench.sweep()
+    assert [(each.ledger_id, each.fate) for each in swept.orphans] == [(superseded, Fate.SUPERSEDED)]
+    assert {each.ledger_id: each.fate for each in swept.unknown} == {lost: Fate.NO_HEAD, unproven: Fate.EARLIER}
+    assert bench.there() == {lost, committed, unproven, young}
 
 
 def test_a_ledger_whose_commit_cannot_be_read_is_left_alone() -> None:
     """Unknown is not "no"."""
     bench = Bench()
     bench.commit(0, bench.written(0))
-    orphan = bench.written(0, write="v", created_ms=OLD_MS)
+    orphan = bench.written(0, write="v")
     bench.metadata.damage("/spark/queries/q", b"garbage")
-    assert bench.sweep().orphans == ()
+    bench.grow_old()
+    swept = bench.sweep()
+    assert (swept.orphans, swept.left) == ((), {Fate.UNREADABLE: 2})
     assert orphan in bench.there()
 
 
@@ -123,7 +227,23 @@ def test_ledgers_of_a_cluster_that_was_formatted_since_are_left_alone() -> None:
     bench = Bench()
     bench.commit(0, bench.written(0))
     bench.metadata.damage("/ledgers/INSTANCEID", b"00000000-0000-4000-8000-000000000001")
-    orphan = bench.written(0, write="v", created_ms=OLD_MS)
+    orphan = bench.written_earlier(0, write="v")
+    bench.grow_old()
     swept = bench.sweep()
-    assert (swept.orphans, swept.left) == ((), {Fate.UNKNOWN: 2})
+    assert (swept.orphans, swept.left) == ((), {Fate.OTHER_CLUSTER: 2})
     assert orphan in bench.there()
+    with pytest.raises(CommitRefused, match="written to the cluster with instance id"):
+        bench.run(bench.run(commits_at(bench.client, "/spark")).begin(QUERY))
+
+
+def test_what_is_unknown_is_told_by_owner_with_the_place_and_a_remedy() -> None:
+    lost = [Unknown(number, JOB, Fate.NO_HEAD, "/spark/jobs/j") for number in range(TOLD_MAX + 2)]
+    [line] = unknown_lines(lost)
+    assert line.startswith(
+        "/spark/jobs/j: 12 ledgers of job j (0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more): unknown: nothing"
+    )
+    assert "bring them back from a backup" in line
+    assert "bookkeeper ledger delete" in line
+    many = [Unknown(number, None, Fate.UNREADABLE, f"/{number}") for number in range(TOLD_MAX + 3)]
+    assert len(lines := list(unknown_lines(many))) == TOLD_MAX + 1
+    assert lines[-1] == "and 3 more such; --json tells all"

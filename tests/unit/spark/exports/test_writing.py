@@ -19,7 +19,7 @@ from bookkeeper.spark.exports.options import ImportOptions
 from bookkeeper.spark.exports.writing import ImportWrite, TaskCopies
 from bookkeeper.spark.sink_commit_format import Kind, Owner
 
-THIS = ImportWrite(Owner(Kind.IMPORT, "j"), "e", "e.w", 3)
+THIS = ImportWrite(Owner(Kind.IMPORT, "j"), "e", "e.w", 3, 1000)
 OPTIONS = ImportOptions(job="j", commit_path="/c")
 
 
