@@ -50,19 +50,20 @@ class Bench:
         """What there is by now is older than AGE_S from now on."""
         self.clock.run_until(lambda: False, seconds=AGE_S + 1)
 
-    def ledger(self, custom: dict[str, bytes]) -> int:
-        """A new ledger."""
+    def ledger(self, custom: dict[str, bytes], noted_ms: int | None = None) -> int:
+        """A new ledger. noted_ms: what the clock of the machine said that made it."""
         fragment = Fragment(EntryId(0), (BookieId("bookie-a:3181"),))
+        metadata = LedgerMetadata(1, 1, 1, (fragment,), custom=custom, ctime_ms=noted_ms)
 
         async def create() -> int:
-            return int((await self.client.store.ledgers.create(LedgerMetadata(1, 1, 1, (fragment,), custom=custom)))[0])
+            return int((await self.client.store.ledgers.create(metadata))[0])
 
         return self.run(create())
 
-    def written(self, batch: int, *, write: str = "w", owner: Owner = QUERY) -> int:
+    def written(self, batch: int, *, write: str = "w", owner: Owner = QUERY, noted_ms: int | None = None) -> int:
         """A ledger that a task wrote."""
         head_id = self.run(self.commits.begin(owner))
-        return self.ledger(Purpose(owner, write, batch, 0, 0, head_id, "/spark").custom())
+        return self.ledger(Purpose(owner, write, batch, 0, 0, head_id, "/spark").custom(), noted_ms)
 
     def written_earlier(self, batch: int, *, write: str = "w", owner: Owner = QUERY) -> int:
         """A ledger that a task of an earlier release wrote."""
@@ -143,6 +144,17 @@ def test_a_job_whose_only_write_died_is_cleaned_up_and_can_never_be_committed_th
     late = Commit(0, "w", (WrittenLedger(orphan, 1, 1, 0, 0, 0),))
     with pytest.raises(CommitRefused, match="made before the sweep"):
         bench.run(bench.commits.commit(JOB, late, oldest_ms, head_id))
+
+
+def test_a_task_s_clock_that_is_wrong_makes_no_live_write_an_orphan_and_keeps_no_orphan() -> None:
+    bench = Bench()
+    far_future_ms = 2**50
+    orphan = bench.written(0, noted_ms=far_future_ms)
+    bench.grow_old()
+    live = bench.written(0, noted_ms=1)
+    assert [(each.ledger_id, each.fate) for each in bench.sweep().orphans] == [(orphan, Fate.TOO_OLD)]
+    bench.commit(0, live)
+    assert bench.there() == {live}
 
 
 @pytest.mark.parametrize("gone", ["/spark", "/spark/jobs", "/spark/jobs/j"])
