@@ -169,7 +169,10 @@ class Submitted:
         try:
             found, _, _ = select.select([pipe, ended], [], [], STEP_S)
             assert pipe in found, f"no fault in {marks}: {self._why()}"
-            return int(os.read(pipe, 100))
+            # To the end: who told it has closed its own end then, and is not taken for the next one that opens it.
+            os.set_blocking(pipe, True)
+            told = b"".join(iter(lambda: os.read(pipe, 100), b""))
+            return int(told)
         finally:
             os.close(pipe)
             os.close(ended)
