@@ -25,6 +25,7 @@ from bookkeeper.wire.messages import ListEntriesReply, ReadBodies
 from tests.interop.conftest import SESSION_TIMEOUT
 from tests.support.apache import MIDDLE, Apache, ApacheBookie, ApacheClient, find_apache
 from tests.support.apache.content import payloads
+from tests.support.apache.releases import MEMTABLE_BYTES_MAX
 from tests.support.cluster import RawClient
 
 COUNT = 2500
@@ -43,7 +44,7 @@ INTERLEAVED = {
 SMALL_LIMITS = {
     "nettyMaxFrameSizeBytes": str(2 << 20),
     "logSizeLimit": str(3 << 20),
-    "skipListSizeLimit": str(4 << 20),
+    "skipListSizeLimit": str(MEMTABLE_BYTES_MAX),
     "journalMaxSizeMB": "3",
     "journalMaxBackups": "50",
     "journalPreAllocSizeMB": "1",

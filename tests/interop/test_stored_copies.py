@@ -19,6 +19,7 @@ from bookkeeper.filesystem import RealFileSystem
 from bookkeeper.spark.stored_copies import JournalUnit, named_directories, open_bookie
 from tests.interop.conftest import SESSION_TIMEOUT
 from tests.support.apache import MIDDLE, Apache, ApacheBookie, find_apache
+from tests.support.apache.releases import MEMTABLE_BYTES_MAX
 from tests.support.cluster import RawClient
 from tests.support.stored_copies import slow_verdicts
 from tests.support.written_ledgers import WrittenLedgers
@@ -31,7 +32,7 @@ INTERLEAVED = {
 SMALL_LIMITS = {
     "nettyMaxFrameSizeBytes": str(2 << 20),
     "logSizeLimit": str(3 << 20),
-    "skipListSizeLimit": str(4 << 20),
+    "skipListSizeLimit": str(MEMTABLE_BYTES_MAX),
     "journalMaxSizeMB": "3",
     "journalMaxBackups": "50",
     "journalPreAllocSizeMB": "1",

@@ -345,6 +345,55 @@ def test_a_damaged_log_without_a_live_entry_is_removed(sealed: bool) -> None:
     assert not bench.stored.fs.exists(path)
 
 
+@pytest.mark.parametrize("scan", ["ends early", "fails", "finds its way"])
+def test_a_map_that_a_genuine_bookie_wrote_between_the_size_of_an_entry_and_its_body_costs_that_entry_alone(
+    scan: str,
+) -> None:
+    """I-60: its log was rolled by one thread while another one added to it (apache/bookkeeper #3604), so the header
+    points at a map in the middle, and whoever reads the log through is led astray by the size before the map.
+    """
+    bench = Bench(CompactionSettings(minor_interval_s=1e9, major_interval_s=1e9, major_threshold=0.99))
+    stored = bench.stored
+    log_id, path = stored.storage.entry_logs.closed()[0]
+    records = list(iter_records(stored.fs, path, log_id=log_id))
+    first = next(place for place, record in enumerate(records) if record.ledger_id == 2)
+    before, torn, after = records[first - 2], records[first], records[first + 1]
+    # Its last four bytes are the size of the body after it. Were it one that fits, the client's digest would tell.
+    ledgers_map = fmt.encode_ledgers_map({1: 1000, 7: 900_000_000})
+    # The map takes the place of records of ledger 1, which nobody needs: the bodies after it are where they were.
+    map_offset = torn.offset - len(ledgers_map)
+    astray = map_offset + torn.size
+    next_size = {"ends early": 0x7FFF_FFFF, "fails": 9, "finds its way": after.offset - 4 - (astray + 4)}[scan]
+    size = stored.fs.contents(path)[torn.offset - 4 : torn.offset]
+    for offset, data in (
+        (before.offset - 4, (map_offset - 4 - before.offset).to_bytes(4, "big")),
+        (map_offset - 4, size),
+        (map_offset, ledgers_map),
+        (astray, next_size.to_bytes(4, "big")),
+        (0, fmt.encode_header(fmt.LogHeader(map_offset=map_offset, ledger_count=2))),
+    ):
+        stored.fs.poke(path, offset, data)
+    stored.fs.unlink(checksums_path(path, log_id))
+    bench.delete(1)
+    bench.restart()
+
+    for _ in range(2):
+        bench.force(CompactionKind.MAJOR)
+        assert log_id in bench.closed
+        assert stored.fs.exists(path)
+        for ledger_id in (2, 3):
+            found = stored.read(ledger_id, range(60))
+            lost = [entry_id for entry_id in range(60) if found[entry_id] != stored.entries[ledger_id, entry_id]]
+            assert lost == ([torn.entry_id] if ledger_id == 2 else [])
+    assert stored.read(2, [torn.entry_id]) == [Status.IO_ERROR], "unknown, not never held"
+    assert _repair(stored) == [(2, torn.entry_id)]
+    bench.force(CompactionKind.MAJOR)
+    stored.check()
+    stored.crash()
+    stored.replay()
+    stored.check()
+
+
 def test_a_damaged_log_stays_while_a_damaged_index_page_may_need_it() -> None:
     """I-60: what the index needs is told by the index; one that has a damaged page tells nothing."""
     bench, log_id, path = _damaged_bench(sealed=False)
