@@ -78,12 +78,23 @@ public class HedwigTool {
         final Map<String, Log> received = new ConcurrentHashMap<>();
     }
 
-    /** What came so far; whoever waits is told. */
+    /** What came so far, in its order; whoever waits is told, once what came has been dealt with. */
     private static class Log {
         private final List<Object> lines = new ArrayList<>();
+        private int underWay;
 
         synchronized void add(Object line) {
             lines.add(line);
+            notifyAll();
+        }
+
+        synchronized void came(Object line) {
+            lines.add(line);
+            underWay++;
+        }
+
+        synchronized void dealtWith() {
+            underWay--;
             notifyAll();
         }
 
@@ -93,7 +104,7 @@ public class HedwigTool {
 
         synchronized List<Object> await(java.util.function.Predicate<List<Object>> enough) throws Exception {
             long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_S);
-            while (!enough.test(lines)) {
+            while (underWay > 0 || !enough.test(lines)) {
                 long left = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
                 if (left <= 0) {
                     throw new IllegalStateException("only " + size() + " came");
@@ -466,8 +477,12 @@ public class HedwigTool {
     private void deliver(String[] words) throws Exception {
         Log log = received(words);
         MessageHandler handler = (topic, subscriber, message, callback, context) -> {
-            callback.operationFinished(context, null); // before it is told: a CONSUME that it brings about has left then
-            log.add(message);
+            log.came(message); // in its place: the next one may be handed out by the thread of another connection
+            try {
+                callback.operationFinished(context, null);
+            } finally {
+                log.dealtWith(); // not before: a CONSUME that it brings about has left now
+            }
         };
         if (words.length > 4) {
             opened(words).client.getSubscriber()
