@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate, repeat
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 from zlib import crc32
 
 from crc32c import crc32c
@@ -78,6 +78,13 @@ def length_of(body: bytes) -> int:
     return length
 
 
+class VerifiedRun(NamedTuple):
+    """Good entries in columns. lengths: the length field of each header."""
+
+    payloads: list[bytes]
+    lengths: array[int]
+
+
 class Digest(ABC):
     """Packs and checks the entries of one ledger. Stateless after construction; any thread.
 
@@ -128,15 +135,41 @@ class Digest(ABC):
 
         The quick way for what nearly every batch is; quicker still for `PackedBodies`.
         """
-        payloads = self.verify(ledger_id, range(first_entry_id, first_entry_id + len(bodies)), bodies)
+        entry_ids = range(first_entry_id, first_entry_id + len(bodies))
+        if isinstance(bodies, PackedBodies):
+            run = self.verify_packed(ledger_id, entry_ids, bodies)
+            return None if run is None else run.payloads
+        payloads = self.verify(ledger_id, entry_ids, bodies)
         good = [payload for payload in payloads if payload is not None]
         return good if len(good) == len(payloads) else None
 
-    def _together(self, bodies: Sequence[bytes]) -> PackedBodies | None:
-        """The bodies, where they can be verified in columns."""
-        if isinstance(bodies, PackedBodies) and bodies.body_size >= self.overhead and len(bodies) > 0:
-            return bodies
-        return None
+    def verify_packed(self, ledger_id: int, entry_ids: Sequence[int], bodies: PackedBodies) -> VerifiedRun | None:
+        """The same with what the headers say besides; the entries need not be consecutive.
+
+        entry_ids: one of each body (ValueError otherwise); an array of int64 is quickest.
+        """
+        if len(entry_ids) != len(bodies):
+            raise ValueError(f"{len(entry_ids)} entry ids of {len(bodies)} bodies")
+        if not len(bodies):
+            return VerifiedRun([], array("q"))
+        columns = self._cut(ledger_id, entry_ids, bodies) if bodies.body_size >= self.overhead else None
+        if columns is None:
+            return None
+        heads, payloads = columns
+        fields = _fields(heads)
+        each = ENTRY_HEADER_SIZE // _LONG.size
+        return VerifiedRun(payloads, fields[3::each]) if _names(fields, each, ledger_id, entry_ids) else None
+
+    def _cut(
+        self, ledger_id: int, entry_ids: Sequence[int], bodies: PackedBodies
+    ) -> tuple[list[bytes], list[bytes]] | None:
+        """Headers and payloads of bodies that are large enough; None where a digest is wrong."""
+        payloads = self.verify(ledger_id, entry_ids, bodies)
+        good = [payload for payload in payloads if payload is not None]
+        if len(good) < len(payloads):
+            return None
+        (heads,) = bodies.columns(f"{ENTRY_HEADER_SIZE}s{bodies.body_size - ENTRY_HEADER_SIZE}x")
+        return heads, good
 
     def verify_last(self, ledger_id: int, body: bytes) -> tuple[int, bytes] | None:
         """Entry id and payload of a body whose entry id could not be known before (a read of the last entry)."""
@@ -191,13 +224,11 @@ class DummyDigest(Digest):
             for entry_id, body in zip(entry_ids, bodies, strict=True)
         ]
 
-    def verify_run(self, ledger_id: int, first_entry_id: int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
-        """See `Digest`."""
-        packed = self._together(bodies)
-        if packed is None:
-            return super().verify_run(ledger_id, first_entry_id, bodies)
-        heads, payloads = packed.columns(f"32s{packed.body_size - self.overhead}s")
-        return payloads if name_run(heads, ledger_id, first_entry_id) else None
+    def _cut(
+        self, ledger_id: int, entry_ids: Sequence[int], bodies: PackedBodies
+    ) -> tuple[list[bytes], list[bytes]] | None:
+        heads, payloads = bodies.columns(f"32s{bodies.body_size - self.overhead}s")
+        return heads, payloads
 
     def _digest(self, data: bytes) -> bytes:
         return b""
@@ -235,14 +266,11 @@ class Crc32Digest(Digest):
                 payloads.append(None)
         return payloads
 
-    def verify_run(self, ledger_id: int, first_entry_id: int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
-        """See `Digest`."""
-        packed = self._together(bodies)
-        if packed is None:
-            return super().verify_run(ledger_id, first_entry_id, bodies)
-        heads, digests, payloads = packed.columns(f"32sQ{packed.body_size - self.overhead}s")
-        good = name_run(heads, ledger_id, first_entry_id)
-        return payloads if good and list(map(crc32, payloads, map(crc32, heads))) == digests else None
+    def _cut(
+        self, ledger_id: int, entry_ids: Sequence[int], bodies: PackedBodies
+    ) -> tuple[list[bytes], list[bytes]] | None:
+        heads, digests, payloads = bodies.columns(f"32sQ{bodies.body_size - self.overhead}s")
+        return (heads, payloads) if list(map(crc32, payloads, map(crc32, heads))) == digests else None
 
     def _digest(self, data: bytes) -> bytes:
         return _CRC32.pack(crc32(data))
@@ -287,14 +315,11 @@ class Crc32cDigest(Digest):
                 payloads.append(None)
         return payloads
 
-    def verify_run(self, ledger_id: int, first_entry_id: int, bodies: Sequence[bytes]) -> Sequence[bytes] | None:
-        """See `Digest`."""
-        packed = self._together(bodies)
-        if packed is None:
-            return super().verify_run(ledger_id, first_entry_id, bodies)
-        heads, digests, payloads = packed.columns(f"32sI{packed.body_size - self.overhead}s")
-        good = name_run(heads, ledger_id, first_entry_id)
-        return payloads if good and list(map(crc32c, payloads, map(crc32c, heads))) == digests else None
+    def _cut(
+        self, ledger_id: int, entry_ids: Sequence[int], bodies: PackedBodies
+    ) -> tuple[list[bytes], list[bytes]] | None:
+        heads, digests, payloads = bodies.columns(f"32sI{bodies.body_size - self.overhead}s")
+        return (heads, payloads) if list(map(crc32c, payloads, map(crc32c, heads))) == digests else None
 
     def _digest(self, data: bytes) -> bytes:
         return _CRC32C.pack(crc32c(data))
@@ -359,12 +384,22 @@ def name_run(heads: Sequence[bytes], ledger_id: int, first_entry_id: int) -> boo
 
     heads: their first bytes, of all the same number: at least IDS_SIZE, and whole fields.
     """
-    fields, each = array("q", b"".join(heads)), len(heads[0]) // _LONG.size
+    entry_ids = range(first_entry_id, first_entry_id + len(heads))
+    return _names(_fields(heads), len(heads[0]) // _LONG.size, ledger_id, entry_ids)
+
+
+def _fields(heads: Sequence[bytes]) -> array[int]:
+    """The numbers in the first bytes of bodies, those of one body behind those of another."""
+    fields = array("q", b"".join(heads))
     if _LITTLE_ENDIAN:
         fields.byteswap()
-    count = len(heads)
-    expected = array("q", range(first_entry_id, first_entry_id + count))
-    return fields[1::each] == expected and fields[::each] == array("q", [ledger_id]) * count
+    return fields
+
+
+def _names(fields: array[int], each: int, ledger_id: int, entry_ids: Sequence[int]) -> bool:
+    """True when they name these entries of the ledger. each: fields of one body."""
+    expected = entry_ids if isinstance(entry_ids, array) else array("q", entry_ids)
+    return fields[1::each] == expected and fields[::each] == array("q", [ledger_id]) * len(expected)
 
 
 _CRC32C_DIGEST = Crc32cDigest()

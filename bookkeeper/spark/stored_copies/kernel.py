@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from crc32c import crc32c
 
 from bookkeeper.model import ENTRY_HEADER_SIZE
+from bookkeeper.spark.stored_copies.columns import are_steps
 from bookkeeper.spark.stored_copies.model import CopyFault, GoodCopies, OtherLedger
 from bookkeeper.wire.digest import Digest, length_of
 from bookkeeper.wire.packed_bodies import packed
@@ -48,26 +49,29 @@ class LedgerCheck:
         return left
 
     def _take_run(self, window: bytes, base: int, entry_ids: Sequence[int], offsets: Sequence[int]) -> bool:
-        """Take consecutive entries of one size that lie one behind the other, as a flush writes them.
+        """Take entries of one size that lie one behind the other, as a flush writes them.
 
         False, and nothing done, where it is not that simple, or one of them is not good in this window.
         """
-        count, first, first_id = len(offsets), offsets[0], entry_ids[0]
+        count, first = len(offsets), offsets[0]
         step = offsets[1] - first if count > 1 else 0
         start = first - _SIZE.size - base
         stop = start + step * count
         if step <= _SIZE.size + self._digest.overhead or not 0 <= start < stop <= len(window):
             return False
-        if not _are_steps(offsets, step) or not _are_steps(entry_ids, 1):
+        if not are_steps(offsets, step):
             return False
         bodies = packed(window, start, stop)
         if bodies is None or bodies.body_size != step - _SIZE.size:
             return False
-        payloads = self._digest.verify_run(self.good.ledger_id, first_id, bodies)
-        if payloads is None:
+        run = self._digest.verify_packed(self.good.ledger_id, entry_ids, bodies)
+        if run is None:
             return False
-        (lengths,) = bodies.columns(f"24xq{bodies.body_size - ENTRY_HEADER_SIZE}x")
-        self._append(entry_ids, payloads, lengths)
+        good = self.good
+        good.entry_ids.extend(entry_ids)
+        good.payload_crcs.extend(array("I", list(map(crc32c, run.payloads))))
+        good.payload_sizes.extend(array("I", [bodies.body_size - self._digest.overhead]) * count)
+        good.lengths.extend(run.lengths)
         return True
 
     def _take_block(self, window: bytes, base: int, entry_ids: Sequence[int], offsets: Sequence[int]) -> Sequence[int]:
@@ -128,12 +132,6 @@ class LedgerCheck:
         good.payload_crcs.extend(map(crc32c, payloads))
         good.payload_sizes.extend(map(len, payloads))
         good.lengths.extend(lengths)
-
-
-def _are_steps(numbers: Sequence[int], step: int) -> bool:
-    """Each number is the one before it and `step`."""
-    first = numbers[0]
-    return array("q", numbers) == array("q", range(first, first + step * len(numbers), step))
 
 
 def measure(window: bytes, base: int, offsets: Sequence[int], other: OtherLedger) -> None:

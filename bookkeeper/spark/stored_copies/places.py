@@ -8,12 +8,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import gt
 
 from bookkeeper.bookie.storage import entry_log_format as log_fmt
 from bookkeeper.bookie.storage import index_format as index_fmt
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import File, FileSystem, OpenMode
+from bookkeeper.spark.stored_copies.columns import ascend, less
 from bookkeeper.spark.stored_copies.journaled import contains
 
 
@@ -61,12 +61,11 @@ def read_places(
         kept = [at for at, entry_id in enumerate(entry_ids) if not contains(superseded, entry_id)]
         entry_ids = array("q", [entry_ids[at] for at in kept])
         locations = array("q", [locations[at] for at in kept])
-    if any(map(gt, locations, locations[1:])):
+    if not ascend(locations):
         order = sorted(range(len(locations)), key=locations.__getitem__)
         entry_ids = array("q", [entry_ids[at] for at in order])
         locations = array("q", [locations[at] for at in order])
-    base = log_fmt.location(log_id, 0)
-    offsets = array("q", [location - base for location in locations])
+    offsets = less(locations, log_fmt.location(log_id, 0))
     return Places(ledger_id, path, entry_ids, offsets, header.master_key)
 
 
