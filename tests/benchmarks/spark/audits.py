@@ -15,7 +15,7 @@ from bookkeeper.model import ENTRY_HEADER_SIZE, DigestType
 from bookkeeper.spark.audit.report import audit
 from bookkeeper.spark.stored_copies import LedgerToVerify, Unit, named_directories, open_bookie
 from bookkeeper.wire.digest import digest_of
-from tests.benchmarks.spark.ground import LEDGERS, TASKS, Cell, Ground
+from tests.benchmarks.spark.ground import LEDGERS, TASKS, Cell, Ground, Load
 
 DIGEST = DigestType.CRC32C
 
@@ -25,7 +25,7 @@ def copy_size(size: int) -> int:
     return ENTRY_HEADER_SIZE + digest_of(DIGEST, b"").size + size
 
 
-def _through_bookies(ground: Ground, size: int) -> tuple[int, float]:
+def _through_bookies(ground: Ground, size: int) -> Load:
     """One ledger of those that the size has: three copies of each entry."""
     options = {"ledgers": ground.ledgers[size][0], "minPartitions": TASKS}
     began = time.monotonic()
@@ -34,10 +34,10 @@ def _through_bookies(ground: Ground, size: int) -> tuple[int, float]:
     ground.spark.catalog.clearCache()
     if not found.is_clean or found.entries != ground.rows[size] // LEDGERS:
         raise CommandFailed(f"the audit saw {found.entries} entries and found {dict(found.found)}")
-    return found.copies, seconds
+    return Load(found.copies, seconds)
 
 
-def _in_place(ground: Ground, size: int) -> tuple[int, float]:
+def _in_place(ground: Ground, size: int) -> Load:
     """All ledgers of the size, on one bookie."""
     assert ground.bookie is not None
     path, ledger_ids = str(ground.bookie), ground.ledgers[size]
@@ -52,7 +52,7 @@ def _in_place(ground: Ground, size: int) -> tuple[int, float]:
     good, bad = (sum(column) for column in zip(*counts, strict=True))
     if (good, bad + len(plan.bad) + len(plan.unknown)) != (ground.rows[size], 0):
         raise CommandFailed(f"in place {good} copies of {ground.rows[size]} are good, {bad} ranges bad or unknown")
-    return good, seconds
+    return Load(good, seconds)
 
 
 def verified(path: str, asked: Mapping[int, LedgerToVerify], units: Iterator[Unit]) -> Sequence[tuple[int, int]]:

@@ -67,17 +67,27 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What was done: so many rows, or copies, in so many seconds. parts: the seconds of parts of it, by their names."""
+
+    count: float
+    seconds: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
-    """One kind of load. run: what it did with rows of a size, and in how many seconds.
+    """One kind of load. run: do it with rows of a size. parts: the names of parts that are timed besides.
 
     timed_whole: nothing but the load happens while it runs, so that its CPU time can be told. in_place: the bookie
     whose directories are read must not run.
     """
 
     name: str
-    run: Callable[[Ground, int], tuple[float, float]]
+    run: Callable[[Ground, int], Load]
     timed_whole: bool = True
     in_place: bool = False
+    parts: Sequence[str] = ()
 
 
 def fill(uri: str, rows: Mapping[int, int]) -> dict[int, list[int]]:

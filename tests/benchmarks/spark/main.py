@@ -138,16 +138,26 @@ class Measuring:
             turn = repetition % len(cells)
             for cell in [*cells[turn:], *cells[:turn]]:
                 for size in SIZES:
-                    self._note(self._measure(cell, size, repetition), count)
+                    for outcome in self._measure(cell, size, repetition):
+                        self._note(outcome, count)
             longest_s = max(longest_s, time.monotonic() - began_s)
 
-    def _measure(self, cell: Cell, size: int, repetition: int) -> Outcome:
+    def _measure(self, cell: Cell, size: int, repetition: int) -> list[Outcome]:
+        """The load, and each part of it that is timed besides."""
         before = read_cpu_times(time.monotonic())
-        count, seconds = cell.run(self._ground, size)
+        load = cell.run(self._ground, size)
         after = read_cpu_times(time.monotonic())
         share = others_share(before, after, os.getpid(), os.cpu_count() or 1)
-        cpu_us = tree_cpu_s(before, after, os.getpid()) * 1e6 / count if cell.timed_whole else None
-        return Outcome(cell.name, size, repetition, count / seconds, share <= OTHERS_SHARE_MAX, cpu_us)
+        cpu_us = tree_cpu_s(before, after, os.getpid()) * 1e6 / load.count if cell.timed_whole else None
+        quiet = share <= OTHERS_SHARE_MAX
+        whole = Outcome(cell.name, size, repetition, load.count / load.seconds, quiet, cpu_us)
+        return [
+            whole,
+            *(
+                Outcome(f"{cell.name}, {part}", size, repetition, load.count / load.parts[part], quiet)
+                for part in cell.parts
+            ),
+        ]
 
     def _note(self, outcome: Outcome, repetitions: int) -> None:
         turn = outcome.repetition

@@ -7,13 +7,13 @@ import uuid
 
 from bookkeeper.cli.output import CommandFailed
 from bookkeeper.spark.sink_history import commit_of_job
-from tests.benchmarks.spark.ground import WRITTEN_SHARE, Cell, Ground
+from tests.benchmarks.spark.ground import WRITTEN_SHARE, Cell, Ground, Load
 
 REPLICATION = {"ensembleSize": 3, "writeQuorumSize": 3, "ackQuorumSize": 2}
 """As of the ledgers that `perf write` writes."""
 
 
-def _ledger_sink(ground: Ground, size: int) -> tuple[int, float]:
+def _ledger_sink(ground: Ground, size: int) -> Load:
     count = max(1, ground.rows[size] // WRITTEN_SHARE)
     job = f"bench-{uuid.uuid4().hex}"
     frame = ground.in_memory(ground.spark.read, size, count).select("value")
@@ -23,7 +23,7 @@ def _ledger_sink(ground: Ground, size: int) -> tuple[int, float]:
     written = commit_of_job(ground.uri, job).entries
     if written != count:
         raise CommandFailed(f"{written} rows of {count} were committed")
-    return count, seconds
+    return Load(count, seconds)
 
 
 SINKS = (Cell("ledger sink", _ledger_sink),)
