@@ -23,7 +23,7 @@
         exports/                        ledgers to Parquet with a manifest, and from there to ledgers again
         cluster/                        the format bookkeeper.cluster: the cluster itself as tables
         arrow_map                       Arrow batches to Arrow batches in tasks, without pandas
-        environment, local_session      Python and Java for Spark on this machine; a session to try things with
+        environment, sessions           Python and Java for Spark on this machine; a session to try things with
         registration, shipping          making the formats known to a session; wheels for tasks without the package
 
 Nothing is read from the driver's disk or environment: what planner and tasks need is in the options. Needs the extra
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from bookkeeper.spark.cluster.views import cluster_views
     from bookkeeper.spark.exports.export import export_ledgers
     from bookkeeper.spark.exports.importing import import_ledgers
-    from bookkeeper.spark.local_session import local_session
     from bookkeeper.spark.registration import register
+    from bookkeeper.spark.sessions import local_session
     from bookkeeper.spark.sink_history import commit_of_job, commits_of_query, committed_writes
     from bookkeeper.spark.sink_sweep import sweep
 
@@ -62,7 +62,7 @@ def __getattr__(name: str) -> object:
 
         return register
     if name == "local_session":
-        from bookkeeper.spark.local_session import local_session
+        from bookkeeper.spark.sessions import local_session
 
         return local_session
     if name == "cluster_views":

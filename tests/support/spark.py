@@ -15,7 +15,7 @@ from typing import Any
 @functools.cache
 def spark_session() -> Any:
     """The session."""
-    from bookkeeper.spark.local_session import local_session
+    from bookkeeper.spark.sessions import local_session
 
     directory = tempfile.mkdtemp(prefix="spark-tests-")
     settings = {

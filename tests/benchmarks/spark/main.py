@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
 def _session(directory: Path) -> Iterator[Any]:
     # Tasks import the source of the ceiling from the tests.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    from bookkeeper.spark.local_session import local_session
+    from bookkeeper.spark.sessions import local_session
     from tests.benchmarks.spark.memory_source import MemorySource
 
     settings = {
