@@ -160,13 +160,17 @@ def start_logging(
     level: LogLevel = LogLevel.info,
     verbose: bool = False,
     stream: TextIO | None = None,
+    libraries: bool = True,
 ) -> None:
     """Send all logs of this process to `stream` (stderr). Call once, before the reactor runs.
 
-    Third-party libraries that use stdlib logging are heard from WARNING on, or from DEBUG with `level` debug.
+    libraries: third-party ones that use stdlib logging are heard from WARNING on, or from DEBUG with `level` debug;
+    False: nothing is done about them, and kazoo is not heard.
     """
     observer = StreamObserver(stream or sys.stderr, log_format, level=level, verbose=verbose)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False, discardBuffer=False)
+    if not libraries:
+        return
     root = logging.getLogger()
     root.addHandler(StdlibBridge(observer))
     root.setLevel(logging.DEBUG if level is LogLevel.debug else logging.WARNING)

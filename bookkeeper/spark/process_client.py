@@ -14,20 +14,25 @@ import os
 import threading
 from collections import OrderedDict
 
-from twisted.internet.defer import Deferred
-from twisted.logger import LogLevel
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger, LogLevel
 
 from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings
 from bookkeeper.logs import start_logging
+from bookkeeper.metadata.store import StoreState
 from bookkeeper.metadata.znode_store import ZnodeStore
+
+log = Logger()
 
 CLIENTS_MAX = 4
 
 _lock = threading.Lock()
 _logging: list[bool] = []
 _clients: OrderedDict[tuple[int, ClientSettings], BlockingBookKeeper] = OrderedDict()
+_cut_off: set[tuple[int, ClientSettings]] = set()
+"""Those of which it was said that they cannot reach their metadata store, until they can."""
 
 
 def client_of(settings: ClientSettings) -> BlockingBookKeeper:
@@ -46,6 +51,7 @@ def client_of(settings: ClientSettings) -> BlockingBookKeeper:
             _show_warnings()
             found = _clients[key] = connect(settings.metadata_service_uri, settings)
         _clients.move_to_end(key)
+        _tell_of_outage(key, found)
         return found
 
 
@@ -60,8 +66,21 @@ def instance_of(client: BlockingBookKeeper) -> str:
     return client.run(lambda ledgers: Deferred.fromCoroutine(ask(ledgers)))
 
 
+def _tell_of_outage(key: tuple[int, ClientSettings], client: BlockingBookKeeper) -> None:
+    """Say once that the metadata store cannot be reached, to whoever is about to wait for it."""
+    where, state = client.run(lambda ledgers: succeed((ledgers.store.description, ledgers.store.state)))
+    if state is StoreState.CONNECTED:
+        _cut_off.discard(key)
+    elif key not in _cut_off:
+        _cut_off.add(key)
+        log.warn("{where} cannot be reached; waiting for it", where=where)
+
+
 def _show_warnings() -> None:
-    """What client and sources warn of goes to standard error, which Spark keeps: nobody else begins a log here."""
+    """What client and sources warn of goes to standard error, which Spark keeps: nobody else begins a log here.
+
+    Not what libraries say: processes that Spark keeps for the next task outlive a ZooKeeper, and nobody waits for it.
+    """
     if not _logging:
         _logging.append(True)
-        start_logging(level=LogLevel.warn)
+        start_logging(level=LogLevel.warn, libraries=False)
