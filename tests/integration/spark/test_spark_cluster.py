@@ -56,6 +56,7 @@ STEP_S = 300.0
 
 SIZES = (700, 500)
 """Entries of the ledgers that are read."""
+TOTAL = sum(SIZES)
 PER_TRIGGER = 400
 MESSAGES = 300
 DAMAGED = 650
@@ -262,13 +263,36 @@ def holder_of(cluster: LocalCluster, client: BlockingBookKeeper, ledger_id: int,
     return next(bookie for bookie in cluster.bookies if bookie.bookie_id == wanted)
 
 
-def test_on_two_machines_tasks_go_by_options_and_each_row_is_written_once_whoever_is_killed(
-    machines: Machines, cluster: LocalCluster, client: BlockingBookKeeper, tmp_path: Path
-) -> None:
-    commits = f"{cluster.root}-commits"
+@dataclass
+class Story:
+    """What the programs are told, and where they run."""
+
+    machines: Machines
+    cluster: LocalCluster
+    client: BlockingBookKeeper
+    directory: Path
+    commits: str
+    ledgers: list[int]
+    marks: dict[str, Path]
+    given: dict[str, Any]
+
+    def program(self, stage: str) -> Submitted:
+        """One that begins now."""
+        return Submitted(self.machines, {**self.given, "stage": stage})
+
+    def kill_executor_at(self, program: Submitted, marks: str) -> int:
+        """SIGKILL for the executor above the task that has come to a fault; the task's process."""
+        stopped = program.stopped_at(self.marks[marks])
+        os.kill(self.machines.master.executor_above(stopped), signal.SIGKILL)
+        return stopped
+
+
+def begun(machines: Machines, cluster: LocalCluster, client: BlockingBookKeeper, directory: Path) -> Story:
+    """Ledgers and a topic are written."""
     ledgers = [written(client, count) for count in SIZES]
     topic = published(cluster)
-    batch_marks, stream_marks = marks_in(tmp_path, "batch"), marks_in(tmp_path, "stream")
+    marks = {name: marks_in(directory, name) for name in ("batch", "stream")}
+    commits = f"{cluster.root}-commits"
     given: dict[str, Any] = {
         "uri": cluster.uri,
         "commits": commits,
@@ -278,18 +302,15 @@ def test_on_two_machines_tasks_go_by_options_and_each_row_is_written_once_whoeve
         "topic": topic,
         "tables": {"topics": {"zk_prefix": topic["zk_prefix"]}, "segments": {"journal": "/nowhere"}, "bookies": {}},
         "job": JOB,
-        "batch_marks": str(batch_marks),
-        "stream_marks": str(stream_marks),
-        "checkpoint": str(tmp_path / "checkpoint"),
+        "batch_marks": str(marks["batch"]),
+        "stream_marks": str(marks["stream"]),
+        "checkpoint": str(directory / "checkpoint"),
     }
-    total = sum(SIZES)
-    rows = [f"{ledger}:{entry}" for ledger, count in zip(ledgers, SIZES, strict=True) for entry in range(count)]
-    copied = [total, total, sum(map(len, rows))]
+    return Story(machines, cluster, client, directory, commits, ledgers, marks, given)
 
-    program = Submitted(machines, {**given, "stage": "work"})
 
-    # Tasks run on both machines, and have nothing of the driver but its options.
-    tasks = program.fact("tasks")
+def check_tasks(machines: Machines, tasks: list[dict[str, Any]]) -> None:
+    """They run on both machines, and have nothing of the driver but its options."""
     assert len({machines.master.executor_above(task["pid"]) for task in tasks}) == 2
     for task in tasks:
         assert Path(task["directory"]).is_relative_to(machines.directory.parent / "machines")
@@ -297,9 +318,11 @@ def test_on_two_machines_tasks_go_by_options_and_each_row_is_written_once_whoeve
         assert task["python"] == str(machines.python)
         assert f"{machines.wheel.stem}.zip/bookkeeper/" in task["package"]
 
-    # What they read is what was written, and what other packages add to the tables comes with the wheel.
+
+def check_read(program: Submitted) -> None:
+    """What tasks read is what was written, and what other packages add to the tables comes with the wheel."""
     payload = sum(len(b"entry %d of some" % number) for count in SIZES for number in range(count))
-    assert program.fact("read") == [total, payload, total]
+    assert program.fact("read") == [TOTAL, payload, TOTAL]
     tables = program.fact("tables")
     assert (tables["topics"], tables["bookies"]) == ([1], [3])
     assert "was never formatted" in tables["segments"]
@@ -307,47 +330,62 @@ def test_on_two_machines_tasks_go_by_options_and_each_row_is_written_once_whoeve
     assert all(name in told for name in ("topics", "subscriptions", "hubs", "segments"))
     assert program.fact("topic") == [MESSAGES, MESSAGES, MESSAGES * len(b"message 000")]
 
+
+def work_among_kills(story: Story) -> None:
+    """A batch write and a stream, while executors and the program are killed in the middle."""
+    program = story.program("work")
+    check_tasks(story.machines, program.fact("tasks"))
+    check_read(program)
+
     # An executor is killed in the middle of a batch write: its task is tried again.
-    stopped = program.stopped_at(batch_marks)
-    os.kill(machines.master.executor_above(stopped), signal.SIGKILL)
+    story.kill_executor_at(program, "batch")
     assert program.fact("written")
-    assert commit_of_job(cluster.uri, JOB, commit_path=commits).entries == total
+    assert commit_of_job(story.cluster.uri, JOB, commit_path=story.commits).entries == TOTAL
 
     # Another one in the middle of a stream; then the program, when a commit took effect and Spark does not know it.
-    stopped = program.stopped_at(stream_marks)
-    os.kill(machines.master.executor_above(stopped), signal.SIGKILL)
-    committer = program.stopped_at(stream_marks)
+    stopped = story.kill_executor_at(program, "stream")
+    committer = program.stopped_at(story.marks["stream"])
     program.kill()
     await_end(stopped)
     await_end(committer)
-    assert nobody_waits(batch_marks)
-    assert nobody_waits(stream_marks)
+    assert nobody_waits(story.marks["batch"])
+    assert nobody_waits(story.marks["stream"])
 
-    # From its checkpoint the stream goes on where it was; an audit by the same program finds a copy that went bad.
-    victim = holder_of(cluster, client, ledgers[0], DAMAGED)
-    change_a_byte(victim, b"entry %d" % DAMAGED)
-    program = Submitted(machines, {**given, "stage": "rest"})
-    query = program.fact("query")
+
+def go_on(story: Story) -> str:
+    """From its checkpoint the stream goes on where it was; an audit by the same program finds a copy that went bad."""
+    rows = [f"{ledger}:{entry}" for ledger, count in zip(story.ledgers, SIZES, strict=True) for entry in range(count)]
+    copied = [TOTAL, TOTAL, sum(map(len, rows))]
+    program = story.program("rest")
+    query = str(program.fact("query"))
     assert program.fact("batch") == copied
     assert program.fact("stream") == copied
-    assert program.fact("audit") == [machines.master.url, 4]
+    assert program.fact("audit") == [story.machines.master.url, 4]
     assert program.end() == 0
-    assert [commit.batch for commit in commits_of_query(cluster.uri, query, commit_path=commits)] == [0, 1, 2]
+    commits = commits_of_query(story.cluster.uri, query, commit_path=story.commits)
+    assert [commit.batch for commit in commits] == [0, 1, 2]
+    return query
 
-    # What the killed executors had begun is all that is left, and the sweep deletes it.
-    named = named_by(cluster, commits, query)
-    named |= {each.ledger_id for each in commit_of_job(cluster.uri, JOB, commit_path=commits).ledgers}
-    orphans = sweep(cluster.uri, commit_path=commits, dry_run=True).orphans
+
+def check_leftovers(story: Story, query: str) -> None:
+    """What the killed executors had begun is all that is left, and the sweep deletes it."""
+    uri, commits = story.cluster.uri, story.commits
+    named = named_by(story.cluster, commits, query)
+    named |= {each.ledger_id for each in commit_of_job(uri, JOB, commit_path=commits).ledgers}
+    orphans = sweep(uri, commit_path=commits, dry_run=True).orphans
     assert [each.fate for each in orphans] == [Fate.SUPERSEDED] * 2
-    assert ledgers_of(client, commits) == named | {each.ledger_id for each in orphans}
-    check_nothing_is_left(cluster, client, commits, named)
+    assert ledgers_of(story.client, commits) == named | {each.ledger_id for each in orphans}
+    check_nothing_is_left(story.cluster, story.client, commits, named)
 
-    # The command of an installation, on the same machines: their tasks have neither its file nor its package.
-    (machines.directory / "client.conf").write_text(f"metadataServiceUri={cluster.uri}\nreadTimeout=20\n")
+
+def check_command(story: Story, victim: LocalBookie) -> None:
+    """The command of an installation, on the same machines: their tasks have neither its file nor its package."""
+    machines = story.machines
+    (machines.directory / "client.conf").write_text(f"metadataServiceUri={story.cluster.uri}\nreadTimeout=20\n")
     program_name, *words = readme_command("bookkeeper", machines)
     assert (program_name, words[:2]) == ("bookkeeper", ["spark", "audit"])
     done = subprocess.run(
-        [sys.executable, "-m", "bookkeeper.cli.main", *words, "--json", "--ledgers", str(given["audited"])],
+        [sys.executable, "-m", "bookkeeper.cli.main", *words, "--json", "--ledgers", str(story.given["audited"])],
         cwd=machines.directory,
         env={**machines.master.environment, "PYSPARK_PYTHON": str(machines.python), "JDK_JAVA_OPTIONS": SMALL_JAVA},
         capture_output=True,
@@ -357,8 +395,20 @@ def test_on_two_machines_tasks_go_by_options_and_each_row_is_written_once_whoeve
     )
     assert done.returncode == 4, done.stderr + machines.master.logs()
     audited = json.loads(done.stdout)
-    assert (list(audited["found"]), audited["entries"], audited["copies"]) == (["bad"], total, 2 * total)
+    assert (list(audited["found"]), audited["entries"], audited["copies"]) == (["bad"], TOTAL, 2 * TOTAL)
     found = audited["findings"]  # the bookie refuses a page of its log as a whole, of whichever ledger
     assert {(each["bookie"], each["good_copies"]) for each in found} == {(victim.bookie_id, 1)}
-    found = [each for each in found if each["ledger_id"] == ledgers[0]]
+    found = [each for each in found if each["ledger_id"] == story.ledgers[0]]
     assert any(each["first_entry_id"] <= DAMAGED <= each["last_entry_id"] for each in found)
+
+
+def test_on_two_machines_tasks_go_by_options_and_each_row_is_written_once_whoever_is_killed(
+    machines: Machines, cluster: LocalCluster, client: BlockingBookKeeper, tmp_path: Path
+) -> None:
+    story = begun(machines, cluster, client, tmp_path)
+    work_among_kills(story)
+    victim = holder_of(cluster, client, story.ledgers[0], DAMAGED)
+    change_a_byte(victim, b"entry %d" % DAMAGED)
+    query = go_on(story)
+    check_leftovers(story, query)
+    check_command(story, victim)
