@@ -16,17 +16,24 @@ from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledger_offsets import Between
 from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions, Positions
 from bookkeeper.spark.planning import Extent, extent_of
+from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words
 from bookkeeper.spark.sink_commits import commits_at
 
 log = Logger()
-
-_LEAVE_OUT = "With option failOnDataLoss=false it is left out with a warning"
 
 AT_ONCE = 64
 """Ledgers asked about at a time."""
 
 GUESSED_SIZE = 256.0
 """Bytes of an entry of an open ledger, for dividing the work of a stream: what is known of it grows with the ledger."""
+
+
+def leave_out(words: Words) -> str:
+    """What a user can do about a ledger that is gone; to follow what is wrong."""
+    return words.remedy("With {} it is left out with a warning", LOSS_BORNE)
+
+
+_LEAVE_OUT = leave_out(OF_OPTIONS)
 
 
 def plan_extents(
@@ -39,7 +46,7 @@ def plan_extents(
 ) -> list[Extent]:
     """The extents of the chosen ledgers that pass the bounds, in their order; those without an entry in them left out.
 
-    remedy: what a user can do about a ledger that is gone.
+    remedy: what a user can do about a ledger that is gone, as `leave_out` says it.
     Raises NoSuchLedger for a ledger that was named by itself and is gone, unless data loss is to be borne.
     """
     return client.run(lambda ledgers: Deferred.fromCoroutine(_extents(ledgers, options, ledger_ids, entry_ids, remedy)))
@@ -100,7 +107,7 @@ async def _end(client: LedgerClient, options: LedgerReadOptions, ledger_id: int)
             await client.context.store.sync()
             metadata = await client.metadata(ledger_id)
     except NoSuchLedger:
-        _gone(options, ledger_id)
+        _gone(options, ledger_id, _LEAVE_OUT)
         return -1, 0.0
     if metadata.last_entry_id is None or metadata.length is None:
         raise InvalidArgument(
@@ -168,12 +175,8 @@ def position_in(ledger_id: int, positions: Positions, end: int, word: str) -> in
     return position
 
 
-def _gone(
-    options: LedgerReadOptions,
-    ledger_id: int,
-    remedy: str = _LEAVE_OUT,
-) -> None:
+def _gone(options: LedgerReadOptions, ledger_id: int, remedy: str) -> None:
     what = f"ledger {ledger_id} was to be read and is not there: deleted, or never made"
     if options.fail_on_data_loss:
-        raise NoSuchLedger(f"{what}. {remedy}")
+        raise NoSuchLedger(f"{what}{remedy}")
     log.warn("{what}; it is left out (failOnDataLoss=false)", what=what)

@@ -15,15 +15,21 @@ from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import ledger_batch
 from bookkeeper.spark.ledger_options import LedgerReadOptions
 from bookkeeper.spark.planning import Slice
+from bookkeeper.spark.said_as import AS_ADMINISTRATOR, LOSS_BORNE, OF_OPTIONS, Words
 
 log = Logger()
 
 
 def read_slices(
-    client: BlockingBookKeeper, options: LedgerReadOptions, slices: Iterable[Slice], entry_ids: Bounds
+    client: BlockingBookKeeper,
+    options: LedgerReadOptions,
+    slices: Iterable[Slice],
+    entry_ids: Bounds,
+    words: Words = OF_OPTIONS,
 ) -> Iterator[Any]:
     """The entries of the slices that pass, in order: a batch of rows for each batch that a bookie sends.
 
+    words: of who asks, for errors.
     Raises LedgerError where an entry cannot be read from any copy, NoSuchLedger for a ledger that was deleted since
     (data loss; a warning where that is to be borne).
     """
@@ -35,20 +41,22 @@ def read_slices(
                     rows = ledger_batch(piece.ledger_id, batch.first_entry_id, batch.payloads)
                     yield _passing(rows, batch, entry_ids)
         except WrongPassword as error:
-            raise WrongPassword(
-                f"{error}. Name the ledgers that have the password given (option ledgers), or read all of them with "
-                "option asAdministrator=true"
-            ) from error
+            raise WrongPassword(str(error) + other_password(words)) from error
         except NoSuchLedger as error:
             what = (
                 f"ledger {piece.ledger_id} was deleted while entries {piece.first_entry_id} to {piece.last_entry_id} "
+                "of it were being read"
             )
-            what += "of it were being read"
             if options.fail_on_data_loss:
-                raise NoSuchLedger(
-                    f"{what}. With option failOnDataLoss=false its rest is left out with a warning"
-                ) from error
-            log.warn("{what}; its rest is left out (failOnDataLoss=false)", what=what)
+                remedy = words.remedy("With {} its rest is left out with a warning", LOSS_BORNE)
+                raise NoSuchLedger(f"{what}{remedy}") from error
+            log.warn("{what}; its rest is left out ({word})", what=what, word=words.word(LOSS_BORNE))
+
+
+def other_password(words: Words) -> str:
+    """What a user can do about a ledger that has another password; to follow what is wrong."""
+    sentence = "Name the ledgers that have the password given ({}), or read all of them with {}"
+    return words.remedy(sentence, "ledgers", AS_ADMINISTRATOR)
 
 
 def _passing(rows: Any, batch: PayloadBatch, entry_ids: Bounds) -> Any:

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import LEDGER_SCHEMA, check_schema
 from bookkeeper.spark.filters import push
-from bookkeeper.spark.ledger_extents import plan_extents
+from bookkeeper.spark.ledger_extents import leave_out, plan_extents
 from bookkeeper.spark.ledger_options import WHERE, LedgerReadOptions
 from bookkeeper.spark.ledger_partition import LedgerPartition
 from bookkeeper.spark.ledger_sink import LedgerBatchWriter, LedgerStreamWriter, check_rows
@@ -103,7 +103,9 @@ class LedgerReader(DataSourceReader):
         """
         options, entry_ids = self._options.own, self._bounds["entry_id"]
         client = client_of(self._options.client)
-        extents = plan_extents(client, options, self._bounds["ledger_id"], entry_ids)
+        extents = plan_extents(
+            client, options, self._bounds["ledger_id"], entry_ids, remedy=leave_out(self._options.words)
+        )
         found = partitions_of(
             extents, partition_bytes_max=options.partition_bytes_max, partitions_min=options.partitions_min
         )
@@ -115,7 +117,8 @@ class LedgerReader(DataSourceReader):
         assert isinstance(partition, LedgerPartition)
         if not partition.slices:
             return iter(())
-        return read_slices(client_of(self._options.client), self._options.own, partition.slices, partition.entry_ids)
+        options = self._options
+        return read_slices(client_of(options.client), options.own, partition.slices, partition.entry_ids, options.words)
 
 
 class PushdownLedgerReader(LedgerReader):

@@ -16,6 +16,7 @@ from typing import Any, Generic
 from bookkeeper.config import ClientSettings, keys_of
 from bookkeeper.config.table import Fault, Given, Origin, Rules, S, Source, load_table, nearest
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.spark.said_as import OF_OPTIONS, SAID_AS, Words
 
 ADDRESS = "metadataServiceUri"
 
@@ -29,16 +30,17 @@ READ_AHEAD, READ_AHEAD_ENTRIES = "readAheadEntriesMax", 16_000
 
 NEEDED = {ADDRESS: "is missing: where the cluster is, e.g. zk://zk1:2181/ledgers"}
 
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
-"""What Spark hands to a sink of a stream besides the sink's own options."""
+_NOT_READ = frozenset({"checkpointlocation", "queryname", SAID_AS.lower()})
+"""What Spark hands to a sink of a stream besides the sink's own options; and in whose words errors speak."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions(Generic[S]):
-    """What was chosen: the words of the source, and the client's settings."""
+    """What was chosen: the words of the source, and the client's settings. words: for errors, of who asks."""
 
     own: S
     client: ClientSettings
+    words: Words = OF_OPTIONS
 
 
 def read_options(
@@ -59,11 +61,12 @@ def read_options(
     own, shared = keys_of(cls), keys_of(ClientSettings)
     known = {name.lower(): name for name in [*shared, *own, *aliases]}
     faults: list[Fault] = []
-    texts = list(_texts(options, known, aliases, where, faults))
+    origin = _Origins(where, Words.among(options))
+    texts = list(_texts(options, known, aliases, origin, faults))
     if implied is None and not any(given.name == ADDRESS for given in texts):
-        faults.append(Fault(_origin(where, ADDRESS), NEEDED[ADDRESS]))
+        faults.append(Fault(origin(ADDRESS), NEEDED[ADDRESS]))
     if not any(given.name == READ_AHEAD for given in texts):
-        texts.append(Given(READ_AHEAD, str(READ_AHEAD_ENTRIES), _origin(where, READ_AHEAD)))
+        texts.append(Given(READ_AHEAD, str(READ_AHEAD_ENTRIES), origin(READ_AHEAD)))
     loaded = None
     with contextlib.suppress(ConfigurationError):  # its faults are in the list, for one error with all
         loaded = load_table(cls, _EVERYTHING, [given for given in texts if given.name in own], faults)
@@ -72,10 +75,10 @@ def read_options(
         given = {each.name for each in for_client}
         for name, text in implied(loaded.settings).items():
             if name not in given:
-                for_client.append(Given(name, text, _origin(where, name)))
+                for_client.append(Given(name, text, origin(name)))
     client = load_table(ClientSettings, _EVERYTHING, for_client, faults)
     assert loaded is not None
-    return SourceOptions(loaded.settings, client.settings)
+    return SourceOptions(loaded.settings, client.settings, origin.words)
 
 
 def read_tables(
@@ -94,11 +97,12 @@ def read_tables(
     keys = [keys_of(each) for each in tables]
     known = {name.lower(): name for name in [*(name for each in keys for name in each), *aliases]}
     faults: list[Fault] = []
-    texts = list(_texts(options, known, aliases, where, faults))
+    origin = _Origins(where, Words.among(options))
+    texts = list(_texts(options, known, aliases, origin, faults))
     given_names = {given.name for given in texts}
     if READ_AHEAD not in given_names:
-        texts.append(Given(READ_AHEAD, str(READ_AHEAD_ENTRIES), _origin(where, READ_AHEAD)))
-    faults += [Fault(_origin(where, name), why) for name, why in needed.items() if name not in given_names]
+        texts.append(Given(READ_AHEAD, str(READ_AHEAD_ENTRIES), origin(READ_AHEAD)))
+    faults += [Fault(origin(name), why) for name, why in needed.items() if name not in given_names]
     found: list[Any] = []
     for table, names in zip(tables, keys, strict=True):
         with contextlib.suppress(ConfigurationError) if table is not tables[-1] else contextlib.nullcontext():
@@ -115,19 +119,29 @@ def words(cls: type) -> Iterable[str]:
 
 
 def _texts(
-    options: Mapping[str, str], known: Mapping[str, str], aliases: Mapping[str, str], where: str, faults: list[Fault]
+    options: Mapping[str, str],
+    known: Mapping[str, str],
+    aliases: Mapping[str, str],
+    origin: Callable[[str], Origin],
+    faults: list[Fault],
 ) -> Iterator[Given]:
     for word, text in options.items():
         name = known.get(word.lower())
-        origin = _origin(where, word)
         if name is not None:
-            yield Given(aliases.get(name, name), text.strip(), origin)
-        elif word.lower() not in _SPARKS_OWN:
-            faults.append(Fault(origin, f"is unknown{nearest(word, known.values())}"))
+            yield Given(aliases.get(name, name), text.strip(), origin(word))
+        elif word.lower() not in _NOT_READ:
+            faults.append(Fault(origin(word), f"is unknown{nearest(word, known.values())}"))
 
 
-def _origin(where: str, word: str) -> Origin:
-    return Origin(Source.COMMAND_LINE, f"option {word} of format {where}")
+@dataclass(frozen=True, slots=True)
+class _Origins:
+    """Where an option came from, as who asks wrote it."""
+
+    where: str
+    words: Words
+
+    def __call__(self, word: str) -> Origin:
+        return Origin(Source.COMMAND_LINE, self.words.word(word, self.where) or word)
 
 
 def _no_judgement(given: Given) -> str | None:

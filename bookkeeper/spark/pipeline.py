@@ -15,8 +15,8 @@ from bookkeeper.spark.cluster.catalogue import WHERE, table_called
 from bookkeeper.spark.cluster.source import ClusterSource
 from bookkeeper.spark.cluster.table import ManyOptions
 
-_OURS = ("bookkeeper.errors.", "bookkeeper.spark.", "journalmgr.", "hedwig.", "option ")
-"""How a line begins that tells an error of ours: the class's module, or a fault of usage."""
+_OURS = re.compile(r"bookkeeper\.(errors|spark)\.|journalmgr\.|hedwig\.|option |--[a-z]|-D ")
+"""How a line begins that tells an error of ours: the class's module, or a fault of usage as `said_as.Words` says it."""
 
 _STACK = ("at ", "JVM stacktrace", "Driver stacktrace", "Caused by: ", "Traceback (most recent call last)")
 """How a line begins from which on there are only stacks."""
@@ -53,10 +53,16 @@ SPARK_ERRORS = (PySparkException, Py4JJavaError)
 
 
 def told_by_spark(error: Exception) -> str:
-    """Our error out of Spark's: the lines that name one, each once; else Spark's, without the stack of its JVM."""
+    """Our error out of Spark's: the lines that name one, each once; else Spark's, without the stack of its JVM.
+
+    Of a directory that is there already what to do: Spark tells how to overwrite it, which nothing here does.
+    """
+    if isinstance(error, PySparkException) and error.getCondition() == "PATH_ALREADY_EXISTS":
+        there = (error.getMessageParameters() or {}).get("outputPath", "the directory")
+        return f"{there.removeprefix('file:')} already exists: name a directory that does not, or remove it"
     text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
     lines = [line.strip() for line in text.splitlines()]
-    ours = [line for line in lines if line.startswith(_OURS)]
+    ours = [line for line in lines if _OURS.match(line)]
     if not ours:
         cut = next((at for at, line in enumerate(lines) if line.startswith(_STACK)), len(lines))
         ours = [line for line in lines[:cut] if line]

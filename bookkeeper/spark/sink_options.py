@@ -10,6 +10,7 @@ from bookkeeper.config.keys import Kind, integer, key, text
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
 from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.said_as import OF_OPTIONS, Words
 
 WHERE = "bookkeeper"
 
@@ -114,11 +115,11 @@ def read_sink_options(options: Mapping[str, str], *, stream: bool = False) -> Si
     return found
 
 
-def check_commit_path(path: str, metadata_service_uri: str) -> None:
+def check_commit_path(path: str, metadata_service_uri: str, words: Words = OF_OPTIONS) -> None:
     """Raise ConfigurationError for a place of commits that is the cluster's own, or above it."""
     root = parse_uri(metadata_service_uri).root
     if f"{path}/".startswith(f"{root}/") or f"{root}/".startswith(f"{path}/"):
         raise ConfigurationError(
-            f"option commitPath={path} of format {WHERE}: the znodes of the cluster are at {root}, and what Spark "
+            f"{words.word(f'commitPath={path}', WHERE)}: the znodes of the cluster are at {root}, and what Spark "
             f"commits must be apart from them; choose another place, e.g. {COMMIT_PATH}"
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 
 from bookkeeper.cli.output import EXIT_OK, counted, note, print_json, print_table, readable_size
+from bookkeeper.cli.spark.said_as import said_as
 from bookkeeper.cli.spark.session import spark_session
+from hedwig.cli.spark_said_as import EXPORT, IMPORT
 from hedwig.cli.spark_words import region_words, topics_of
 from hedwig.spark.exports.export import TopicExport, export_topics
 from hedwig.spark.exports.importing import TopicImport, import_topics
@@ -17,8 +19,9 @@ def run_export(args: argparse.Namespace) -> int:
     """Export, and say what is in it."""
     topics = topics_of(args)
     uri, words = region_words(args)
-    options = {"maxPartitionBytes": args.file_bytes, **words}
-    with spark_session(args) as spark:
+    options = {"maxPartitionBytes": args.file_bytes, **said_as(EXPORT), **words}
+    no_export = f"{args.output} has no manifest and is no export: remove it, or take another directory for the next"
+    with spark_session(args, interrupted=no_export) as spark:
         done = export_topics(
             spark, uri, output=args.output, topics=topics, prefix=args.prefix, options=options, say=note
         )
@@ -58,8 +61,9 @@ def run_import(args: argparse.Namespace) -> int:
     """Import, and say what was published."""
     uri, words = region_words(args)
     given = {"job": args.job, "prefix": args.into, "subscription": args.subscription, "hubs": args.hubs}
-    options = {**{name: value for name, value in given.items() if value}, **words}
-    with spark_session(args) as spark:
+    options = {**{name: value for name, value in given.items() if value}, **said_as(IMPORT), **words}
+    goes_on = "nothing was published" if args.dry_run else "what is published stays: the same command goes on"
+    with spark_session(args, interrupted=goes_on) as spark:
         note(f"reading {args.directory} to check it")
         done = import_topics(spark, uri, args.directory, options=options, dry_run=args.dry_run, say=note)
     _show_import(args, done)

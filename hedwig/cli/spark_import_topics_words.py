@@ -23,7 +23,8 @@ examples:
   bookkeeper spark import-topics /backup/topics-monday --subscription audit
   bookkeeper spark import-topics /backup/topics-monday --into restored/ --job second
 
-exit codes: 0 imported, 1 failure, 2 usage, 3 published, but not all of it is kept any more, to be verified
+exit codes: 0 imported, 1 failure, 2 usage, 3 published, but not all of it is kept any more, to be verified,
+130 interrupted: the same command goes on where it was
 """
 
 
@@ -34,8 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="of the export")
     parser.add_argument("--job", default="", metavar="NAME",
                        help="of this import: under another one all is published again (default: none)")  # fmt: skip
-    parser.add_argument("--into", default="", metavar="PREFIX", help="put before the name of each topic")
-    parser.add_argument("--subscription", metavar="NAME", help="make it in each topic, and leave it there")
+    parser.add_argument(
+        "--into", default="", metavar="PREFIX", help="put before the name of each topic (default: nothing)"
+    )
+    parser.add_argument(
+        "--subscription",
+        metavar="NAME",
+        help="make it in each topic, and leave it there (default: one that is taken away in the end)",
+    )
     parser.add_argument("--hubs", metavar="HOST:PORT,...", help="hubs to ask (default: those of the region)")
     parser.add_argument("--dry-run", action="store_true", help="check everything, and publish nothing")
     parser.add_argument("--rows", type=at_least(0), default=100, metavar="N",

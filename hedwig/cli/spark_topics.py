@@ -22,7 +22,9 @@ from bookkeeper.cli.output import (
     print_table,
 )
 from bookkeeper.cli.output import readable_size as size
+from bookkeeper.cli.spark.said_as import said_as
 from bookkeeper.cli.spark.session import spark_session
+from hedwig.cli.spark_said_as import TOPICS
 from hedwig.cli.spark_topics_plot import draw_topics
 from hedwig.cli.spark_words import region_words, topics_of
 from hedwig.spark.topics.following import Following, follow_topics
@@ -41,14 +43,16 @@ _LAGS = ("topic", "subscription", "behind", "consumed", "last", "why unknown")
 def run_topics(args: argparse.Namespace) -> int:
     """Follow the topics until the end, or an interrupt; say what was read."""
     topics = topics_of(args)
-    uri, words = region_words(args)
+    uri, given = region_words(args)
+    words = {**said_as(TOPICS), **given}
     _check(args)
     seen = Seen()
     sinks = _sinks(args, {"uri": uri, **words}, seen)
     is_kept = args.output is not None or args.to_topic is not None
     emit = Emit(args.emit or ("final" if is_kept else "changed"))
     checkpoint = args.checkpoint or (None if args.output is None else f"{args.output.rstrip('/')}/_checkpoint")
-    with spark_session(args, progress=False) as spark:
+    goes_on = "" if checkpoint is None else f"the same command goes on where it was, by {checkpoint}"
+    with spark_session(args, progress=False, interrupted=goes_on) as spark:
         query = follow_topics(
             spark,
             uri,

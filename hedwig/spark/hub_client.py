@@ -63,6 +63,6 @@ def _of_region(options: TopicOptions[R]) -> HedwigClientSettings:
         own = options.own
         raise ConfigurationError(
             f"no hub runs in {own.zk_prefix}/{own.region}: start one, or give the address of one that others cannot "
-            "see (option hubs)"
+            f"see ({options.words.word('hubs')})"
         )
     return replace(options.hubs, servers=hubs)

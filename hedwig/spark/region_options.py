@@ -18,6 +18,7 @@ from bookkeeper.config.keys import key, secret_bytes, text
 from bookkeeper.config.shared import check_root
 from bookkeeper.config.table import S
 from bookkeeper.spark.options import ALIASES, NEEDED, read_tables
+from bookkeeper.spark.said_as import OF_OPTIONS, Words
 from hedwig.client_config import HedwigClientSettings
 from hedwig.config.kinds import region_name
 
@@ -52,13 +53,14 @@ class RegionOptions:
 class TopicOptions(Generic[S]):
     """What was chosen: words of the format, settings of the ledger client and of the hub client.
 
-    names_hubs: hubs were given; else those are asked that are registered in the region.
+    names_hubs: hubs were given; else those are asked that are registered in the region. words: for errors, of who asks.
     """
 
     own: S
     client: ClientSettings
     hubs: HedwigClientSettings
     names_hubs: bool
+    words: Words = OF_OPTIONS
 
 
 def read_topic_options(
@@ -73,4 +75,4 @@ def read_topic_options(
     tables: Any = (cls, ClientSettings, HedwigClientSettings)
     needed = NEEDED if needs_uri or not names_hubs else {}
     own, client, hubs = read_tables(tables, options, where=where, needed=needed, aliases=REGION_ALIASES)
-    return TopicOptions(own, client, hubs, names_hubs)
+    return TopicOptions(own, client, hubs, names_hubs, Words.among(options))

@@ -91,9 +91,10 @@ class TopicCursors:
         )
         if ack_options(held.preferences) is not None:
             held.close()
+            word = self._options.words.word("subscription")
             raise InvalidArgument(
-                f"option subscription: {self._subscriber!r} of topic {topic!r} acknowledges messages one by one and "
-                "has no cursor to move; name another one"
+                f"{word}: {self._subscriber!r} of topic {topic!r} acknowledges messages one by one and has no cursor "
+                "to move; name another one"
             )
         return held
 

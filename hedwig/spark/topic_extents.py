@@ -14,6 +14,7 @@ from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.planning import Extent, extent_of
+from bookkeeper.spark.said_as import LOSS_BORNE
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import FIRST_ID, LocalId
 from hedwig.protocol.replay import at_time
@@ -22,7 +23,7 @@ from hedwig.spark.region_access import region_of
 from hedwig.spark.region_options import TopicOptions
 from hedwig.spark.topic_options import EARLIEST, LATEST, Positions, TopicReadOptions
 from hedwig.spark.topic_parts import Kept, Search, TopicPart, loss_text, lost_of, parts_of
-from hedwig.spark.topic_sight import AT_ONCE, TopicSight
+from hedwig.spark.topic_sight import AT_ONCE, NO_IDS, TopicSight
 
 log = Logger()
 
@@ -53,7 +54,7 @@ def positions_of(client: BlockingBookKeeper, options: Options) -> dict[str, tupl
 
     async def look(ledgers: LedgerClient) -> dict[str, tuple[int, int]]:
         own = options.own
-        sight = TopicSight(region_of(ledgers, options), fail_on_data_loss=own.fail_on_data_loss)
+        sight = sight_of(ledgers, options)
         try:
             found: dict[str, tuple[int, int]] = {}
             for topic, kept in (await sight.see(own.topics)).items():
@@ -66,10 +67,20 @@ def positions_of(client: BlockingBookKeeper, options: Options) -> dict[str, tupl
     return client.run(lambda ledgers: Deferred.fromCoroutine(look(ledgers)))
 
 
+def sight_of(client: LedgerClient, options: Options, acknowledged: Mapping[str, int] = NO_IDS) -> TopicSight:
+    """The sight of one reader with these options. acknowledged: see TopicSight."""
+    return TopicSight(
+        region_of(client, options),
+        fail_on_data_loss=options.own.fail_on_data_loss,
+        acknowledged=acknowledged,
+        words=options.words,
+    )
+
+
 async def _plan(client: LedgerClient, options: Options, offsets: Bounds) -> list[Planned]:
     own = options.own
     acknowledged = {} if own.acknowledged is None else own.acknowledged.by_topic
-    sight = TopicSight(region_of(client, options), fail_on_data_loss=own.fail_on_data_loss, acknowledged=acknowledged)
+    sight = sight_of(client, options, acknowledged)
     try:
         seen = await sight.see(own.topics)
         parts: list[TopicPart] = []
@@ -78,8 +89,8 @@ async def _plan(client: LedgerClient, options: Options, offsets: Bounds) -> list
             start = await begin_of(sight, own, kept, Positions(EARLIEST, {}))
             stop = await _stop_of(sight, own, kept)
             low, high = offsets.range
-            parts += kept_parts(own, kept, max(start, low), min(stop, high + 1))
-        return await _sized(sight, own, parts)
+            parts += kept_parts(options, kept, max(start, low), min(stop, high + 1))
+        return await _sized(sight, options, parts)
     finally:
         await sight.close()
 
@@ -88,13 +99,13 @@ async def begin_of(sight: TopicSight, own: TopicReadOptions, kept: Kept, otherwi
     """The first message that was asked for, by id or time. Raises InvalidArgument for one beyond the end."""
     if own.start_ms is not None:
         return await _at_time(sight, kept, own.start_ms)
-    return _position_in(kept, own.start or otherwise, "startingOffsets")
+    return _position_in(kept, own.start or otherwise, sight.words.word("startingOffsets"))
 
 
 async def _stop_of(sight: TopicSight, own: TopicReadOptions, kept: Kept) -> int:
     """One past the last message that was asked for."""
     if own.end_ms is None:
-        return _position_in(kept, own.end or Positions(LATEST, {}), "endingOffsets")
+        return _position_in(kept, own.end or Positions(LATEST, {}), sight.words.word("endingOffsets"))
     search = Search(kept.first, kept.end)
     while (asked := search.ask) is not None:
         said = await sight.time_of_message(kept, asked)
@@ -102,7 +113,7 @@ async def _stop_of(sight: TopicSight, own: TopicReadOptions, kept: Kept) -> int:
     return search.low
 
 
-def _position_in(kept: Kept, positions: Positions, word: str) -> int:
+def _position_in(kept: Kept, positions: Positions, word: str | None) -> int:
     position = positions.of(kept.topic)
     if position == EARLIEST:
         return kept.first
@@ -110,7 +121,7 @@ def _position_in(kept: Kept, positions: Positions, word: str) -> int:
         return kept.end
     if position > kept.end:
         raise InvalidArgument(
-            f"option {word}: topic {kept.topic!r} ends with message {kept.end - 1} so far; {position} is beyond. "
+            f"{word}: topic {kept.topic!r} ends with message {kept.end - 1} so far; {position} is beyond. "
             "Use latest (-1)"
         )
     return max(position, FIRST_ID)
@@ -137,30 +148,32 @@ async def _at_time(sight: TopicSight, kept: Kept, time_ms: int) -> int:
         return position
 
 
-def kept_parts(own: TopicReadOptions, kept: Kept, start: int, stop: int) -> list[TopicPart]:
+def kept_parts(options: Options, kept: Kept, start: int, stop: int) -> list[TopicPart]:
     """Who holds messages start..stop - 1; what is lost of them is told."""
     if start >= stop:
         return []
     for lost in lost_of(kept, start, stop):
-        data_loss(own, loss_text(kept.topic, *lost))
+        data_loss(options, loss_text(kept.topic, *lost))
     return parts_of(kept, max(start, min(kept.first, stop)), stop) if stop > kept.first else []
 
 
-def data_loss(own: TopicReadOptions, what: str) -> None:
+def data_loss(options: Options, what: str) -> None:
     """Raise UnexpectedCondition, or warn where that is to be borne."""
-    if own.fail_on_data_loss:
-        raise UnexpectedCondition(f"{what}. With option failOnDataLoss=false they are left out with a warning")
-    log.warn("{what}; they are left out (failOnDataLoss=false)", what=what)
+    words = options.words
+    if options.own.fail_on_data_loss:
+        remedy = words.remedy("With {} they are left out with a warning", LOSS_BORNE)
+        raise UnexpectedCondition(what + (remedy or words.remedy("Begin behind them ({})", "startingOffsets")))
+    log.warn("{what}; they are left out ({word})", what=what, word=words.word(LOSS_BORNE))
 
 
-async def _sized(sight: TopicSight, own: TopicReadOptions, parts: Sequence[TopicPart]) -> list[Planned]:
+async def _sized(sight: TopicSight, options: Options, parts: Sequence[TopicPart]) -> list[Planned]:
     found: dict[int, Planned] = {}
 
     async def look(at: int, part: TopicPart) -> None:
         try:
             metadata, end, length = await sight.facts(part.ledger_id)
         except NoSuchLedger:
-            data_loss(own, f"{loss_text(part.topic, part.first, part.last)}: ledger {part.ledger_id} is gone")
+            data_loss(options, f"{loss_text(part.topic, part.first, part.last)}: ledger {part.ledger_id} is gone")
             return
         first, last = part.first_entry_id, part.last_entry_id
         found[at] = Planned(part, extent_of(part.ledger_id, metadata, first, last, length=length, end=end))
@@ -174,7 +187,7 @@ def plan_between(client: BlockingBookKeeper, options: Options, wanted: Mapping[s
     kept = client.run(lambda ledgers: Deferred.fromCoroutine(_see(ledgers, options, wanted))) if wanted else {}
     planned: list[Planned] = []
     for topic, (first, stop) in wanted.items():
-        for part in kept_parts(options.own, kept[topic], first, stop):
+        for part in kept_parts(options, kept[topic], first, stop):
             size = (part.last - part.first + 1) * GUESSED_SIZE
             extent = Extent(part.ledger_id, part.first_entry_id, part.last_entry_id, size)
             planned.append(Planned(part, extent))
@@ -182,7 +195,7 @@ def plan_between(client: BlockingBookKeeper, options: Options, wanted: Mapping[s
 
 
 async def _see(client: LedgerClient, options: Options, topics: Mapping[str, object]) -> dict[str, Kept]:
-    sight = TopicSight(region_of(client, options), fail_on_data_loss=options.own.fail_on_data_loss)
+    sight = sight_of(client, options)
     try:
         return await sight.see(topics)
     finally:

@@ -173,7 +173,7 @@ class TopicReadOptions(RegionOptions):
         ):  # fmt: skip
             unknown = [] if positions is None else sorted(set(positions.by_topic) - set(self.topics))
             if unknown and self.topics:
-                yield (word,), f"{word} names {', '.join(unknown)}, which option subscribe does not"
+                yield (word,), f"{word} names {', '.join(unknown)}, which is none of the topics that are read"
         for one, other, both in (
             ("startingOffsets", "startingTimestamp", (self.start, self.start_ms)),
             ("endingOffsets", "endingTimestamp", (self.end, self.end_ms)),

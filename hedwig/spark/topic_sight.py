@@ -19,6 +19,7 @@ from bookkeeper.client.parallel import in_parallel
 from bookkeeper.client.reader import ReadHandle
 from bookkeeper.errors import NoSuchLedger, RemoteProtocolError
 from bookkeeper.model import LedgerMetadata
+from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words
 from hedwig.admin.region import Region
 from hedwig.model import FIRST_ID, LedgerRange
 from hedwig.protocol.publish_time import time_of
@@ -33,6 +34,8 @@ AT_ONCE = 64
 
 HANDLES_MAX = 1_000
 SIZES_MAX = 10_000
+
+NO_IDS: Mapping[str, int] = MappingProxyType({})
 
 
 class Facts(NamedTuple):
@@ -52,13 +55,18 @@ class TopicSight:
     """The sight that one reader has of its topics.
 
     fail_on_data_loss: a ledger that is listed and gone is an error. acknowledged: of some topics, one past the last
-    message that is known to be stored, whatever the bookies were told.
+    message that is known to be stored, whatever the bookies were told. words: for errors, of who asks.
     """
 
     def __init__(
-        self, region: Region, *, fail_on_data_loss: bool, acknowledged: Mapping[str, int] = MappingProxyType({})
+        self,
+        region: Region,
+        *,
+        fail_on_data_loss: bool,
+        acknowledged: Mapping[str, int] = NO_IDS,
+        words: Words = OF_OPTIONS,
     ) -> None:
-        self.region = region
+        self.region, self.words = region, words
         self._fail_on_data_loss, self._acknowledged = fail_on_data_loss, acknowledged
         self._open: dict[int, ReadHandle] = {}
         self._ended: dict[int, Facts] = {}
@@ -93,8 +101,8 @@ class TopicSight:
         except NoSuchLedger as error:
             what = f"ledger {last.ledger_id}, with the newest messages of topic {topic!r} from {base} on, is gone"
             if self._fail_on_data_loss:
-                raise NoSuchLedger(f"{what}. With option failOnDataLoss=false they are left out") from error
-            log.warn("{what}; they are left out (failOnDataLoss=false)", what=what)
+                raise NoSuchLedger(what + self.words.remedy("With {} they are left out", LOSS_BORNE)) from error
+            log.warn("{what}; they are left out ({word})", what=what, word=self.words.word(LOSS_BORNE))
             return Kept(topic, ranges[:-1], base, final=False)
         end = base + handle.last_add_confirmed + 1
         if not handle.closed:

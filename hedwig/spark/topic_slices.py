@@ -41,4 +41,4 @@ def read_topic_slices(options: Options, partition: TopicPartition) -> Iterator[A
                         rows = rows.filter(pa.array(ids, pa.bool_()))
                     yield rows
         except NoSuchLedger:
-            data_loss(own, f"{loss_text(topic, base + first, base + last)}: ledger {piece.ledger_id} was deleted")
+            data_loss(options, f"{loss_text(topic, base + first, base + last)}: ledger {piece.ledger_id} was deleted")

@@ -30,9 +30,8 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.process_client import client_of
-from hedwig.spark.region_access import region_of
 from hedwig.spark.topic_cursors import TopicCursors
-from hedwig.spark.topic_extents import Options, begin_of, plan_between
+from hedwig.spark.topic_extents import Options, begin_of, plan_between, sight_of
 from hedwig.spark.topic_offsets import Offset, Seen, advance, between, offset_of, read_offset
 from hedwig.spark.topic_options import LATEST, Positions
 from hedwig.spark.topic_partition import TopicPartition, topic_partitions
@@ -123,8 +122,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _sight_of(self, client: LedgerClient) -> TopicSight:
         """Thread: the client's."""
         if self._sight is None or self._sight.region.client is not client:
-            own = self._options.own
-            self._sight = TopicSight(region_of(client, self._options), fail_on_data_loss=own.fail_on_data_loss)
+            self._sight = sight_of(client, self._options)
         return self._sight
 
     # --- micro-batches

@@ -11,9 +11,11 @@ from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.drawing import check_can_draw
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, note, print_json, print_table
 from bookkeeper.cli.output import readable_size as size
-from bookkeeper.cli.spark.session import spark_session
+from bookkeeper.cli.spark.said_as import said_as
+from bookkeeper.cli.spark.session import spark_session, unfinished
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN
 from bookkeeper.errors import ConfigurationError, InvalidArgument
+from bookkeeper.spark.said_as import Words
 from journalmgr.cli.session import check_uri, note_foreign
 from journalmgr.cli.spark_namespace_plot import draw_growth
 from journalmgr.config import SHARED_EDITS, JournalSettings, load_journal, variable_of
@@ -24,6 +26,9 @@ from journalmgr.spark.namespaces.report import NamespaceReport, namespace
 _LEDGERS = "dfs.namenode.bookkeeperjournal."
 KEYS = (SHARED_EDITS, f"{_LEDGERS}zk.availablebookies", f"{_LEDGERS}digestPw", "journalmgr.ledgers.client-conf")
 """Settings of the journal that say where it is and how it is opened; all others are words of the format."""
+
+WORDS = Words.of_command({})
+"""-D has all options."""
 
 GROWTH_SQL = (
     "unix_millis(time) AS ms",
@@ -45,7 +50,7 @@ def run_namespace(args: argparse.Namespace) -> int:
     if args.plot is not None:
         check_can_draw(args.plot)
     try:
-        with spark_session(args) as spark:
+        with spark_session(args, interrupted=unfinished(args.output)) as spark:
             found = namespace(
                 spark,
                 uri,
@@ -85,7 +90,11 @@ def _journal(args: argparse.Namespace) -> tuple[str, Mapping[str, str]]:
         raise CommandFailed(
             f"{uri}: Spark reads journals on ledgers; `journalmgr copy` makes one of a journal on files", EXIT_USAGE
         )
-    return uri, {**_opened_with(settings), **{word: text for word, text in given.items() if word not in KEYS}}
+    return uri, {
+        **said_as(WORDS),
+        **_opened_with(settings),
+        **{word: text for word, text in given.items() if word not in KEYS},
+    }
 
 
 def _opened_with(settings: JournalSettings) -> dict[str, str]:

@@ -25,7 +25,8 @@ examples:
   bookkeeper spark namespace --conf hdfs-site.xml --at-txid 1000000 --output /snapshots/1000000
   bookkeeper spark namespace --conf hdfs-site.xml --base /snapshots/1000000 --output /snapshots/latest --json
 
-exit codes: 0 folded, 1 failure, 2 usage, 3 folded, but operations of unknown meaning were passed over (--skip-unknown)
+exit codes: 0 folded, 1 failure, 2 usage, 3 folded, but operations of unknown meaning were passed over (--skip-unknown),
+130 interrupted
 """
 
 
@@ -36,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_journal_argument(parser)
     parser.add_argument("--at-txid", type=at_least(1), metavar="TXID",
                        help="the last transaction to fold (default: the last that is confirmed)")  # fmt: skip
-    parser.add_argument("--base", metavar="DIR", help="a snapshot of an earlier run (--output) to go on from")
+    parser.add_argument(
+        "--base", metavar="DIR", help="a snapshot of an earlier run (--output) to go on from (default: none)"
+    )
     parser.add_argument("--depth", type=at_least(0), default=2, metavar="N",
                        help="usage of directories down to this depth (default: %(default)s)")  # fmt: skip
     parser.add_argument("--by", choices=("day", "hour"), default="day", help="steps of growth (default: %(default)s)")

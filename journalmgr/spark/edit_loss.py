@@ -6,18 +6,26 @@ Planner and tasks run in processes that Spark made, whose standard error it keep
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
+from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words
 from journalmgr.errors import JournalError
 
-REMEDY = "; with option failOnDataLoss=false it is passed over with a warning"
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Whether it fails a query. words: for the error, of who asks."""
 
-def bear(error: JournalError, *, fail: bool) -> None:
-    """Raise the error with what may be done about it, or warn and go on."""
-    if fail:
-        error.args = (f"{error}{REMEDY}",)
-        raise error
-    warn(f"{error} (passed over: failOnDataLoss=false)")
+    fails: bool
+    words: Words = OF_OPTIONS
+
+    def bear(self, error: JournalError) -> None:
+        """Raise the error with what may be done about it, or warn and go on."""
+        if self.fails:
+            remedy = self.words.remedy("With {} it is passed over with a warning", LOSS_BORNE)
+            error.args = (f"{error}{remedy}",)
+            raise error
+        warn(f"{error} (passed over: {self.words.word(LOSS_BORNE)})")
 
 
 def warn(text: str) -> None:

@@ -16,11 +16,12 @@ from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, InvalidArgument, NoSuchLedger
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.planning import Extent, Slice, extent_of, partitions_of
+from bookkeeper.spark.said_as import OF_OPTIONS, Words
 from journalmgr.errors import GapInTransactions, JournalUnavailable, SegmentUnreadable
 from journalmgr.ledger.outcome import told, translated
 from journalmgr.model import Segment
 from journalmgr.spark.edit_entries import first_txid_of
-from journalmgr.spark.edit_loss import bear
+from journalmgr.spark.edit_loss import Loss
 from journalmgr.spark.edit_options import EARLIEST, LATEST, EditReadOptions
 from journalmgr.spark.edit_search import TxidSearch
 from journalmgr.spark.edit_segments import JournalSegments, State, ledger_of
@@ -66,14 +67,14 @@ class _Planned:
 
 
 def plan_query(
-    client: BlockingBookKeeper, options: EditReadOptions, bounds: Mapping[str, Bounds]
+    client: BlockingBookKeeper, options: EditReadOptions, bounds: Mapping[str, Bounds], words: Words = OF_OPTIONS
 ) -> list[tuple[EditSlice, ...]]:
-    """What the tasks of a query read.
+    """What the tasks of a query read. words: for errors, of who asks.
 
     Raises NotFormatted, GapInTransactions and SegmentUnreadable (a warning where data loss is to be borne),
     InvalidArgument for positions beyond the end, JournalUnavailable.
     """
-    return _run(client, lambda journal: _plan_query(journal, options, bounds), options)
+    return _run(client, lambda journal: _plan_query(journal, options, bounds), options, words)
 
 
 def plan_range(
@@ -83,9 +84,9 @@ def plan_range(
     return _run(client, lambda journal: _plan_range(journal, options, start, end), options)
 
 
-def look(client: BlockingBookKeeper, options: EditReadOptions, from_txid: int) -> State:
-    """The segments from a txid on, and the end of the journal."""
-    return _run(client, lambda journal: journal.look(from_txid), options)
+def look(client: BlockingBookKeeper, options: EditReadOptions, from_txid: int, words: Words = OF_OPTIONS) -> State:
+    """The segments from a txid on, and the end of the journal. words: for errors, of who asks."""
+    return _run(client, lambda journal: journal.look(from_txid), options, words)
 
 
 def namespace_id(client: BlockingBookKeeper, options: EditReadOptions) -> int:
@@ -102,10 +103,14 @@ def _run(
     client: BlockingBookKeeper,
     work: Callable[[JournalSegments], Coroutine[Any, Any, T]],
     options: EditReadOptions,
+    words: Words = OF_OPTIONS,
 ) -> T:
     def begin(ledgers: LedgerClient) -> Deferred[T]:
         journal = JournalSegments(
-            ledgers, options.root, in_progress=options.include_in_progress, fail=options.fail_on_data_loss
+            ledgers,
+            options.root,
+            in_progress=options.include_in_progress,
+            loss=Loss(options.fail_on_data_loss, words),
         )
         return Deferred.fromCoroutine(work(journal))
 
@@ -161,14 +166,8 @@ async def _plan(
     if choice.beyond is not None:
         gaps.append((choice.beyond, high, "no segment follows"))
     for first, last, why in gaps:
-        bear(
-            GapInTransactions(
-                f"{journal.description}: transactions {first} to {last} were purged or are lost: {why}",
-                expected=first,
-                found=None,
-            ),
-            fail=options.fail_on_data_loss,
-        )
+        what = f"{journal.description}: transactions {first} to {last} were purged or are lost: {why}"
+        journal.loss.bear(GapInTransactions(what, expected=first, found=None))
     parts = [part for part in choice.parts if ledger_of(part.span.segment) in bounds["ledger_id"]]
     found: dict[int, _Planned] = {}
 
@@ -210,7 +209,7 @@ async def _planned(journal: JournalSegments, part: Part, entry_ids: Bounds) -> _
     except NoSuchLedger as error:
         lost = SegmentUnreadable(f"{what}: its ledger is gone; transactions {part.low} to {part.high} are lost")
         lost.__cause__ = error
-        bear(lost, fail=journal.fail)
+        journal.loss.bear(lost)
         return None
     except BookKeeperError as error:
         raise translated(what, error) from error
@@ -235,7 +234,7 @@ async def _planned(journal: JournalSegments, part: Part, entry_ids: Bounds) -> _
             await handle.close()
     assert last is not None
     if end < 0:
-        bear(SegmentUnreadable(f"{what} is empty; {part.low} to {part.high} are lost"), fail=journal.fail)
+        journal.loss.bear(SegmentUnreadable(f"{what} is empty; {part.low} to {part.high} are lost"))
         return None
     least, most = entry_ids.range
     exact = least <= first and last <= most
@@ -252,12 +251,11 @@ async def _unclosed_end(journal: JournalSegments, handle: ReadHandle, part: Part
     end = await journal.end_of(handle, segment)
     if end is None or end.txid < part.high:
         known = "nothing is" if end is None else f"transactions up to {end.txid} are"
-        bear(
+        journal.loss.bear(
             SegmentUnreadable(
                 f"{journal.describe(segment)}: the segment is finalised, but its ledger was never closed, and {known} "
                 f"known to be confirmed; `bookkeeper ledger read --recover -c 0 {segment.ledger_id}` closes it"
-            ),
-            fail=journal.fail,
+            )
         )
     return -1 if end is None else end.entry_id
 

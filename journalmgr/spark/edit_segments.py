@@ -25,7 +25,7 @@ from journalmgr.ledger.selection import Selection
 from journalmgr.ledger.znodes import JournalZnodes
 from journalmgr.model import Segment
 from journalmgr.spark.edit_entries import EntryDecoder
-from journalmgr.spark.edit_loss import bear
+from journalmgr.spark.edit_loss import Loss
 from journalmgr.spark.edit_spans import Span, finalised_end, without_twins
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ def ledger_of(segment: Segment) -> int:
 
 
 class JournalSegments:
-    """One journal, looked at. in_progress: with the segment that is being written. fail: at what cannot be read."""
+    """One journal, looked at. in_progress: with the segment that is being written. loss: of what cannot be read."""
 
-    def __init__(self, ledgers: LedgerClient, root: str, *, in_progress: bool, fail: bool) -> None:
-        self.ledgers, self.root, self.fail = ledgers, root, fail
+    def __init__(self, ledgers: LedgerClient, root: str, *, in_progress: bool, loss: Loss) -> None:
+        self.ledgers, self.root, self.loss = ledgers, root, loss
         self._in_progress = in_progress
         store = cast("ZooKeeperStore", ledgers.context.store)
         self._znodes = JournalZnodes(store.tree, ledgers.context.clock, metadata_settings(ledgers.settings), root)
@@ -91,7 +91,7 @@ class JournalSegments:
         """
         version = await self._znodes.read_version()
         if version is None:
-            raise NotFormatted(f"{self.description}: there is no journal; see the option journal")
+            raise NotFormatted(f"{self.description}: there is no journal; is its URI right?")
         return 0 if version.namespace is None else version.namespace.namespace_id
 
     async def look(self, from_txid: int) -> State:
@@ -149,7 +149,7 @@ class JournalSegments:
                 return None
             if not isinstance(error.__cause__, NoSuchLedger):
                 raise
-            bear(error, fail=self.fail)
+            self.loss.bear(error)
             return Span(segment, segment.first_txid - 1)
         try:
             end = await self.end_of(handle, segment)
@@ -171,7 +171,7 @@ class JournalSegments:
         except JournalError as error:
             if not isinstance(error, EditsError) and not isinstance(error.__cause__, EntryMissing | EntryCorrupt):
                 raise
-            bear(error, fail=self.fail)
+            self.loss.bear(error)
         last = handle.last_add_confirmed
         for entry_id in range(last - 1, max(-1, last - 1 - STEPS_BACK_MAX), -1):
             try:

@@ -17,13 +17,14 @@ import pyarrow as pa
 from bookkeeper.client.blocking import BlockingBookKeeper, BlockingReadHandle
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, NoSuchLedger
 from bookkeeper.spark.bounds import Bounds
+from bookkeeper.spark.said_as import OF_OPTIONS, Words
 from journalmgr.errors import EditsCorrupt, EditsError, GapInTransactions, JournalError, SegmentUnreadable, UnknownOp
 from journalmgr.ledger.end import describe
 from journalmgr.ledger.outcome import translated
 from journalmgr.spark.edit_batches import Place, edits_batch, raw_batch
 from journalmgr.spark.edit_columns import Buckets
 from journalmgr.spark.edit_entries import EntryDecoder
-from journalmgr.spark.edit_loss import bear
+from journalmgr.spark.edit_loss import Loss
 from journalmgr.spark.edit_options import EditReadOptions
 from journalmgr.spark.edit_plan import EditSlice
 from journalmgr.spark.edit_segments import ledger_of
@@ -34,29 +35,35 @@ if TYPE_CHECKING:
 
 
 def read_slices(
-    client: BlockingBookKeeper, options: EditReadOptions, slices: Iterable[EditSlice], txids: Bounds
+    client: BlockingBookKeeper,
+    options: EditReadOptions,
+    slices: Iterable[EditSlice],
+    txids: Bounds,
+    words: Words = OF_OPTIONS,
 ) -> Iterator[Any]:
     """The transactions of the slices that pass, in order, as record batches.
 
+    words: for errors, of who asks.
     Raises EditsError, GapInTransactions and SegmentUnreadable for what is damaged or gone (a warning where that is to
     be borne), JournalUnavailable where it could not be asked.
     """
+    loss = Loss(options.fail_on_data_loss, words)
     for piece in slices:
-        yield from _SliceReading(client, options, piece, txids).batches()
+        yield from _SliceReading(client, options, piece, txids, loss).batches()
 
 
 class _SliceReading:
-    def __init__(self, client: BlockingBookKeeper, options: EditReadOptions, piece: EditSlice, txids: Bounds) -> None:
+    def __init__(
+        self, client: BlockingBookKeeper, options: EditReadOptions, piece: EditSlice, txids: Bounds, loss: Loss
+    ) -> None:
         self._client, self._options, self._piece = client, options, piece
+        self._bear = loss.bear
         self._every = txids.is_range
         self._txids = txids
         self._what = f"journal {options.root}, {describe(piece.segment)}"
         self._decoder = EntryDecoder(piece.segment.layout_version, self._what)
         self._next = piece.low
         """One past the last transaction that was read, `low` at least."""
-
-    def _bear(self, error: JournalError) -> None:
-        bear(error, fail=self._options.fail_on_data_loss)
 
     def batches(self) -> Iterator[Any]:
         piece = self._piece

@@ -87,7 +87,8 @@ class EditLogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the read; see `plan_query`."""
-        found = plan_query(client_of(self._options.client), self._options.own, self._bounds)
+        options = self._options
+        found = plan_query(client_of(options.client), options.own, self._bounds, options.words)
         return [EditPartition(slices, self._bounds["txid"]) for slices in found] or [EditPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -100,7 +101,7 @@ def read_partition(options: Options, partition: InputPartition) -> Iterator[Any]
     assert isinstance(partition, EditPartition)
     if not partition.slices:
         return iter(())
-    return read_slices(client_of(options.client), options.own, partition.slices, partition.txids)
+    return read_slices(client_of(options.client), options.own, partition.slices, partition.txids, options.words)
 
 
 class PushdownEditLogReader(EditLogReader):

@@ -6,6 +6,7 @@ import argparse
 
 from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, entries, note, print_json, print_table
+from bookkeeper.cli.spark.said_as import AUDIT, said_as
 from bookkeeper.cli.spark.session import spark_session
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
 from bookkeeper.spark.audit.repairs import queue_repairs
@@ -17,22 +18,23 @@ def run_audit(args: argparse.Namespace) -> int:
     if args.resume and args.output is None:
         raise CommandFailed("--resume: --output names the audit to go on with", EXIT_USAGE)
     settings = client_settings(args)
-    options = {"ledgers": args.ledgers, "bytesPerSecond": args.bytes_per_second, **task_options(args)}
-    with spark_session(args) as spark:
-        try:
-            found = audit(
-                spark,
-                settings.metadata_service_uri,
-                output=args.output,
-                options=options,
-                bookie_directories=args.bookie_dir,
-                resume=args.resume,
-                say=note,
-            )
-        except KeyboardInterrupt:
-            if args.output is not None:
-                note(f"interrupted; what is done is kept: the same command with --resume goes on in {args.output}")
-            raise
+    options = {"ledgers": args.ledgers, "bytesPerSecond": args.bytes_per_second}
+    options |= {**said_as(AUDIT), **task_options(args)}
+    goes_on = (
+        "nothing of it is kept; with --output an audit can go on where it was"
+        if args.output is None
+        else f"what is done is kept: the same command with --resume goes on in {args.output}"
+    )
+    with spark_session(args, interrupted=goes_on) as spark:
+        found = audit(
+            spark,
+            settings.metadata_service_uri,
+            output=args.output,
+            options=options,
+            bookie_directories=args.bookie_dir,
+            resume=args.resume,
+            say=note,
+        )
         _show(args, found)
         if args.repair:
             queued = queue_repairs(found, settings.metadata_service_uri, settings)

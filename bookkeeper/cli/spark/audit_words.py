@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.spark.words import add_common
+from bookkeeper.cli.spark.words import add_common, ledgers
 
 EPILOG = """\
 Every bookie is asked for every entry that it should have; nothing is fenced or changed (but for --repair). A finding
@@ -30,7 +30,8 @@ examples:
   bookkeeper spark audit --output /backup/audit-1 --resume
   bookkeeper spark audit --bookie-dir /data/bk/ledgers    the bookie of this machine is stopped
 
-exit codes: 0 every copy is good, 1 failure, 2 usage, 3 nothing is wrong as far as could be asked, 4 something is wrong
+exit codes: 0 every copy is good, 1 failure, 2 usage, 3 nothing is wrong as far as could be asked, 4 something is wrong,
+130 interrupted
 """
 
 
@@ -38,10 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     parser.description = "Verify every copy of every entry."
     parser.epilog = EPILOG
-    parser.add_argument("--ledgers", default="all", metavar="IDS", help="all, or e.g. 3,7,10-20 (default: %(default)s)")
+    parser.add_argument("--ledgers", type=ledgers, default="all", metavar="IDS",
+                       help="all, or e.g. 3,7,10-20 (default: %(default)s)")  # fmt: skip
     parser.add_argument("--output", metavar="PATH", help="a new directory for the result as Parquet (default: none)")
     parser.add_argument("--bookie-dir", action="append", default=[], metavar="DIR",
-                        help="ledger directory of a stopped bookie, to be read in place (can be repeated)")  # fmt: skip
+                        help="ledger directory of a stopped bookie, read in place, "
+                        "repeatable (default: none)")  # fmt: skip
     parser.add_argument("--resume", action="store_true", help="go on with the audit in --output")
     parser.add_argument("--repair", action="store_true",
                        help="queue what is bad or missing for auto-recovery")  # fmt: skip

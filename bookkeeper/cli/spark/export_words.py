@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bookkeeper.cli.lazy import at_least
-from bookkeeper.cli.spark.words import add_common
+from bookkeeper.cli.spark.words import add_common, ledgers
 
 EPILOG = """\
 What is written: entries as Parquet below DIR/entries/date=DAY (ledger_id, entry_id, value), a line for each ledger
@@ -22,7 +22,8 @@ examples:
   bookkeeper spark export --ledgers 7,100-200 --open --output /backup/7   some, and what is confirmed of open ones
   bookkeeper spark export --application pulsar --as-administrator --output hdfs://nn/backup/pulsar
 
-exit codes: 0 exported, 1 failure, 2 usage, 3 exported, but something is lost (--allow-loss)
+exit codes: 0 exported, 1 failure, 2 usage, 3 exported, but something is lost (--allow-loss),
+130 interrupted: what is in DIR is no export
 """
 
 
@@ -30,16 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     parser.description = "Export ledgers to Parquet, with a manifest."
     parser.epilog = EPILOG
-    parser.add_argument("--ledgers", default="all", metavar="IDS", help="all, or e.g. 3,7,10-20 (default: %(default)s)")
+    parser.add_argument("--ledgers", type=ledgers, default="all", metavar="IDS",
+                       help="all, or e.g. 3,7,10-20 (default: %(default)s)")  # fmt: skip
     parser.add_argument("--output", required=True, metavar="DIR", help="a new directory for the export")
     parser.add_argument("--owner", default="", metavar="NAME", help="only ledgers of this owner (default: all)")
     parser.add_argument("--application", default="", metavar="NAME",
                         help="only ledgers of this application (default: all)")  # fmt: skip
-    parser.add_argument("--open", action="store_true", help="open ledgers, too, up to what is confirmed now")
+    parser.add_argument(
+        "--open", action="store_true", help="open ledgers, too, up to what is confirmed now (default: closed ones)"
+    )
     parser.add_argument("--as-administrator", action="store_true",
-                        help="read each ledger with the password that its metadata names")  # fmt: skip
+                        help="read each ledger with the password that its metadata names (default: no)")  # fmt: skip
     parser.add_argument("--allow-loss", action="store_true",
-                        help="go on without what is lost, and say so in the manifest")  # fmt: skip
+                        help="go on without what is lost, and say so in the manifest (default: fail)")  # fmt: skip
     parser.add_argument("--file-bytes", type=at_least(1 << 20), default=1 << 27, metavar="N",
                         help="payload of a file, about, at most (default: %(default)s)")  # fmt: skip
     add_common(parser)

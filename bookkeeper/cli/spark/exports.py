@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.output import EXIT_OK, counted, entries, note, print_json, print_table, readable_size
+from bookkeeper.cli.spark.said_as import EXPORT, IMPORT, said_as
 from bookkeeper.cli.spark.session import spark_session
 from bookkeeper.cli.spark.words import task_options
 from bookkeeper.spark.exports.export import Export, export_ledgers
@@ -29,9 +30,11 @@ def run_export(args: argparse.Namespace) -> int:
         "asAdministrator": args.as_administrator,
         "failOnDataLoss": not args.allow_loss,
         "maxFileBytes": args.file_bytes,
+        **said_as(EXPORT),
         **task_options(args),
     }
-    with spark_session(args) as spark:
+    no_export = f"{args.output} has no manifest and is no export: remove it, or take another directory for the next"
+    with spark_session(args, interrupted=no_export) as spark:
         done = export_ledgers(spark, settings.metadata_service_uri, output=args.output, options=options, say=note)
         return _show_export(args, done)
 
@@ -83,10 +86,14 @@ def run_import(args: argparse.Namespace) -> int:
         "ackQuorumSize": args.ack_quorum,
         "commitPath": args.commit_path,
         "failOnDataLoss": not args.allow_loss,
+        **said_as(IMPORT),
         **task_options(args),
     }
     options = {name: value for name, value in given.items() if value is not None}
-    with spark_session(args) as spark:
+    goes_on = (
+        "nothing was written" if args.dry_run else "what is committed stays: the same command goes on where it was"
+    )
+    with spark_session(args, interrupted=goes_on) as spark:
         note(f"reading {args.directory} to check it")
         done = import_ledgers(
             spark,

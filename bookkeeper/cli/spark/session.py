@@ -16,12 +16,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import bookkeeper.spark
-from bookkeeper.cli.output import CommandFailed
+from bookkeeper.cli.output import CommandFailed, note
 
 
 @contextmanager
-def spark_session(args: argparse.Namespace, *, progress: bool = True) -> Iterator[Any]:
-    """A session for the time of a `with`. args: those of `words.add_spark_arguments`. progress: of long jobs, shown."""
+def spark_session(args: argparse.Namespace, *, progress: bool = True, interrupted: str = "") -> Iterator[Any]:
+    """A session for the time of a `with`. args: those of `words.add_spark_arguments`. progress: of long jobs, shown.
+
+    interrupted: what becomes of what was begun, and how to go on; said where an interrupt ends it.
+    """
     from bookkeeper.spark.pipeline import SPARK_ERRORS, told_by_spark
 
     shown = progress and sys.stderr.isatty()  # not in a file, or a mail of cron
@@ -33,9 +36,18 @@ def spark_session(args: argparse.Namespace, *, progress: bool = True) -> Iterato
         yield spark
     except SPARK_ERRORS as error:
         raise CommandFailed(told_by_spark(error)) from error
+    except KeyboardInterrupt:
+        if interrupted:
+            note(f"interrupted; {interrupted}")
+        raise
     finally:
         spark.stop()
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
+
+
+def unfinished(output: str | None) -> str:
+    """What becomes of a directory of rows where a command is interrupted that writes nothing else."""
+    return "" if output is None else f"{output} is not complete: remove it, or take another directory for the next"

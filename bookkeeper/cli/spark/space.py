@@ -10,7 +10,8 @@ from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.drawing import check_can_draw
 from bookkeeper.cli.output import EXIT_OK, counted, note, print_json, print_table
 from bookkeeper.cli.output import readable_size as size
-from bookkeeper.cli.spark.session import spark_session
+from bookkeeper.cli.spark.said_as import CLUSTER, said_as
+from bookkeeper.cli.spark.session import spark_session, unfinished
 from bookkeeper.cli.spark.space_plot import draw_space
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, task_options
 from bookkeeper.spark.space.report import Space, space
@@ -28,13 +29,13 @@ def run_space(args: argparse.Namespace) -> int:
     settings = client_settings(args)
     if args.plot is not None:
         check_can_draw(args.plot)
-    with spark_session(args) as spark:
+    with spark_session(args, interrupted=unfinished(args.output)) as spark:
         found = space(
             spark,
             settings.metadata_service_uri,
             by=args.by,
             output=args.output,
-            options=task_options(args),
+            options={**said_as(CLUSTER), **task_options(args)},
         )
         groups, bookies = _rows(found.groups.limit(args.groups)), _rows(found.bookies)
         thresholds = _rows(

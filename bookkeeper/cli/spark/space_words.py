@@ -18,7 +18,7 @@ examples:
   bookkeeper spark space --by quorum --plot space.png     by E/Qw/Qa; a picture, too (needs the extra plot)
   bookkeeper spark space --json --output /reports/space-1 for programs; a row for each ledger, log and bookie as Parquet
 
-exit codes: 0 everything could be asked, 1 failure, 2 usage, 3 some of it could not
+exit codes: 0 everything could be asked, 1 failure, 2 usage, 3 some of it could not, 130 interrupted
 """
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.output import EXIT_OK, counted, note, print_json
+from bookkeeper.cli.spark.said_as import SWEEP
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN
-from bookkeeper.spark.sink_options import COMMIT_PATH
+from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
 from bookkeeper.spark.sink_purpose import Fate
 from bookkeeper.spark.sink_sweep import Swept, Unknown, sweep
 
@@ -19,10 +20,12 @@ TOLD_MAX = 10
 def run_sweep(args: argparse.Namespace) -> int:
     """Sweep, and say what was deleted and what was left alone."""
     settings = client_settings(args)
+    commit_path = args.commit_path or COMMIT_PATH
+    check_commit_path(commit_path, settings.metadata_service_uri, SWEEP)
     swept = sweep(
         settings.metadata_service_uri,
         settings,
-        commit_path=args.commit_path or COMMIT_PATH,
+        commit_path=commit_path,
         older_than_s=args.older_than,
         dry_run=args.dry_run,
     )

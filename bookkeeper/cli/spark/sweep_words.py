@@ -6,6 +6,7 @@ import argparse
 
 from bookkeeper.cli.connection import add_connection_arguments
 from bookkeeper.cli.lazy import at_least
+from bookkeeper.cli.spark.words import commit_path
 
 EPILOG = """\
 What a commit names is never deleted, nor what may still be in flight: what is younger than --older-than, by the clock
@@ -16,7 +17,7 @@ examples:
   bookkeeper spark sweep --dry-run                        what is older than a day and nothing will ever commit
   bookkeeper spark sweep --older-than 3600
 
-exit codes: 0 done, 1 failure, 2 usage, 3 done, and some ledgers cannot be judged
+exit codes: 0 done, 1 failure, 2 usage, 3 done, and some ledgers cannot be judged, 130 interrupted
 """
 
 
@@ -26,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("--older-than", type=at_least(0), default=86_400, metavar="SECONDS",
                        help="what is older and not committed never will be (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--commit-path", metavar="PATH", help="option commitPath of the writes (default: theirs)")
+    parser.add_argument("--commit-path", type=commit_path, metavar="PATH",
+                       help="znode of the commits: option commitPath of the writes (default: theirs)")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
     add_connection_arguments(parser)

@@ -10,7 +10,8 @@ from typing import Any
 from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, entries, note, print_json, print_table
 from bookkeeper.cli.output import readable_size as size
-from bookkeeper.cli.spark.session import spark_session
+from bookkeeper.cli.spark.said_as import CLUSTER, said_as
+from bookkeeper.cli.spark.session import spark_session, unfinished
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.whatif.question import Question, Quorums
@@ -34,8 +35,8 @@ def _run(args: argparse.Namespace) -> int:
     settings = client_settings(args)
     quorums = Quorums(args.ensemble, args.write_quorum, args.ack_quorum)
     question = Question(args.lose, args.lose_rack, args.add, quorums)
-    options = task_options(args)
-    with spark_session(args) as spark:
+    options = {**said_as(CLUSTER), **task_options(args)}
+    with spark_session(args, interrupted=unfinished(args.output)) as spark:
         found = whatif(spark, settings.metadata_service_uri, question, output=args.output, options=options)
         bookies = [row.asDict() for row in found.bookies.collect()]
         at_risk = [row.asDict() for row in _at_risk(found).limit(args.ledgers).collect()]

@@ -21,7 +21,7 @@ examples:
   bookkeeper spark whatif --ensemble 3 --write-quorum 3 --ack-quorum 2
 
 exit codes: 0 everything keeps a copy and finds its place, 1 failure, 2 usage, 3 the same as far as is known, 4 entries
-are left without a copy, or what should be done cannot be
+are left without a copy, or what should be done cannot be, 130 interrupted
 """
 
 
@@ -29,14 +29,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     parser.description = "What happens when bookies are lost or added, or ledgers have other quorums."
     parser.epilog = EPILOG
-    parser.add_argument("--lose", type=names, default=(), metavar="BOOKIE[,BOOKIE]", help="bookies that are lost")
-    parser.add_argument("--lose-rack", type=names, default=(), metavar="RACK[,RACK]", help="racks that are lost")
-    parser.add_argument("--add", type=at_least(1), default=0, metavar="N", help="so many bookies more")
+    parser.add_argument(
+        "--lose", type=names, default=(), metavar="BOOKIE[,BOOKIE]", help="bookies that are lost (default: none)"
+    )
+    parser.add_argument(
+        "--lose-rack", type=names, default=(), metavar="RACK[,RACK]", help="racks that are lost (default: none)"
+    )
+    parser.add_argument(
+        "--add", type=at_least(1), default=0, metavar="N", help="so many bookies more (default: %(default)s)"
+    )
     parser.add_argument("--ensemble", type=at_least(1), metavar="E", help="of all ledgers (default: their own)")
     parser.add_argument("--write-quorum", type=at_least(1), metavar="QW", help="likewise")
     parser.add_argument("--ack-quorum", type=at_least(1), metavar="QA", help="likewise")
     parser.add_argument("--rate", type=at_least(1), metavar="BYTES_PER_S",
-                        help="at which the whole cluster writes copies: says how many hours it takes")  # fmt: skip
+                        help="at which the cluster writes copies: says how many hours (default: none)")  # fmt: skip
     parser.add_argument("--ledgers", type=at_least(0), default=20, metavar="N",
                         help="print at most so many ledgers at risk, the worst (default: %(default)s)")  # fmt: skip
     parser.add_argument("--output", metavar="PATH", help="a new directory for the rows as Parquet (default: none)")

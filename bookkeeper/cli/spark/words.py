@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from bookkeeper.cli.connection import add_connection_arguments, given_texts
 
@@ -49,3 +50,34 @@ def names(text: str) -> tuple[str, ...]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} names nobody")
     return found
+
+
+def ledgers(text: str) -> str:
+    """`all`, or ids and ranges."""
+    from bookkeeper.spark.ledger_options import parse_ledgers
+
+    return _checked(text, parse_ledgers)
+
+
+def name_of_write(text: str) -> str:
+    """The name of a job or import."""
+    from bookkeeper.spark.sink_options import name_of_write as kind
+
+    return _checked(text, kind().parse)
+
+
+def commit_path(text: str) -> str:
+    """The znode of the commits of writes."""
+    from bookkeeper.spark.sink_options import commit_path as kind
+
+    return _checked(text, kind().parse)
+
+
+def _checked(text: str, parse: Callable[[str], object]) -> str:
+    """The same text, as an option of a pipeline; told here what cannot be, before Spark is started."""
+    try:
+        parse(text)
+    except ValueError as error:
+        why = str(error)
+        raise argparse.ArgumentTypeError(why if repr(text) in why else f"{text!r}: {why}") from None
+    return text

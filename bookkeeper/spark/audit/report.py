@@ -110,6 +110,7 @@ class _Run:
     def __init__(self, spark: SparkSession, given: Mapping[str, str], places: Sequence[Place], say: Say) -> None:
         self._spark, self._given, self._places, self._say = spark, given, tuple(places), say
         self._options = read_options(AuditOptions, given, where=WHERE)
+        self._argument = self._options.words.argument
         self._tasks = max(1, int(spark.sparkContext.defaultParallelism))
         self._passes: list[Passes] = []
         self._scratch: str | None = None
@@ -120,7 +121,9 @@ class _Run:
         with connect(client_settings.metadata_service_uri, client_settings) as client:
             if output is None:
                 if resume:
-                    raise ConfigurationError("to go on with an audit its directory is needed: output")
+                    raise ConfigurationError(
+                        f"to go on with an audit its directory is needed: {self._argument('output')}"
+                    )
                 return self._in_memory(client)
             directory = WorkDirectory(self._spark, output)
             begun = self._resumed(client, directory) if resume else self._begin(client, directory)
@@ -154,7 +157,8 @@ class _Run:
     def _scratch_directory(self) -> WorkDirectory:
         if (self._spark.sparkContext.master or "").partition("[")[0] != "local":
             raise ConfigurationError(
-                "reading bookies in place on several machines needs a directory that all of them can write to: output"
+                "reading bookies in place on several machines needs a directory that all of them can write to: "
+                + self._argument("output")
             )
         self._scratch = tempfile.mkdtemp(prefix="bookkeeper-audit.")
         return WorkDirectory(self._spark, self._scratch)
@@ -165,7 +169,7 @@ class _Run:
         if not directory.is_empty():
             raise AuditFailed(
                 f"{directory.path} already exists: give a directory that does not, or go on with the audit in it "
-                "(--resume)"
+                f"({self._argument('resume')})"
             )
         pieces = planned(client, self._options.own, tasks=self._tasks)
         division = Division.of(pieces, tasks=self._tasks)

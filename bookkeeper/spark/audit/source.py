@@ -89,7 +89,7 @@ def planned(client: BlockingBookKeeper, options: AuditOptions, *, tasks: int = 1
     """What is audited, divided for at least `tasks` tasks. Raises NoSuchLedger for one that was named by itself."""
     chosen = LedgerReadOptions(ledgers=options.ledgers, as_administrator=True)
     extents = plan_extents(
-        client, chosen, Bounds(), Bounds(), remedy="Leave it out; of a range those count that are there"
+        client, chosen, Bounds(), Bounds(), remedy=". Leave it out; of a range those count that are there"
     )
     least = max(tasks, options.partitions_min)
     return list(pieces_of(extents, partition_bytes_max=options.partition_bytes_max, partitions_min=least))

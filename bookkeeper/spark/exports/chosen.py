@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
-from bookkeeper.errors import MetadataCorrupt, NoSuchLedger
+from bookkeeper.errors import MetadataCorrupt, NoSuchLedger, WrongPassword
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.spark.arrow_map import ArrowMap
 from bookkeeper.spark.cluster.ledgers import owner_of
@@ -24,8 +24,10 @@ from bookkeeper.spark.exports.manifest import UNKNOWN_DATE, Status
 from bookkeeper.spark.exports.options import ExportOptions
 from bookkeeper.spark.exports.packing import LedgerSize, packed
 from bookkeeper.spark.exports.stored import rows_of
+from bookkeeper.spark.ledger_slices import other_password
 from bookkeeper.spark.options import SourceOptions
 from bookkeeper.spark.process_client import client_of
+from bookkeeper.spark.said_as import Words
 
 AT_ONCE = 64
 """Ledgers asked about at a time."""
@@ -71,18 +73,18 @@ def looking(options: SourceOptions[ExportOptions]) -> ArrowMap:
         for batch in batches:
             if batch.num_rows:
                 ids = batch.column(0).to_pylist()
-                found = client_of(options.client).run(_look(ids, options.own))
+                found = client_of(options.client).run(_look(ids, options))
                 yield pa.RecordBatch.from_pylist(found, schema=arrow_schema(CHOSEN_SCHEMA))
 
     return look
 
 
-def _look(ledger_ids: Sequence[int], options: ExportOptions) -> Any:
+def _look(ledger_ids: Sequence[int], options: SourceOptions[ExportOptions]) -> Any:
     async def look(client: LedgerClient) -> list[dict[str, Any]]:
         found: dict[int, dict[str, Any]] = {}
 
         async def look_at(ledger_id: int) -> None:
-            row = await _row(client, ledger_id, options)
+            row = await _row(client, ledger_id, options.own, options.words)
             if row is not None:
                 found[ledger_id] = row
 
@@ -92,7 +94,7 @@ def _look(ledger_ids: Sequence[int], options: ExportOptions) -> Any:
     return lambda client: Deferred.fromCoroutine(look(client))
 
 
-async def _row(client: LedgerClient, ledger_id: int, options: ExportOptions) -> dict[str, Any] | None:
+async def _row(client: LedgerClient, ledger_id: int, options: ExportOptions, words: Words) -> dict[str, Any] | None:
     """What is known of a ledger; None where it was not chosen after all."""
     try:
         metadata = await client.metadata(ledger_id)
@@ -116,6 +118,8 @@ async def _row(client: LedgerClient, ledger_id: int, options: ExportOptions) -> 
         )
         async with await open_it as handle:
             return row | {"status": PLANNED, "last_entry_id": handle.last_add_confirmed, "size": handle.length}
+    except WrongPassword as error:
+        raise WrongPassword(str(error) + other_password(words)) from error
     except NoSuchLedger:
         if ledger_id not in options.ledgers.single:
             return None  # of a range, and deleted since it was listed

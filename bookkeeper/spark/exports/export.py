@@ -57,6 +57,7 @@ from bookkeeper.spark.ledger_options import LedgerReadOptions
 from bookkeeper.spark.options import SourceOptions, read_options
 from bookkeeper.spark.pipeline import kept, told_by_spark
 from bookkeeper.spark.process_client import instance_of
+from bookkeeper.spark.said_as import LOSS_BORNE
 
 LOOKS_EACH, LINES_EACH = 500, 50_000
 """Ledgers that one task looks at, and that one file of lines has."""
@@ -210,7 +211,8 @@ class _Export:
         if some:
             told_ones = "; ".join(f"ledger {row.ledger_id}: {row.why}" for row in some)
             more = lost.count() - len(some)
+            remedy = self._options.words.remedy("With {} the manifest says so, and the rest is exported", LOSS_BORNE)
             raise ExportFailed(
-                f"{told_ones}{f'; and {more:,} more' if more else ''}. With option failOnDataLoss=false the manifest "
-                f"says so, and the rest is exported. {self._directory} is no export: it has no manifest"
+                f"{told_ones}{f'; and {more:,} more' if more else ''}{remedy}. {self._directory} is no "
+                "export: it has no manifest"
             )

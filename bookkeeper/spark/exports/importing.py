@@ -39,6 +39,7 @@ from bookkeeper.spark.exports.options import IMPORT, ImportOptions
 from bookkeeper.spark.exports.writing import LINE, WRITTEN_SCHEMA, ImportWrite
 from bookkeeper.spark.options import SourceOptions, read_options
 from bookkeeper.spark.pipeline import told_by_spark
+from bookkeeper.spark.said_as import LOSS_BORNE, SAID_AS
 from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger
 from bookkeeper.spark.sink_commits import SinkCommits, begin, commits_at, oldest_of
 from bookkeeper.spark.sink_options import check_commit_path
@@ -48,7 +49,8 @@ BATCH_LEDGERS = 1000
 
 DELETES_AT_ONCE, TOLD_MAX = 16, 10
 
-OWN_WORDS = ("job", "commitPath", "ensembleSize", "writeQuorumSize", "ackQuorumSize", "failOnDataLoss")
+QUORUMS = ("ensembleSize", "writeQuorumSize", "ackQuorumSize")
+OWN_WORDS = ("job", "commitPath", *QUORUMS, "failOnDataLoss")
 
 Say = Callable[[str], None]
 
@@ -115,9 +117,10 @@ def import_ledgers(
     """
     given = {"uri": uri, **{name: str(value) for name, value in (options or {}).items()}}
     chosen = read_options(ImportOptions, given, where=IMPORT)
-    check_commit_path(chosen.own.commit_path, chosen.client.metadata_service_uri)
+    check_commit_path(chosen.own.commit_path, chosen.client.metadata_service_uri, chosen.words)
     found = checked(spark, check_directory(directory))
     shared = {name: value for name, value in given.items() if name.lower() not in {w.lower() for w in OWN_WORDS}}
+    shared[SAID_AS] = chosen.words.without(LOSS_BORNE).text  # new ledgers are all read back
     with connect(chosen.client.metadata_service_uri, chosen.client) as client:
         this = _Import(spark, client, chosen, shared, found, say)
         try:
@@ -175,12 +178,12 @@ class _Import:
     # --- before anything is written
 
     def _check(self, left_out: Mapping[Status, int]) -> None:
-        own, directory = self._options.own, self._export.directory
+        own, words, directory = self._options.own, self._options.words, self._export.directory
         lost = left_out.get(Status.LOST, 0) + left_out.get(Status.INCOMPLETE, 0)
         if lost and own.fail_on_data_loss:
             raise ImportFailed(
-                f"{directory}: {lost:,} ledgers are not complete, and would be missing; nothing was written. "
-                "With option failOnDataLoss=false the others are imported"
+                f"{directory}: {lost:,} ledgers are not complete, and would be missing; nothing was written"
+                + words.remedy("With {} the others are imported", LOSS_BORNE)
             )
         complete = self._export.ledgers.where(F.col("status") == Status.COMPLETE.value)
         quorums = complete.select(
@@ -198,13 +201,13 @@ class _Import:
             if not row.ensemble_size >= row.write_quorum >= row.ack_quorum:
                 raise ImportFailed(
                     f"a ledger would have ensemble {row.ensemble_size}, write quorum {row.write_quorum}, ack quorum "
-                    f"{row.ack_quorum}: none may be larger than the one before it. Give ensembleSize, writeQuorumSize "
-                    "and ackQuorumSize together; nothing was written"
+                    f"{row.ack_quorum}: none may be larger than the one before it; nothing was written"
+                    + words.remedy("Give {}, {} and {} together", *QUORUMS)
                 )
             if row.ensemble_size > bookies:
                 raise ImportFailed(
-                    f"a ledger wants {row.ensemble_size} bookies, and {bookies} are writable: start more, or give "
-                    "ensembleSize, writeQuorumSize and ackQuorumSize; nothing was written"
+                    f"a ledger wants {row.ensemble_size} bookies, and {bookies} are writable: start more, or have "
+                    "fewer copies; nothing was written" + words.remedy("{}, {} and {} say how many", *QUORUMS)
                 )
 
     def _batches(self) -> Iterator[list[_Member]]:
@@ -306,7 +309,8 @@ class _Import:
         if before != self._export.manifest.export_id:
             raise CommitRefused(
                 f"batch {number} of {self._owner} was committed from export {before}; {self._export.directory} is "
-                f"export {self._export.manifest.export_id}. Give this import another name (job)"
+                f"export {self._export.manifest.export_id}"
+                + self._options.words.remedy("Give this import another name ({})", "job")
             )
 
     # --- commits

@@ -19,6 +19,7 @@ from bookkeeper.spark.ledger_slices import read_slices
 from bookkeeper.spark.options import SourceOptions
 from bookkeeper.spark.planning import Slice
 from bookkeeper.spark.process_client import client_of
+from bookkeeper.spark.said_as import LOSS_BORNE
 
 log = Logger()
 
@@ -45,14 +46,15 @@ def _entries(options: SourceOptions[ExportOptions], ledger_id: int, first: int, 
     how = LedgerReadOptions(fail_on_data_loss=own.fail_on_data_loss, as_administrator=own.as_administrator)
     piece = Slice(ledger_id, first, last, 0)
     try:
-        yield from read_slices(client_of(options.client), how, [piece], Bounds())
+        yield from read_slices(client_of(options.client), how, [piece], Bounds(), options.words)
     except (EntryUnreadable, EntryMissing, EntryCorrupt) as error:
         if own.fail_on_data_loss:
             raise
         log.warn(
-            "ledger {ledger_id}: the rest of entries {first} to {last} is left out (failOnDataLoss=false): {error}",
+            "ledger {ledger_id}: the rest of entries {first} to {last} is left out ({word}): {error}",
             ledger_id=ledger_id,
             first=first,
             last=last,
+            word=options.words.word(LOSS_BORNE),
             error=error,
         )

@@ -44,6 +44,7 @@ from bookkeeper.spark.exports.stored import (
     write_manifest_line,
 )
 from bookkeeper.spark.pipeline import told_by_spark
+from bookkeeper.spark.said_as import LOSS_BORNE, SAID_AS, Words
 from hedwig.names import Paths
 from hedwig.spark.exports.manifest import (
     RANGE_MESSAGES,
@@ -102,10 +103,12 @@ def export_topics(
     Raises ConfigurationError, InvalidArgument for a topic that there is not, TopicExportFailed, BookKeeperError.
     """
     given = {"uri": uri, **{name: str(value) for name, value in (options or {}).items()}}
+    words = Words.among(given).without(LOSS_BORNE)
+    given[SAID_AS] = words.text
     directory = check_directory(output)
     chosen = topics_chosen(given, topics, prefix)
     read = read_topic_options(TopicReadOptions, {**given, "subscribe": ",".join(chosen)})
-    _check_words(given)
+    _check_words(given, words)
     register(spark)
     try:
         return _Export(spark, directory, given, read, say).run()
@@ -113,13 +116,13 @@ def export_topics(
         raise TopicExportFailed(f"{directory}: {told_by_spark(error)}") from error
 
 
-def _check_words(given: Mapping[str, str]) -> None:
+def _check_words(given: Mapping[str, str], words: Words) -> None:
     other = {"subscribe", "failondataloss", "includeheaders", "subscription", "maxbytespertrigger"}
     other |= {"maxoffsetspertrigger", "maxentriespertrigger"}
-    wrong = sorted(word for word in given if word.lower() in other)
+    wrong = [words.word(word) or word for word in sorted(given) if word.lower() in other]
     if wrong:
         raise ConfigurationError(
-            f"{', '.join(wrong)}: no option of an export of topics, which has of the format {WHERE} "
+            f"{', '.join(wrong)}: not of an export of topics, which has of the format {WHERE} "
             f"{', '.join(EXPORTED)}, and those of the region and the client"
         )
 

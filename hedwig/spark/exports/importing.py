@@ -36,6 +36,7 @@ from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.spark.arrow_map import map_in_arrow
 from bookkeeper.spark.exports.manifest import check_directory
 from bookkeeper.spark.pipeline import told_by_spark
+from bookkeeper.spark.said_as import LOSS_BORNE, SAID_AS
 from hedwig.model import SubscriberId
 from hedwig.protocol.options import PRODUCER, SEQUENCE
 from hedwig.spark.exports import publishing as task_publishing
@@ -137,7 +138,9 @@ def import_topics(
     chosen = read_topic_options(TopicImportOptions, given, where=IMPORT)
     register(spark)
     found = checked_topics(spark, check_directory(directory))
-    this = _Import(spark, chosen, words_of(given, RegionOptions), found, say)
+    reading = words_of(given, RegionOptions)
+    reading[SAID_AS] = chosen.words.without(LOSS_BORNE).without("startingOffsets").text  # all of it is read
+    this = _Import(spark, chosen, reading, found, say)
     try:
         return this.run(dry_run=dry_run)
     except PySparkException as error:
@@ -183,7 +186,7 @@ class _Import:
     # --- before anything is published
 
     def _works(self) -> list[_Work]:
-        prefix = self._options.own.prefix
+        prefix, said = self._options.own.prefix, self._options.words.word("prefix")
         found = [
             _Work(row.topic, prefix + row.topic, row.first_seq, row.last_seq, row.digest)
             for row in self._export.topics.orderBy("topic").toLocalIterator()
@@ -193,9 +196,9 @@ class _Import:
             try:
                 topic_of(work.into)
             except ValueError as error:
-                raise ConfigurationError(f"option prefix: {error}") from error
+                raise ConfigurationError(f"{said}: {error}") from error
         if others:
-            raise ConfigurationError(f"option prefix: {others[0]!r} cannot be named in a list of topics")
+            raise ConfigurationError(f"{said}: {others[0]!r} cannot be named in a list of topics")
         return found
 
     def _look(self, works: Sequence[_Work]) -> None:
@@ -218,7 +221,7 @@ class _Import:
             if work.last >= work.end and not work.is_trimmed and (row.last_seq, row.digest) != (work.end, work.digest):
                 raise TopicImportFailed(
                     f"topic {work.into!r} has {row.messages:,} messages of an earlier run of this import, and they are "
-                    "not what was exported. Give this import another name (job)"
+                    "not what was exported" + self._options.words.remedy("Give this import another name ({})", "job")
                 )
 
     def _existing(self, topics: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings, keys_of
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.options import ALIASES
+from bookkeeper.spark.said_as import SAID_AS
 from hedwig.client_config import HedwigClientSettings
 from hedwig.spark.region_access import region_of
 from hedwig.spark.region_options import REGION_ALIASES, RegionOptions, TopicOptions, read_topic_options
@@ -21,16 +22,19 @@ LEFT_OUT_TOLD_MAX = 5
 
 
 def words_of(given: Mapping[str, str], *tables: type) -> dict[str, str]:
-    """Those of the options that are words of these tables, of the ledger client, or the address."""
+    """Those of the options that are words of these tables, of the ledger client, or the address; and SAID_AS."""
     known = {name.lower() for table in (*tables, ClientSettings) for name in keys_of(table)} | set(ALIASES)
-    return {word: text for word, text in given.items() if word.lower() in known}
+    return _those(given, known)
 
 
 def publishing_words(given: Mapping[str, str]) -> dict[str, str]:
-    """Those that a write of the format hedwig knows, with the hubs."""
+    """Those that a write of the format hedwig knows, with the hubs; and SAID_AS."""
     known = {name.lower() for table in (RegionOptions, ClientSettings, HedwigClientSettings) for name in keys_of(table)}
-    known |= set(REGION_ALIASES)
-    return {word: text for word, text in given.items() if word.lower() in known}
+    return _those(given, known | set(REGION_ALIASES))
+
+
+def _those(given: Mapping[str, str], known: set[str]) -> dict[str, str]:
+    return {word: text for word, text in given.items() if word.lower() in known or word == SAID_AS}
 
 
 def topics_chosen(given: Mapping[str, str], topics: Sequence[str] | None, prefix: str = "") -> list[str]:

@@ -28,6 +28,7 @@ from bookkeeper.config.table import nearest
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.spark.arrow_map import map_in_arrow
 from bookkeeper.spark.pipeline import told_by_spark
+from bookkeeper.spark.said_as import LOSS_BORNE, SAID_AS, Words
 from journalmgr.spark.edit_options import WHERE, EditReadOptions, read_edit_options
 from journalmgr.spark.edit_plan import look, namespace_id
 from journalmgr.spark.edit_source import EditLogSource
@@ -120,6 +121,7 @@ def namespace(
     if depth < 0:
         raise InvalidArgument(f"depth={depth}: 0 is the root alone")
     given = given_options(uri, options or {})
+    given[SAID_AS] = Words.among(given).without(LOSS_BORNE).text  # a namespace needs all of them
     read = read_edit_options(given)
     read.own.check_use(stream=False)
     try:
@@ -150,7 +152,7 @@ class _Run:
         seen = self._look(1 if base is None else base.txid + 1)
         if base is not None:
             check_base(base, self._base or "", seen)
-        txids = txids_to_fold(seen, base, self._base or "", at_txid)
+        txids = txids_to_fold(seen, base, self._base or "", at_txid, self._read.words)
         self._say(
             f"folding {len(txids):,} transactions"
             + (f", {txids[0]:,} to {txids[-1]:,}" if txids else "")
@@ -212,7 +214,7 @@ class _Run:
     def _look(self, from_txid: int) -> Seen:
         settings, own = self._read.client, self._read.own
         with connect(settings.metadata_service_uri, settings) as client:
-            found = look(client, own, from_txid)
+            found = look(client, own, from_txid, self._read.words)
             begins = min((each.first_txid for each in found.spans if each.last_txid >= from_txid), default=None)
             return Seen(own.journal, namespace_id(client, own), begins, found.last_txid)
 

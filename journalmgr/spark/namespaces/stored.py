@@ -81,8 +81,8 @@ def read_table(spark: SparkSession, directory: str, table: str, needed: StructTy
         if error.getCondition() not in _NOT_THERE:
             raise
         raise BaseMisfit(
-            f"base {directory} has no table {table}: it is no snapshot that this pipeline wrote (output), or one whose "
-            "run did not come to its end"
+            f"base {directory} has no table {table}: it is no snapshot that this pipeline wrote, or one whose run "
+            "did not come to its end"
         ) from error
     there = {each.name: _plain(each) for each in found.schema.fields}
     wrong = [

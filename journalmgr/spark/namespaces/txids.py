@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bookkeeper.errors import InvalidArgument
+from bookkeeper.spark.said_as import OF_OPTIONS, Words
 from journalmgr.errors import JournalError
 
 FORMAT = 1
@@ -73,42 +74,39 @@ def check_base(base: Head, path: str, seen: Seen) -> None:
         )
 
 
-def txids_to_fold(seen: Seen, base: Head | None, path: str, at_txid: int | None) -> range:
+def txids_to_fold(seen: Seen, base: Head | None, path: str, at_txid: int | None, words: Words = OF_OPTIONS) -> range:
     """The transactions to fold, in order; none where the base is what was asked for.
 
-    path: of the base, for messages. Raises InvalidArgument, NoBeginning, BaseMisfit.
+    path: of the base, for messages. words: for errors, of who asks. Raises InvalidArgument, NoBeginning, BaseMisfit.
     """
-    done = 0 if base is None else base.txid
+    done, said = 0 if base is None else base.txid, f"{words.argument('at_txid')}={at_txid}"
     if base is not None and done > seen.ends:
         raise BaseMisfit(
             f"base {path} is of txid {done}, and {seen.journal} ends at txid {seen.ends}: it is not the journal that "
             "the base was made of, or has lost its end; take a base that is not beyond it"
         )
     if at_txid is not None and at_txid < 1:
-        raise InvalidArgument(f"at_txid={at_txid}: txids begin at 1")
+        raise InvalidArgument(f"{said}: txids begin at 1")
     if at_txid is not None and at_txid > seen.ends:
         raise InvalidArgument(
-            f"at_txid={at_txid}: {seen.journal} ends at txid {seen.ends}, as far as it is confirmed; leave it out for "
-            "the latest"
+            f"{said}: {seen.journal} ends at txid {seen.ends}, as far as it is confirmed; leave it out for the latest"
         )
     if at_txid is not None and at_txid < done:
-        raise InvalidArgument(
-            f"at_txid={at_txid}: base {path} is of txid {done} already; take an earlier base, or none"
-        )
+        raise InvalidArgument(f"{said}: base {path} is of txid {done} already; take an earlier base, or none")
     last = seen.ends if at_txid is None else at_txid
     if last > done and (seen.begins is None or seen.begins > done + 1):
-        raise _no_beginning(seen, base, path)
+        raise _no_beginning(seen, base, path, words)
     return range(done + 1, last + 1)
 
 
-def _no_beginning(seen: Seen, base: Head | None, path: str) -> NamespaceFailed:
+def _no_beginning(seen: Seen, base: Head | None, path: str, words: Words) -> NamespaceFailed:
     has = "has none of them any more" if seen.begins is None else f"begins with txid {seen.begins}"
     last_gone = seen.ends if seen.begins is None else seen.begins - 1
     if base is None:
         return NoBeginning(
             f"{seen.journal} {has}: transactions 1 to {last_gone} were purged or are lost, and what they made is only "
-            f"in an image of the name node, which is not read here. Give base: a snapshot that this pipeline wrote "
-            f"(output) when the journal had them, of txid {last_gone} or later",
+            f"in an image of the name node, which is not read here. Give {words.argument('base')}: a snapshot that "
+            f"this pipeline wrote ({words.argument('output')}) when the journal had them, of txid {last_gone} or later",
             begins=seen.begins,
         )
     return BaseMisfit(

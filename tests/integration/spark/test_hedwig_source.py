@@ -152,7 +152,7 @@ def test_what_is_wrong_is_said_with_the_word(load: Load, client: BlockingClient)
         ({"subscribe": "short", "startingOffsets": '{"short": 99}'}, "99 is beyond"),
         ({"subscribe": "short", "startingOffset": "earliest"}, "did you mean startingOffsets"),
         ({"subscribe": "short", "max_outstanding_mesages": "1"}, "did you mean max_outstanding_messages"),
-        ({"subscribe": "short", "startingOffsets": '{"other": 1}'}, "which option subscribe does not"),
+        ({"subscribe": "short", "startingOffsets": '{"other": 1}'}, "which is none of the topics that are read"),
         ({"subscribe": "short", "subscription": "me"}, "subscription belongs to a stream"),
         ({}, "subscribe is missing"),
     ):

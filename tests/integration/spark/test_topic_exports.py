@@ -244,7 +244,7 @@ def test_an_export_that_has_changed_is_refused_before_anything_is_published(sett
         setting.take("export", "no//")
     with pytest.raises(TopicExportFailed, match="already exists"):
         setting.export("export", "changed")
-    with pytest.raises(ConfigurationError, match="includeHeaders: no option of an export"):
+    with pytest.raises(ConfigurationError, match="option includeHeaders: not of an export"):
         setting.export("other", "changed", includeHeaders=True)
     assert sum(each.published for each in setting.take("export", "no/", dry_run=True).topics) == 30
 

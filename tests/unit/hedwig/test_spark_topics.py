@@ -82,7 +82,7 @@ def test_a_reader_needs_the_cluster_and_a_sink_that_or_hubs() -> None:
         ({}, "subscribe is missing"),
         ({"subscribe": "a", "startingOffset": "latest"}, "did you mean startingOffsets?"),
         ({"subscribe": "a", "retry_timeout": "1"}, "did you mean retry_timeout_ms?"),
-        ({"subscribe": "a", "endingOffsets": '{"b": 3}'}, "names b, which option subscribe does not"),
+        ({"subscribe": "a", "endingOffsets": '{"b": 3}'}, "names b, which is none of the topics that are read"),
         ({"subscribe": "a", "startingOffsets": "latest", "startingTimestamp": "5"}, "in two ways"),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "4", "maxEntriesPerTrigger": "5"}, "in two ways"),
         ({"subscribe": "a", "subscription": "x/y"}, "must not have a slash"),

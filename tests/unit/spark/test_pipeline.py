@@ -28,6 +28,29 @@ def test_lines_that_name_an_error_of_ours_are_told_once_and_else_everything() ->
     assert told_by_spark(PySparkException("java.io.IOException: disk")) == "java.io.IOException: disk"
 
 
+def test_all_faults_of_usage_are_told_in_whose_words_ever() -> None:
+    faults = "2 faults in the configuration:\n  {}: x is no number\n  {}: is unknown; did you mean y?\n------\n"
+    for words in (("option a of format b", "option c of format b"), ("--a", "-D c")):
+        text = "Traceback (most recent call last):\nbookkeeper.errors.ConfigurationError: " + faults.format(*words)
+        told = told_by_spark(PySparkException(text))
+        assert told == (
+            "ConfigurationError: 2 faults in the configuration:; "
+            f"{words[0]}: x is no number; {words[1]}: is unknown; did you mean y?"
+        )
+
+
+def test_of_a_directory_that_is_there_it_is_told_what_to_do() -> None:
+    class Exists(PySparkException):
+        def getCondition(self) -> str:
+            return "PATH_ALREADY_EXISTS"
+
+        def getMessageParameters(self) -> dict[str, str]:
+            return {"outputPath": "file:/backup/monday/ledgers"}
+
+    error = Exists('[PATH_ALREADY_EXISTS] Path file:/backup/monday/ledgers already exists. Set mode as "overwrite" ...')
+    assert told_by_spark(error) == "/backup/monday/ledgers already exists: name a directory that does not, or remove it"
+
+
 def test_what_spark_says_is_told_without_the_stack_of_its_jvm() -> None:
     text = (
         "[FAILED_READ_FILE] of file:/x/1.parquet.\n\nJVM stacktrace:\norg.apache.spark.SparkException: x\n\tat a.b(C)"
