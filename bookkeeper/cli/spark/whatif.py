@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bookkeeper.cli.connection import client_settings
+from bookkeeper.cli.drawing import check_can_draw
 from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, entries, note, print_json, print_table
 from bookkeeper.cli.output import readable_size as size
 from bookkeeper.cli.spark.said_as import CLUSTER, said_as
 from bookkeeper.cli.spark.session import spark_session, unfinished
+from bookkeeper.cli.spark.whatif_plot import draw_whatif
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.whatif.question import Question, Quorums
@@ -33,6 +35,8 @@ def run_whatif(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     settings = client_settings(args)
+    if args.plot is not None:
+        check_can_draw(args.plot)
     quorums = Quorums(args.ensemble, args.write_quorum, args.ack_quorum)
     question = Question(args.lose, args.lose_rack, args.add, quorums)
     options = {**said_as(CLUSTER), **task_options(args)}
@@ -45,10 +49,40 @@ def _run(args: argparse.Namespace) -> int:
         else:
             show_whatif(args, found, bookies, at_risk)
         _say_what_is_not_known(found)
+    if args.plot is not None:
+        args.plot.write_bytes(draw_whatif(_title(question), bookies, _risks(found)))
+        note(f"drawn: {args.plot}")
     totals = found.totals
     if totals.no_copy or totals.impossible_ledgers:
         return EXIT_WRONG
     return EXIT_UNKNOWN if found.unknown_ledgers or totals.no_readable_copy else EXIT_OK
+
+
+def _title(question: Question) -> str:
+    """What is asked, in a line."""
+    lost = [*question.lose, *(f"rack {rack}" for rack in question.lose_racks)]
+    asked, parts = question.quorums, [f"{', '.join(lost)} lost"] if lost else []
+    if question.add:
+        parts.append(f"{counted(question.add, 'bookie')} added")
+    if asked:
+        names = (("ensemble", asked.ensemble), ("write quorum", asked.write_quorum), ("ack quorum", asked.ack_quorum))
+        parts.append(", ".join(f"{name} {value}" for name, value in names if value is not None))
+    return "; ".join(parts)
+
+
+def _risks(found: WhatIf) -> list[tuple[str, int]]:
+    """Entries by what is left of them."""
+    totals = found.totals
+    risks = [("left only on bookies that do not run", totals.no_readable_copy)] if totals.no_readable_copy else []
+    if not found.question.loses:
+        return [("written anew", totals.affected), *risks]
+    return [
+        ("that lose a copy", totals.affected),
+        ("below the ack quorum", totals.below_ack_quorum),
+        ("left with one copy", totals.one_copy),
+        *risks,
+        ("left with no copy at all", totals.no_copy),
+    ]
 
 
 def _at_risk(found: WhatIf) -> Any:

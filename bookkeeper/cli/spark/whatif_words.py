@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from bookkeeper.cli.lazy import at_least
 from bookkeeper.cli.spark.words import add_common, names
@@ -17,6 +18,7 @@ proportional model. Quorums of a ledger never change: those options tell what it
 
 examples:
   bookkeeper spark whatif --lose bk1:3181,bk2:3181 --rate 50000000
+  bookkeeper spark whatif --lose bk1:3181 --plot loss.png          a picture, too (needs the extra plot)
   bookkeeper spark whatif --lose-rack /rack-1 -D networkTopologyFile=/etc/bookkeeper/racks
   bookkeeper spark whatif --ensemble 3 --write-quorum 3 --ack-quorum 2
 
@@ -45,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="at which the cluster writes copies: says how many hours (default: none)")  # fmt: skip
     parser.add_argument("--ledgers", type=at_least(0), default=20, metavar="N",
                         help="print at most so many ledgers at risk, the worst (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw it, too (default: no)")
     parser.add_argument("--output", metavar="PATH", help="a new directory for the rows as Parquet (default: none)")
     add_common(parser)
 
