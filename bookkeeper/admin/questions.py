@@ -1,4 +1,4 @@
-"""Asking another process's HTTP server. Thread: any; it blocks. Bounds: TIMEOUT_S between bytes, `size_max` bytes."""
+"""Asking another process's HTTP server. Thread: any; it blocks. Bounds: `timeout_s` between bytes, `size_max` bytes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ERRORS = (OSError, http.client.HTTPException, ValueError)
 """What `get_json` raises."""
 
 
-def get_json(address: Address, path: str, *, size_max: int = ANSWER_MAX) -> Any:
+def get_json(address: Address, path: str, *, size_max: int = ANSWER_MAX, timeout_s: float = TIMEOUT_S) -> Any:
     """The answer's JSON; None where the process has no such thing. Raises ERRORS, for an answer above size_max too."""
     host, port = address
-    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

@@ -10,7 +10,7 @@ from bookkeeper.bookie.status_format import LISTED_MAX, BadLog, CollectionStatus
 from bookkeeper.bookie.storage.garbage import CompactionKind
 
 if TYPE_CHECKING:
-    from bookkeeper.admin.http.garbage import CollectionState, LogsState
+    from bookkeeper.admin.http.garbage import CollectionState, LedgersState, LogsState
     from bookkeeper.bookie.garbage_collector import GarbageCollector
 
 
@@ -99,6 +99,13 @@ class CollectorView:
                 for each in known
             ],
         )
+
+    async def ledgers(self, after: int, ranges_max: int) -> LedgersState:
+        """See Collecting."""
+        from bookkeeper.admin.http.garbage import LedgersState
+
+        found = await self._collector.known_ledgers(after, ranges_max + 1)
+        return LedgersState(found[:ranges_max], more=len(found) > ranges_max)
 
     def force(self, *, major: bool, minor: bool) -> None:
         """See Collecting. A major compaction does what a minor one does."""

@@ -12,6 +12,7 @@ worker.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
@@ -24,7 +25,7 @@ from bookkeeper.bookie.garbage_settings import GarbageSettings
 from bookkeeper.bookie.garbage_status import GarbageStage, GarbageStatus, KnownLog
 from bookkeeper.bookie.ledger_removal import LedgerRemoval
 from bookkeeper.bookie.storage.disks import LedgerDirectories
-from bookkeeper.bookie.storage.garbage import CompactionKind
+from bookkeeper.bookie.storage.garbage import CompactionKind, ranges_above
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.worker_calls import on_worker
 from bookkeeper.errors import MetadataError, NoWritableDisk, StorageError
@@ -72,6 +73,7 @@ class GarbageCollector:
         if on_change is not None:
             self.status.on_change = on_change
         self._storage = storage
+        self._worker = worker
         self._checkpoints = checkpoints
         self._clock = clock
         self._storage_worker = storage_worker
@@ -174,6 +176,17 @@ class GarbageCollector:
     async def known_logs(self) -> list[KnownLog]:
         """All entry logs there are, with what the last sweep found in them. Fails with OSError."""
         return await self._logs.known_logs()
+
+    async def known_ledgers(self, after: int, ranges_max: int) -> list[tuple[int, int]]:
+        """Of the ledgers that a round compares with those of the metadata store: the ranges of ids above `after`, both
+        ends included, so many at most. Fails with OSError.
+        """
+
+        def look() -> list[tuple[int, int]]:
+            return list(islice(ranges_above(self._ledgers.local(), after), ranges_max))
+
+        found: list[tuple[int, int]] = await on_worker(self._worker, look)
+        return found
 
     @property
     def compacting_kind(self) -> CompactionKind | None:

@@ -6,9 +6,12 @@
     GET PUT  /api/v1/bookie/gc/suspend_compaction    {"suspendMajor": true, "suspendMinor": true}, or no body: both
     PUT      /api/v1/bookie/gc/resume_compaction     {"resumeMajor": true, "resumeMinor": true}, or no body: both
     GET      /api/v1/bookie/entry_logs               {"swept": 1700000000000, "entryLogs": [{"id", "size", ...}]}
+    GET      /api/v1/bookie/ledgers?after=ID         {"bookie": "bk1:3181", "ledgers": [[0, 41], [43, 43]], "more": ...}
 
 A collection that is asked for begins at once or after the one under way; the answer does not wait for it. Words of the
-GETs are text, as Apache's. entry_logs is not Apache's: what is in each log, as the last round's sweep found it.
+GETs are text, as Apache's. entry_logs and ledgers are not Apache's: what is in each log, as the last round's sweep
+found it; and the ledgers that the collector compares with those of the metadata store, as ranges of ids, both ends
+included, RANGES_MAX at a time: where there are `more`, they come `after` the last id of the answer.
 
 Differs from Apache: thresholds and times are settings, so a body that has them is refused rather than ignored; and an
 order to suspend or resume without a body, which is refused there, is about both kinds.
@@ -30,6 +33,9 @@ from bookkeeper.admin.http.routing import (
     only_known,
 )
 from bookkeeper.model import BookieId
+
+RANGES_MAX = 50_000
+"""Ranges of ledgers in one answer: some 2 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +78,28 @@ class LogsState:
     logs: Sequence[LogState]
 
 
+@dataclass(frozen=True, slots=True)
+class LedgersState:
+    """Ledgers that are here, and those that are to be deleted among them. ranges: first and last id of each, ascending.
+
+    more: there are ledgers above them.
+    """
+
+    ranges: Sequence[tuple[int, int]]
+    more: bool
+
+
 class Collecting(Protocol):
-    """The garbage collector of this process, as HTTP needs it. Thread: reactor; nothing but `logs` waits."""
+    """The garbage collector of this process, as HTTP needs it. Thread: reactor; only `logs` and `ledgers` wait."""
 
     def state(self) -> CollectionState:
         """Now."""
 
     async def logs(self) -> LogsState:
         """All entry logs, ascending. Raises OSError."""
+
+    async def ledgers(self, after: int, ranges_max: int) -> LedgersState:
+        """The ledgers here with ids above `after`, so many ranges of them at most. Raises OSError."""
 
     def force(self, *, major: bool, minor: bool) -> None:
         """Collect soon, and compact with these thresholds."""
@@ -108,6 +128,7 @@ class Garbage:
             Route("PUT", f"{top}/gc/suspend_compaction", self._suspend),
             Route("PUT", f"{top}/gc/resume_compaction", self._resume),
             Route("GET", f"{top}/entry_logs", self._logs),
+            Route("GET", f"{top}/ledgers", self._ledgers),
         ]
 
     async def _is_forced(self, _: HttpRequest) -> Answer:
@@ -158,6 +179,11 @@ class Garbage:
                 ],
             }
         )
+
+    async def _ledgers(self, request: HttpRequest) -> Answer:
+        after = request.whole_number("after", -1, minimum=-1)
+        found = await self._collecting.ledgers(after, RANGES_MAX)
+        return json_answer({"bookie": self._bookie_id, "ledgers": found.ranges, "more": found.more})
 
     async def _suspended(self, _: HttpRequest) -> Answer:
         state = self._collecting.state()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BOOKIE = "/api/v1/bookie"
 OF_ONE_BOOKIE = (
     *("info", "last_log_mark", "list_disk_file", "expand_storage", "state", "sanity", "is_ready"),
-    *("entry_location_compact", "gc", "gc_details", "entry_logs", "unmended_index_pages"),
+    *("entry_location_compact", "gc", "gc_details", "entry_logs", "ledgers", "unmended_index_pages"),
 )
 OF_RECOVERY = ("bookie", "decommission", "troubles", "auditor")
 OF_CLUSTER = ("list_bookies", "list_bookie_info", "cluster_info")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from array import array
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
@@ -49,6 +49,17 @@ def absent_from(ledger_ids: Sequence[int], others: Sequence[int]) -> list[int]:
     missing = Missing(others)
     missing.feed(ledger_ids)
     return list(missing.finish())
+
+
+def ranges_above(ascending: Sequence[int], after: int) -> Iterator[tuple[int, int]]:
+    """The ids above `after` as ranges, both ends included, none next to another."""
+    at = bisect_right(ascending, after)
+    while at < len(ascending):
+        first = at
+        while at + 1 < len(ascending) and ascending[at + 1] == ascending[at] + 1:
+            at += 1
+        yield ascending[first], ascending[at]
+        at += 1
 
 
 class Missing:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from bookkeeper.admin.http.garbage import CollectionState, Garbage, LogsState, LogState
+from bookkeeper.admin.http.garbage import RANGES_MAX, CollectionState, Garbage, LedgersState, LogsState, LogState
 from bookkeeper.admin.http.routing import HttpRequest, Router
 from bookkeeper.model import BookieId
 from bookkeeper.spark.cluster.entry_logs import log_rows
@@ -41,6 +41,10 @@ class Collector:
         return LogsState(
             5000, [LogState(1, 2000, 900, 300, 2, False, ""), LogState(2, 1024, None, None, None, True, "torn")]
         )
+
+    async def ledgers(self, after: int, ranges_max: int) -> LedgersState:
+        assert ranges_max == RANGES_MAX
+        return LedgersState([(max(1, after + 1), 3), (7, 7)], more=after < 2)
 
     def force(self, *, major: bool, minor: bool) -> None:
         raise AssertionError
@@ -100,6 +104,18 @@ def test_entry_logs_are_told_and_what_is_not_known_is_null() -> None:
     rows = log_rows("b:1", told)  # as the table reads it
     assert rows[0] == ("b:1", 1, 2000, 900, 300, 300 / 900, 2, False, 5000, None)
     assert rows[1] == ("b:1", 2, 1024, None, None, None, None, True, None, "torn")
+
+
+def test_ledgers_are_told_as_ranges_from_where_the_last_answer_ended() -> None:
+    router = Router(Garbage(BookieId("b:1"), Collector()).routes())
+    found: list[Any] = []
+    for query in ({}, {"after": "2"}, {"after": "-2"}):
+        answer = router.answer(HttpRequest("GET", "/api/v1/bookie/ledgers", query=query))
+        Deferred.fromCoroutine(answer).addBoth(found.append)
+    first, second = (json.loads(each.body) for each in found[:2])
+    assert first == {"bookie": "b:1", "ledgers": [[1, 3], [7, 7]], "more": True}
+    assert second == {"bookie": "b:1", "ledgers": [[3, 3], [7, 7]], "more": False}
+    assert found[2].status == 400
 
 
 @pytest.mark.parametrize("path", ["suspend_compaction", "resume_compaction"])

@@ -533,6 +533,24 @@ def test_an_ordered_round_gives_back_what_the_log_being_written_holds_of_deleted
     bench.stored.check()
 
 
+def test_the_ledgers_that_are_told_are_those_that_the_next_round_compares_with_the_store() -> None:
+    """Deleted ones that wait for it are among them, until it was there."""
+    bench = Bench()
+    bench.delete(2)
+    assert _known_ledgers(bench) == [(1, 3)]
+    assert _known_ledgers(bench, after=1) == [(2, 3)]
+    bench.force()
+    assert _known_ledgers(bench) == [(1, 1), (3, 3)]
+    assert _known_ledgers(bench, ranges_max=1) == [(1, 1)]
+
+
+def _known_ledgers(bench: Bench, after: int = -1, ranges_max: int = 10) -> list[tuple[int, int]]:
+    found: list[list[tuple[int, int]]] = []
+    Deferred.fromCoroutine(bench.collector.known_ledgers(after, ranges_max)).addCallback(found.append)
+    assert bench.clock.run_until(lambda: bool(found), seconds=WAIT_S)
+    return found[0]
+
+
 def _known_logs(bench: Bench) -> dict[int, KnownLog]:
     found: list[list[KnownLog]] = []
     Deferred.fromCoroutine(bench.collector.known_logs()).addCallback(found.append)

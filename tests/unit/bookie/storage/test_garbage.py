@@ -1,6 +1,7 @@
 """Which ledgers are suspected, and which entry logs are worth rewriting."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -15,6 +16,7 @@ from bookkeeper.bookie.storage.garbage import (
     Suspects,
     absent_from,
     ascending,
+    ranges_above,
     worth_compacting,
 )
 from bookkeeper.errors import MetadataCorrupt
@@ -34,6 +36,16 @@ def test_missing_is_the_difference_however_the_listing_is_cut() -> None:
             at += step
         assert list(missing.finish()) == sorted(set(local) - set(listed))
         assert missing.listed_count == len(listed)
+
+
+def test_ranges_have_every_id_above_the_limit_and_none_touches_another() -> None:
+    rng = random.Random(9)
+    for _ in range(300):
+        ids = sorted(rng.sample(range(40), rng.randrange(0, 40)))
+        after = rng.randrange(-1, 41)
+        ranges = list(ranges_above(ids, after))
+        assert [each for low, high in ranges for each in range(low, high + 1)] == [each for each in ids if each > after]
+        assert all(high + 1 < low for (_, high), (low, _) in pairwise(ranges))
 
 
 def test_ids_are_put_in_order_in_pieces_and_compared() -> None:
