@@ -12,6 +12,9 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.embedded.cluster import LocalBookie
+from bookkeeper.metadata.layout import LayoutKind
+from bookkeeper.metadata.paths import ledger_path
+from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.model import BookieId, Fragment, LedgerId
 from bookkeeper.wire.codec import request_encoder
 from bookkeeper.wire.digest import digest_of, master_key
@@ -42,6 +45,18 @@ def change_metadata(client: BlockingBookKeeper, ledger_id: int, **to: Any) -> No
         await store.write(LedgerId(ledger_id), dataclasses.replace(seen.value, **to), seen.version)
 
     client.run(lambda ledgers: Deferred.fromCoroutine(change(ledgers)))
+
+
+def damage_metadata(client: BlockingBookKeeper, root: str, ledger_id: int) -> None:
+    """Write what nobody can read in place of a ledger's metadata. root: of the ledgers, in ZooKeeper."""
+
+    def start(ledgers: LedgerClient) -> Deferred[Any]:
+        assert isinstance(ledgers.store, ZooKeeperStore)
+        tree = ledgers.store.tree
+        path = f"{root}{ledger_path(LayoutKind.HIERARCHICAL, ledger_id)}"
+        return tree.read(path).addCallback(lambda found: tree.write(path, b"nonsense", found[1].version))
+
+    client.run(start)
 
 
 def _replaced(ensemble: Iterable[str], members: Iterable[str] | Mapping[str, str]) -> tuple[BookieId, ...]:

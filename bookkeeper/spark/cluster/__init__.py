@@ -13,7 +13,8 @@ lists when it is first read, and keeps: make it again (`cluster_views`) to see n
     table                 pure  what a table is; how another package adds one
     id_runs               pure  many ids, cut into shares
     asking                      many questions, some at a time
-    ledgers, extents, bookies, recovery, entry_logs    the tables of this package
+    ledgers, extents, bookies, recovery, entry_logs, held_ledgers    the tables of this package
+    http_bookies                which bookies can be asked over HTTP
     catalogue                   which tables there are
     batches, source, views      schemas and Arrow; the format; views and help
 
@@ -30,6 +31,7 @@ Nothing is fenced, marked or written, and no column has a password. Unknown is n
                         digest_type, metadata_version, created, application, component, owner, problem
     entry_logs          bookie, log_id, size_bytes, record_bytes, live_bytes, live_ratio, live_ledgers, is_written,
                         as_of, problem
+    held_ledgers        bookie, first_ledger_id, last_ledger_id, ledgers, problem
     underreplicated     ledger_id, missing, since, locked, worker, process, locked_since, problem
     damaged             ledger_id, bookie, first_entry_id, last_entry_id, reported, reason, problem
     recovery_processes  host, pid, bookie, http, since, is_auditor

@@ -14,6 +14,7 @@ from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.cluster.bookies import BOOKIES, COOKIES
 from bookkeeper.spark.cluster.entry_logs import ENTRY_LOGS
 from bookkeeper.spark.cluster.extents import EXTENTS
+from bookkeeper.spark.cluster.held_ledgers import HELD_LEDGERS
 from bookkeeper.spark.cluster.ledgers import FRAGMENTS, LEDGERS
 from bookkeeper.spark.cluster.recovery import DAMAGED, PROCESSES, STATE, UNDERREPLICATED
 from bookkeeper.spark.cluster.table import ClusterTable
@@ -30,6 +31,7 @@ OWN: tuple[ClusterTable, ...] = (
     FRAGMENTS,
     EXTENTS,
     ENTRY_LOGS,
+    HELD_LEDGERS,
     UNDERREPLICATED,
     DAMAGED,
     PROCESSES,

@@ -10,22 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
-
 from bookkeeper.admin.questions import ERRORS, Address, get_json
 from bookkeeper.bookie.storage.entry_log_format import parse_log_name
 from bookkeeper.client.blocking import BlockingBookKeeper
-from bookkeeper.model import BookieId
 from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.cluster.bookies import NOT_REGISTERED, http_of, known_bookies
+from bookkeeper.spark.cluster.http_bookies import Asked, did_not_tell, shares_of_bookies
 from bookkeeper.spark.cluster.table import PROBLEM, ClusterTable, Column, Of, Row, time_or_none, told
 
 PATH = "/api/v1/bookie/entry_logs"
 NAMES_PATH = "/api/v1/bookie/list_disk_file?file_type=entrylog"
 NAMES = "entrylog files"
-
-BOOKIES_MAX = 8
-"""Bookies that one task asks, one after the other: each may take the time-out of two questions."""
 
 ANSWER_MAX = 16 * 1024 * 1024
 """Bytes of one answer: some 90,000 logs."""
@@ -33,9 +27,6 @@ ANSWER_MAX = 16 * 1024 * 1024
 NO_HTTP = "it serves no HTTP: httpServerEnabled=true there would show its logs"
 NAMES_ALONE = "this bookie tells the names of its logs alone"
 NOT_SWEPT = "not looked at since the bookie started, or since the log was closed: its next round of collection does"
-
-Asked = tuple[BookieId, Address | None, str]
-"""A bookie, where to ask it, and why it cannot be."""
 
 
 def log_rows(bookie_id: str, answer: Any) -> list[Row]:
@@ -78,17 +69,12 @@ def ask_logs(bookie_id: str, address: Address) -> list[Row]:
         names = get_json(address, NAMES_PATH, size_max=ANSWER_MAX)
         return name_rows(bookie_id, names)
     except ERRORS as error:
-        return _no_log(bookie_id, f"its HTTP server at {address[0]}:{address[1]} did not tell: {told(error)}")
+        return _no_log(bookie_id, did_not_tell(address, told(error)))
 
 
 def _shares(client: BlockingBookKeeper, options: Any, bounds: Bounds) -> Sequence[object]:
     del options, bounds
-    known = client.run(lambda ledgers: Deferred.fromCoroutine(known_bookies(ledgers)))
-    asked: list[Asked] = []
-    for bookie_id, (_, info) in known.items():
-        address = http_of(info)
-        asked.append((bookie_id, address, NOT_REGISTERED if info is None else "" if address else NO_HTTP))
-    return [asked[first : first + BOOKIES_MAX] for first in range(0, len(asked), BOOKIES_MAX)]
+    return shares_of_bookies(client, NO_HTTP)
 
 
 def _rows(client: BlockingBookKeeper, options: Any, share: Sequence[Asked]) -> Iterator[Sequence[Row]]:

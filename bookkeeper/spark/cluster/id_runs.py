@@ -28,6 +28,10 @@ class IdRuns:
                 ends.extend((each, each))
             self.count += 1
 
+    def runs(self) -> list[tuple[int, int]]:
+        """First and last id of each run, ascending."""
+        return list(_pairs(self._ends))
+
     def shares(self, count_max: int, shares_min: int = 1) -> list[array[int]]:
         """All ids, in order, at most `count_max` in a share; `shares_min` shares at least where there are enough."""
         size = max(1, min(count_max, -(-self.count // shares_min)))

@@ -27,16 +27,15 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.metadata.bad_copies_format import BadRange
-from bookkeeper.metadata.layout import LayoutKind
-from bookkeeper.metadata.paths import ledger_path
-from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.model import BookieId, EntryId, LedgerId
 from bookkeeper.spark.cluster.catalogue import OWN
 from bookkeeper.spark.cluster.entry_logs import NAMES_PATH, ask_logs, name_rows
+from bookkeeper.spark.cluster.held_ledgers import ask_ledgers
 from hedwig.cli.main import main as hedwig_command
 from hedwig.embedded import LocalHub
 from journalmgr.cli.main import main as journal_command
 from journalmgr.config import variable_of
+from tests.support.audit_faults import damage_metadata
 from tests.support.cluster import collected, local_cluster, when_gone
 from tests.support.edit_journals import remove_journal
 from tests.support.in_process import run_here
@@ -78,16 +77,6 @@ class World:
         code, out, said = run_here(bookkeeper_command, shell, dict(os.environ))
         assert code == 0, said
         return [json.loads(line) for line in out.splitlines()]
-
-
-def damage_metadata(client: BlockingBookKeeper, cluster: LocalCluster, ledger_id: int) -> None:
-    def start(ledgers: LedgerClient) -> Deferred[Any]:
-        assert isinstance(ledgers.store, ZooKeeperStore)
-        tree = ledgers.store.tree
-        path = f"{cluster.root}{ledger_path(LayoutKind.HIERARCHICAL, ledger_id)}"
-        return tree.read(path).addCallback(lambda found: tree.write(path, b"nonsense", found[1].version))
-
-    client.run(start)
 
 
 @dataclass
@@ -179,7 +168,7 @@ def world(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             with client.create(**on_two) as ledger:  # type: ignore[arg-type]
                 done.append(ledger.id)
         empty, unreadable, marked, damaged = done
-        damage_metadata(client, cluster, unreadable)
+        damage_metadata(client, cluster.root, unreadable)
         tables = client.run(lambda ledgers: Deferred.fromCoroutine(_mark(ledgers, ids, marked, damaged)))
         assert tables is not None
         views = bookkeeper.spark.cluster_views(spark, uri=cluster.uri, prefix="cl_", only=[each.name for each in OWN])
@@ -310,6 +299,26 @@ def test_entry_logs_are_as_their_bookie_tells_and_who_does_not_tell_is_named(wor
     assert sum(row["live_bytes"] for row in found.values()) == (
         shown["bookie_gc_LIVE_ENTRY_LOG_BYTES"] + shown["bookie_gc_WRITTEN_ENTRY_LOG_LIVE_BYTES"]
     )
+
+
+def test_held_ledgers_are_those_that_their_bookie_tells_of_and_who_does_not_tell_is_named(world: World) -> None:
+    rows = world.rows("SELECT * FROM cl_held_ledgers")
+    silent = {row["bookie"]: row["problem"] for row in rows if row["first_ledger_id"] is None}
+    assert set(silent) == {world.ids[1], world.ids[3]}
+    assert "httpServerEnabled=true" in silent[world.ids[1]]
+    assert silent[world.ids[3]] == "it is not registered, so nobody can ask it"
+    told = {
+        ledger_id
+        for row in rows
+        if row["bookie"] == world.ids[0]
+        for ledger_id in range(row["first_ledger_id"], row["last_ledger_id"] + 1)
+    }
+    assert told == {int(path.stem, 16) for path in world.cluster.bookies[0].directory.rglob("*.idx")} != set()
+    port = int(world.cluster.bookies[0].settings["httpServerPort"])
+    [[row]] = ask_ledgers("other:1", ("127.0.0.1", port))
+    assert f"there is bookie {world.ids[0]}, and not other:1" in str(row[-1])
+    [[row]] = ask_ledgers("b:1", ("127.0.0.1", free_port()))
+    assert "did not tell" in str(row[-1])
 
 
 def test_a_bookie_that_does_not_answer_has_a_row_that_says_so(world: World) -> None:

@@ -12,6 +12,7 @@ from bookkeeper.admin.http.garbage import RANGES_MAX, CollectionState, Garbage, 
 from bookkeeper.admin.http.routing import HttpRequest, Router
 from bookkeeper.model import BookieId
 from bookkeeper.spark.cluster.entry_logs import log_rows
+from bookkeeper.spark.cluster.held_ledgers import ranges_in
 
 TOP = "/api/v1/bookie/gc"
 BOTH = {"major": True, "minor": True}
@@ -114,8 +115,27 @@ def test_ledgers_are_told_as_ranges_from_where_the_last_answer_ended() -> None:
         Deferred.fromCoroutine(answer).addBoth(found.append)
     first, second = (json.loads(each.body) for each in found[:2])
     assert first == {"bookie": "b:1", "ledgers": [[1, 3], [7, 7]], "more": True}
-    assert second == {"bookie": "b:1", "ledgers": [[3, 3], [7, 7]], "more": False}
+    assert ranges_in(first, "b:1", -1) == ([(1, 3), (7, 7)], True)  # as the table reads it
+    assert ranges_in(second, "b:1", 2) == ([(3, 3), (7, 7)], False)
     assert found[2].status == 400
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"bookie": "b:2", "ledgers": [], "more": False}, "there is bookie b:2, and not b:1"),
+        ({"bookie": "b:1", "ledgers": [[4, 4]], "more": False}, "do not ascend"),
+        ({"bookie": "b:1", "ledgers": [[9, 8]], "more": False}, "do not ascend"),
+        ({"bookie": "b:1", "ledgers": [[6, 8], [8, 9]], "more": False}, "do not ascend"),
+        ({"bookie": "b:1", "ledgers": [[6, "8"]], "more": False}, "do not ascend"),
+        ({"bookie": "b:1", "ledgers": [], "more": True}, "tells none"),
+        ({"bookie": "b:1", "ledgers": [[1, 2, 3]], "more": False}, "another shape"),
+        ([], "another shape"),
+    ],
+)
+def test_an_answer_about_ledgers_that_cannot_be_is_refused(answer: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        ranges_in(answer, "b:1", 4)
 
 
 @pytest.mark.parametrize("path", ["suspend_compaction", "resume_compaction"])
