@@ -207,9 +207,7 @@ async def _planned(journal: JournalSegments, part: Part, entry_ids: Bounds) -> _
     try:
         metadata = await journal.ledgers.metadata(ledger_id)
     except NoSuchLedger as error:
-        lost = SegmentUnreadable(f"{what}: its ledger is gone; transactions {part.low} to {part.high} are lost")
-        lost.__cause__ = error
-        journal.loss.bear(lost)
+        _bear_gone(journal, part, error)
         return None
     except BookKeeperError as error:
         raise translated(what, error) from error
@@ -219,7 +217,9 @@ async def _planned(journal: JournalSegments, part: Part, entry_ids: Bounds) -> _
     first, last = 0, end
     whole = part.low == span.first_txid and part.high == span.last_txid
     if end is None or length is None or not whole:
-        handle = await journal.open(segment)
+        handle = await _opened(journal, part)
+        if handle is None:
+            return None
         try:
             length = handle.length
             if end is None:
@@ -243,6 +243,25 @@ async def _planned(journal: JournalSegments, part: Part, entry_ids: Bounds) -> _
         return None
     extent = extent_of(ledger_id, metadata, first, last, length=length, end=end)
     return _Planned(part, extent, exact)
+
+
+def _bear_gone(journal: JournalSegments, part: Part, error: BaseException) -> None:
+    lost = SegmentUnreadable(
+        f"{journal.describe(part.span.segment)}: its ledger is gone; transactions {part.low} to {part.high} are lost"
+    )
+    lost.__cause__ = error
+    journal.loss.bear(lost)
+
+
+async def _opened(journal: JournalSegments, part: Part) -> ReadHandle | None:
+    """The ledger of a part; None where it is gone, and that is to be borne."""
+    try:
+        return await journal.open(part.span.segment)
+    except SegmentUnreadable as error:
+        if not isinstance(error.__cause__, NoSuchLedger):
+            raise
+        _bear_gone(journal, part, error.__cause__)
+        return None
 
 
 async def _unclosed_end(journal: JournalSegments, handle: ReadHandle, part: Part) -> int:
@@ -278,10 +297,15 @@ async def _entry_of(handle: ReadHandle, segment: Segment, txid: int, last: int, 
 async def _end_by_bytes(journal: JournalSegments, state: State, start: int, bytes_max: int) -> int:
     limit = BytesLimit(start, bytes_max)
     for part in choose(state.spans, start, state.last_txid).parts:
-        segment = part.span.segment
-        handle = await journal.open(segment)
-        length = handle.length
-        await handle.close()
+        try:
+            handle = await journal.open(part.span.segment)
+        except SegmentUnreadable as error:
+            if not isinstance(error.__cause__, NoSuchLedger):
+                raise
+            length = 0  # who plans the micro-batch says that it is gone
+        else:
+            length = handle.length
+            await handle.close()
         limit.on_part(part.low, part.high, length / (part.span.last_txid - part.span.first_txid + 1))
         if limit.is_reached:
             break

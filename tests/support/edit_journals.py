@@ -105,7 +105,9 @@ class EditJournal:
         self._opened.remove(self.manager)
         self.manager = self.open()
 
-    def planted(self, first: int, last: int, entries: Sequence[bytes], *, close: bool = True) -> int:
+    def planted(
+        self, first: int, last: int, entries: Sequence[bytes], *, close: bool = True, layout: int = HADOOP_2_7
+    ) -> int:
         """A finalised segment whose ledger has these entries, whatever is in them; its ledger's id."""
         with bookkeeper.blocking.connect(f"zk://{self.zookeeper}{self.ledgers_root}") as client:
             ledger = client.create(digest=DigestType.MAC, password=b"")
@@ -115,7 +117,7 @@ class EditJournal:
                 ledger.close()
             else:
                 ledger.abort()
-        segment = Segment(TxId(first), TxId(last), HADOOP_2_7, ledger.id)
+        segment = Segment(TxId(first), TxId(last), layout, ledger.id)
         path = f"{self.root}/ledgers/{finalised_name(first, last)}"
         with self._znodes() as znodes:
             znodes.create(path, print_segment(segment))

@@ -17,9 +17,17 @@ from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import InvalidArgument
 from journalmgr.edits.fields import Block, Permission, RpcIds
 from journalmgr.edits.ops import Add, Close, Delete, EndLogSegment, Mkdir, Rename, SetOwner, StartLogSegment
-from journalmgr.errors import EditsCorrupt, GapInTransactions, JournalError, NotFormatted, SegmentUnreadable
-from journalmgr.model import TxId
+from journalmgr.errors import (
+    EditsCorrupt,
+    GapInTransactions,
+    JournalError,
+    NotFormatted,
+    SegmentUnreadable,
+    UnsupportedLayout,
+)
+from journalmgr.model import Segment, TxId
 from journalmgr.spark.edit_options import read_edit_options
+from journalmgr.spark.edit_segments import JournalSegments
 from journalmgr.spark.edit_source import EditLogReader, PushdownEditLogReader
 from journalmgr.spark.edit_stream import EditLogStreamReader
 from tests.support.cluster import local_cluster
@@ -199,6 +207,10 @@ def test_bad_words_and_another_schema_are_refused(spark: Any, journal: EditJourn
         EditLogReader(read_edit_options(nowhere)).partitions()
 
 
+def namespace_of(journal: EditJournal) -> dict[str, int]:
+    return {"namespace_id": journal.namespace.namespace_id}
+
+
 # --- how the journal goes on
 
 
@@ -290,7 +302,57 @@ def test_a_ledger_that_was_deleted_is_data_loss(journal: EditJournal, *, while_r
     assert ids(read_out(lenient, partitions or lenient.partitions())) == list(range(11, 21))
 
 
+def test_a_ledger_that_is_deleted_while_its_part_is_planned_is_data_loss_too(
+    journal: EditJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in (1, 11):
+        journal.finalised(first, mkdirs(first, first + 9))
+    gone = journal.segments()[0]
+    strict, lenient = (reader_of(journal, startingTxid="5", failOnDataLoss=word) for word in ("true", "false"))
+    opened = JournalSegments.open
+
+    async def deleted(self: JournalSegments, segment: Segment) -> Any:
+        monkeypatch.undo()
+        journal.delete_ledger(gone)
+        return await opened(self, segment)
+
+    monkeypatch.setattr(JournalSegments, "open", deleted)
+    with pytest.raises(SegmentUnreadable, match=r"transactions 5 to 10 are lost.*failOnDataLoss=false"):
+        strict.partitions()
+    assert ids(rows_of(lenient)) == list(range(11, 21))
+
+
+def test_a_stream_with_a_limit_of_bytes_passes_a_deleted_ledger_where_that_is_to_be_borne(
+    journal: EditJournal,
+) -> None:
+    for first in (1, 11):
+        journal.finalised(first, mkdirs(first, first + 9))
+    journal.delete_ledger(journal.segments()[0])
+    limited = {"startingOffsets": "earliest", "maxBytesPerTrigger": "100000"}
+    stream, lenient = stream_of(journal, **limited), stream_of(journal, failOnDataLoss="false", **limited)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    assert end["txid"] == 21
+    with pytest.raises(SegmentUnreadable, match=r"transactions 1 to 10 are lost.*failOnDataLoss=false"):
+        stream.partitions(start, end)
+    assert ids(read_out(lenient, lenient.partitions(start, end))) == list(range(11, 21))
+
+
 # --- what is damaged
+
+
+@pytest.mark.parametrize("layout", [-68, -39, -54])
+def test_a_segment_of_an_unknown_layout_is_refused_and_not_guessed(journal: EditJournal, layout: int) -> None:
+    journal.finalised(1, mkdirs(1, 10))
+    ledger_id = journal.planted(11, 12, [b"".join(mkdirs(11, 12))], layout=layout)
+    place = f"journal {journal.root}, ledger {ledger_id} of segment 11..12"
+    for options in ({}, {"failOnDataLoss": "false"}, {"decode": "raw"}):
+        with pytest.raises(UnsupportedLayout) as error:
+            reader_of(journal, **options).partitions()
+        assert place in str(error.value)
+        assert f"layout version {layout} cannot be read" in str(error.value)
+    with pytest.raises(UnsupportedLayout, match=f"layout version {layout} cannot be read"):
+        stream_of(journal, startingOffsets="earliest").latestOffset({"txid": 1, **namespace_of(journal)}, ALL)
 
 
 def test_a_wrong_checksum_names_the_place_and_can_be_passed_over(
