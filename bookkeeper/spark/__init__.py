@@ -5,6 +5,7 @@
     spark.read.format("bookkeeper").option("uri", "zk://zk1:2181/ledgers").option("ledgers", "7").load()
 
         options, bounds, planning       pure: the words of a source, pushed filters, who reads what
+          option_kinds, said_as         pure: what words of several sources share; in whose words an error speaks
         process_client                  one client per process that Spark forked
         columns, filters                Arrow batches and schemas; Spark's filters as bounds
         ledger_source                   the format bookkeeper: planner and tasks

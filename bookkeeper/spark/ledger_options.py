@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bookkeeper.config.keys import GIB, KIB, Kind, boolean, integer, key
-from bookkeeper.errors import ConfigurationError
+from bookkeeper.spark.option_kinds import check_use, or_none
 from bookkeeper.spark.sink_commit_format import Kind as OwnerKind
 from bookkeeper.spark.sink_commit_format import Owner
 from bookkeeper.spark.sink_options import COMMIT_PATH, COMMIT_PATH_MEANING, commit_path, name_of_write
@@ -87,19 +87,11 @@ def parse_positions(value: str) -> Positions:
     return Positions(EARLIEST, positions)
 
 
-_LEDGERS: Kind[LedgerChoice | None] = Kind(
-    "all, or ids and ranges: 3,7,10-20", lambda value: parse_ledgers(value) if value else None
-)
-_POSITIONS: Kind[Positions | None] = Kind(
-    'earliest, latest, or JSON such as {"12": 500}', lambda value: parse_positions(value) if value else None
-)
+_LEDGERS = or_none(Kind("all, or ids and ranges: 3,7,10-20", parse_ledgers))
+_POSITIONS = or_none(Kind('earliest, latest, or JSON such as {"12": 500}', parse_positions))
 
 
-def _parse_count(value: str) -> int | None:
-    return integer("", 1, 2**62).parse(value) if value else None
-
-
-_COUNT: Kind[int | None] = Kind("1 or more; not set: no limit", _parse_count)
+_COUNT = or_none(integer("", 1, 2**62), "1 or more; not set: no limit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,18 +165,15 @@ class LedgerReadOptions:
 
     def check_use(self, *, stream: bool) -> None:
         """Raise ConfigurationError for words that have no meaning in a stream, or none but in a stream."""
-        given = {
-            "endingOffsets": (self.end is not None, not stream),
-            "query": (bool(self.query), not stream),
-            "job": (bool(self.job), not stream),
-            "maxOffsetsPerTrigger": (self.entries_max is not None, stream),
-            "maxEntriesPerTrigger": (self.entries_max_alias is not None, stream),
-            "maxBytesPerTrigger": (self.bytes_max is not None, stream),
-        }
-        wrong = [name for name, (is_given, fits) in given.items() if is_given and not fits]
-        if wrong:
-            what, other = ("a stream", "a batch read") if stream else ("a batch read", "a stream")
-            raise ConfigurationError(f"{', '.join(wrong)} belongs to {other}; leave it out of {what}")
+        check_use(
+            stream=stream,
+            of_batches={"endingOffsets": self.end, "query": self.query, "job": self.job},
+            of_streams={
+                "maxOffsetsPerTrigger": self.entries_max,
+                "maxEntriesPerTrigger": self.entries_max_alias,
+                "maxBytesPerTrigger": self.bytes_max,
+            },
+        )
 
     @property
     def entries_per_trigger_max(self) -> int | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from bookkeeper.config.keys import Kind, integer, key, text
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
+from bookkeeper.spark.option_kinds import BOOKIES_MAX, quorum
 from bookkeeper.spark.options import SourceOptions, read_options
 from bookkeeper.spark.said_as import OF_OPTIONS, Words
 
@@ -25,7 +26,6 @@ LEDGERS, COMMITS = "New ledgers", "Commits"
 QUORUM = 2
 """Copies, and copies to wait for, where the ensemble has room for them."""
 
-_BOOKIES_MAX = 1000
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}", re.ASCII)
 _ZNODE = re.compile(r"[0-9A-Za-z._-]+", re.ASCII)
 
@@ -55,23 +55,17 @@ def commit_path() -> Kind[str]:
     return text("a znode's path", _check_path)
 
 
-def _quorum() -> Kind[int]:
-    """A whole number; 0 where none is given."""
-    inner = integer("bookies", 1, _BOOKIES_MAX)
-    return Kind(inner.unit, lambda value: inner.parse(value) if value else 0)
-
-
 @dataclass(frozen=True, slots=True)
 class LedgerSinkOptions:
     """How ledgers are written."""
 
-    ensemble: int = key("ensembleSize", integer("bookies", 1, _BOOKIES_MAX), "3", LEDGERS, "Bookies of a ledger.")
+    ensemble: int = key("ensembleSize", integer("bookies", 1, BOOKIES_MAX), "3", LEDGERS, "Bookies of a ledger.")
     write_quorum_given: int = key(
-        "writeQuorumSize", _quorum(), "", LEDGERS,
+        "writeQuorumSize", quorum(), "", LEDGERS,
         f"Copies of each entry. Not set: {QUORUM}, or fewer in a smaller ensemble.",
     )  # fmt: skip
     ack_quorum_given: int = key(
-        "ackQuorumSize", _quorum(), "", LEDGERS,
+        "ackQuorumSize", quorum(), "", LEDGERS,
         f"Copies to wait for. Not set: {QUORUM}, or fewer where there are fewer copies.",
     )  # fmt: skip
     commit_path: str = key("commitPath", commit_path(), COMMIT_PATH, COMMITS, COMMIT_PATH_MEANING)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bookkeeper.config.keys import GIB, KIB, MIB, Kind, boolean, integer, key, text
-from bookkeeper.errors import BookKeeperError, ConfigurationError
+from bookkeeper.errors import BookKeeperError
+from bookkeeper.spark.option_kinds import check_use, or_none
 from hedwig.model import SubscriberId, Topic
 from hedwig.names import subscriber_part, topic_part
 from hedwig.spark.region_options import RegionOptions
@@ -76,9 +77,8 @@ def _position(given: Any) -> int:
     return given
 
 
-def _subscriber(value: str) -> SubscriberId | None:
-    if not value:
-        return None
+def parse_subscriber(value: str) -> SubscriberId:
+    """A subscriber by its name. Raises ValueError for what none can be called."""
     subscriber = SubscriberId(value.encode("utf-8", "surrogatepass"))
     try:
         subscriber_part(subscriber)
@@ -95,18 +95,12 @@ def _topic_or_none(value: str) -> str | None:
 
 _TOPICS: Kind[tuple[str, ...]] = Kind("a topic, or several: a,b", lambda value: parse_topics(value) if value else ())
 _TOPIC: Kind[str | None] = Kind("a topic", _topic_or_none)
-_SUBSCRIBER: Kind[SubscriberId | None] = Kind("name", _subscriber)
-_POSITIONS: Kind[Positions | None] = Kind(
-    'earliest, latest, or JSON such as {"news": 500}', lambda value: parse_positions(value) if value else None
-)
+SUBSCRIBER = or_none(Kind("name", parse_subscriber))
+_POSITIONS = or_none(Kind('earliest, latest, or JSON such as {"news": 500}', parse_positions))
 
 
-def _or_none(low: int, meaning: str) -> Kind[int | None]:
-    return Kind(meaning, lambda value: integer("", low, 2**62).parse(value) if value else None)
-
-
-_COUNT = _or_none(1, "1 or more; not set: no limit")
-_TIME = _or_none(0, "ms since 1970")
+_COUNT = or_none(integer("", 1, 2**62), "1 or more; not set: no limit")
+_TIME = or_none(integer("", 0, 2**62), "ms since 1970")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +153,7 @@ class TopicReadOptions(RegionOptions):
         "About how many bytes one micro-batch holds at most; one message always passes. Streams only.",
     )  # fmt: skip
     subscriber: SubscriberId | None = key(
-        "subscription", _SUBSCRIBER, "", STREAMING,
+        "subscription", SUBSCRIBER, "", STREAMING,
         "Subscription, of this query alone, whose cursor is moved to what the query has committed. Made where there is "
         "none. It keeps messages from being deleted before they were read. Streams only.",
     )  # fmt: skip
@@ -184,19 +178,20 @@ class TopicReadOptions(RegionOptions):
 
     def check_use(self, *, stream: bool) -> None:
         """Raise ConfigurationError for words that have no meaning in a stream, or none but in a stream."""
-        given = {
-            "endingOffsets": (self.end is not None, not stream),
-            "endingTimestamp": (self.end_ms is not None, not stream),
-            "acknowledgedOffsets": (self.acknowledged is not None, not stream),
-            "maxOffsetsPerTrigger": (self.messages_max is not None, stream),
-            "maxEntriesPerTrigger": (self.messages_max_alias is not None, stream),
-            "maxBytesPerTrigger": (self.bytes_max is not None, stream),
-            "subscription": (self.subscriber is not None, stream),
-        }
-        wrong = [name for name, (is_given, fits) in given.items() if is_given and not fits]
-        if wrong:
-            what, other = ("a stream", "a batch read") if stream else ("a batch read", "a stream")
-            raise ConfigurationError(f"{', '.join(wrong)} belongs to {other}; leave it out of {what}")
+        check_use(
+            stream=stream,
+            of_batches={
+                "endingOffsets": self.end,
+                "endingTimestamp": self.end_ms,
+                "acknowledgedOffsets": self.acknowledged,
+            },
+            of_streams={
+                "maxOffsetsPerTrigger": self.messages_max,
+                "maxEntriesPerTrigger": self.messages_max_alias,
+                "maxBytesPerTrigger": self.bytes_max,
+                "subscription": self.subscriber,
+            },
+        )
 
     @property
     def messages_per_trigger_max(self) -> int | None:

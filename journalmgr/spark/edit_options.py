@@ -11,6 +11,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.config.keys import GIB, INT32_MAX, KIB, Kind, boolean, choice, integer, key, text
 from bookkeeper.errors import BookKeeperError, ConfigurationError, InvalidArgument
 from bookkeeper.metadata.uri import parse_uri as parse_metadata_uri
+from bookkeeper.spark.option_kinds import check_use, or_none
 from bookkeeper.spark.options import ALIASES as COMMON_ALIASES
 from bookkeeper.spark.options import SourceOptions, read_options
 from journalmgr.ledger.connecting import check_root
@@ -83,13 +84,7 @@ def parse_position(value: str) -> int:
     return found
 
 
-_POSITION: Kind[int | None] = Kind(
-    'earliest, latest, a txid, or JSON such as {"txid": 500}', lambda value: parse_position(value) if value else None
-)
-
-
-def _or_none(kind: Kind[int]) -> Kind[int | None]:
-    return Kind(kind.unit, lambda value: kind.parse(value) if value else None)
+_POSITION = or_none(Kind('earliest, latest, a txid, or JSON such as {"txid": 500}', parse_position))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +101,10 @@ class EditReadOptions:
         "columns: each operation taken apart; raw: txid, opcode and the bytes of the record.",
     )  # fmt: skip
     starting_txid: int | None = key(
-        "startingTxid", _or_none(integer("txid", 1, _TXID_MAX)), "", READING, "First transaction.",
+        "startingTxid", or_none(integer("txid", 1, _TXID_MAX)), "", READING, "First transaction.",
     )  # fmt: skip
     ending_txid: int | None = key(
-        "endingTxid", _or_none(integer("txid", 1, _TXID_MAX)), "", READING,
+        "endingTxid", or_none(integer("txid", 1, _TXID_MAX)), "", READING,
         "Last transaction, read as well; batch only.",
     )  # fmt: skip
     starting_offset: int | None = key(
@@ -136,11 +131,11 @@ class EditReadOptions:
         "About how many bytes of records one task reads at most.",
     )  # fmt: skip
     offsets_max: int | None = key(
-        "maxOffsetsPerTrigger", _or_none(integer("transactions", 1, _TXID_MAX)), "", STREAMING,
+        "maxOffsetsPerTrigger", or_none(integer("transactions", 1, _TXID_MAX)), "", STREAMING,
         "Transactions of one micro-batch, at most.",
     )  # fmt: skip
     bytes_max: int | None = key(
-        "maxBytesPerTrigger", _or_none(integer("bytes", 1, INT32_MAX * GIB)), "", STREAMING,
+        "maxBytesPerTrigger", or_none(integer("bytes", 1, INT32_MAX * GIB)), "", STREAMING,
         "Bytes of records of one micro-batch, about; at least one transaction.",
     )  # fmt: skip
 
@@ -184,12 +179,12 @@ class EditReadOptions:
 
     def check_use(self, *, stream: bool) -> None:
         """Raise ConfigurationError for words that have no meaning in a stream, or none but in a stream."""
-        of_queries = {"endingTxid": self.ending_txid, "endingOffsets": self.ending_offset}
-        of_streams = {"maxOffsetsPerTrigger": self.offsets_max, "maxBytesPerTrigger": self.bytes_max}
-        wrong = [name for name, value in (of_queries if stream else of_streams).items() if value is not None]
-        if wrong:
-            what, other = ("a stream", "a batch read") if stream else ("a batch read", "a stream")
-            raise ConfigurationError(f"format {WHERE}: {', '.join(wrong)} belongs to {other}; leave it out of {what}")
+        check_use(
+            stream=stream,
+            of_batches={"endingTxid": self.ending_txid, "endingOffsets": self.ending_offset},
+            of_streams={"maxOffsetsPerTrigger": self.offsets_max, "maxBytesPerTrigger": self.bytes_max},
+            where=WHERE,
+        )
 
 
 def read_edit_options(options: Mapping[str, str]) -> SourceOptions[EditReadOptions]:

@@ -7,21 +7,15 @@ from dataclasses import dataclass
 
 from bookkeeper.config.keys import GIB, MIB, Kind, boolean, integer, key, text
 from bookkeeper.spark.ledger_options import LedgerChoice, parse_ledgers
+from bookkeeper.spark.option_kinds import quorum
 from bookkeeper.spark.sink_options import COMMIT_PATH, COMMIT_PATH_MEANING, commit_path, name_of_write
 
 EXPORT, IMPORT = "export", "import"
 """Where a word belongs, in messages."""
 
 CHOICE, FILES, LEDGERS, COMMITS = "What is exported", "Files", "New ledgers", "Commits"
-BOOKIES_MAX = 1000
 
 _LEDGERS: Kind[LedgerChoice] = Kind("all, or ids and ranges: 3,7,10-20", parse_ledgers)
-
-
-def _quorum() -> Kind[int]:
-    """A whole number; 0 where none is given."""
-    inner = integer("bookies", 1, BOOKIES_MAX)
-    return Kind(inner.unit, lambda value: inner.parse(value) if value else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +60,9 @@ class ImportOptions:
         "job", name_of_write(), "", COMMITS, "Name of the import: what was committed under it is not written again.",
     )  # fmt: skip
     commit_path: str = key("commitPath", commit_path(), COMMIT_PATH, COMMITS, COMMIT_PATH_MEANING)
-    ensemble: int = key("ensembleSize", _quorum(), "", LEDGERS, "Bookies of a ledger. Not set: as it had.")
-    write_quorum: int = key("writeQuorumSize", _quorum(), "", LEDGERS, "Copies of each entry. Not set: as it had.")
-    ack_quorum: int = key("ackQuorumSize", _quorum(), "", LEDGERS, "Copies to wait for. Not set: as it had.")
+    ensemble: int = key("ensembleSize", quorum(), "", LEDGERS, "Bookies of a ledger. Not set: as it had.")
+    write_quorum: int = key("writeQuorumSize", quorum(), "", LEDGERS, "Copies of each entry. Not set: as it had.")
+    ack_quorum: int = key("ackQuorumSize", quorum(), "", LEDGERS, "Copies to wait for. Not set: as it had.")
     fail_on_data_loss: bool = key(
         "failOnDataLoss", boolean(), "true", LEDGERS,
         "Refuse an export in which something is lost; false: leave ledgers out that are not complete.",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bookkeeper.config.keys import Kind, key, text
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.config.keys import key, text
 from hedwig.model import SubscriberId
-from hedwig.names import subscriber_part
 from hedwig.spark.region_options import RegionOptions
+from hedwig.spark.topic_options import SUBSCRIBER
 
 IMPORT = "import-topics"
 """Where a word belongs, in messages."""
@@ -23,20 +22,6 @@ EXPORTED = (
 """What an export takes of the format's own words; the rest are the region's and the client's."""
 
 
-def _subscriber(value: str) -> SubscriberId | None:
-    if not value:
-        return None
-    found = SubscriberId(value.encode("utf-8", "surrogatepass"))
-    try:
-        subscriber_part(found)
-    except BookKeeperError as error:
-        raise ValueError(str(error)) from error
-    return found
-
-
-_SUBSCRIBER: Kind[SubscriberId | None] = Kind("name", _subscriber)
-
-
 @dataclass(frozen=True, slots=True)
 class TopicImportOptions(RegionOptions):
     """How topics are published again."""
@@ -47,7 +32,7 @@ class TopicImportOptions(RegionOptions):
     )  # fmt: skip
     prefix: str = key("prefix", text("text"), "", WHAT, "Put before the name of each topic.")
     subscriber: SubscriberId | None = key(
-        "subscription", _SUBSCRIBER, "", WHAT,
+        "subscription", SUBSCRIBER, "", WHAT,
         "Subscription made in each topic before its first message, and left there: it keeps the messages. Not set: one "
         "keeps them until they are verified.",
     )  # fmt: skip
