@@ -92,6 +92,8 @@ class Program:
         try:
             return self._dispatch(arguments), None
         except CommandFailed as failure:
+            if verbose and failure.__cause__ is not None:
+                traceback.print_exception(failure.__cause__)
             return failure.exit_code, str(failure)
         except BrokenPipeError:
             raise

@@ -201,6 +201,19 @@ def test_a_command_that_failed_says_why_in_one_line(command: Install, capsys: py
     assert capsys.readouterr() == ("", "bookkeeper: the disk is full; free some space\n")
 
 
+def test_what_a_command_failed_by_is_shown_with_v_alone(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    """As an error of Spark, whose stack of the JVM is in it."""
+    failed = CommandFailed("the query failed: no such ledger")
+    failed.__cause__ = RuntimeError("no such ledger\n\tat org.apache.spark.Anything")
+    command(failed)
+    assert main(["other"]) == EXIT_FAILURE
+    assert capsys.readouterr().err == "bookkeeper: the query failed: no such ledger\n"
+    assert main(["other", "-v"]) == EXIT_FAILURE
+    verbose = capsys.readouterr().err
+    assert "\tat org.apache.spark.Anything" in verbose
+    assert verbose.endswith("bookkeeper: the query failed: no such ledger\n")
+
+
 def test_ctrl_c_ends_with_130_and_no_traceback(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
     command(KeyboardInterrupt())
     assert main(["other"]) == EXIT_INTERRUPTED
