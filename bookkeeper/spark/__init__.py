@@ -11,6 +11,7 @@
         ledger_source                   the format bookkeeper: planner and tasks
           ledger_options, ledger_extents, ledger_slices, ledger_partition
         ledger_stream                   the same as a stream
+          stream_offsets                pure: what makes a micro-batch the same when it is planned again
           id_ranges, ledger_offsets     pure: how far it has come;   ledger_sight   how far ledgers may be read
         ledger_sink                     the format bookkeeper, written: one ledger a task, committed together, once
           sink_options, sink_ledger     its words;   the ledger of one task

@@ -1,8 +1,8 @@
 """Data source `bookkeeper` as a stream: ledgers that are still written, and new ones, followed without fencing.
 
 One process of the query asks how far the ledgers are confirmed and plans the micro-batches; tasks read them as those of
-a batch read. What a micro-batch holds follows from its two positions alone (`ledger_offsets`), so that a query which is
-restarted from its checkpoint reads the same again.
+a batch read. What a micro-batch holds, and how it is divided, follows from its end alone (`ledger_offsets`,
+`stream_offsets`), so that a query which is restarted from its checkpoint reads the same again.
 
 New ledgers are looked for with every micro-batch; where the ids of all ledgers have to be listed for that, at most
 every DISCOVERY_S seconds (a cluster may have very many).
@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from bookkeeper.spark.ledger_extents import chosen_ledgers, extents_between, position_in
-from bookkeeper.spark.ledger_offsets import Offset, Position, Seen, advance, beginning, between
+from bookkeeper.spark.ledger_offsets import Position, Seen, advance, beginning, between
 from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions, Positions
 from bookkeeper.spark.ledger_partition import LedgerPartition
 from bookkeeper.spark.ledger_sight import LedgerSight
@@ -34,7 +34,16 @@ from bookkeeper.spark.ledger_slices import read_slices
 from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.options import SourceOptions
 from bookkeeper.spark.planning import partitions_of
-from bookkeeper.spark.process_client import client_of
+from bookkeeper.spark.process_client import client_of, instance_of
+from bookkeeper.spark.stream_offsets import (
+    Division,
+    Offset,
+    check_cluster,
+    initial_offset,
+    next_offset,
+    planned,
+    position_of,
+)
 
 EARLIEST_OF_ALL = Positions(EARLIEST, {})
 
@@ -51,6 +60,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Position | None = None
         self._listed: tuple[float, Sequence[int]] | None = None
         self._sight: LedgerSight | None = None
+        self._cluster: str | None = None
 
     # --- positions
 
@@ -58,14 +68,15 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins: option startingOffsets, by default the latest."""
         start = self._options.own.start or Positions(LATEST, {})
         if start == EARLIEST_OF_ALL:
-            return Position().offset()
+            return initial_offset(Position().offset(), self._instance)
         seen = self._see(Position())
         first = {each: position_in(each, start, now.end, "startingOffsets") for each, now in seen.items()}
-        return beginning(first, seen).offset()
+        return initial_offset(beginning(first, seen).offset(), self._instance)
 
-    def latestOffset(self, start: Mapping[str, int | str], limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Offset:
         """How far the next micro-batch goes; `start` itself where there is nothing new."""
-        begin = Position.of(start)
+        check_cluster(start, self._instance)
+        begin = Position.of(position_of(start))
         limits = Limits()
         if not isinstance(limit, ReadAllAvailable):
             own = self._options.own
@@ -75,7 +86,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         seen = self._see(begin)
         self._latest = advance(begin, seen, Limits())
-        return advance(begin, seen, limits).offset()
+        return next_offset(start, advance(begin, seen, limits).offset(), self._division, self._instance)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Of the options; where there are both, the bytes are applied besides."""
@@ -114,12 +125,17 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- micro-batches
 
-    def partitions(self, start: Mapping[str, int | str], end: Mapping[str, int | str]) -> Sequence[InputPartition]:
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Who reads what lies between two positions. Raises NoSuchLedger for a ledger that is gone (failOnDataLoss)."""
-        own = self._options.own
-        wanted = between(Position.of(start), Position.of(end))
-        extents = extents_between(client_of(self._options.client), own, wanted)
-        found = partitions_of(extents, partition_bytes_max=own.partition_bytes_max, partitions_min=own.partitions_min)
+        check_cluster(end, self._instance)
+        plan = planned(start, end, self._division)
+        wanted = between(Position.of(plan.start), Position.of(plan.end))
+        extents = extents_between(client_of(self._options.client), self._options.own, wanted)
+        found = partitions_of(
+            extents,
+            partition_bytes_max=plan.division.partition_bytes_max,
+            partitions_min=plan.division.partitions_min,
+        )
         return [LedgerPartition(slices) for slices in found]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -127,11 +143,24 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, LedgerPartition)
         return read_slices(client_of(self._options.client), self._options.own, partition.slices, partition.entry_ids)
 
-    def commit(self, end: Mapping[str, int | str]) -> None:
+    def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing to do: reading a ledger leaves no trace in it."""
 
     def stop(self) -> None:
         """Nothing is held that needs it."""
+
+    @property
+    def _division(self) -> Division:
+        """Of micro-batches from now on."""
+        own = self._options.own
+        return Division(own.partitions_min, own.partition_bytes_max)
+
+    @property
+    def _instance(self) -> str:
+        """Id of the cluster that is read."""
+        if self._cluster is None:
+            self._cluster = instance_of(client_of(self._options.client))
+        return self._cluster
 
 
 def _up_to(target: Position, ledger_id: int, seen: Seen) -> Seen:

@@ -11,6 +11,7 @@ from typing import Any
 from bookkeeper.config.keys import GIB, KIB, MIB, Kind, boolean, integer, key, text
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.option_kinds import check_use, or_none
+from bookkeeper.spark.stream_offsets import position_of
 from hedwig.model import SubscriberId, Topic
 from hedwig.names import subscriber_part, topic_part
 from hedwig.spark.region_options import RegionOptions
@@ -54,14 +55,14 @@ def parse_topics(value: str) -> tuple[str, ...]:
 def parse_positions(value: str) -> Positions:
     """earliest, latest, or {"topic": id of a message, ...} in which -2 is earliest and -1 latest. Raises ValueError.
 
-    Kafka's {"topic": {"0": id}} is read too: a topic here has the one partition.
+    Kafka's {"topic": {"0": id}} is read too: a topic here has the one partition; and an offset of a stream.
     """
     word = value.strip().lower()
     if word in ("earliest", "latest"):
         return Positions(EARLIEST if word == "earliest" else LATEST, {})
     try:
         given = json.loads(value)
-        positions = {name: _position(each) for name, each in given.items()}
+        positions = {name: _position(each) for name, each in position_of(given).items()}
     except (ValueError, AttributeError):
         raise ValueError('want earliest, latest, or JSON such as {"news": 500, "sport": -2}') from None
     if any(position < EARLIEST for position in positions.values()):

@@ -10,9 +10,12 @@ What is promised
   is stored once, whatever became of tasks, workers, hubs, commits and the driver. A replayed row has the same producer
   and number as before, and the hub answers it with the id that it has. Rows of one partition that go to one topic are
   in their order. Sources of this package, of bookkeeper and of Kafka are such, with everything that keeps rows in their
-  partitions (select, where, from_json ...). What divides the source's rows (minPartitions, maxPartitionBytes) must stay
-  as it is while a micro-batch may be replayed: a query that was stopped in the middle of one and is started with
-  another number has some rows missing and others twice, and nobody can tell.
+  partitions (select, where, from_json ...). How the formats hedwig and bookkeeper divide a micro-batch is kept in the
+  checkpoint with it: minPartitions and maxPartitionBytes may be others when it is replayed.
+* Not so what the query itself does to the rows (where, repartition, another select), and what divides them in other
+  sources (minPartitions of Kafka): that must stay as it is while a micro-batch may be replayed, which is so when the
+  query failed or was killed. A query that is changed then has some rows missing and others twice, and nobody can tell.
+  Let it end that micro-batch as it is (trigger availableNow), and change it afterwards.
 * Behind a shuffle (an aggregation, a join) the partitions are the same, and the order in one may differ: give
   rowOrder=content, which numbers the rows of a task by their content. Without it a row that takes another one's place
   counts as a repeat of it, and is missing.

@@ -1,8 +1,9 @@
 """Data source `hedwig` as a stream: topics followed as far as their ledgers are confirmed, without a hub.
 
 One process of the query asks how far the topics are confirmed and plans the micro-batches; tasks read them as those of
-a batch read. What a micro-batch holds, and how it is divided, follows from its two positions alone (`topic_offsets`),
-so that a query which is restarted from its checkpoint reads the same again, and a sink may know it again.
+a batch read. What a micro-batch holds, and how it is divided, follows from its end alone (`topic_offsets`, and
+`stream_offsets` of bookkeeper), so that a query which is restarted from its checkpoint reads the same again, whatever
+its options say by then, and a sink may know it again.
 
 With option `subscription` the query has a subscription of its own in each topic, and the hub keeps messages until they
 were read (`topic_cursors`). Spark tells of a commit one micro-batch late: the cursor stands behind the last batch but
@@ -29,10 +30,19 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.limits import Limits
-from bookkeeper.spark.process_client import client_of
+from bookkeeper.spark.process_client import client_of, instance_of
+from bookkeeper.spark.stream_offsets import (
+    Division,
+    Offset,
+    check_cluster,
+    initial_offset,
+    next_offset,
+    planned,
+    position_of,
+)
 from hedwig.spark.topic_cursors import TopicCursors
 from hedwig.spark.topic_extents import Options, begin_of, plan_between, sight_of
-from hedwig.spark.topic_offsets import Offset, Seen, advance, between, offset_of, read_offset
+from hedwig.spark.topic_offsets import Seen, advance, between, offset_of, read_offset
 from hedwig.spark.topic_options import LATEST, Positions
 from hedwig.spark.topic_partition import TopicPartition, topic_partitions
 from hedwig.spark.topic_sight import TopicSight
@@ -50,13 +60,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offset | None = None
         self._sight: TopicSight | None = None
         self._cursors: TopicCursors | None = None
+        self._cluster: str | None = None
 
     # --- positions
 
     def initialOffset(self) -> Offset:
         """Where a new query begins: option startingOffsets or startingTimestamp, by default the latest."""
 
-        async def begin(client: LedgerClient) -> Offset:
+        async def begin(client: LedgerClient) -> dict[str, int]:
             sight, own = self._sight_of(client), self._options.own
             seen = await sight.see(own.topics)
             latest = Positions(LATEST, {})
@@ -65,12 +76,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = offset_of(self._ask(begin))
         if self._options.own.subscriber is not None:
             self._cursors_of(self._options).begin(found)
-        return found
+        return initial_offset(found, self._instance)
 
-    def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Offset:
         """How far the next micro-batch goes; `start` itself where there is nothing new."""
         own = self._options.own
-        begin = read_offset(start, own.topics)
+        begin = read_offset(position_of(start), own.topics)
+        check_cluster(start, self._instance)
         limits = Limits()
         if not isinstance(limit, ReadAllAvailable):
             limits = Limits(
@@ -79,7 +91,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         seen = self._see(begin, sizes=limits.size is not None)
         self._latest = advance(begin, seen, Limits())
-        return advance(begin, seen, limits)
+        return next_offset(start, advance(begin, seen, limits), self._division, self._instance)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Of the options; where there are both, the bytes are applied besides."""
@@ -127,15 +139,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- micro-batches
 
-    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Who reads what lies between two positions. Raises UnexpectedCondition for data loss (failOnDataLoss)."""
-        own = self._options.own
-        wanted = between(read_offset(start, own.topics), read_offset(end, own.topics))
-        planned = plan_between(client_of(self._options.client), self._options, wanted)
+        topics = self._options.own.topics
+        plan = planned(start, end, self._division)
+        wanted = between(read_offset(plan.start, topics), read_offset(plan.end, topics))
+        check_cluster(end, self._instance)
         found = topic_partitions(
-            planned,
-            partition_bytes_max=own.partition_bytes_max,
-            partitions_min=own.partitions_min,
+            plan_between(client_of(self._options.client), self._options, wanted),
+            partition_bytes_max=plan.division.partition_bytes_max,
+            partitions_min=plan.division.partitions_min,
             offsets=Bounds(),
         )
         return found or [TopicPartition((), {})]
@@ -145,13 +158,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, TopicPartition)
         return read_topic_slices(self._options, partition) if partition.slices else iter(())
 
-    def commit(self, end: Mapping[str, int]) -> None:
+    def commit(self, end: Mapping[str, Any]) -> None:
         """The query has done what is before `end`: the cursor of its subscription follows, if it has one.
 
         Raises TopicBusy where somebody else reads by that subscription; ServiceDown where no hub can be asked in time.
         """
         if self._options.own.subscriber is not None:
-            position = read_offset(end, self._options.own.topics)
+            position = read_offset(position_of(end), self._options.own.topics)
             self._cursors_of(self._options).move(
                 {topic: position[topic] for topic in self._options.own.topics if topic in position}
             )
@@ -163,3 +176,16 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Nothing is held that needs it: connections end with the process."""
+
+    @property
+    def _division(self) -> Division:
+        """Of micro-batches from now on."""
+        own = self._options.own
+        return Division(own.partitions_min, own.partition_bytes_max)
+
+    @property
+    def _instance(self) -> str:
+        """Id of the cluster that is read."""
+        if self._cluster is None:
+            self._cluster = instance_of(client_of(self._options.client))
+        return self._cluster

@@ -1,6 +1,7 @@
 """Reading an edit log as a stream: a micro-batch is a range of transactions.
 
-    offset      {"txid": the next transaction, "namespace_id": of the journal's namespace}: of this form for ever
+    offset      {"txid": the next transaction, "namespace_id": of the journal's namespace}: of this form for ever; the
+                first two besides where the query began (`stream_offsets` of bookkeeper): Spark asks for it again
     new data    what is confirmed; nothing is fenced, and a segment that ends and the next one are one sequence
 
 Txids are given once and never change, so a range that was logged gives the same rows when it is read again, also when
@@ -23,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from bookkeeper.spark.process_client import client_of
+from bookkeeper.spark.stream_offsets import Offset, initial_offset, next_offset, position_of, start_of
 from journalmgr.errors import JournalError
 from journalmgr.spark.edit_options import EARLIEST, LATEST, WHERE
 from journalmgr.spark.edit_plan import end_by_bytes, look, namespace_id, plan_range
@@ -31,8 +33,6 @@ from journalmgr.spark.edit_source import EditPartition, Options, read_partition
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper
     from journalmgr.spark.edit_segments import State
-
-Offset = dict[str, int]
 
 TXID, NAMESPACE = "txid", "namespace_id"
 
@@ -56,7 +56,7 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif start == EARLIEST:
             state = self._look(1)
             start = state.spans[0].first_txid if state.spans else state.last_txid + 1
-        return self._offset(start)
+        return initial_offset(self._offset(start))
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Offset:
         """One past the last transaction that the next micro-batch may have."""
@@ -73,7 +73,7 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = min(end, self._target)
         end = max(begin, end)
         if end == begin or isinstance(limit, ReadAllAvailable):
-            return self._offset(end)
+            return next_offset(start, self._offset(end), None)
         # Spark knows one limit of a source; where both words are given, both are obeyed.
         own = self._options.own
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else own.offsets_max
@@ -82,7 +82,7 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = min(end, begin + rows)
         if size is not None:
             end = min(end, max(begin + 1, end_by_bytes(self._client, own, state, begin, size)))
-        return self._offset(end)
+        return next_offset(start, self._offset(end), None)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say."""
@@ -99,17 +99,18 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing that is written from now on is read."""
         self._target = self._end()
 
-    def _offset(self, txid: int) -> Offset:
+    def _offset(self, txid: int) -> dict[str, int]:
         if self._namespace_id is None:
             self._namespace_id = namespace_id(self._client, self._options.own)
         return {TXID: txid, NAMESPACE: self._namespace_id}
 
     def _txid(self, offset: Mapping[str, Any]) -> int:
         """Raises JournalError for the offset of another source or journal."""
-        txid, namespace = offset.get(TXID), offset.get(NAMESPACE)
+        position = position_of(offset)
+        txid, namespace = position.get(TXID), position.get(NAMESPACE)
         if type(txid) is not int or type(namespace) is not int:
             raise JournalError(
-                f"format {WHERE}: {dict(offset)} is no offset of an edit log: the checkpoint is of another query"
+                f"format {WHERE}: {position} is no offset of an edit log: the checkpoint is of another query"
             )
         ours = self._offset(txid)[NAMESPACE]
         if namespace != ours:
@@ -123,7 +124,7 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Who reads what of a micro-batch; the same rows whenever it is asked for; see `plan_range`."""
-        first, beyond = self._txid(start), self._txid(end)
+        first, beyond = self._txid(start_of(start, end)), self._txid(end)
         if first >= beyond:
             return []
         return [EditPartition(slices) for slices in plan_range(self._client, self._options.own, first, beyond)]

@@ -187,6 +187,7 @@ PURE = (
     "bookkeeper.spark.sink_commit_format",
     "bookkeeper.spark.sink_options",
     "bookkeeper.spark.sink_purpose",
+    "bookkeeper.spark.stream_offsets",
     "bookkeeper.client.nearness",
     "bookkeeper.client.placement",
     "bookkeeper.client.weights",

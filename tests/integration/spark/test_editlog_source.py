@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 import journalmgr.spark
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import InvalidArgument
+from bookkeeper.spark.stream_offsets import position_of
 from journalmgr.edits.fields import Block, Permission, RpcIds
 from journalmgr.edits.ops import Add, Close, Delete, EndLogSegment, Mkdir, Rename, SetOwner, StartLogSegment
 from journalmgr.errors import (
@@ -461,7 +462,7 @@ def test_a_micro_batch_is_the_same_again_whatever_became_of_its_segment(journal:
     journal.write(writer, mkdirs(41, 41))
     stream = stream_of(journal, startingTxid="1", minPartitions="3")
     start = stream.initialOffset()
-    assert start == {"txid": 1, "namespace_id": journal.namespace.namespace_id}
+    assert position_of(start) == {"txid": 1, "namespace_id": journal.namespace.namespace_id}
     end = stream.latestOffset(start, ReadMaxRows(33))
     assert end["txid"] == 34
     first_time = read_out(stream, stream.partitions(start, end))
@@ -487,6 +488,18 @@ def test_a_stream_begins_at_the_latest_and_shows_what_is_confirmed(journal: Edit
     assert end["txid"] == 11  # the target; what came behind it is for another run
     assert stream.latestOffset(end, ALL) == end
     assert stream_of(journal).initialOffset()["txid"] == 21
+
+
+def test_a_first_micro_batch_that_is_planned_again_begins_where_it_began(journal: EditJournal) -> None:
+    """Spark asks for the initial offset whenever it plans that one, and the latest is another place by then."""
+    journal.finalised(1, mkdirs(1, 10))
+    stream = stream_of(journal)
+    start = stream.initialOffset()
+    journal.finalised(11, mkdirs(11, 20))
+    end = stream.latestOffset(start, ALL)
+    journal.finalised(21, mkdirs(21, 30))
+    again = stream_of(journal)
+    assert ids(read_out(again, again.partitions(again.initialOffset(), end))) == list(range(11, 21))
 
 
 def test_a_stream_obeys_limits_of_rows_and_bytes_together(journal: EditJournal) -> None:

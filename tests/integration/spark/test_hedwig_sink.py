@@ -198,8 +198,13 @@ class Query:
         self._spark, self._words, self._directory, self._topic = spark, words, directory, topic
         self._region = {"uri": cluster.uri, "zk_prefix": f"{cluster.root}-hubs"}
 
-    def run(self, through: Any = None, *, distinct: bool = False) -> None:
-        options = {"subscribe": "in", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 700, "minPartitions": 2}
+    def run(self, through: Any = None, *, distinct: bool = False, partitions: int = 2) -> None:
+        options = {
+            "subscribe": "in",
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": 700,
+            "minPartitions": partitions,
+        }
         frame = self._spark.readStream.format("hedwig").options(**self._region, **options).load().select("value")
         if through is not None:
             frame = frame.select(through("value").alias("value"))
@@ -247,6 +252,20 @@ def test_a_stream_is_stored_once_with_tasks_that_fail_and_batches_that_are_repla
     query.run(failing_once(tmp_path / "killed", b"row 1100", kill_worker))
     assert (tmp_path / "killed").exists()
     assert bodies(stored(client, "once")) == sent
+
+
+def test_a_stream_is_stored_once_though_its_options_divide_it_otherwise_when_a_batch_is_replayed(
+    spark: Any,
+    cluster: LocalCluster,
+    client: BlockingClient,
+    sent: list[bytes],
+    tmp_path: Path,
+) -> None:
+    query = Query(spark, cluster, {}, tmp_path, "divided")
+    query.run(partitions=2)
+    query.forget_commits(1)
+    query.run(partitions=5)
+    assert bodies(stored(client, "divided")) == sent
 
 
 def test_a_stream_behind_a_shuffle_is_known_again_by_its_content(

@@ -119,6 +119,37 @@ def test_a_running_stream_follows_an_open_ledger_its_close_and_new_ledgers(
     assert query.rows() == expected(ledger.id, payloads(0, 130)) + expected(new.id, payloads(0, 5))
 
 
+def test_a_stream_from_the_latest_loses_nothing_where_its_first_micro_batch_fails_and_entries_come_meanwhile(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, tmp_path: Path
+) -> None:
+    """Spark asks for the initial offset thrice: for the end, for the plan, and for the plan after the restart."""
+    found: list[int] = []
+    fails = True
+    with client.create() as ledger:
+        ledger.append_many(payloads(0, 10))
+        ledger.append(b"last")
+        words = {"uri": cluster.uri, "ledgers": str(ledger.id)}
+        frame = spark.readStream.format("bookkeeper").options(**words).load()
+
+        def take(rows: Any, _: int) -> None:
+            if fails:
+                raise RuntimeError("injected")
+            found.extend(row.entry_id for row in rows.collect())
+
+        def start() -> Any:
+            writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", f"{tmp_path}/checkpoint")
+            return writer.trigger(availableNow=True).start()
+
+        with pytest.raises(Exception, match="injected"):
+            start().awaitTermination(120)
+        for value in payloads(11, 20):
+            ledger.append(value)
+    fails = False
+    assert start().awaitTermination(120)
+    assert found == list(range(found[0], 31))
+    assert found[0] in (10, 11)  # whether `last` was confirmed when the query began
+
+
 def test_a_ledger_deleted_before_it_was_read_to_its_end_is_data_loss(
     spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, tmp_path: Path
 ) -> None:

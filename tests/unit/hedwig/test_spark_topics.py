@@ -111,6 +111,7 @@ def test_words_of_streams_are_refused_in_batches_and_the_other_way_round() -> No
 def test_positions_are_words_or_json_as_kafkas_with_or_without_the_partition() -> None:
     found = parse_positions('{"a": 5, "b": {"0": -1}}')
     assert found == Positions(-2, {"a": 5, "b": -1})
+    assert parse_positions('{"a": 5, "b": -1, "/stream": {"cluster": "c", "minPartitions": 2}}') == found
     assert [found.of(topic) for topic in "abc"] == [5, -1, -2]
     for text in ("first", "[1]", '{"a": "5"}', '{"a": {"1": 5}}', '{"a": -3}', '{"a": true}'):
         with pytest.raises(ValueError, match=r"earliest|positions"):

@@ -12,13 +12,15 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from bookkeeper.client.client import LedgerClient
-from bookkeeper.errors import NoSuchLedger
+from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.spark import ledger_stream
 from bookkeeper.spark.ledger_options import WHERE, LedgerReadOptions
+from bookkeeper.spark.ledger_partition import LedgerPartition
 from bookkeeper.spark.ledger_stream import LedgerStreamReader
 from bookkeeper.spark.options import read_options
+from bookkeeper.spark.stream_offsets import position_of
 from tests.support.simulated_clock import SimulatedClock
 
 
@@ -50,10 +52,10 @@ class Cluster:
         self.run(lambda client: client.delete(ledger_id))
 
 
-def stream(cluster: Cluster, ledgers: str, monkeypatch: pytest.MonkeyPatch) -> LedgerStreamReader:
+def stream(cluster: Cluster, ledgers: str, monkeypatch: pytest.MonkeyPatch, **options: object) -> LedgerStreamReader:
     """What a query that is started has."""
     monkeypatch.setattr(ledger_stream, "client_of", lambda _: cluster)
-    given = {"uri": "zk://zk1:2181/ledgers", "ledgers": ledgers}
+    given = {"uri": "zk://zk1:2181/ledgers", "ledgers": ledgers, **{word: str(each) for word, each in options.items()}}
     return LedgerStreamReader(read_options(LedgerReadOptions, given, where=WHERE))
 
 
@@ -66,10 +68,79 @@ def test_a_query_that_ends_goes_on_after_a_ledger_that_it_has_read_was_deleted(m
 
     reader = stream(cluster, f"{first},{second},{third}", monkeypatch)
     reader.prepareForTriggerAvailableNow()
-    assert reader.latestOffset(read, ReadAllAvailable()) == {"done": f"{first}-{third}"}
+    assert position_of(reader.latestOffset(read, ReadAllAvailable())) == {"done": f"{first}-{third}"}
 
     cluster.delete(second)
     reader = stream(cluster, f"{first},{second},{third}", monkeypatch)
     reader.prepareForTriggerAvailableNow()
     with pytest.raises(NoSuchLedger, match=f"ledger {second} was deleted before .* failOnDataLoss=false"):
         reader.latestOffset(read, ReadAllAvailable())
+
+
+def slices(reader: LedgerStreamReader, start: Any, end: Any) -> list[list[tuple[int, int, int]]]:
+    """Who reads what of a micro-batch."""
+    found = []
+    for partition in reader.partitions(start, end):
+        assert isinstance(partition, LedgerPartition)
+        found.append([(each.ledger_id, each.first_entry_id, each.last_entry_id) for each in partition.slices])
+    return found
+
+
+def test_a_first_micro_batch_that_is_planned_again_begins_where_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark asks for the initial offset whenever it plans that one, and the latest is another place by then."""
+    cluster = Cluster()
+    cluster.closed_ledger(3)
+    begun = stream(cluster, "0-9", monkeypatch)
+    start = begun.initialOffset()
+    assert begun.latestOffset(start, ReadAllAvailable()) == start
+    assert begun.partitions(begun.initialOffset(), start) == []
+    assert cluster.closed_ledger(5) == 1
+    monkeypatch.setattr(ledger_stream, "DISCOVERY_S", 0.0)
+    end = begun.latestOffset(start, ReadAllAvailable())
+    assert cluster.closed_ledger(7) == 2
+    for planner in (begun, stream(cluster, "0-9", monkeypatch)):
+        again = planner.initialOffset()
+        assert position_of(again) == {"done": "0-2"}
+        assert slices(planner, again, end) == [[(1, 0, 4)]]
+    assert begun.partitions(begun.initialOffset(), start) == [], "a first one without rows has none when it comes again"
+    following = begun.latestOffset(end, ReadAllAvailable())
+    assert slices(begun, end, following) == [[(2, 0, 6)]]
+    assert "from" not in following["/stream"]
+
+
+def test_a_micro_batch_is_divided_again_as_it_was_whatever_the_options_say_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster()
+    monkeypatch.setattr(ledger_stream, "DISCOVERY_S", 0.0)
+    cluster.closed_ledger(100)
+    begun = stream(cluster, "0-9", monkeypatch, startingOffsets="earliest", minPartitions=2)
+    start = begun.initialOffset()
+    end = begun.latestOffset(start, ReadAllAvailable())
+    halves = slices(begun, start, end)
+    assert halves == [[(0, 0, 49)], [(0, 50, 99)]]
+    restarted = stream(cluster, "0-9", monkeypatch, startingOffsets="earliest", minPartitions=5)
+    assert slices(restarted, start, end) == halves
+    assert restarted.latestOffset(end, ReadAllAvailable()) == end, "other options are nothing new to read"
+    cluster.closed_ledger(50)
+    assert len(restarted.partitions(end, restarted.latestOffset(end, ReadAllAvailable()))) == 5
+    # What an earlier release has left in a checkpoint is divided as the options say.
+    assert len(restarted.partitions({"done": ""}, position_of(end))) == 5
+
+
+def test_a_checkpoint_of_a_cluster_that_was_made_anew_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ledgers have the same ids, and would be taken for those that were read."""
+    cluster = Cluster()
+    cluster.closed_ledger(3)
+    begun = stream(cluster, "all", monkeypatch, startingOffsets="earliest")
+    end = begun.latestOffset(begun.initialOffset(), ReadAllAvailable())
+    anew = Cluster()
+    anew.metadata.damage("/ledgers/INSTANCEID", b"00000000-0000-4000-8000-000000000001")
+    anew.closed_ledger(4)
+    restarted = stream(anew, "all", monkeypatch)
+    for ask in (
+        lambda: restarted.latestOffset(end, ReadAllAvailable()),
+        lambda: restarted.partitions(restarted.initialOffset(), end),
+    ):
+        with pytest.raises(InvalidArgument, match=r"instance id 0000.*0; this one is 0000.*1: another"):
+            ask()
