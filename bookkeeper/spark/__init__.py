@@ -18,6 +18,7 @@
           sink_commit_format            pure: what is kept of commits in the metadata store
           sink_commits                  begin, commit, give up;      sink_history   the same for users
           sink_purpose, sink_sweep      what a ledger is for;   deleting those that nothing will ever commit
+          sink_retention                forgetting batches that were committed long ago
         audit/                          the format bookkeeper.audit: every copy, verified through its bookie
         space/, whatif/                 pipelines: where the space is; what losses, additions, other quorums mean
           pipeline                      what pipelines share
@@ -41,16 +42,19 @@ if TYPE_CHECKING:
     from bookkeeper.spark.exports.importing import import_ledgers
     from bookkeeper.spark.registration import register
     from bookkeeper.spark.sessions import local_session
-    from bookkeeper.spark.sink_history import commit_of_job, commits_of_query, committed_writes
+    from bookkeeper.spark.sink_history import commit_of_job, commits_of_job, commits_of_query, committed_writes
+    from bookkeeper.spark.sink_retention import forget
     from bookkeeper.spark.sink_sweep import sweep
 
 __all__ = [
     "cluster_help",
     "cluster_views",
     "commit_of_job",
+    "commits_of_job",
     "commits_of_query",
     "committed_writes",
     "export_ledgers",
+    "forget",
     "import_ledgers",
     "local_session",
     "register",
@@ -83,11 +87,15 @@ def __getattr__(name: str) -> object:
         from bookkeeper.spark.exports.importing import import_ledgers
 
         return import_ledgers
+    if name == "forget":
+        from bookkeeper.spark.sink_retention import forget
+
+        return forget
     if name == "sweep":
         from bookkeeper.spark.sink_sweep import sweep
 
         return sweep
-    if name in ("commit_of_job", "commits_of_query", "committed_writes"):
+    if name in ("commit_of_job", "commits_of_job", "commits_of_query", "committed_writes"):
         from bookkeeper.spark import sink_history
 
         return getattr(sink_history, name)

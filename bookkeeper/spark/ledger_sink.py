@@ -11,10 +11,14 @@ A batch of a query is committed once, whatever is repeated: where it is found co
 whose answer was lost or before a restart, the ledgers that were written again are deleted. Spark calls abort after a
 commit that failed, with the same messages: nothing is deleted before it is certain that the commit had no effect and
 never will have.
+
+A job with a name that a query writes in foreachBatch is committed once for each batch of the query, too, under the same
+name in all of them. Within one batch each write needs a name of its own; a second one by the same name is refused.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +42,7 @@ from bookkeeper.spark.sink_commit_format import (
     Owner,
     WrittenLedger,
     by_partition,
+    write_in_run,
 )
 from bookkeeper.spark.sink_commits import begin, commits_at, oldest_of
 from bookkeeper.spark.sink_ledger import VALUE, write_ledger
@@ -48,12 +53,18 @@ log = Logger()
 
 DELETES_AT_ONCE = 16
 
+QUERY_ID, BATCH_ID, JOB_GROUP = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
+"""What a task of a stream knows of it. The job group is the id of the run of the query."""
+
+_RUN_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
 
 @dataclass
 class LedgerWritten(WriterCommitMessage):
     """What one task attempt did: the ledger it closed, None where it had no rows.
 
-    head_id: what the ledger names as the head into which it is to be committed.
+    head_id: what the ledger names as the head into which it is to be committed. query: of a job that a query runs in
+    foreachBatch.
     """
 
     owner: Owner
@@ -62,6 +73,7 @@ class LedgerWritten(WriterCommitMessage):
     partition: int
     head_id: int | None
     ledger: WrittenLedger | None
+    query: str = ""
 
 
 Messages = Sequence[WriterCommitMessage | None]
@@ -71,8 +83,8 @@ def check_rows(schema: StructType, *, overwrite: bool) -> None:
     """Raise InvalidArgument for rows that are no entries, or a mode that ledgers do not have."""
     if overwrite:
         raise InvalidArgument(
-            f'format {WHERE}: a ledger cannot be overwritten; use .mode("append") for a batch, and '
-            '.outputMode("append") or "update" for a stream'
+            f'format {WHERE}: a ledger cannot be overwritten; use .mode("append"), in a stream .outputMode("append"). '
+            "What an aggregate has so far (complete, update) is written batch by batch, by foreachBatch"
         )
     others = [each.name for each in schema.fields if each.name.lower() != VALUE]
     values = [each.dataType for each in schema.fields if each.name.lower() == VALUE]
@@ -96,8 +108,8 @@ class _Writing:
         self._options = options
         self._write = uuid.uuid4().hex
 
-    def _written(self, owner: Owner, batch: int, batches: Iterable[Any]) -> LedgerWritten:
-        """In a task: write its rows."""
+    def _written(self, owner: Owner, batch: int, batches: Iterable[Any], in_stream: _InStream | None) -> LedgerWritten:
+        """In a task: write its rows. in_stream: of a job."""
         context = _task()
         partition = context.partitionId()
         if partition >= LEDGERS_MAX:
@@ -106,14 +118,17 @@ class _Writing:
                 "as one. Write with fewer (coalesce)"
             )
         own, client = self._options.own, self._options.client
+        write, query = self._write, ""
+        if in_stream is not None:
+            write, query = write_in_run(in_stream.run, write), in_stream.query
         rows = _first_rows(iter(batches))  # without any there is no need of a connection
         if rows is None:
-            return LedgerWritten(owner, self._write, batch, partition, None, None)
+            return LedgerWritten(owner, write, batch, partition, None, None, query)
         connected = client_of(client)
         head_id = begin(connected, own.commit_path, owner)
-        purpose = Purpose(owner, self._write, batch, partition, context.attemptNumber(), head_id, own.commit_path)
+        purpose = Purpose(owner, write, batch, partition, context.attemptNumber(), head_id, own.commit_path)
         ledger = write_ledger(connected, own, purpose, rows)
-        return LedgerWritten(owner, self._write, batch, partition, head_id, ledger)
+        return LedgerWritten(owner, write, batch, partition, head_id, ledger, query)
 
     def _commit(self, messages: Messages) -> None:
         """On the driver: commit what the tasks wrote."""
@@ -128,7 +143,8 @@ class _Writing:
         ledgers = by_partition([message.ledger for message in messages if message.ledger is not None])
         commits = await commits_at(client, self._options.own.commit_path)
         oldest_ms = await oldest_of(client, [ledger.ledger_id for ledger in ledgers])
-        committed = await commits.commit(owner, Commit(batch, write, ledgers), oldest_ms, _head_id(messages))
+        new, query = Commit(batch, write, ledgers), messages[0].query
+        committed = await commits.commit(owner, new, oldest_ms, _head_id(messages), query)
         named = {ledger.ledger_id for ledger in committed.ledgers}
         again = [ledger.ledger_id for ledger in ledgers if ledger.ledger_id not in named]
         if again:
@@ -168,7 +184,11 @@ class LedgerBatchWriter(_Writing, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> LedgerWritten:
         """In a task: write its rows to a ledger."""
-        return self._written(Owner(Kind.JOB, self._options.own.job or self._write), 0, iterator)
+        name = self._options.own.job
+        if not name:
+            return self._written(Owner(Kind.JOB, self._write), 0, iterator, None)
+        in_stream = _in_stream(name, _task())
+        return self._written(Owner(Kind.JOB, name), in_stream.batch if in_stream else 0, iterator, in_stream)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the job. Raises CommitRefused, MetadataError."""
@@ -185,14 +205,13 @@ class LedgerStreamWriter(_Writing, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> LedgerWritten:
         """In a task: write its rows to a ledger."""
         context = _task()
-        query = context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
+        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if not query or batch is None:
             raise InvalidArgument(
                 f"format {WHERE}: this task knows no query and batch; streams are written in micro-batches, "
                 "without .trigger(continuous=...)"
             )
-        return self._written(Owner(Kind.QUERY, query), int(batch), iterator)
+        return self._written(Owner(Kind.QUERY, query), int(batch), iterator, None)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the batch. Raises CommitRefused, MetadataError."""
@@ -207,6 +226,30 @@ class LedgerStreamWriter(_Writing, DataSourceStreamArrowWriter):
         """Delete what tasks wrote, unless the batch was committed."""
         del batchId
         self._abort(messages)
+
+
+@dataclass(frozen=True, slots=True)
+class _InStream:
+    """The batch of a query whose foreachBatch runs a job, and the id of this run of the query."""
+
+    query: str
+    batch: int
+    run: str
+
+
+def _in_stream(job: str, context: TaskContext) -> _InStream | None:
+    """Where a job is run; None outside of streams. Raises InvalidArgument where that cannot be told."""
+    query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+    if not query or batch is None:
+        return None
+    run = context.getLocalProperty(JOB_GROUP) or ""
+    if _RUN_ID.fullmatch(run) is None:
+        raise InvalidArgument(
+            f"format {WHERE}: job {job} is written in batch {batch} of query {query}, and its job group is {run!r}: "
+            "want the id of the query's run, by which a batch that is replayed is told from a second write by that "
+            "name. Leave the job group as it is in foreachBatch (SparkContext.setJobGroup)"
+        )
+    return _InStream(query, int(batch), run)
 
 
 def _task() -> TaskContext:

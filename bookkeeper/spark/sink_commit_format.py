@@ -2,7 +2,8 @@
 
     /bookkeeper-spark                     mark   {"format": 1, "swept_before_ms": 1700000000000}
       jobs/NAME                           head   {"aborted": [], "format": 1, "instance": "...", "last_batch": 0}
-        0000000000/0000000000000          record of the only batch of a job
+        0000000000/0000000000000          record of the only batch of a job; of one that foreachBatch of a query runs, a
+                                          record of each micro-batch, and the head says "query" and "last_write", too
       queries/ID                          head   "last_batch": 41, say
         0000000000/                       batches 0 to 999; no data
           0000000000040                   record of batch 40
@@ -17,12 +18,19 @@
 What is true of them at all times:
   * The record of a batch and the head with that `last_batch` are made in one transaction: a batch is committed exactly
     when its record is there. Records never change. The batches of a head rise; not every number needs to occur.
-  * A head is there before any ledger that is to be committed into it: `last_batch` is -1 until one is. Heads and
-    records are never removed.
+  * A head is there before any ledger that is to be committed into it: `last_batch` is -1 until one is. Heads are never
+    removed. Records are where the head says "forgotten": batches before that number count as never read again, their
+    ledgers and records go, or will (`sink_retention`). The last batch is never forgotten.
   * `aborted` names writes that are never committed: the last ABORTED_MAX of them.
+  * A job with a "query" is that query's alone, and has the query's batches. The id of each of its writes begins with
+    that of the run of the query and a point; "last_write" is the last one that was committed, or found that its batch
+    was: a second write of one batch in one run is another write by the same name, and no replay.
   * A write with a ledger that was made before `swept_before_ms` is never committed: both by the clock of the metadata
     store, the latter the time of its mark or earlier. The mark only rises.
   * `instance` is the cluster's: ledger ids mean nothing in another cluster, or after this one was formatted.
+
+Cost: of a commit the same however many there were before: it looks at mark, head and its own record. A list of all
+that a query committed is a read for each batch, and there is a znode for each until it is forgotten.
 
 Bounds: a record names LEDGERS_MAX ledgers at most, which is less than RECORD_BYTES_MAX and so than the 1 MiB that
 ZooKeeper takes; a znode has 1000 records at most.
@@ -33,7 +41,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bookkeeper.errors import MetadataCorrupt, MetadataError, MetadataTooNew
@@ -63,7 +71,7 @@ _DIRECTORY = {Kind.JOB: "jobs", Kind.QUERY: "queries", Kind.IMPORT: "imports"}
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A batch job, whose only batch is 0, a streaming query, or an import of ledgers."""
+    """A batch job, whose only batch is 0 unless foreachBatch runs it, a streaming query, or an import of ledgers."""
 
     kind: Kind
     name: str
@@ -105,19 +113,34 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is known of a job or query. last_batch: -1 before the first."""
+    """What is known of a job or query. last_batch: -1 before the first.
+
+    query, last_write: of a job that a query runs in foreachBatch, else "": whose batches it has, and the last write
+    that was committed or found that its batch was. forgotten: batches before it are.
+    """
 
     instance: str
     last_batch: int = -1
     aborted: tuple[str, ...] = ()
+    query: str = ""
+    last_write: str = ""
+    forgotten: int = 0
 
-    def with_batch(self, batch: int) -> Head:
-        """After a commit."""
-        return Head(self.instance, batch, self.aborted)
+    def with_batch(self, batch: int, query: str = "", write: str = "") -> Head:
+        """After a commit. query, write: of a job of a query."""
+        return replace(self, last_batch=batch, query=query, last_write=write)
+
+    def with_repeat(self, write: str) -> Head:
+        """After a write of a job of a query found that its batch was committed before."""
+        return replace(self, last_write=write)
+
+    def with_forgotten(self, batch: int) -> Head:
+        """After batches before that one were forgotten; never fewer than before, nor the last one."""
+        return replace(self, forgotten=max(self.forgotten, min(batch, self.last_batch)))
 
     def with_aborted(self, write: str) -> Head:
         """After an abort."""
-        return Head(self.instance, self.last_batch, (*self.aborted, write)[-ABORTED_MAX:])
+        return replace(self, aborted=(*self.aborted, write)[-ABORTED_MAX:])
 
 
 class Verdict(enum.Enum):
@@ -128,14 +151,22 @@ class Verdict(enum.Enum):
     REPEATED = "repeated"  # by another write of the same batch
 
 
-def judge(owner: Owner, head: Head | None, record: Commit | None, new: Commit, instance: str) -> Verdict:
+def judge(
+    owner: Owner, head: Head | None, record: Commit | None, new: Commit, instance: str, query: str = ""
+) -> Verdict:
     """What becomes of `new`, `record` being what is committed as its batch.
+
+    query: of a job that a query runs in foreachBatch, its id.
 
         head                         record        verdict
         none                         -             commit
         of another cluster           -             refused
+        of a job of another query,   -             refused, its name is taken
+          or of none, and committed
         -                            of this write done
-        -                            of another    of a query or import: repeated; of a job: refused, its name is taken
+        -                            of another    of a query or import: repeated; of a job: refused, its name is taken;
+                                                   of a job of this query: repeated, but where the last write was of the
+                                                   same run of the query: refused, the name is used twice
         names this write as aborted  none          refused
         last batch is before it      none          commit
         last batch is behind it      none          refused: the batches of a query rise
@@ -145,9 +176,23 @@ def judge(owner: Owner, head: Head | None, record: Commit | None, new: Commit, i
     if head is None:
         return Verdict.COMMIT
     check_instance(owner, head, instance)
+    if head.last_batch >= 0 and head.query != query:
+        raise CommitRefused(
+            f"{owner} was committed before, {_by_whom(head.query)}, and this write is {_by_whom(query)}: give it "
+            "another name (option job)"
+        )
     if record is not None:
         if record.write == new.write:
             return Verdict.DONE
+        if query:
+            is_replay = head.last_write == new.write or _run(head.last_write) != _run(new.write)
+            if head.last_batch == new.batch and not is_replay:
+                raise CommitRefused(
+                    f"{owner} was written before in this run of batch {new.batch} of query {query}, and stays as it "
+                    f"is: {len(record.ledgers)} ledgers, {record.entries} entries. Give each write of a batch a name "
+                    "of its own (option job)"
+                )
+            return Verdict.REPEATED
         if owner.kind is Kind.JOB:
             raise CommitRefused(
                 f"{owner} was committed before, by another write, and stays as it is: {len(record.ledgers)} ledgers, "
@@ -163,6 +208,19 @@ def judge(owner: Owner, head: Head | None, record: Commit | None, new: Commit, i
             "checkpoint, or with a new one"
         )
     return Verdict.COMMIT
+
+
+def write_in_run(run: str, write: str) -> str:
+    """Id of a write of a job that a run of a query makes."""
+    return f"{run}.{write}"
+
+
+def _run(write: str) -> str:
+    return write.partition(".")[0]
+
+
+def _by_whom(query: str) -> str:
+    return f"by query {query} in foreachBatch" if query else "by a batch write outside of streams"
 
 
 def check_instance(owner: Owner, head: Head, instance: str) -> None:
@@ -212,14 +270,17 @@ def parse_mark(data: bytes, path: str) -> int:
 
 def format_head(head: Head) -> bytes:
     """The data of a job or query."""
-    return _json(
-        {
-            "aborted": list(head.aborted),
-            "format": FORMAT,
-            "instance": head.instance,
-            "last_batch": head.last_batch,
-        }
-    )
+    fields: dict[str, object] = {
+        "aborted": list(head.aborted),
+        "format": FORMAT,
+        "instance": head.instance,
+        "last_batch": head.last_batch,
+    }
+    if head.query:
+        fields |= {"query": head.query, "last_write": head.last_write}
+    if head.forgotten:
+        fields["forgotten"] = head.forgotten
+    return _json(fields)
 
 
 def parse_head(data: bytes, path: str) -> Head:
@@ -228,7 +289,10 @@ def parse_head(data: bytes, path: str) -> Head:
     aborted = fields.value("aborted", list)
     if not all(isinstance(each, str) for each in aborted):
         raise fields.wrong("aborted")
-    return Head(fields.value("instance", str), fields.whole("last_batch", -1), tuple(aborted))
+    query, last_write = (fields.text_or_none(name) for name in ("query", "last_write"))
+    forgotten = fields.whole("forgotten") if "forgotten" in fields else 0
+    last_batch = fields.whole("last_batch", -1)
+    return Head(fields.value("instance", str), last_batch, tuple(aborted), query, last_write, forgotten)
 
 
 def format_record(commit: Commit) -> bytes:
@@ -294,10 +358,18 @@ class _Fields:
         if self.whole("format") > FORMAT:
             raise MetadataTooNew(f"{path}: format {self.whole('format')}; this release knows {FORMAT}. Use a newer one")
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._found
+
     def value(self, name: str, kind: type) -> Any:
         found = self._found.get(name)
         if type(found) is not kind:
             raise self.wrong(name)
+        return found
+
+    def text_or_none(self, name: str) -> str:
+        """ "" where there is none."""
+        found: str = self.value(name, str) if name in self else ""
         return found
 
     def whole(self, name: str, low: int = 0) -> int:

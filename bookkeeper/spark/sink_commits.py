@@ -7,6 +7,7 @@ were judged (I-15), and after a lost answer the record says what became of it (I
     begin      makes the head, before any ledger is made; the ledgers name it by its creation id
     commit     judged by head and record; then head and record are written together
     give_up    makes sure that a write is never committed, also by a process that is still about to: the head names it
+    forget     lets old batches count for nothing, before their ledgers and records are removed
     forbid     makes sure that no write is committed any more that has a ledger made before some time
 
 When a ledger was made is what the metadata store says of its znode; what time it is, what it says of a znode that it
@@ -18,6 +19,8 @@ Reads follow a sync (I-19). Thread: reactor.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -27,9 +30,21 @@ from bookkeeper.client.parallel import in_parallel
 from bookkeeper.errors import MetadataOutcomeUnknown, NoSuchLedger
 from bookkeeper.metadata.outcome import Errand
 from bookkeeper.metadata.store import MetadataSettings
-from bookkeeper.metadata.tree import Check, Create, NodeAbsent, NodeChanged, NodeExists, Stat, Step, Tree, Write
+from bookkeeper.metadata.tree import (
+    Check,
+    Create,
+    NodeAbsent,
+    NodeChanged,
+    NodeExists,
+    NodeNotEmpty,
+    Stat,
+    Step,
+    Tree,
+    Write,
+)
 from bookkeeper.metadata.znode_store import ZnodeStore
 from bookkeeper.spark.sink_commit_format import (
+    BATCHES_PER_GROUP,
     Commit,
     CommitRefused,
     Head,
@@ -100,6 +115,14 @@ def stored_ms_of(metadata: LedgerMetadata) -> int:
     return metadata.stored_ms
 
 
+@dataclass(frozen=True, slots=True)
+class StoredCommit:
+    """A record, and when it was made, by the metadata store."""
+
+    commit: Commit
+    created_ms: int
+
+
 class SinkCommits:
     """The znodes below `base`, for the cluster with one instance id."""
 
@@ -126,11 +149,14 @@ class SinkCommits:
                 errand.check_time(f"{head_path(self.base, owner)} keeps changing: {error}")
             await errand.sync()
 
-    async def commit(self, owner: Owner, new: Commit, oldest_ms: int | None, head_id: int | None = None) -> Commit:
+    async def commit(
+        self, owner: Owner, new: Commit, oldest_ms: int | None, head_id: int | None = None, query: str = ""
+    ) -> Commit:
         """Commit `new` unless its batch is committed; what is committed as this batch from now on.
 
         oldest_ms: when the first of its ledgers was made, by the store (`oldest_of`); None without any. head_id: what
-        `begin` said before they were made; None where they do not name it. Repeating it is harmless.
+        `begin` said before they were made; None where they do not name it. query: that runs this job in foreachBatch.
+        Repeating it is harmless.
         Raises CommitRefused, MetadataOutcomeUnknown, MetadataUnavailable, MetadataCorrupt.
         """
         errand = self._errand(f"commit batch {new.batch} of {owner}")
@@ -141,9 +167,12 @@ class SinkCommits:
             swept_before_ms, mark_version = await self._mark(errand)
             found = await self._head(errand, owner)
             head, record = found[0] if found else None, await self._record(errand, owner, new.batch)
-            if judge(owner, head, record, new, self.instance) is not Verdict.COMMIT:
+            verdict = judge(owner, head, record, new, self.instance, query)
+            if verdict is not Verdict.COMMIT:
                 assert record is not None
-                return record
+                if verdict is Verdict.DONE or not query or await self._noted(errand, owner, found, new):
+                    return record
+                continue
             self._check_head(owner, found, head_id)
             if oldest_ms is not None and oldest_ms < swept_before_ms:
                 raise CommitRefused(
@@ -152,7 +181,7 @@ class SinkCommits:
                     f"{(swept_before_ms - oldest_ms) / 1000:.0f} s besides. Write it again, and let the sweep leave "
                     "what is younger than the longest write takes"
                 )
-            after = (head or Head(self.instance)).with_batch(new.batch)
+            after = (head or Head(self.instance)).with_batch(new.batch, query, new.write if query else "")
             steps: list[Step] = [Check(self.base, mark_version)]
             if found is None:
                 await errand.ensure_all(owners_path(self.base, owner.kind))
@@ -265,11 +294,19 @@ class SinkCommits:
         return None if found is None else parse_record(found[0], path)
 
     async def commits(self, owner: Owner) -> AsyncIterator[Commit]:
-        """All that a job or query committed, in order; those that come meanwhile may be among them.
+        """All that a job or query committed and that is not forgotten, in order; those that come meanwhile may be among
+        them.
 
         Raises CommitRefused where nothing is known of it, or where it is another cluster's.
         """
-        errand = self._errand(f"list the batches of {owner}")
+        head = await self.committed_head(owner)
+        async for each in self.stored(owner):
+            if each.commit.batch >= head.forgotten:
+                yield each.commit
+
+    async def committed_head(self, owner: Owner) -> Head:
+        """The head of what has committed something to this cluster, after a sync. Raises CommitRefused."""
+        errand = self._errand(f"look for what {owner} committed")
         await errand.sync()
         found = await self._head(errand, owner)
         if found is None or found[0].last_batch < 0:
@@ -278,19 +315,65 @@ class SinkCommits:
                 "option commitPath"
             )
         check_instance(owner, found[0], self.instance)
+        return found[0]
+
+    async def stored(self, owner: Owner) -> AsyncIterator[StoredCommit]:
+        """All records of a job or query, in order; also of forgotten batches that are still there."""
         path = head_path(self.base, owner)
-        for group in sorted(await errand.children(path)):
+        for group in sorted(await self._errand(f"list the batches of {owner}").children(path)):
             names = sorted(await self._errand(f"list {path}/{group}").children(f"{path}/{group}"))
-            records: dict[str, Commit] = {}
+            records: dict[str, StoredCommit] = {}
 
-            async def read(name: str, records: dict[str, Commit] = records, group: str = group) -> None:
+            async def read(name: str, records: dict[str, StoredCommit] = records, group: str = group) -> None:
                 there = f"{path}/{group}/{name}"
-                data, _ = await self._errand(f"read {there}").read(there)
-                records[name] = parse_record(data, there)
+                found = await self._errand(f"read {there}").read_if_present(there)
+                if found is not None:
+                    records[name] = StoredCommit(parse_record(found[0], there), found[1].created_ms)
+                elif int(name) >= (await self.committed_head(owner)).forgotten:
+                    raise CommitRefused(f"{owner}: the record {there} was removed while it was to be read")
 
-            await in_parallel((read(name) for name in names), AT_ONCE)
-            for name in names:
-                yield records[name]
+            for at in range(0, len(names), AT_ONCE):
+                some = names[at : at + AT_ONCE]
+                await in_parallel((read(name) for name in some), AT_ONCE)
+                for name in some:
+                    if name in records:
+                        yield records.pop(name)
+
+    # --- forgetting
+
+    async def forget(self, owner: Owner, before: int) -> Head:
+        """Let the batches before a number count for nothing, but the last one; the head then."""
+        errand = self._errand(f"forget batches of {owner}")
+        while True:
+            await errand.sync()
+            found = await self._head(errand, owner)
+            if found is None:
+                raise CommitRefused(f"{owner}: {head_path(self.base, owner)} was removed")
+            head, stat = found
+            check_instance(owner, head, self.instance)
+            after = head.with_forgotten(before)
+            if after == head:
+                return head
+            try:
+                await self._put_head(errand, owner, after, stat)
+            except (NodeAbsent, NodeChanged, MetadataOutcomeUnknown) as error:  # the next look tells
+                errand.check_time(f"{head_path(self.base, owner)} keeps changing: {error}")
+
+    async def remove(self, owner: Owner, batch: int) -> None:
+        """Remove the record of a forgotten batch; harmless where it is gone."""
+        await self._remove(record_path(self.base, owner, batch))
+
+    async def remove_groups(self, owner: Owner, before: int) -> None:
+        """Remove the directories of records of batches before a number, if nothing is left in them."""
+        path = head_path(self.base, owner)
+        for group in sorted(await self._errand(f"list the batches of {owner}").children(path)):
+            if (int(group) + 1) * BATCHES_PER_GROUP <= before:
+                with suppress(NodeNotEmpty):
+                    await self._remove(f"{path}/{group}")
+
+    async def _remove(self, path: str) -> None:
+        with suppress(NodeAbsent):
+            await self._errand(f"remove {path}").delete(path, 0)  # nothing ever writes there again
 
     # --- znodes
 
@@ -314,6 +397,19 @@ class SinkCommits:
                 f"{owner} was begun, and {head_path(self.base, owner)} was removed since: what had been committed "
                 "cannot be told any more, so nothing is. Write it again"
             )
+
+    async def _noted(self, errand: Errand, owner: Owner, found: tuple[Head, Stat] | None, new: Commit) -> bool:
+        """Note in the head of a job that this write found its batch committed; False: look once more."""
+        assert found is not None, "there is a record"
+        head, stat = found
+        if head.last_batch != new.batch or head.last_write == new.write:
+            return True
+        try:
+            await self._put_head(errand, owner, head.with_repeat(new.write), stat)
+        except (NodeAbsent, NodeChanged, MetadataOutcomeUnknown) as error:
+            errand.check_time(f"{head_path(self.base, owner)} keeps changing: {error}")
+            return False
+        return True
 
     async def _put_head(self, errand: Errand, owner: Owner, head: Head, seen: Stat | None) -> None:
         path, data = head_path(self.base, owner), format_head(head)

@@ -12,6 +12,7 @@ from bookkeeper.client.blocking import connect
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.config import ClientSettings
+from bookkeeper.errors import InvalidArgument
 from bookkeeper.spark.sink_commit_format import Commit, Kind, Owner
 from bookkeeper.spark.sink_commits import AT_ONCE, SinkCommits, commits_at
 from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CommittedWrite:
-    """A job or query, and the last batch it committed (0 of a job)."""
+    """A job or query, and the last batch it committed (0 of a job outside of streams)."""
 
     owner: Owner
     last_batch: int
@@ -44,9 +45,26 @@ def commits_of_query(
 def commit_of_job(
     uri: str, job: str, settings: ClientSettings | None = None, *, commit_path: str = COMMIT_PATH
 ) -> Commit:
-    """What a job committed, with its ledgers. Raises CommitRefused where it did not."""
-    [only] = _ask(uri, settings, commit_path, lambda commits: _commits(commits, Owner(Kind.JOB, job)))
-    return only
+    """What a job committed, with its ledgers. Raises CommitRefused where it did not.
+
+    Raises InvalidArgument for one that a query ran in several batches: see `commits_of_job`.
+    """
+    found = commits_of_job(uri, job, settings, commit_path=commit_path)
+    if len(found) > 1:
+        raise InvalidArgument(
+            f"job {job} was committed in {len(found)} batches of a query, by foreachBatch: ask for commits_of_job"
+        )
+    return found[0]
+
+
+def commits_of_job(
+    uri: str, job: str, settings: ClientSettings | None = None, *, commit_path: str = COMMIT_PATH
+) -> list[Commit]:
+    """What a job committed: in each batch of the query that runs it in foreachBatch, in order; else one.
+
+    Raises CommitRefused where there is none.
+    """
+    return _ask(uri, settings, commit_path, lambda commits: _commits(commits, Owner(Kind.JOB, job)))
 
 
 def _ask(uri: str, settings: ClientSettings | None, commit_path: str, ask: Callable[[SinkCommits], Awaitable[T]]) -> T:

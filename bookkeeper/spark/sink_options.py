@@ -71,7 +71,8 @@ class LedgerSinkOptions:
     commit_path: str = key("commitPath", commit_path(), COMMIT_PATH, COMMITS, COMMIT_PATH_MEANING)
     job: str = key(
         "job", name_of_write(), "", COMMITS,
-        "Name of a batch write, by which it is read and which is committed once only. Not set: a new id.",
+        "Name of a batch write, by which it is read and which is committed once only; in foreachBatch of a stream once "
+        "for each batch, under the same name in all. Not set: a new id.",
     )  # fmt: skip
 
     @property

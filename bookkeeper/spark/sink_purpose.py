@@ -6,7 +6,7 @@ spark.job            NAME              one of these
 spark.query          ID
 spark.import         NAME              or this one, of `exports`; then `application` is what the exported ledger said
 spark.write          id of the write: of one attempt at a batch
-spark.batch          41                0 of a job
+spark.batch          41                0 of a job outside of streams
 spark.partition      3
 spark.attempt        0
 spark.head           4294967301        creation id of its owner's head, which was there before the ledger
@@ -24,6 +24,7 @@ A ledger is deleted only where something that is there proves that no commit nam
     -                 not the one that the ledger names                unknown: another one said whatever there was
     -                 names its write as given up                      orphan: aborted
     does not name it  -                                                orphan: superseded
+    none              the ledger's batch is forgotten                  orphan: forgotten
     none              last batch is the ledger's, or behind it         unknown: there was a record, and it is gone
     none              last batch is before it, and the ledger names
                       no head                                          in flight; unknown once it is older than the mark
@@ -34,6 +35,7 @@ Why the orphans are certain:
   * aborted: `SinkCommits.give_up` wrote that down only after it had seen that the write was not committed, and a commit
     of what is named there is refused.
   * superseded: a record never changes, and names all that is ever committed as its batch.
+  * forgotten: the head says so because somebody asked for it, before the record went, and batches rise.
   * too old: the head has been there since before the ledger was made and its batches rise, so the batch was not
     committed. Nor will it be: a commit goes only into the head that its ledgers name, in one transaction with a check
     of the mark, and is refused for ledgers that are older than the mark. One that is under way right now was therefore
@@ -129,6 +131,7 @@ class Fate(enum.Enum):
     SUPERSEDED = "another write of its batch was committed"
     ABORTED = "its write was given up"
     TOO_OLD = "was not committed in time"
+    FORGOTTEN = "its batch was forgotten"
     UNREADABLE = "unknown: what it is for, or what was committed, cannot be read"
     OTHER_CLUSTER = "unknown: what its commit path says is another cluster's"
     NO_HEAD = "unknown: nothing is left of its job, query or import"
@@ -139,7 +142,7 @@ class Fate(enum.Enum):
     @property
     def is_orphan(self) -> bool:
         """Nothing names it, and nothing ever will."""
-        return self in (Fate.SUPERSEDED, Fate.ABORTED, Fate.TOO_OLD)
+        return self in (Fate.SUPERSEDED, Fate.ABORTED, Fate.TOO_OLD, Fate.FORGOTTEN)
 
     @property
     def is_unknown(self) -> bool:
@@ -189,6 +192,8 @@ def fate_of(ledger_id: int, stored_ms: int, purpose: Purpose, seen: Seen) -> Fat
         return Fate.ABORTED
     if record is not None:
         return Fate.SUPERSEDED
+    if purpose.batch < head.forgotten and purpose.head_id is not None:
+        return Fate.FORGOTTEN
     if purpose.batch <= head.last_batch:
         return Fate.NO_RECORD
     if stored_ms >= seen.swept_before_ms:

@@ -12,13 +12,14 @@ Nothing is deleted because something is missing: where heads or records were rem
 of a ledger is unknown, it is left alone, and `Swept.unknown` tells it with what helps. Ages are by the clock of the
 metadata store, not of any machine that writes or sweeps.
 
-Costs a read of the metadata of each ledger of the cluster. Thread: any.
+Costs a read of the metadata of each ledger of the cluster, and of those that Spark wrote one of the record of each
+batch: AT_ONCE at a time. Thread: any.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from twisted.internet.defer import Deferred
@@ -29,7 +30,7 @@ from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import InvalidArgument, MetadataCorrupt, NoSuchLedger
-from bookkeeper.spark.sink_commit_format import Owner, head_path
+from bookkeeper.spark.sink_commit_format import Commit, Head, Owner, head_path
 from bookkeeper.spark.sink_commits import SinkCommits, commits_at, stored_ms_of
 from bookkeeper.spark.sink_options import COMMIT_PATH, check_commit_path
 from bookkeeper.spark.sink_purpose import REMEDIES, Fate, Purpose, Seen, fate_of, is_ours, parse_purpose
@@ -142,18 +143,37 @@ class _Look:
         """Judge a batch of ledgers, and delete its orphans."""
         found: dict[tuple[Owner, int], list[_Ledger]] = {}
         await in_parallel((self._read(ledger_id, found) for ledger_id in ledger_ids), AT_ONCE)
-        for (owner, batch), ledgers in sorted(found.items(), key=lambda each: (str(each[0][0]), each[0][1])):
+        heads: dict[Owner, tuple[Head, int] | None] = {}
+        records: dict[tuple[Owner, int], Commit | None] = {}
+        # Heads first: a record that comes after its head does no harm, one that was missed would.
+        await in_parallel((self._read_head(owner, heads) for owner in {owner for owner, _ in found}), AT_ONCE)
+        await in_parallel((self._read_record(*key, records) for key in found if key[0] in heads), AT_ONCE)
+        orphans: list[Orphan] = []
+        for key, ledgers in sorted(found.items(), key=lambda each: (str(each[0][0]), each[0][1])):
             ledgers.sort(key=lambda ledger: ledger.ledger_id)
-            # The head first: a record that comes after it does no harm, one that was missed would.
-            try:
-                head, head_id = await self.commits.head_and_id(owner) or (None, None)
-                record = await self.commits.record(owner, batch)
-            except MetadataCorrupt as error:
-                log.warn("{owner}: its ledgers are left alone: {error}", owner=str(owner), error=error)
+            if key not in records:
                 for ledger in ledgers:
-                    self._leave(ledger.ledger_id, owner, Fate.UNREADABLE)
+                    self._leave(ledger.ledger_id, key[0], Fate.UNREADABLE)
                 continue
-            await self._judge(ledgers, Seen(self.commits.instance, self.before_ms, head, head_id, record))
+            head, head_id = heads[key[0]] or (None, None)
+            orphans += self._judge(ledgers, Seen(self.commits.instance, self.before_ms, head, head_id, records[key]))
+        if not self.dry_run:
+            await in_parallel((self._delete(orphan) for orphan in orphans), AT_ONCE)
+        self.orphans += orphans
+
+    async def _read_head(self, owner: Owner, heads: dict[Owner, tuple[Head, int] | None]) -> None:
+        try:
+            heads[owner] = await self.commits.head_and_id(owner)
+        except MetadataCorrupt as error:
+            log.warn("{owner}: its ledgers are left alone: {error}", owner=str(owner), error=error)
+
+    async def _read_record(self, owner: Owner, batch: int, records: dict[tuple[Owner, int], Commit | None]) -> None:
+        try:
+            records[owner, batch] = await self.commits.record(owner, batch)
+        except MetadataCorrupt as error:
+            log.warn(
+                "{owner}: ledgers of batch {batch} are left alone: {error}", owner=str(owner), batch=batch, error=error
+            )
 
     async def _read(self, ledger_id: int, found: dict[tuple[Owner, int], list[_Ledger]]) -> None:
         try:
@@ -174,17 +194,13 @@ class _Look:
             ledger = _Ledger(ledger_id, stored_ms_of(metadata), purpose)
             found.setdefault((purpose.owner, purpose.batch), []).append(ledger)
 
-    async def _judge(self, ledgers: Sequence[_Ledger], seen: Seen) -> None:
-        orphans: list[Orphan] = []
+    def _judge(self, ledgers: Sequence[_Ledger], seen: Seen) -> Iterator[Orphan]:
         for each in ledgers:
             fate = fate_of(each.ledger_id, each.stored_ms, each.purpose, seen)
             if fate.is_orphan:
-                orphans.append(Orphan(each.ledger_id, each.purpose, fate))
+                yield Orphan(each.ledger_id, each.purpose, fate)
             else:
                 self._leave(each.ledger_id, each.purpose.owner, fate)
-        if not self.dry_run:
-            await in_parallel((self._delete(orphan) for orphan in orphans), AT_ONCE)
-        self.orphans += orphans
 
     def _leave(self, ledger_id: int, owner: Owner | None, fate: Fate) -> None:
         self.left[fate] += 1

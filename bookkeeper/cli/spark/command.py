@@ -10,6 +10,7 @@ examples:
   bookkeeper spark whatif --lose-rack /rack-1 --add 3     what a loss means, and where the copies would go
   bookkeeper spark export --output /backup/monday         every closed ledger as Parquet, with a manifest
   bookkeeper spark import /backup/monday --job restore-1  the same ledgers written anew; again: goes on where it was
+  bookkeeper spark forget --query ID --older-than 2592000 what a stream wrote to ledgers more than 30 days ago, deleted
   bookkeeper spark sweep --older-than 3600 --dry-run      ledgers that writes of Spark have left behind
 """
 
@@ -30,6 +31,7 @@ _HERE = "bookkeeper.cli.spark"
 ACTIONS = {
     "audit": (f"{_HERE}.audit_words", "every copy of every entry, verified"),
     "export": (f"{_HERE}.export_words", "ledgers to Parquet, with a manifest"),
+    "forget": (f"{_HERE}.forget_words", "delete the oldest batches that a stream wrote to ledgers"),
     "import": (f"{_HERE}.import_words", "ledgers of an export, written anew"),
     "space": (f"{_HERE}.space_words", "where the disk space is"),
     "sweep": (f"{_HERE}.sweep_words", "delete what writes of Spark left behind"),

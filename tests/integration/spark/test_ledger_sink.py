@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kazoo.client import KazooClient
 
@@ -16,7 +19,12 @@ from bookkeeper.cli.main import main
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
-from bookkeeper.spark.sink_history import commit_of_job, commits_of_query, committed_writes
+from bookkeeper.errors import InvalidArgument
+from bookkeeper.spark import ledger_sink
+from bookkeeper.spark.ledger_sink import LedgerBatchWriter
+from bookkeeper.spark.sink_commit_format import CommitRefused
+from bookkeeper.spark.sink_history import commit_of_job, commits_of_job, commits_of_query, committed_writes
+from bookkeeper.spark.sink_options import read_sink_options
 from bookkeeper.spark.sink_purpose import Fate
 from bookkeeper.spark.sink_sweep import sweep
 from tests.support.cluster import local_cluster
@@ -133,6 +141,55 @@ def test_rows_that_are_no_entries_are_told_with_the_remedy(
     assert ledgers_of(client, commits) == set()
 
 
+class Attempt:
+    """What Spark tells one attempt of a task; stands in the place of its context."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def partitionId(self) -> int:
+        return 0
+
+    def attemptNumber(self) -> int:
+        return self._number
+
+    def getLocalProperty(self, _: str) -> None:
+        return None
+
+
+def test_of_two_attempts_of_a_task_that_live_at_once_the_one_that_spark_chose_is_committed(
+    cluster: LocalCluster, client: BlockingBookKeeper, commits: str, monkeypatch: pytest.MonkeyPatch, spark: Any
+) -> None:
+    """As with speculation, or an executor that was taken for dead: the other one goes on writing behind the commit."""
+    rows = [
+        pa.record_batch({"value": [b"row %d" % number for number in range(250 * at, 250 * at + 250)]}) for at in (0, 1)
+    ]
+    options = read_sink_options({"uri": cluster.uri, "commitPath": commits, "job": "speculated"})
+    writer = pickle.loads(pickle.dumps(LedgerBatchWriter(options)))
+
+    def attempt(number: int, batches: Any) -> Any:
+        monkeypatch.setattr(ledger_sink, "_task", lambda: Attempt(number))
+        return writer.write(iter(batches))
+
+    def slow() -> Iterator[Any]:
+        yield rows[0]
+        chosen = attempt(1, rows)
+        writer.commit([chosen])
+        writer.commit([chosen])  # its answer was lost
+        writer.abort([chosen])  # and Spark gives it up
+        yield rows[1]
+
+    late = attempt(0, slow())
+    assert late.ledger.entries == 500
+    assert sorted(read_back(spark, cluster, commits, job="speculated")) == expected(500)
+    with pytest.raises(CommitRefused, match="job speculated was committed before"):
+        LedgerBatchWriter(options).commit([dataclasses.replace(late, write="of a restarted driver")])
+    [swept] = sweep(cluster.uri, commit_path=commits).orphans
+    assert (swept.ledger_id, swept.fate, swept.purpose.attempt) == (late.ledger.ledger_id, Fate.SUPERSEDED, 0)
+    [kept] = commit_of_job(cluster.uri, "speculated", commit_path=commits).ledgers
+    check_nothing_is_left(cluster, client, commits, {kept.ledger_id})
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -198,6 +255,18 @@ def test_a_write_that_died_is_swept_and_what_was_committed_stays_where_its_commi
     assert main(words) == EXIT_UNKNOWN
 
 
+def test_a_stream_that_would_overwrite_is_told_what_to_do(
+    spark: Any, cluster: LocalCluster, commits: str, tmp_path: Path
+) -> None:
+    counts = (
+        spark.readStream.format("rate").load().groupBy("value").count().selectExpr("CAST(count AS STRING) AS value")
+    )
+    writer = counts.writeStream.format("bookkeeper").outputMode("complete").options(uri=cluster.uri, commitPath=commits)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    with pytest.raises(Exception, match=r"a ledger cannot be overwritten.* by foreachBatch"):
+        query.awaitTermination(PATIENCE_S)
+
+
 class Pages:
     """A stream of text files: a batch for each, replayed from the checkpoint as they were."""
 
@@ -228,6 +297,12 @@ class Pages:
             writer = writer.format("faulty-bookkeeper").options(fault=fault, marks=str(self.marks_directory))
         else:
             writer = writer.format("bookkeeper")
+        return writer.trigger(availableNow=True).start()
+
+    def start_each(self, take: Callable[[Any, int], None], checkpoint: str = "checkpoint") -> Any:
+        """A query that does something with each page; it ends once it has done it with all."""
+        pages = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._directory / "pages"))
+        writer = pages.writeStream.foreachBatch(take).option("checkpointLocation", str(self._directory / checkpoint))
         return writer.trigger(availableNow=True).start()
 
     def run(self, fault: str = "", checkpoint: str = "checkpoint") -> tuple[str, Exception | None]:
@@ -315,4 +390,44 @@ def test_a_query_that_is_stopped_while_a_task_writes_goes_on_where_it_was_and_le
     left = ledgers_of(client, commits) - named
     # Batches that are past need no age.
     assert {orphan.ledger_id for orphan in sweep(cluster.uri, commit_path=commits).orphans} == left
+    check_nothing_is_left(cluster, client, commits, named)
+
+
+def test_a_job_with_one_name_in_each_batch_of_a_stream_is_committed_once_for_each_and_used_twice_it_is_refused(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, commits: str, pages: Pages
+) -> None:
+    def write(rows: Any, job: str) -> None:
+        rows.write.format("bookkeeper").mode("append").options(uri=cluster.uri, commitPath=commits, job=job).save()
+
+    fails = True
+
+    def take(rows: Any, batch: int) -> None:
+        write(rows, "copy")
+        if batch == 1 and fails:
+            raise RuntimeError("injected")
+
+    for _ in range(2):
+        pages.add(250)
+    with pytest.raises(Exception, match="injected"):
+        pages.start_each(take).awaitTermination(PATIENCE_S)
+    fails = False
+    pages.add(500)
+    assert pages.start_each(take).awaitTermination(PATIENCE_S)
+    found = commits_of_job(cluster.uri, "copy", commit_path=commits)
+    assert [(commit.batch, commit.entries) for commit in found] == [(0, 250), (1, 250), (2, 500)]
+    assert sorted(read_back(spark, cluster, commits, job="copy")) == expected(1000)
+    with pytest.raises(InvalidArgument, match="committed in 3 batches of a query"):
+        commit_of_job(cluster.uri, "copy", commit_path=commits)
+
+    def take_twice(rows: Any, _: int) -> None:
+        write(rows.where("value LIKE '%1'"), "twice")
+        write(rows.where("value LIKE '%2'"), "twice")
+
+    for _ in range(2):  # nor is it taken for a replay when the query is restarted
+        with pytest.raises(Exception, match="job twice was written before in this run of batch 0 of query"):
+            pages.start_each(take_twice, "twice").awaitTermination(PATIENCE_S)
+    with pytest.raises(Exception, match=r"job copy was committed before, by query .* in foreachBatch"):
+        write(rows_of(spark, 10), "copy")
+    named = {each.ledger_id for commit in found for each in commit.ledgers}
+    named |= {each.ledger_id for each in commit_of_job(cluster.uri, "twice", commit_path=commits).ledgers}
     check_nothing_is_left(cluster, client, commits, named)

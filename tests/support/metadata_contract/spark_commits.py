@@ -127,6 +127,27 @@ async def a_job_of_spark_is_committed_once_and_its_name_is_taken_then(world: Wor
 
 
 @fact
+async def a_job_that_foreach_batch_runs_is_committed_once_for_each_batch_and_written_once_in_each(world: World) -> None:
+    driver, restarted = await commits_of(world), await commits_of(world)
+    first, second = batch_of(0, "run1.a", 1), batch_of(1, "run1.b", 2)
+    for new in (first, second):
+        assert await driver.commit(JOB, new, 1000, None, "q") == new
+        assert await driver.commit(JOB, new, 1000, None, "q") == new
+    # A second write by that name would be taken for a replay after a restart, and be missing.
+    await raises(CommitRefused, driver.commit(JOB, batch_of(1, "run1.c", 3), 1000, None, "q"))
+    for _ in range(2):
+        assert await restarted.commit(JOB, batch_of(1, "run2.a", 4), 1000, None, "q") == second
+    error = await raises(CommitRefused, restarted.commit(JOB, batch_of(1, "run2.b", 5), 1000, None, "q"))
+    assert "job j was written before in this run of batch 1 of query q" in str(error)
+    assert await restarted.give_up(JOB, 1, "run2.b") is True
+    third = batch_of(2, "run2.c", 6)
+    assert await restarted.commit(JOB, third, 1000, None, "q") == third
+    assert await all_of(driver, JOB) == [first, second, third]
+    await raises(CommitRefused, driver.commit(JOB, batch_of(3, "run1.d", 7), 1000, None, "another"))
+    await raises(CommitRefused, driver.commit(JOB, batch_of(0, "w", 7), 1000))
+
+
+@fact
 async def what_the_sweep_of_spark_may_take_is_never_committed(world: World) -> None:
     driver, sweeper = await commits_of(world), await commits_of(world)
     await driver.commit(QUERY, batch_of(0, "w0", 1), 500)
@@ -230,6 +251,28 @@ async def batches_of_spark_are_listed_in_order_over_many(world: World) -> None:
     assert await world.get("-spark/queries/q/0000000001/0000000001001") is not None
     unknown = await raises(CommitRefused, all_of(commits, JOB))
     assert "job j has committed nothing below" in str(unknown)
+
+
+@fact
+async def batches_of_spark_that_are_forgotten_are_not_read_and_go_for_good(world: World) -> None:
+    commits, other = await commits_of(world), await commits_of(world)
+    for batch in (0, 1, 1000, 1001):
+        await commits.commit(QUERY, batch_of(batch, f"w{batch}", batch), 1000)
+    assert (await commits.forget(QUERY, 1001)).forgotten == 1001
+    assert (await other.forget(QUERY, 5000)).forgotten == 1001, "the last one stays"
+    assert [commit.batch for commit in await all_of(other)] == [1001]
+    assert [each.commit.batch async for each in other.stored(QUERY)] == [0, 1, 1000, 1001]
+    for side in (commits, other):
+        for batch in (0, 1, 1000):
+            await side.remove(QUERY, batch)
+        await side.remove_groups(QUERY, 1001)
+    assert [each.commit.batch async for each in commits.stored(QUERY)] == [1001]
+    assert await world.get("-spark/queries/q/0000000000") is None
+    assert await world.get("-spark/queries/q/0000000001") is not None
+    await raises(CommitRefused, commits.commit(QUERY, batch_of(1, "again", 9), 1000))
+    following = batch_of(1002, "w1002", 8)
+    assert await commits.commit(QUERY, following, 1000) == following
+    assert [commit.batch for commit in await all_of(commits)] == [1001, 1002]
 
 
 @fact

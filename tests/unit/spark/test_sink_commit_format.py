@@ -26,6 +26,7 @@ from bookkeeper.spark.sink_commit_format import (
     parse_mark,
     parse_record,
     record_path,
+    write_in_run,
 )
 
 QUERY, JOB = Owner(Kind.QUERY, "q"), Owner(Kind.JOB, "j")
@@ -140,3 +141,70 @@ def test_what_becomes_of_a_commit(head: Head | None, record: Commit | None, verd
 def test_which_commits_are_refused(owner: Owner, head: Head, record: Commit | None, why: str) -> None:
     with pytest.raises(CommitRefused, match=why):
         judge(owner, head, record, NEW, "this")
+
+
+def in_run(run: str, write: str, batch: int = 5) -> Commit:
+    return Commit(batch, write_in_run(run, write), LEDGERS)
+
+
+def head_of(last_write: str, *, query: str = "q", batch: int = 5) -> Head:
+    return Head("this", batch, (), query, last_write)
+
+
+@pytest.mark.parametrize(
+    ("head", "record", "verdict"),
+    [
+        (None, None, Verdict.COMMIT),
+        (Head("this"), None, Verdict.COMMIT),
+        (head_of("r1.a", batch=4), None, Verdict.COMMIT),
+        (head_of("r2.new"), in_run("r2", "new"), Verdict.DONE),
+        # replayed, after a restart of the query; also when that was noted and the answer lost
+        (head_of("r1.a"), in_run("r1", "a"), Verdict.REPEATED),
+        (head_of("r2.new"), in_run("r1", "a"), Verdict.REPEATED),
+        (head_of("r1.b", batch=6), in_run("r1", "a"), Verdict.REPEATED),
+    ],
+)
+def test_a_job_of_a_query_is_committed_once_for_each_batch(
+    head: Head | None, record: Commit | None, verdict: Verdict
+) -> None:
+    assert judge(JOB, head, record, in_run("r2", "new"), "this", "q") is verdict
+
+
+@pytest.mark.parametrize(
+    ("head", "record", "query", "why"),
+    [
+        (
+            head_of("r2.a"),
+            in_run("r2", "a"),
+            "q",
+            "written before in this run of batch 5 of query q.*a name of its own",
+        ),
+        (head_of("r2.b"), in_run("r1", "a"), "q", "written before in this run of batch 5 of query q"),
+        (head_of("r2.a", batch=6), None, "q", "batch 5 of job j was not committed, and 6 was"),
+        (head_of("r1.a"), in_run("r1", "a"), "p", "by query q in foreachBatch, and this write is by query p"),
+        (head_of("r1.a"), in_run("r1", "a"), "", "by query q in foreachBatch, and this write is by a batch write"),
+        (Head("this", 0), None, "q", "by a batch write outside of streams, and this write is by query q"),
+    ],
+)
+def test_a_name_of_a_job_stands_for_one_write_in_each_batch_of_one_query(
+    head: Head, record: Commit | None, query: str, why: str
+) -> None:
+    with pytest.raises(CommitRefused, match=why):
+        judge(JOB, head, record, in_run("r2", "new"), "this", query)
+
+
+def test_a_head_of_a_job_of_a_query_says_so() -> None:
+    head = Head("this").with_aborted("w").with_batch(5, "q", "r1.a")
+    data = b'{"aborted": ["w"], "format": 1, "instance": "this", "last_batch": 5, "last_write": "r1.a", "query": "q"}'
+    assert (format_head(head), parse_head(data, "/h")) == (data, head)
+    assert parse_head(format_head(head.with_repeat("r2.b")), "/h") == Head("this", 5, ("w",), "q", "r2.b")
+    with pytest.raises(MetadataCorrupt, match=r"^/h: query is 7"):
+        parse_head(data.replace(b'"q"', b"7"), "/h")
+
+
+def test_a_head_says_which_batches_are_forgotten_never_fewer_and_never_the_last_one() -> None:
+    head = Head("this", 9).with_forgotten(5)
+    assert format_head(head) == b'{"aborted": [], "forgotten": 5, "format": 1, "instance": "this", "last_batch": 9}'
+    assert parse_head(format_head(head), "/h") == head
+    assert [head.with_forgotten(batch).forgotten for batch in (3, 7, 9, 12)] == [5, 7, 9, 9]
+    assert head.with_batch(20).forgotten == 5

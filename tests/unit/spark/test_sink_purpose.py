@@ -116,6 +116,11 @@ YOUNG, OLD = STORED_MS, STORED_MS + 1
         # the batch is past, and its record is not there
         (Head("this", 5), HEAD_ID, None, OLD, Fate.NO_RECORD, Fate.NO_RECORD),
         (Head("this", 6), HEAD_ID, None, OLD, Fate.NO_RECORD, Fate.NO_RECORD),
+        (Head("this", 9, forgotten=5), HEAD_ID, None, OLD, Fate.NO_RECORD, Fate.NO_RECORD),
+        # its batch was forgotten
+        (Head("this", 9, forgotten=6), HEAD_ID, None, YOUNG, Fate.FORGOTTEN, Fate.NO_RECORD),
+        (Head("this", 9, forgotten=6), HEAD_ID, NAMING, YOUNG, Fate.COMMITTED, Fate.COMMITTED),
+        (Head("this", 9, forgotten=6), 2000, None, OLD, Fate.OTHER_HEAD, Fate.NO_RECORD),
         # the batch is still to come
         (Head("this", 4, ("v",)), HEAD_ID, None, YOUNG, Fate.IN_FLIGHT, Fate.IN_FLIGHT),
         (Head("this", 4, ("v",)), HEAD_ID, None, OLD, Fate.TOO_OLD, Fate.EARLIER),
@@ -136,7 +141,7 @@ def test_the_fate_of_a_ledger(
 
 
 def test_each_fate_is_an_orphan_s_or_unknown_with_a_remedy_or_neither() -> None:
-    assert {fate for fate in Fate if fate.is_orphan} == {Fate.SUPERSEDED, Fate.ABORTED, Fate.TOO_OLD}
+    assert {fate for fate in Fate if fate.is_orphan} == {Fate.SUPERSEDED, Fate.ABORTED, Fate.TOO_OLD, Fate.FORGOTTEN}
     assert {fate for fate in Fate if fate.is_unknown} == {fate for fate in Fate if fate.value.startswith("unknown")}
     assert {fate for fate in Fate if not fate.is_orphan and not fate.is_unknown} == {Fate.COMMITTED, Fate.IN_FLIGHT}
     assert all(REMEDIES.values())

@@ -2,103 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Coroutine
-from typing import Any, TypeVar
-
 import pytest
-from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 
 from bookkeeper.cli.spark.sweep import TOLD_MAX, unknown_lines
-from bookkeeper.client.client import LedgerClient
-from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
-from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata
 from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Kind, Owner, WrittenLedger
-from bookkeeper.spark.sink_commits import SinkCommits, commits_at, oldest_of
+from bookkeeper.spark.sink_commits import commits_at, oldest_of
 from bookkeeper.spark.sink_purpose import Fate, Purpose
-from bookkeeper.spark.sink_sweep import Swept, Unknown, sweep_with
-from tests.support.simulated_clock import SimulatedClock
-
-QUERY, JOB = Owner(Kind.QUERY, "q"), Owner(Kind.JOB, "j")
-AGE_S = 100.0
-
-T = TypeVar("T")
-
-
-class Bench:
-    """A client of a cluster in memory, and commits below /spark."""
-
-    def __init__(self) -> None:
-        self.clock, rng = SimulatedClock(), random.Random(1)
-        self.metadata = MemoryMetadata(clock=self.clock)
-        store = MemoryMetadataStore(self.metadata, self.clock, rng)
-        no_network: Any = None
-        self.client = LedgerClient(store, no_network, self.clock, rng)
-        self.commits: SinkCommits = self.run(commits_at(self.client, "/spark"))
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine returns; the store answers at once."""
-        outcome: list[Any] = []
-        Deferred.fromCoroutine(coroutine).addBoth(outcome.append)
-        if isinstance(outcome[0], Failure):
-            outcome[0].raiseException()
-        found: T = outcome[0]
-        return found
-
-    def grow_old(self) -> None:
-        """What there is by now is older than AGE_S from now on."""
-        self.clock.run_until(lambda: False, seconds=AGE_S + 1)
-
-    def ledger(self, custom: dict[str, bytes], noted_ms: int | None = None) -> int:
-        """A new ledger. noted_ms: what the clock of the machine said that made it."""
-        fragment = Fragment(EntryId(0), (BookieId("bookie-a:3181"),))
-        metadata = LedgerMetadata(1, 1, 1, (fragment,), custom=custom, ctime_ms=noted_ms)
-
-        async def create() -> int:
-            return int((await self.client.store.ledgers.create(metadata))[0])
-
-        return self.run(create())
-
-    def written(self, batch: int, *, write: str = "w", owner: Owner = QUERY, noted_ms: int | None = None) -> int:
-        """A ledger that a task wrote."""
-        head_id = self.run(self.commits.begin(owner))
-        return self.ledger(Purpose(owner, write, batch, 0, 0, head_id, "/spark").custom(), noted_ms)
-
-    def written_earlier(self, batch: int, *, write: str = "w", owner: Owner = QUERY) -> int:
-        """A ledger that a task of an earlier release wrote."""
-        custom = Purpose(owner, write, batch, 0, 0, None, "/spark").custom()
-        return self.ledger({**custom, "spark.created": b"0"})
-
-    def commit(self, batch: int, ledger_id: int, *, owner: Owner = QUERY) -> None:
-        """Commit a ledger as a batch."""
-        ledgers = (WrittenLedger(ledger_id, 1, 1, 0, 0, 0),)
-        custom = dict(self.run(_custom(self.client, ledger_id)))
-        head_id = int(custom["spark.head"]) if "spark.head" in custom else None
-        oldest_ms = self.run(oldest_of(self.client, [ledger_id]))
-        self.run(self.commits.commit(owner, Commit(batch, "w", ledgers), oldest_ms, head_id))
-
-    def remove(self, path: str) -> None:
-        """With all that is below, as an operator would."""
-        nodes = self.metadata.znodes.leader.nodes
-        for each in sorted((each for each in nodes if f"{each}/".startswith(f"{path}/")), reverse=True):
-            self.metadata.znodes.delete(each, nodes[each].version)
-
-    def sweep(self, *, dry_run: bool = False) -> Swept:
-        """Of what is older than AGE_S."""
-        return self.run(sweep_with(self.client, "/spark", AGE_S, dry_run=dry_run))
-
-    def there(self) -> set[int]:
-        """All ledgers."""
-
-        async def listed() -> set[int]:
-            return {int(each) async for batch in self.client.ids() for each in batch}
-
-        return self.run(listed())
-
-
-async def _custom(client: LedgerClient, ledger_id: int) -> Any:
-    return (await client.metadata(ledger_id)).custom
+from bookkeeper.spark.sink_sweep import Unknown
+from tests.support.commit_bench import JOB, QUERY, Bench
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -223,16 +134,33 @@ def test_ledgers_of_an_earlier_release_go_only_where_a_commit_or_the_end_of_thei
     assert bench.there() == {lost, committed, unproven, young}
 
 
-def test_a_ledger_whose_commit_cannot_be_read_is_left_alone() -> None:
+@pytest.mark.parametrize("damaged", ["/spark/queries/q", "/spark/queries/q/0000000000/0000000000000"])
+def test_a_ledger_whose_commit_cannot_be_read_is_left_alone(damaged: str) -> None:
     """Unknown is not "no"."""
     bench = Bench()
     bench.commit(0, bench.written(0))
-    orphan = bench.written(0, write="v")
-    bench.metadata.damage("/spark/queries/q", b"garbage")
+    orphan, other = bench.written(0, write="v"), bench.written(0, owner=JOB)
+    bench.metadata.damage(damaged, b"garbage")
     bench.grow_old()
     swept = bench.sweep()
-    assert (swept.orphans, swept.left) == ((), {Fate.UNREADABLE: 2})
+    assert ([each.ledger_id for each in swept.orphans], swept.left) == ([other], {Fate.UNREADABLE: 2})
     assert orphan in bench.there()
+
+
+def test_ledgers_of_many_jobs_and_batches_are_judged_each_by_its_own() -> None:
+    bench = Bench()
+    owners = [QUERY, *(Owner(Kind.JOB, f"j{number}") for number in range(5))]
+    orphans = {}
+    for owner in owners:
+        for batch in range(3 if owner is QUERY else 1):
+            orphans[bench.written(batch, owner=owner, write="lost")] = (owner, batch)
+            bench.commit(batch, bench.written(batch, owner=owner), owner=owner)
+    swept = bench.sweep()
+    assert {each.ledger_id: (each.purpose.owner, each.purpose.batch) for each in swept.orphans} == orphans
+    assert [(str(each.purpose.owner), each.purpose.batch) for each in swept.orphans] == sorted(
+        (str(owner), batch) for owner, batch in orphans.values()
+    )
+    assert swept.left == {Fate.COMMITTED: 8}
 
 
 def test_ledgers_of_a_cluster_that_was_formatted_since_are_left_alone() -> None:
