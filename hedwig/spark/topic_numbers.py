@@ -3,12 +3,16 @@
     a stream      producer  s<id of the query>.<partition>     first number  batch id * ROWS_MAX + 1
     a batch       producer  b<id of the job>.<partition>       first number  1
     with a name   producer  j<digest of the name>.<partition>  first number  1
+    ... and in foreachBatch of a stream
+                  producer  f<digest of the query's id and the name>.<partition>
+                                                               first number  batch id * ROWS_MAX + 1
 
 The rows of a task that go to one topic are numbered from there, without gaps, in their order. So an attempt that is
 made again, after a task died in the middle or with a query that was restarted from its checkpoint, gives the same row
 the same number, and the hub stores it once (hedwig/protocol/producers.py). Numbers of later batches are greater.
 
-A batch that its user gave a name (option job) is the same one whenever it is run again; else each run is another.
+A batch that its user gave a name (option job) is the same one whenever it is run again; else each run is another. In
+foreachBatch it is one in each micro-batch of the query, and the same one when that is replayed.
 
 Ids of queries and jobs are UUIDs. The name fits into what hubs take: 1 + 32 + 1 + 10 bytes at most.
 """
@@ -39,6 +43,11 @@ def batch_producer(job_id: str, partition: int) -> bytes:
 def named_producer(name: str, partition: int) -> bytes:
     """Of one partition of a job that its user gave a name."""
     return _producer("j", sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32], partition)
+
+
+def named_stream_producer(name: str, query_id: str, partition: int) -> bytes:
+    """Of one partition of a job with a name that each micro-batch of a query runs in its foreachBatch."""
+    return _producer("f", sha256(f"{query_id} {name}".encode("utf-8", "surrogatepass")).hexdigest()[:32], partition)
 
 
 def _producer(kind: str, owner: str, partition: int) -> bytes:

@@ -236,5 +236,6 @@ class TopicWriteOptions(RegionOptions):
     job: str = key(
         "job", text("a name"), "", WRITING,
         "Name of a batch write: run again under it, with the same rows in the same partitions and order, it publishes "
-        "nothing twice. Not set: each run is another.",
+        "nothing twice. In foreachBatch of a stream micro-batches are told apart under one name, and a replayed one is "
+        "known again; there each write of a micro-batch needs a name of its own. Not set: each run is another.",
     )  # fmt: skip

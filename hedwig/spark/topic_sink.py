@@ -23,6 +23,8 @@ What is promised
 * A batch: each row at least once if the job succeeds; a task that is tried again repeats nothing, under the same
   conditions. A job that is run again publishes all rows again, but for one with a name (option job): that one repeats
   nothing either, as long as the hub remembers its producers.
+* A job with a name in foreachBatch of a stream: as a stream. The name may be the same in all micro-batches: they are
+  told apart, and a replayed one is known again. Within one, each write needs a name of its own.
 
 The hub remembers 1,000 producers of a topic, those that published last: a task that is replayed after so many others
 have published since is not known again. Every partition of a stream or job is one, so use no more of them than needed.
@@ -44,7 +46,13 @@ from twisted.logger import Logger
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from hedwig.spark.hub_client import hub_client_of
 from hedwig.spark.region_options import TopicOptions, read_topic_options
-from hedwig.spark.topic_numbers import batch_producer, first_number, named_producer, stream_producer
+from hedwig.spark.topic_numbers import (
+    batch_producer,
+    first_number,
+    named_producer,
+    named_stream_producer,
+    stream_producer,
+)
 from hedwig.spark.topic_options import RowOrder, TopicWriteOptions
 from hedwig.spark.topic_publishing import publish_rows
 from hedwig.spark.topic_rows import Row, RowsOf, check_columns
@@ -75,9 +83,16 @@ class TopicWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> Published:
         """Publish a partition's rows; all are durable on return. Raises PubSubError, InvalidArgument."""
-        name, partition = self._options.own.job, _task().partitionId()
-        producer = named_producer(name, partition) if name else batch_producer(self._job, partition)
-        return _publish(self._options, iterator, producer, 1)
+        task, name = _task(), self._options.own.job
+        partition = task.partitionId()
+        if not name:
+            return _publish(self._options, iterator, batch_producer(self._job, partition), 1)
+        query_id, batch_id = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
+        if query_id is None or batch_id is None:
+            return _publish(self._options, iterator, named_producer(name, partition), 1)
+        # In foreachBatch: another micro-batch under the same name has other rows, a replayed one the same.
+        producer = named_stream_producer(name, query_id, partition)
+        return _publish(self._options, iterator, producer, first_number(int(batch_id)))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What was published stays."""

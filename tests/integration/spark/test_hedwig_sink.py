@@ -218,6 +218,20 @@ class Query:
         assert query.awaitTermination(150)
         assert query.exception() is None
 
+    def run_each(self, job: str) -> None:
+        """The same by foreachBatch, which writes each batch as a job of this name."""
+
+        def take(rows: Any, _: int) -> None:
+            words = {**self._words, "topic": self._topic, "job": job}
+            rows.select("value").write.format("hedwig").options(**words).mode("append").save()
+
+        options = {"subscribe": "in", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 700, "minPartitions": 2}
+        frame = self._spark.readStream.format("hedwig").options(**self._region, **options).load()
+        writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(self._directory / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(150)
+        assert query.exception() is None
+
     def forget_commits(self, count: int) -> None:
         """As a driver that died before it noted that its last batches are done."""
         commits = self._directory / "checkpoint" / "commits"
@@ -282,6 +296,22 @@ def test_a_stream_behind_a_shuffle_is_known_again_by_its_content(
     query.forget_commits(1)
     query.run(distinct=True)
     assert bodies(stored(client, "distinct")) == sent
+
+
+def test_a_job_with_one_name_in_each_batch_of_a_stream_publishes_all_of_them_and_a_replayed_one_once(
+    spark: Any,
+    cluster: LocalCluster,
+    client: BlockingClient,
+    words: dict[str, str],
+    sent: list[bytes],
+    tmp_path: Path,
+) -> None:
+    query = Query(spark, cluster, words, tmp_path, "each")
+    query.run_each("copy")
+    assert bodies(stored(client, "each")) == sent
+    query.forget_commits(1)
+    query.run_each("copy")
+    assert bodies(stored(client, "each")) == sent
 
 
 def test_rows_that_are_no_messages_are_refused_with_the_column(spark: Any, words: dict[str, str]) -> None:

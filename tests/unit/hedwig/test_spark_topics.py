@@ -20,6 +20,7 @@ from hedwig.spark.topic_numbers import (
     batch_producer,
     first_number,
     named_producer,
+    named_stream_producer,
     stream_producer,
 )
 from hedwig.spark.topic_offsets import Seen, advance, between, offset_of, read_offset
@@ -266,6 +267,8 @@ def test_names_and_numbers_of_rows_fit_into_what_hubs_take() -> None:
     assert len(named_producer("n" * 1000, 2**31 - 1)) <= NAME_SIZE_MAX
     assert named_producer("a", 1) == named_producer("a", 1)
     assert len({named_producer("a", 1), named_producer("b", 1), named_producer("a", 2)}) == 3
+    assert len(named_stream_producer("n" * 1000, query, 2**31 - 1)) <= NAME_SIZE_MAX
+    assert len({named_stream_producer(name, each, 1) for name in "ab" for each in (query, query[::-1])}) == 4
     assert first_number(0) == 1
     assert first_number(7) + ROWS_MAX - 1 < first_number(8)
     assert first_number(BATCHES_MAX) + ROWS_MAX - 1 <= NUMBER_MAX
