@@ -3,7 +3,8 @@
 The bookies are asked at the same time, each for the entries of the chunk that it should have and of which nothing is
 known yet. Where there is a finding the metadata are read once more: a ledger that is repaired meanwhile has other
 bookies than a moment ago, and is judged by what they have (I-46). A bookie that was read in place, and runs by then, is
-asked, too: it may have been mended since.
+asked, too: it may have been mended since. What a ledger lacks that is being written may be on its way, since an entry
+is confirmed when the ack quorum has it: the last two chunks are looked at once more ON_THE_WAY_S later.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bookkeeper.client import batch_read
+from bookkeeper.client.metadata_update import pause
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.protocol.schedule import held_entries
 from bookkeeper.spark.audit.bookie_copies import BookiePaces, read_copies
-from bookkeeper.spark.audit.evidence import BAD, UNKNOWN, Evidence
-from bookkeeper.spark.audit.judgement import ChunkVerdict, judge, stretches_of
+from bookkeeper.spark.audit.evidence import BAD, UNKNOWN, Evidence, chunk_of
+from bookkeeper.spark.audit.judgement import ChunkVerdict, FindingKind, judge, stretches_of
 from bookkeeper.wire.digest import Digest, digest_of
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 BOOKIES_AT_ONCE = 16
 LOOKS_MAX = 4
 """Times that a chunk is looked at while its ledger's bookies change."""
+
+ON_THE_WAY_S = 5.0
+"""The default time-out of an add: what has not arrived by then made its writer take another bookie, or was given up."""
 
 
 async def audit_chunk(
@@ -45,6 +50,7 @@ async def audit_chunk(
     look = _Look(client, ledger_id, end, chunk, paces, stored or {})
     metadata = await client.metadata(ledger_id)
     verdict = await look.judge(metadata)
+    waited = False
     for _ in range(LOOKS_MAX - 1):
         if not verdict.findings:
             break
@@ -52,10 +58,20 @@ async def audit_chunk(
         now = await client.metadata(ledger_id)
         started = await look.ask_those_that_run()
         if not started and list(stretches_of(now, chunk, end)) == list(stretches_of(metadata, chunk, end)):
-            break
+            if waited or not _may_be_on_the_way(metadata, end, chunk, verdict):
+                break
+            waited = True
+            await pause(client.context.clock, ON_THE_WAY_S)
+            now = await client.metadata(ledger_id)
         metadata = now
         verdict = await look.judge(metadata)
     return verdict
+
+
+def _may_be_on_the_way(metadata: LedgerMetadata, end: int, chunk: int, verdict: ChunkVerdict) -> bool:
+    """What is missing may have been sent by a writer a moment ago: it is near what was confirmed last."""
+    missing = any(each.kind is FindingKind.MISSING for each in verdict.findings)
+    return missing and not metadata.is_closed and chunk >= chunk_of(end) - 1
 
 
 class _Look:
