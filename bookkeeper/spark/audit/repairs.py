@@ -8,9 +8,8 @@ do not know the queue.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -24,6 +23,9 @@ from bookkeeper.spark.audit.report import Audit
 
 REPAIRED = ("bad", "missing")
 
+RANGES_MAX = 1000
+"""Ranges that are held and queued together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Queued:
@@ -36,24 +38,34 @@ class Queued:
 def queue_repairs(found: Audit, uri: str, settings: ClientSettings | None = None) -> Queued:
     """Queue what is bad or missing and has a good copy elsewhere. Harmless when repeated. Raises MetadataError."""
     wanted = found.findings.where(f"kind IN {REPAIRED} AND good_copies > 0").orderBy("ledger_id", "first_entry_id")
+    ledgers, ranges, last = 0, 0, -1
     with connect(uri, settings) as client:
-        rows = wanted.toLocalIterator()
-        return client.run(lambda ledgers: Deferred.fromCoroutine(_queue(ledgers, list(rows))))
-
-
-async def _queue(client: LedgerClient, rows: Iterable[Any]) -> Queued:
-    now_ms, ledgers, ranges = int(time.time() * 1000), 0, 0
-    for ledger_id, findings in groupby(rows, lambda row: row.ledger_id):
-        bad = [
-            BadRange(
-                BookieId(row.bookie),
-                EntryId(row.first_entry_id),
-                EntryId(row.last_entry_id),
-                f"an audit found it {row.kind}",
-                now_ms,
-            )
-            for row in findings
-        ]
-        await client.store.underreplication.report_bad_copies(LedgerId(ledger_id), bad)
-        ledgers, ranges = ledgers + 1, ranges + len(bad)
+        for part in batches_of(wanted.toLocalIterator(), int(time.time() * 1000)):
+            client.run(_queueing(part))
+            ledgers += len(part) - (last in part)  # one that goes on from the part before
+            ranges += sum(map(len, part.values()))
+            last = next(reversed(part))
     return Queued(ledgers, ranges)
+
+
+def batches_of(rows: Iterable[Any], now_ms: int) -> Iterator[dict[int, list[BadRange]]]:
+    """Findings, by ledger and ascending, as ranges of each ledger, RANGES_MAX at a time."""
+    part: dict[int, list[BadRange]] = {}
+    count = 0
+    for row in rows:
+        first, last, why = EntryId(row.first_entry_id), EntryId(row.last_entry_id), f"an audit found it {row.kind}"
+        part.setdefault(row.ledger_id, []).append(BadRange(BookieId(row.bookie), first, last, why, now_ms))
+        count += 1
+        if count >= RANGES_MAX:
+            yield part
+            part, count = {}, 0
+    if part:
+        yield part
+
+
+def _queueing(part: Mapping[int, Sequence[BadRange]]) -> Callable[[LedgerClient], Deferred[None]]:
+    async def queue(client: LedgerClient) -> None:
+        for ledger_id, bad in part.items():
+            await client.store.underreplication.report_bad_copies(LedgerId(ledger_id), bad)
+
+    return lambda client: Deferred.fromCoroutine(queue(client))
