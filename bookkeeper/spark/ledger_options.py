@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from bookkeeper.config.keys import GIB, KIB, Kind, boolean, integer, key
 from bookkeeper.spark.option_kinds import check_use, or_none
@@ -33,7 +35,10 @@ class LedgerChoice:
         return tuple(low for low, high in self.ranges or () if low == high)
 
     def __contains__(self, ledger_id: int) -> bool:
-        return self.ranges is None or any(low <= ledger_id <= high for low, high in self.ranges)
+        if self.ranges is None:
+            return True
+        at = bisect_right(self.ranges, ledger_id, key=itemgetter(0)) - 1
+        return at >= 0 and ledger_id <= self.ranges[at][1]
 
 
 def parse_ledgers(value: str) -> LedgerChoice:
