@@ -24,6 +24,7 @@ from bookkeeper.model import DigestType
 from hedwig.hub.metadata import HubMetadata
 from hedwig.model import FIRST_ID, HubAddress, LedgerRange, LocalId, MessageId, SubscriberId, Subscription, Topic
 from hedwig.names import OWN_NODES, Paths
+from hedwig.protocol.subscription import first_kept, topic_bound
 from hedwig.wire import records
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class LedgerPart:
 class Subscribed:
     """One subscription. last: the topic's last message; None where it could not be found out, for `problem`.
 
-    is_readable: the record is what a hub wrote; else `record` says nothing, and `problem` why.
+    is_readable: the record is what a hub wrote; else `record` says nothing, and `problem` why. first: of the oldest
+    message that it can still be given; those before were deleted (by a limit of age or size), or bounds give them up.
     """
 
     topic: Topic
@@ -77,11 +79,14 @@ class Subscribed:
     last: LocalId | None
     problem: str | None = None
     is_readable: bool = True
+    first: LocalId = FIRST_ID
 
     @property
     def backlog(self) -> int | None:
-        """Messages that it has not consumed."""
-        return None if self.last is None or not self.is_readable else max(0, self.last - self.record.consumed.local)
+        """Messages that wait for it: not consumed, and kept."""
+        if self.last is None or not self.is_readable:
+            return None
+        return max(0, self.last - max(self.record.consumed.local, self.first - 1))
 
 
 async def in_order(
@@ -292,7 +297,29 @@ class Region:
 
     async def _read(self, topic: Topic, names: Iterable[SubscriberId], *, backlog: bool) -> list[Subscribed]:
         """Those of these that there are. What is wrong with one is told in its place."""
+        found = await self._records(topic, names)
+        if not found or not backlog:
+            return found
+        try:
+            ranges = await self.ranges(topic)
+            last = await self.end_of(ranges[-1]) if ranges else LocalId(0)
+            first = max((ranges[0].first or FIRST_ID) if ranges else FIRST_ID, await self._bound_from(found, last))
+        except BookKeeperError as error:
+            return [replace(each, problem=each.problem or str(error)) for each in found]
+        return [replace(each, last=last, first=first) for each in found]
 
+    async def _bound_from(self, found: Sequence[Subscribed], last: LocalId) -> LocalId:
+        """The first message that a topic's hub gives to these: it keeps so many of the newest, where each subscription
+        has a bound.
+        """
+        if not all(each.is_readable and each.record.preferences.message_bound for each in found):
+            return FIRST_ID
+        others = await self._records(found[0].topic, await self.subscribers(found[0].topic))
+        if not all(each.is_readable for each in others):
+            return FIRST_ID  # it may have none
+        return first_kept(topic_bound(each.record.preferences for each in others), last)
+
+    async def _records(self, topic: Topic, names: Iterable[SubscriberId]) -> list[Subscribed]:
         async def one(name: SubscriberId) -> Subscribed | None:
             path = self.paths.subscription(topic, name)
             node = await self._errand(f"read {path}").read_if_present(path)
@@ -304,14 +331,7 @@ class Region:
                 return Subscribed(topic, name, Subscription(MessageId(LocalId(0))), None, str(error), is_readable=False)
 
         async with contextlib.aclosing(in_order(names, one, 20)) as each_name:
-            found = [each async for _, each in each_name if each is not None]
-        if not found or not backlog:
-            return found
-        try:
-            last = await self.last_id(topic)
-        except BookKeeperError as error:
-            return [replace(each, problem=each.problem or str(error)) for each in found]
-        return [replace(each, last=last) for each in found]
+            return [each async for _, each in each_name if each is not None]
 
     async def subscriptions(
         self, prefix: bytes = b"", subscriber: SubscriberId | None = None, *, backlog: bool = True

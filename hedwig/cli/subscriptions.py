@@ -1,7 +1,8 @@
 """Subscriptions: how far each has consumed, and how many messages wait for it.
 
 What a subscriber consumed is stored now and then (every consume_interval messages, and when its topic is released):
-while a hub serves the topic a backlog may be shown that is greater than the true one by that much.
+while a hub serves the topic a backlog may be shown that is greater than the true one by that much. What was deleted
+because of its age or size, or is given up by the bounds of all subscriptions, waits for nobody.
 
 examples:
   hedwig subscriptions news                      those of one topic

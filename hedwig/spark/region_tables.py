@@ -217,7 +217,11 @@ SUBSCRIPTIONS = ClusterTable(
         Column("owner", Of.TEXT, "host:port:sslport of the hub that serves the topic; null while none does"),
         Column("consumed_id", Of.LONG, "id of the last message consumed, as stored: now and then (consume_interval)"),
         Column("last_id", Of.LONG, "id of the topic's last message; 0 for none"),
-        Column("backlog", Of.LONG, "messages it has not consumed; while a hub serves it, fewer by what is not stored"),
+        Column(
+            "backlog",
+            Of.LONG,
+            "messages that wait for it: kept, and not consumed; while a hub serves it, fewer by what is not stored",
+        ),
         Column("window", Of.INT, "messages delivered and not consumed at most; 0 no limit; null: not said"),
         Column("bound", Of.INT, "messages that are kept for it at most; 0 none; null: not said"),
         Column("filter", Of.TEXT, "the filter that the hub runs; null: not said"),

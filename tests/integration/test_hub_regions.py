@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+import hedwig.admin.blocking
 import hedwig.blocking
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
+from hedwig.config.load import load_hub
 from hedwig.embedded import LocalHub
 from hedwig.errors import Refused
 from hedwig.hub.process import ExitCode
+from hedwig.model import Topic
 from tests.support.certificates import Authority
 from tests.support.cluster import local_cluster
 from tests.support.hub_wire import wait_for_exit
@@ -82,6 +85,36 @@ def test_regions_talk_to_each_other(cluster: LocalCluster, tmp_path: Path, tls: 
         here.unsubscribe("news", "me")
         there.unsubscribe("news", "you")
     assert [hub.stop() for hub in hubs] == [ExitCode.OK] * 2
+
+
+def test_each_region_tells_how_far_its_readers_and_the_other_region_are_behind(cluster: LocalCluster) -> None:
+    ports = [free_port(), free_port()]
+    hubs = []
+    for number, name in enumerate(("east", "west")):
+        settings = {"server_port": str(ports[number]), "consume_interval": "1"}
+        hubs.append(hub_of(cluster, number + 1, name, f"127.0.0.1:{ports[1 - number]}", **settings))
+    cluster.start_others(hubs)
+    with hedwig.blocking.connect(hubs[0].address) as here, hedwig.blocking.connect(hubs[1].address) as there:
+        here.subscribe("news", "idle").close()
+        there.subscribe("news", "idle").close()
+        with here.subscribe("news", "me") as mine, there.subscribe("news", "me") as yours:
+            here.publish_many("news", [b"east"] * 5)
+            there.publish_many("news", [b"west"] * 3)
+            for messages in (mine, yours):
+                assert len([next(messages) for _ in range(8)]) == 8
+            for region, other in (("east", "west"), ("west", "east")):
+                expected = {b"idle": 8, b"me": 1, b"__" + other.encode(): 0}  # the last is consumed with the next
+                for _ in range(200):  # what is consumed is stored soon after
+                    if (found := backlogs(cluster, region, "news")) == expected:
+                        break
+                assert found == expected
+
+
+def backlogs(cluster: LocalCluster, region: str, topic: str) -> dict[bytes, int | None]:
+    words = {"metadataServiceUri": cluster.uri, "zk_prefix": f"{cluster.root}-hubs", "region": region}
+    with hedwig.admin.blocking.connect(load_hub(None, words).settings) as access:
+        found = access.run(lambda region: region.subscriptions_of(Topic(topic.encode())))
+    return {each.subscriber: each.backlog for each in found}
 
 
 def test_a_region_that_lists_itself_is_told_what_is_wrong(cluster: LocalCluster) -> None:

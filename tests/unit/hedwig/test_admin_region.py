@@ -160,6 +160,39 @@ def test_subscriptions_and_what_waits_for_them(simulated: Simulated) -> None:
     assert [each.first for each in simulated.now(region.ranges(topic))] == [1, 7]
 
 
+def subscriptions(simulated: Simulated, topic: Topic, ranges: list[LedgerRange], **records: Subscription) -> Region:
+    metadata = simulated.hub()
+    version = simulated.now(metadata.write_ranges(topic, ranges, 0))
+    for name, record in records.items():
+        simulated.now(metadata.create_subscription(topic, SubscriberId(name.encode()), record, version))
+    return region_of(simulated)
+
+
+def subscription(consumed: int, bound: int | None = None) -> Subscription:
+    return Subscription(MessageId(LocalId(consumed)), Preferences(message_bound=bound))
+
+
+def test_what_a_limit_has_deleted_does_not_wait_for_anybody(simulated: Simulated) -> None:
+    topic, left = Topic(b"a"), [LedgerRange(7, LocalId(501), MessageId(LocalId(600)))]
+    region = subscriptions(simulated, topic, left, late=subscription(0), there=subscription(550), up=subscription(600))
+    found: list[Subscribed] = simulated.now(region.subscriptions_of(topic))
+    assert {each.subscriber: each.backlog for each in found} == {b"late": 100, b"there": 50, b"up": 0}
+    [piece] = pieces_of(simulated, region.subscriptions(b"a", SubscriberId(b"late")))
+    assert [each.backlog for each in piece if each.topic == topic] == [100]
+
+
+def test_what_all_bounds_of_a_topic_give_up_does_not_wait_for_anybody(simulated: Simulated) -> None:
+    """The greatest of them counts; where somebody has none, everything is kept for everybody."""
+    held = [LedgerRange(7, LocalId(1), MessageId(LocalId(600)))]
+    bounded, free = Topic(b"a"), Topic(b"ab")
+    region = subscriptions(simulated, bounded, held, ten=subscription(0, 10), thirty=subscription(580, 30))
+    found: list[Subscribed] = simulated.now(region.subscriptions_of(bounded))
+    assert {each.subscriber: each.backlog for each in found} == {b"ten": 30, b"thirty": 20}
+    subscriptions(simulated, free, held, ten=subscription(0, 10), all=subscription(0))
+    pieces = pieces_of(simulated, region.subscriptions(b"a", SubscriberId(b"ten")))
+    assert {each.topic: each.backlog for piece in pieces for each in piece} == {bounded: 30, free: 600}
+
+
 def test_a_record_that_cannot_be_read_is_told_in_its_place_and_the_others_are_listed(simulated: Simulated) -> None:
     metadata = simulated.hub()
     topic, names = Topic(b"a"), [SubscriberId(b"bad"), SubscriberId(b"good")]
