@@ -108,9 +108,24 @@ async def _stop_of(sight: TopicSight, own: TopicReadOptions, kept: Kept) -> int:
         return _position_in(kept, own.end or Positions(LATEST, {}), sight.words.word("endingOffsets"))
     search = Search(kept.first, kept.end)
     while (asked := search.ask) is not None:
-        said = await sight.time_of_message(kept, asked)
-        search.tell(is_older=said is None or said < own.end_ms)
+        search.tell(is_older=await _is_older(sight, kept, asked, own.end_ms))
     return search.low
+
+
+async def _is_older(sight: TopicSight, kept: Kept, message_id: int, time_ms: int) -> bool:
+    """Whether a message may have been published before a time. One that is lost counts as the last before it that is
+    there: so what is lost is in the range that was asked for, and told, where it may belong there.
+    """
+    for each in reversed(kept.ranges):
+        first, last = each.first or FIRST_ID, message_id if each.last is None else min(message_id, each.last.local)
+        if not first <= last:
+            continue
+        try:
+            said = await sight.time_of_message(kept, last)
+        except NoSuchLedger:
+            continue
+        return said is None or said < time_ms
+    return True
 
 
 def _position_in(kept: Kept, positions: Positions, word: str | None) -> int:

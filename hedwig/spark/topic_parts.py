@@ -61,10 +61,18 @@ class Kept:
         While a ledger is written an older look may show less than was seen before; then nothing is said.
         """
         if position > self.end and (self.final or not self.ranges):
-            raise InvalidArgument(
-                f"topic {self.topic!r} ends with message {self.end - 1}, and the query is at {position}: the topic was "
-                "deleted and made anew, or the checkpoint is of another cluster; begin with a new checkpoint"
-            )
+            raise self.is_another(position)
+
+    def is_another(self, position: int) -> InvalidArgument:
+        """It is not the topic in which a query came to `position`, which is behind its end."""
+        return _made_anew(f"topic {self.topic!r} ends with message {self.end - 1}, and the query is at {position}")
+
+
+def _made_anew(what: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{what}: the topic was deleted and made anew, or the checkpoint is of another cluster; begin with a new "
+        "checkpoint"
+    )
 
 
 def parts_of(kept: Kept, start: int, stop: int) -> list[TopicPart]:
@@ -118,6 +126,18 @@ def check_chain(topic: str, ranges: Sequence[LedgerRange]) -> None:
                 f"topic {topic!r}: ledger {after.ledger_id} begins at message {first}, and the one before, "
                 f"{before.ledger_id}, {end}: messages would be there twice; restore the topic's list of ledgers"
             )
+
+
+def check_same(topic: str, ranges: Sequence[LedgerRange], message_id: int, ledger_id: int) -> None:
+    """Raise InvalidArgument unless a message is in the ledger in which it was seen before, or was deleted since.
+
+    A message stays in its ledger: where another one has it, it is another message.
+    """
+    holder = next((each for each in reversed(ranges) if (each.first or FIRST_ID) <= message_id), None)
+    is_trimmed = holder is None and bool(ranges)
+    if not is_trimmed and (holder is None or holder.ledger_id != ledger_id):
+        now = "is not there any more" if holder is None else f"would now be in ledger {holder.ledger_id}"
+        raise _made_anew(f"topic {topic!r}: message {message_id} was seen in ledger {ledger_id}, and {now}")
 
 
 def loss_text(topic: str, first: int, last: int) -> str:

@@ -4,6 +4,10 @@ The list of a topic's ledgers is read anew each time. Of the last ledger, while 
 confirmed: its last message may be there and not confirmed, until the hub tells the bookies with the next one, or after
 its `explicitLacInterval`, or ends the ledger. That ledger is opened once and kept, and asked again at each look.
 
+A topic that somebody has deleted by hand and made anew under its name begins with message 1 again. That is noticed
+while a reader is at work (a message is in another ledger than before), and by who comes back to a position that is
+beyond its end; not where it has grown beyond that position meanwhile.
+
 Bounds: HANDLES_MAX ledgers kept open; SIZES_MAX sizes of ended ones remembered. Thread: reactor.
 """
 
@@ -17,14 +21,14 @@ from twisted.logger import Logger
 
 from bookkeeper.client.parallel import in_parallel
 from bookkeeper.client.reader import ReadHandle
-from bookkeeper.errors import NoSuchLedger, RemoteProtocolError
+from bookkeeper.errors import EntryMissing, NoSuchEntry, NoSuchLedger, ReadBeyondEnd, RemoteProtocolError
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words
 from hedwig.admin.region import Region
 from hedwig.model import FIRST_ID, LedgerRange
 from hedwig.protocol.publish_time import time_of
 from hedwig.spark.topic_options import topic_of
-from hedwig.spark.topic_parts import Kept, check_chain
+from hedwig.spark.topic_parts import Kept, check_chain, check_same
 from hedwig.wire.view import MessageView
 
 log = Logger()
@@ -70,13 +74,16 @@ class TopicSight:
         self._fail_on_data_loss, self._acknowledged = fail_on_data_loss, acknowledged
         self._open: dict[int, ReadHandle] = {}
         self._ended: dict[int, Facts] = {}
+        self._newest: dict[str, tuple[int, int]] = {}  # of a topic the last message that was seen, and its ledger
 
     async def see(self, topics: Iterable[str]) -> dict[str, Kept]:
         """What is kept of each. Raises InvalidArgument for one that there is not; BookKeeperError."""
         found: dict[str, Kept] = {}
 
         async def look(topic: str) -> None:
-            found[topic] = await self._see_one(topic)
+            kept = found[topic] = await self._see_one(topic)
+            if kept.ranges and kept.end > (kept.ranges[-1].first or FIRST_ID):
+                self._newest[topic] = kept.end - 1, kept.ranges[-1].ledger_id
 
         await self.region.check()  # what was written before is seen: behind a checkpoint nothing may be missing
         await in_parallel((look(topic) for topic in topics), AT_ONCE)
@@ -90,6 +97,9 @@ class TopicSight:
         ranges = tuple(await self.region.ranges(name))
         if not ranges:
             await self.region.owner(name)  # raises where there is no such topic
+        if topic in self._newest:
+            check_same(topic, ranges, *self._newest[topic])
+        if not ranges:
             return Kept(topic, (), FIRST_ID, final=False)
         check_chain(topic, ranges)
         last = ranges[-1]
@@ -152,14 +162,33 @@ class TopicSight:
     async def time_of_message(self, kept: Kept, message_id: int) -> int | None:
         """When a message was published, if it says so. It must be kept, and confirmed. Raises BookKeeperError."""
         ledger = next(each for each in reversed(kept.ranges) if (each.first or FIRST_ID) <= message_id)
+        payload = await self._payload(ledger, message_id)
+        try:
+            return time_of(MessageView(payload).properties)
+        except RemoteProtocolError:
+            return None
+
+    async def check_reached(self, kept: Kept, position: int) -> None:
+        """Raise InvalidArgument where a query cannot have come to `position`: it is another topic of this name.
+
+        An older look at a ledger that is written may show less than was seen before; but the message before the
+        position is there then. Raises BookKeeperError where that cannot be told.
+        """
+        kept.check_reached(position)
+        if position > kept.end:
+            try:
+                await self._payload(kept.ranges[-1], position - 1)
+            except (EntryMissing, NoSuchEntry, ReadBeyondEnd):
+                raise kept.is_another(position) from None
+
+    async def _payload(self, ledger: LedgerRange, message_id: int) -> bytes:
+        """Of a message that is in a ledger, confirmed or not."""
         entry_id = message_id - (ledger.first or FIRST_ID)
         held = self._open.get(ledger.ledger_id)
         handle = held if held is not None else await self.region.open(ledger.ledger_id)
         try:
             [entry] = await handle.read_unconfirmed(entry_id, entry_id)
-            return time_of(MessageView(bytes(entry.payload)).properties)
-        except RemoteProtocolError:
-            return None
+            return bytes(entry.payload)
         finally:
             if held is None:
                 await handle.close()

@@ -118,7 +118,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sight = self._sight_of(client)
             found: dict[str, Seen] = {}
             for topic, kept in (await sight.see(self._options.own.topics)).items():
-                kept.check_reached(begin.get(topic, kept.first))
+                await sight.check_reached(kept, begin.get(topic, kept.first))
                 position = max(begin.get(topic, kept.first), kept.first)
                 mean = await sight.mean_size(kept, position) if sizes else 0.0
                 end = kept.end if self._target is None else min(kept.end, self._target[topic])

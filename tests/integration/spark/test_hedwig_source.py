@@ -8,15 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import bookkeeper.blocking
 import hedwig.blocking
 import hedwig.spark
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.errors import InvalidArgument
 from hedwig.client.blocking import BlockingClient
 from hedwig.embedded import LocalHub
+from hedwig.errors import TopicBusy
 from hedwig.model import SubscribeMode
+from hedwig.spark.region_options import read_topic_options
+from hedwig.spark.topic_options import TopicReadOptions
+from hedwig.spark.topic_stream import TopicStreamReader
 from tests.support.cluster import local_cluster
 from tests.support.spark import spark_session
 
@@ -189,6 +196,22 @@ def test_messages_that_are_not_kept_any_more_are_data_loss(
     assert offsets(load(subscribe="trimmed", startingOffsets='{"trimmed": 5}').where(f"offset >= {kept + 20}"))
 
 
+def test_an_end_in_time_is_found_beside_a_ledger_that_is_gone(
+    load: Load, client: BlockingClient, ledgers: BlockingBookKeeper
+) -> None:
+    filled(client, "holed", 350, load)
+    client.publish_many("holed", bodies(351, 400))
+    client.publish("holed", b"message 401")
+    rows = {row.offset: row for row in load(subscribe="holed").collect()}
+    end_ms = round(rows[351].timestamp.timestamp() * 1000)
+    end = min(offset for offset, row in rows.items() if round(row.timestamp.timestamp() * 1000) >= end_ms)
+    ledgers.delete(rows[250].ledger_id)
+    borne = load(subscribe="holed", endingTimestamp=end_ms, failOnDataLoss="false")
+    assert offsets(borne) == [offset for offset in range(1, end) if not 201 <= offset <= 300]
+    with pytest.raises(Exception, match=f"messages 201 to {min(end - 1, 300)} of topic 'holed' were to be read"):
+        load(subscribe="holed", endingTimestamp=end_ms).collect()
+
+
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
@@ -282,6 +305,57 @@ def test_a_subscription_follows_what_is_committed_one_batch_late_and_never_goes_
     other = Query(spark, words, tmp_path / "other", maxOffsetsPerTrigger=100, **options)
     other.run_to_the_end()
     assert stored_cursor(words, "cursor", "query") == 251
+
+
+def stream_of(words: dict[str, str], **options: str) -> TopicStreamReader:
+    """What Spark asks, in this process."""
+    return TopicStreamReader(read_topic_options(TopicReadOptions, {**words, **options}))
+
+
+ALL = ReadAllAvailable()
+
+
+def test_a_topic_that_was_deleted_and_made_anew_is_noticed_by_who_reads_it_and_by_who_was_beyond_its_end(
+    cluster: LocalCluster, words: dict[str, str], load: Load, client: BlockingClient, hub: LocalHub, zookeeper: Any
+) -> None:
+    filled(client, "anew", 60, load)
+    stream = stream_of(words, subscribe="anew", startingOffsets="earliest")
+    end = stream.latestOffset(stream.initialOffset(), ALL)
+    hub.kill()
+    znodes = KazooClient(zookeeper.address)
+    znodes.start()
+    try:
+        znodes.delete(f"{words['zk_prefix']}/standalone/topics/anew", recursive=True)
+    finally:
+        znodes.stop()
+        znodes.close()
+    hub.start()
+    filled(client, "anew", 20, load)
+    with pytest.raises(InvalidArgument, match=r"message 60 was seen in ledger \d+, and would now be in .*made anew"):
+        stream.latestOffset(end, ALL)
+    with pytest.raises(InvalidArgument, match=r"ends with message 20, and the query is at 61: .*made anew"):
+        stream_of(words, subscribe="anew").latestOffset(end, ALL)
+
+
+def test_a_subscription_that_somebody_else_reads_is_not_moved_by_a_commit_and_one_that_is_gone_is_made(
+    words: dict[str, str], load: Load, client: BlockingClient
+) -> None:
+    filled(client, "shared", 30, load)
+    stream = stream_of(words, subscribe="shared", startingOffsets="earliest", subscription="query")
+    start = stream.initialOffset()
+    middle = stream.latestOffset(start, ReadMaxRows(10))
+    end = stream.latestOffset(middle, ALL)
+    with client.subscribe("shared", "query", SubscribeMode.ATTACH), pytest.raises(TopicBusy):
+        stream.commit(end)
+    assert stored_cursor(words, "shared", "query") == 0
+    stream.commit(end)
+    assert stored_cursor(words, "shared", "query") == 30
+    client.unsubscribe("shared", "query")
+    stream_of(words, subscribe="shared", subscription="query").commit(middle)  # of an older checkpoint
+    assert stored_cursor(words, "shared", "query") == 10
+    for position in (end, middle):
+        stream_of(words, subscribe="shared", subscription="query").commit(position)
+        assert stored_cursor(words, "shared", "query") == 30
 
 
 def test_trimmed_messages_and_the_checkpoint_of_another_query_fail_a_stream(

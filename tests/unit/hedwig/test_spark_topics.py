@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.python.failure import Failure
 
-from bookkeeper.errors import ConfigurationError, InvalidArgument
+from bookkeeper.errors import ConfigurationError, EntryMissing, EntryUnreadable, InvalidArgument
 from bookkeeper.spark.limits import Limits
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import HubAddress, LedgerRange, LocalId, MessageId
@@ -25,7 +30,8 @@ from hedwig.spark.topic_numbers import (
 )
 from hedwig.spark.topic_offsets import Seen, advance, between, offset_of, read_offset
 from hedwig.spark.topic_options import Positions, RowOrder, TopicReadOptions, TopicWriteOptions, parse_positions
-from hedwig.spark.topic_parts import Kept, Search, check_chain, lost_of, parts_of
+from hedwig.spark.topic_parts import Kept, Search, check_chain, check_same, lost_of, parts_of
+from hedwig.spark.topic_sight import TopicSight
 
 URI = "zk://zk1:2181/ledgers"
 
@@ -203,6 +209,53 @@ def test_a_query_that_is_behind_the_end_of_its_topic_is_of_another_one_unless_th
         Kept("news", (), 1, final=False).check_reached(500)
     Kept("news", (), 1, final=False).check_reached(1)
     kept(None, end=51).check_reached(60)
+
+
+def test_a_message_that_is_in_another_ledger_than_before_is_of_another_topic() -> None:
+    check_same("news", ranges(100, 200, None), 150, 11)
+    check_same("news", ranges(200, None, first=151), 150, 11)  # deleted since
+    for now in (ranges(100, 200, None), ()):
+        with pytest.raises(InvalidArgument, match=r"message 150 was seen in ledger 7, and .*deleted and made anew"):
+            check_same("news", now, 150, 7)
+
+
+class OneLedger:
+    """A region whose one ledger, which is written, has messages 1..last."""
+
+    def __init__(self, last: int, error: type[Exception] = EntryMissing) -> None:
+        self._last, self._error = last, error
+
+    async def open(self, ledger_id: int) -> OneLedger:
+        return self
+
+    def read_unconfirmed(self, first: int, last: int) -> Deferred[list[Any]]:
+        return succeed([SimpleNamespace(payload=b"")]) if last < self._last else fail(self._error("no answer"))
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+
+def test_an_older_look_is_told_from_another_topic_by_the_message_before_the_position() -> None:
+    look = kept(None, end=21)
+    for last, position in ((60, 61), (60, 40), (5, 21)):
+        region: Any = OneLedger(last)
+        assert found(TopicSight(region, fail_on_data_loss=True).check_reached(look, position)) is None
+    region = OneLedger(20)
+    with pytest.raises(InvalidArgument, match=r"ends with message 20, and the query is at 61: .*made anew"):
+        found(TopicSight(region, fail_on_data_loss=True).check_reached(look, 61))
+    region = OneLedger(20, EntryUnreadable)  # whether it is there is not known
+    with pytest.raises(EntryUnreadable):
+        found(TopicSight(region, fail_on_data_loss=True).check_reached(look, 61))
+
+
+def found(work: Coroutine[Any, Any, object]) -> object:
+    """What it says at once."""
+    ended: list[Any] = []
+    Deferred.fromCoroutine(work).addBoth(ended.append)
+    [result] = ended
+    if isinstance(result, Failure):
+        result.raiseException()
+    return result
 
 
 def test_a_time_is_found_by_halving() -> None:
