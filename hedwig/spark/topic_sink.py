@@ -16,9 +16,19 @@ What is promised
   sources (minPartitions of Kafka): that must stay as it is while a micro-batch may be replayed, which is so when the
   query failed or was killed. A query that is changed then has some rows missing and others twice, and nobody can tell.
   Let it end that micro-batch as it is (trigger availableNow), and change it afterwards.
-* Behind a shuffle (an aggregation, a join) the partitions are the same, and the order in one may differ: give
-  rowOrder=content, which numbers the rows of a task by their content. Without it a row that takes another one's place
-  counts as a repeat of it, and is missing.
+* Of other sources, that a batch has the same rows is not enough (Spark 4.3): who divides them, and by what?
+      files    how many cores there are, spark.sql.files.*: the same only as long as these are
+      rate     option numPartitions, which is the number of cores where it is not said
+      a shuffle without state (repartition by columns, a join with a table)
+               what is set when the query is started (spark.sql.shuffle.partitions), and adaptive execution by sizes
+               and cores: nothing of it is in the checkpoint
+      a shuffle with state (an aggregation, dropDuplicates, a join of streams)
+               the checkpoint keeps the number; the order in a partition may differ: give rowOrder=content
+  rowOrder=content numbers the rows of a task by their content; without it a row that takes another one's place counts
+  as a repeat of it, and is missing. What makes any source that gives the same rows one that is published once, whatever
+  is set and however many cores there are: a number of partitions and columns that say which, and that order:
+      frame.repartition(8, "value").writeStream.format("hedwig").option("rowOrder", "content")
+  repartition(8) alone does not: it deals rows out in the order in which they come.
 * What differs in itself (now(), rand(), a source that does not replay) cannot be known again.
 * A batch: each row at least once if the job succeeds; a task that is tried again repeats nothing, under the same
   conditions. A job that is run again publishes all rows again, but for one with a name (option job): that one repeats
@@ -28,6 +38,7 @@ What is promised
 
 The hub remembers 1,000 producers of a topic, those that published last: a task that is replayed after so many others
 have published since is not known again. Every partition of a stream or job is one, so use no more of them than needed.
+A hub of Apache's knows no producers, and stores again what it is sent again: each row at least once, then.
 Subscribers see messages as they are published: a micro-batch becomes visible row by row, before Spark commits it.
 """
 

@@ -14,10 +14,11 @@ import hedwig.admin.blocking
 import hedwig.blocking
 import hedwig.spark
 from bookkeeper.embedded.cluster import LocalCluster
+from hedwig.admin.asking import HttpPlaces, release_topic
 from hedwig.client.blocking import BlockingClient
 from hedwig.config.load import load_hub
 from hedwig.embedded import LocalHub
-from hedwig.model import Topic
+from hedwig.model import HubAddress, Topic
 from hedwig.wire.receiving import Received
 from tests.support.cluster import local_cluster
 from tests.support.spark import spark_session
@@ -42,7 +43,7 @@ def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="module")
 def hubs(cluster: LocalCluster) -> list[LocalHub]:
     settings = {"zk_prefix": f"{cluster.root}-hubs", "zk_timeout": "2000", "explicitLacInterval": "20"}
-    hubs = [LocalHub.beside(cluster, number, settings) for number in (1, 2)]
+    hubs = [LocalHub.beside(cluster, number, {**settings, "httpServerEnabled": "true"}) for number in (1, 2)]
     cluster.start_others(hubs)
     return hubs
 
@@ -159,28 +160,38 @@ def test_a_batch_task_that_is_tried_again_repeats_nothing(
     assert bodies(stored(client, topic)) == sorted(map(padded, range(3000)))
 
 
-def test_a_hub_that_is_killed_in_the_middle_costs_no_row_and_repeats_none(
+@pytest.mark.parametrize("is_killed", [True, False], ids=["hub killed", "topic released"])
+def test_a_topic_that_goes_to_another_hub_in_the_middle_costs_no_row_and_repeats_none(
     spark: Any,
     cluster: LocalCluster,
     client: BlockingClient,
     words: dict[str, str],
     hubs: list[LocalHub],
     tmp_path: Path,
+    *,
+    is_killed: bool,
 ) -> None:
     small_batches(spark)
-    client.publish("moved", b"end")
-    owner = owner_of(cluster, hubs, "moved")
-    pid = owner.pid
+    topic = f"moved {is_killed}"
+    client.publish(topic, b"end")
+    owner = owner_of(cluster, hubs, topic)
+    pid, address = owner.pid, HubAddress("127.0.0.1", owner.port)
+    places = HttpPlaces(int(owner.settings["httpServerPort"]), {})
 
-    def kill_hub() -> None:
+    def kill() -> None:
         os.kill(pid, signal.SIGKILL)
 
-    frame = numbered(spark, 4000, 1, failing_once(tmp_path / "killed", padded(2500), kill_hub))
-    frame.write.format("hedwig").options(**words).option("topic", "moved").mode("append").save()
-    found = stored(client, "moved")
+    def release() -> None:
+        assert release_topic(places, address, Topic(topic.encode())) == 1
+
+    frame = numbered(spark, 4000, 1, failing_once(tmp_path / "gone", padded(2500), kill if is_killed else release))
+    frame.write.format("hedwig").options(**words).option("topic", topic).mode("append").save()
+    assert (tmp_path / "gone").exists()
+    found = stored(client, topic)
     assert [each.body for each in found] == [padded(number) for number in range(4000)]
-    owner.kill()
-    owner.start()
+    if is_killed:
+        owner.kill()
+        owner.start()
 
 
 def owner_of(cluster: LocalCluster, hubs: list[LocalHub], topic: str) -> LocalHub:
@@ -314,6 +325,58 @@ def test_a_job_with_one_name_in_each_batch_of_a_stream_publishes_all_of_them_and
     assert bodies(stored(client, "each")) == sent
 
 
+class FileQuery:
+    """A stream of lines of files into a topic; `reshape` is what lies between."""
+
+    def __init__(self, spark: Any, words: dict[str, str], directory: Path, topic: str, **options: str) -> None:
+        self._spark, self._directory = spark, directory
+        self._options = {**words, "topic": topic, "checkpointLocation": f"{directory}/checkpoint", **options}
+        self.lines: list[bytes] = []
+        (directory / "in").mkdir()
+        for number in range(6):
+            lines = [f"line {number} {at}" for at in range(100 * (number + 1))]
+            (directory / "in" / f"{number}.txt").write_text("\n".join(lines))
+            self.lines += map(str.encode, lines)
+
+    def run(self, reshape: Callable[[Any], Any] = lambda frame: frame, *, cores: int) -> None:
+        """On so many cores, as far as Spark asks for their number when it divides a batch."""
+        self._spark.conf.set("spark.sql.leafNodeDefaultParallelism", str(cores))
+        self._spark.conf.set("spark.sql.files.openCostInBytes", "1")
+        try:
+            rows = reshape(self._spark.readStream.format("text").load(f"{self._directory}/in"))
+            query = rows.writeStream.format("hedwig").options(**self._options).trigger(availableNow=True).start()
+            assert query.awaitTermination(150)
+            assert query.exception() is None
+        finally:
+            self._spark.conf.unset("spark.sql.leafNodeDefaultParallelism")
+            self._spark.conf.unset("spark.sql.files.openCostInBytes")
+
+    def forget_commit(self) -> None:
+        """As a driver that died before it noted that its batch is done."""
+        for name in ("0", ".0.crc"):
+            (self._directory / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+
+
+def test_files_become_messages_once_when_their_batch_is_divided_alike(
+    spark: Any, client: BlockingClient, words: dict[str, str], tmp_path: Path
+) -> None:
+    query = FileQuery(spark, words, tmp_path, "of files")
+    for _ in range(2):
+        query.run(cores=3)
+        query.forget_commit()
+    assert bodies(stored(client, "of files")) == sorted(query.lines)
+
+
+def test_rows_that_are_divided_by_their_content_become_messages_once_on_any_number_of_cores(
+    spark: Any, client: BlockingClient, words: dict[str, str], tmp_path: Path
+) -> None:
+    query = FileQuery(spark, words, tmp_path, "by content", rowOrder="content")
+    for cores in (2, 5):
+        query.run(lambda lines: lines.repartition(3, "value"), cores=cores)
+        query.forget_commit()
+    assert bodies(stored(client, "by content")) == sorted(query.lines)
+
+
 def test_rows_that_are_no_messages_are_refused_with_the_column(spark: Any, words: dict[str, str]) -> None:
     good = numbers(spark, 3, 1)
     for frame, options, text in (
@@ -325,6 +388,7 @@ def test_rows_that_are_no_messages_are_refused_with_the_column(spark: Any, words
         (good.selectExpr("CAST(NULL AS string) AS value"), {"topic": "bad"}, "column value is null in a row"),
         (good.selectExpr("value", "'a//b' AS topic"), {}, "between slashes"),
         (good, {"topik": "bad"}, r"did you mean topic\?"),
+        (good.selectExpr("rpad(value, 2000000, '.') AS value"), {"topic": "bad"}, "of 2000000 bytes .* at most"),
     ):
         with pytest.raises(Exception, match=text):
             frame.write.format("hedwig").options(**words, **options).mode("append").save()
