@@ -58,6 +58,7 @@ from bookkeeper.errors import ConfigurationError, InvalidArgument
 from hedwig.spark.hub_client import hub_client_of
 from hedwig.spark.region_options import TopicOptions, read_topic_options
 from hedwig.spark.topic_numbers import (
+    ROWS_MAX,
     batch_producer,
     first_number,
     named_producer,
@@ -151,10 +152,21 @@ def _publish(options: SinkOptions, batches: Iterator[Any], producer: bytes, firs
     rows: Iterator[Sequence[Row]] = (found for batch in batches if (found := list(rows_of(batch))))
     if options.own.row_order is RowOrder.CONTENT:
         rows = _by_content(rows, options.own.sort_bytes_max)
+    rows = _bounded(rows)
     some = next(rows, None)
     if some is None:
         return Published(0)  # nothing to connect for
     return Published(publish_rows(hub_client_of(options), producer, first, _and_then(some, rows)))
+
+
+def _bounded(batches: Iterable[Sequence[Row]]) -> Iterator[Sequence[Row]]:
+    """What is beyond would have numbers of the next micro-batch."""
+    count = 0
+    for rows in batches:
+        count += len(rows)
+        if count > ROWS_MAX:
+            raise InvalidArgument(f"a task has more than {ROWS_MAX} rows: let more tasks share them (repartition)")
+        yield rows
 
 
 def _and_then(first: Sequence[Row], rest: Iterable[Sequence[Row]]) -> Iterator[Sequence[Row]]:

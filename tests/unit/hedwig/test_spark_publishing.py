@@ -347,6 +347,16 @@ def test_rows_that_are_to_be_sorted_are_bounded_and_none_is_published_then(hubs:
     assert sorting.write(iter([half, half])) == Published(2)
 
 
+def test_a_task_publishes_no_row_whose_number_is_of_the_next_batch(
+    hubs: Hubs, run_in: RunIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_sink, "ROWS_MAX", 3)
+    run_in(stream_task(0, 0))
+    with pytest.raises(InvalidArgument, match="more than 3 rows: let more tasks share them"):
+        stream_writer().write(iter([arrow(b"1", b"2"), arrow(b"3", b"4")]))
+    assert hubs.bodies() == [b"1", b"2"]
+
+
 def test_a_task_of_a_stream_is_the_same_producer_in_each_batch_and_numbers_go_on(hubs: Hubs, run_in: RunIn) -> None:
     for partition, batch_id in ((0, 0), (3, 0), (3, 1), (3, 1)):
         run_in(stream_task(partition, batch_id))
