@@ -270,7 +270,6 @@ class Story:
     machines: Machines
     cluster: LocalCluster
     client: BlockingBookKeeper
-    directory: Path
     commits: str
     ledgers: list[int]
     marks: dict[str, Path]
@@ -306,7 +305,7 @@ def begun(machines: Machines, cluster: LocalCluster, client: BlockingBookKeeper,
         "stream_marks": str(marks["stream"]),
         "checkpoint": str(directory / "checkpoint"),
     }
-    return Story(machines, cluster, client, directory, commits, ledgers, marks, given)
+    return Story(machines, cluster, client, commits, ledgers, marks, given)
 
 
 def check_tasks(machines: Machines, tasks: list[dict[str, Any]]) -> None:
