@@ -21,7 +21,8 @@ What is promised
       rate     option numPartitions, which is the number of cores where it is not said
       a shuffle without state (repartition by columns, a join with a table)
                what is set when the query is started (spark.sql.shuffle.partitions), and adaptive execution by sizes
-               and cores: nothing of it is in the checkpoint
+               and cores: nothing of it is in the checkpoint. The latter is kept out by the setting
+               spark.sql.adaptive.streaming.stateless.enabled=false
       a shuffle with state (an aggregation, dropDuplicates, a join of streams)
                the checkpoint keeps the number; the order in a partition may differ: give rowOrder=content
   rowOrder=content numbers the rows of a task by their content; without it a row that takes another one's place counts
