@@ -17,10 +17,11 @@ import hedwig.spark
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import InvalidArgument
+from hedwig.admin.asking import HttpPlaces, release_topic
 from hedwig.client.blocking import BlockingClient
 from hedwig.embedded import LocalHub
 from hedwig.errors import TopicBusy
-from hedwig.model import SubscribeMode
+from hedwig.model import HubAddress, SubscribeMode, Topic
 from hedwig.spark.region_options import read_topic_options
 from hedwig.spark.topic_options import TopicReadOptions
 from hedwig.spark.topic_stream import TopicStreamReader
@@ -53,6 +54,7 @@ def hub(cluster: LocalCluster) -> LocalHub:
         "max_entries_per_ledger": "100",
         "explicitLacInterval": "20",
         "messages_consumed_thread_run_interval": "100",
+        "httpServerEnabled": "true",
     }
     hub = LocalHub.beside(cluster, 1, settings)
     cluster.start_others([hub])
@@ -257,7 +259,7 @@ def test_available_now_obeys_its_limits_and_goes_on_from_its_checkpoint(
     assert len(small.run_to_the_end()) >= 2
 
 
-def test_a_running_stream_follows_a_topic_over_its_ledgers_and_the_loss_of_its_hub(
+def test_a_running_stream_follows_a_topic_over_its_ledgers_the_loss_of_its_hub_and_a_release(
     spark: Any, words: dict[str, str], load: Load, client: BlockingClient, hub: LocalHub, tmp_path: Path
 ) -> None:
     filled(client, "followed", 20, load)
@@ -269,9 +271,12 @@ def test_a_running_stream_follows_a_topic_over_its_ledgers_and_the_loss_of_its_h
         hub.kill()
         hub.start()
         client.publish_many("followed", bodies(331, 340))  # by an owner that recovered the ledger of the one before
+        places = HttpPlaces(int(hub.settings["httpServerPort"]), {})
+        assert release_topic(places, HubAddress("127.0.0.1", hub.port), Topic(b"followed")) == 1
+        client.publish_many("followed", bodies(341, 350))  # in another ledger, as of another hub
         client.publish("followed", b"last")
         running.processAllAvailable()
-        assert [row for row in query.rows() if row[2] != b"last"] == expected("followed", 21, 340)
+        assert [row for row in query.rows() if row[2] != b"last"] == expected("followed", 21, 350)
     finally:
         running.stop()
 
@@ -280,7 +285,7 @@ def stored_cursor(words: dict[str, str], topic: str, subscriber: str) -> int:
     """How far a subscription is, by its record."""
     from hedwig.admin.blocking import connect
     from hedwig.config.load import load_hub
-    from hedwig.model import SubscriberId, Topic
+    from hedwig.model import SubscriberId
 
     config = load_hub(None, {"metadataServiceUri": words["uri"], "zk_prefix": words["zk_prefix"]}).settings
     with connect(config) as access:
