@@ -22,8 +22,9 @@ Where to:
 
 Into files and topics a window goes once it is over: when a message of any topic is --delay later than its end. What
 comes later is left out, counted, and told by the exit code; where topics are read in small steps (maxOffsetsPerTrigger)
-give a delay as long as they are apart. --emit changed tells windows as far as they are, again with each batch that adds
-to them. Stopped and started again with the same --checkpoint (by default DIR/_checkpoint) it goes on where it was.
+give a delay as long as they are apart. A message without a time is of now: what is read after it, and was published
+longer ago than the delay, comes too late. --emit changed tells windows as far as they are, again with each batch that
+adds to them. Stopped and started again with the same --checkpoint (by default DIR/_checkpoint) it goes on where it was.
 
 examples:
   bookkeeper spark topics --once                                       all topics of the region, in windows of a minute

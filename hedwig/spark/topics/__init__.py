@@ -4,7 +4,7 @@
     naming         which topics there are
     windows        the query: messages -> windows;   measures    lags and sizes, asked once for each micro-batch
     sinks          where the rows go: files, a topic, a function
-    following      one query from its start to its end
+    following      one query from its start to its end;      kept_line   what it remembers of itself
 
     windows    topic, clock, window_start, window_end, messages, bytes, messages_per_s, bytes_per_s, first_seq, last_seq
     lags       topic, subscriber, at, consumed_seq, last_seq, messages_behind, owner, problem

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from bookkeeper.errors import BookKeeperError, ConfigurationError
@@ -27,6 +27,7 @@ from bookkeeper.spark.pipeline import told_by_spark
 from hedwig.spark.region_options import WHERE, read_topic_options
 from hedwig.spark.registration import register
 from hedwig.spark.topic_options import TopicReadOptions
+from hedwig.spark.topics.kept_line import read_line, write_line
 from hedwig.spark.topics.measures import lags, sizes
 from hedwig.spark.topics.naming import topics_chosen
 from hedwig.spark.topics.question import Emit, Totals, Windows, format_question, query_of
@@ -107,24 +108,14 @@ def _query_id(spark: SparkSession, windows: Windows, checkpoint: str | None) -> 
     if checkpoint is None:
         return uuid.uuid4().hex
     path = f"{checkpoint.rstrip('/')}/{QUESTION}"
-    rows = _lines(spark, path)
-    if rows:
-        return query_of(rows[0], windows, checkpoint)
-    if _lines(spark, f"{checkpoint.rstrip('/')}/metadata"):
+    line = read_line(spark, path)
+    if line is not None:
+        return query_of(line, windows, checkpoint)
+    if read_line(spark, f"{checkpoint.rstrip('/')}/metadata") is not None:
         raise ConfigurationError(f"checkpoint {checkpoint} belongs to another query: use another checkpoint")
     query_id = uuid.uuid4().hex
-    line = spark.createDataFrame([(format_question(windows, query_id),)], "line STRING")
-    line.coalesce(1).write.mode("overwrite").text(path)
+    write_line(spark, path, format_question(windows, query_id))
     return query_id
-
-
-def _lines(spark: SparkSession, path: str) -> list[str]:
-    try:
-        return [row.value for row in spark.read.text(path).limit(1).collect()]
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return []
 
 
 class _Batches:

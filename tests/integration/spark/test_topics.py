@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -79,20 +79,23 @@ def start(spark: Any, cluster: LocalCluster, words: dict[str, str]) -> Start:
     return begin
 
 
-Publish = Callable[[str, int], None]
+class Publish(Protocol):
+    def __call__(self, topic: str, count: int, before: int = 0) -> None: ...
 
 
 @pytest.fixture
 def publish(cluster: LocalCluster, client: BlockingClient, words: dict[str, str]) -> Publish:
-    """So many messages of ten bytes, kept by a subscription, in a topic that has no others; all are confirmed then."""
+    """So many messages of ten bytes, kept by a subscription, in a topic that has so many `before`; all are confirmed
+    then.
+    """
 
-    def messages(topic: str, count: int) -> None:
+    def messages(topic: str, count: int, before: int = 0) -> None:
         client.subscribe(topic, "keeper", SubscribeMode.CREATE_OR_ATTACH).close()
         client.publish_many(topic, [b"%010d" % number for number in range(count)])
         options = read_topic_options(TopicReadOptions, {"uri": cluster.uri, **words, "subscribe": topic})
         with bookkeeper.blocking.connect(cluster.uri) as ledgers:
             for _ in range(1000):  # the hub tells the bookies of the last one within its explicitLacInterval
-                if positions_of(ledgers, options)[topic] == (1, count + 1):
+                if positions_of(ledgers, options)[topic] == (1, before + count + 1):
                     return
         raise AssertionError(f"the last of {count} messages of {topic} is never confirmed")
 
@@ -197,6 +200,64 @@ def test_windows_in_files_are_each_there_once_when_batches_fail_and_queries_are_
     assert rates.option("checkpointLocation", str(tmp_path / "rates")).start().awaitTermination(60)
     with pytest.raises(ConfigurationError, match="rates belongs to another query: use another checkpoint"):
         start([FileSink(output)], "files", **{**how, "checkpoint": str(tmp_path / "rates")})
+
+
+def test_files_of_another_query_are_not_replaced(spark: Any, tmp_path: Path) -> None:
+    """Its batches have the same numbers."""
+    output = str(tmp_path / "out")
+
+    def rows(first: int) -> Any:
+        place = ("DATE '2026-01-01' AS date", "0L AS batch", "'news' AS topic")
+        return spark.range(first, first + 2).selectExpr("id", *place)
+
+    def ids() -> list[int]:
+        return sorted(row.id for row in spark.read.parquet(f"{output}/windows").collect())
+
+    for _ in range(2):  # of the second life of a query, too
+        FileSink(output).take("windows", "one", 0, rows(0))
+        assert ids() == [0, 1]
+    with pytest.raises(ConfigurationError, match=r"has the files of another query \(one; this is two\).*another dir"):
+        FileSink(output).take("windows", "two", 0, rows(5))
+    assert ids() == [0, 1]
+
+
+def test_windows_go_on_over_the_loss_of_a_hub(
+    start: Start, publish: Publish, client: BlockingClient, hub: LocalHub
+) -> None:
+    client.subscribe("restarted", "keeper", SubscribeMode.CREATE).close()
+    client.publish_many("restarted", [b"%010d" % number for number in range(150)])
+    hub.kill()
+    hub.start()
+    publish("restarted", 150, before=150)
+    kept = Kept()
+    assert start([FunctionSink(kept.take)], "restarted", windows=SECONDS).wait(240)
+    rows = kept.of("restarted")
+    assert {row["clock"] for row in rows} == {"published"}
+    assert sum(row["messages"] for row in rows) == 300
+    assert (rows[0]["first_seq"], rows[-1]["last_seq"]) == (1, 300)
+    assert [row["first_seq"] for row in rows[1:]] == [row["last_seq"] + 1 for row in rows[:-1]]
+
+
+def test_messages_whose_windows_were_told_before_they_came_are_counted_and_in_none(
+    start: Start, publish: Publish, tmp_path: Path
+) -> None:
+    publish("late/old", 10)
+    seconds, count = set[int](), 0
+    while len(seconds) < 4:
+        seconds.add(int(time.time()))
+        publish("late/new", 10, before=count)
+        count += 10
+    kept = Kept()
+    how: dict[str, Any] = {"windows": Windows(1, 0), "checkpoint": str(tmp_path / "checkpoint")}
+    first = start([FunctionSink(kept.take)], "late/new", **how)
+    assert first.wait(240)
+    assert (first.totals.messages, first.totals.late) == (count, 0)
+    again = start([FunctionSink(kept.take)], "late/new", "late/old", **how)  # another topic, with the same windows
+    assert again.wait(240)
+    assert again.totals.messages == 10
+    assert again.totals.late >= 1
+    assert kept.of("late/new")
+    assert kept.of("late/old") == []
 
 
 class FaultySink:
