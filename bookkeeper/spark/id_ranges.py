@@ -9,6 +9,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+Ranges = tuple[tuple[int, int], ...]
+
+ID_MAX = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class IdRanges:
@@ -39,8 +43,37 @@ class IdRanges:
         at = bisect_right(self.ranges, (wanted, 2**64)) - 1
         return at >= 0 and wanted <= self.ranges[at][1]
 
+    def __and__(self, other: IdRanges) -> IdRanges:
+        return IdRanges(tuple(_common(self.ranges, other.ranges)))
+
+    def __sub__(self, other: IdRanges) -> IdRanges:
+        return self & IdRanges(tuple(_between(other.ranges)))
+
     def __or__(self, other: IdRanges) -> IdRanges:
         return IdRanges(_merged([*self.ranges, *other.ranges])) if other.ranges else self
+
+
+def _common(ones: Ranges, others: Ranges) -> Iterator[tuple[int, int]]:
+    """What is in both."""
+    one = other = 0
+    while one < len(ones) and other < len(others):
+        low, high = max(ones[one][0], others[other][0]), min(ones[one][1], others[other][1])
+        if low <= high:
+            yield low, high
+        if ones[one][1] < others[other][1]:
+            one += 1
+        else:
+            other += 1
+
+
+def _between(ranges: Ranges) -> Iterator[tuple[int, int]]:
+    """Ids, from 0 on, that are in none."""
+    after = 0
+    for low, high in ranges:
+        if after < low:
+            yield after, low - 1
+        after = high + 1
+    yield after, ID_MAX
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
