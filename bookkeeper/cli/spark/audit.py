@@ -12,6 +12,9 @@ from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
 from bookkeeper.spark.audit.repairs import queue_repairs
 from bookkeeper.spark.audit.report import Audit, audit
 
+BOOKIES_MAX = 5
+"""Bookies that cannot tell what they hold, of which the reason is told."""
+
 
 def run_audit(args: argparse.Namespace) -> int:
     """Run it, print what was found, queue repairs where that is asked for."""
@@ -55,6 +58,7 @@ def _show(args: argparse.Namespace, found: Audit) -> None:
                 "unknown_copies": found.unknown_copies,
                 "in_place": dict(found.in_place),
                 "in_place_unread": list(found.in_place_unread),
+                "held_unknown": dict(found.held_unknown),
                 "findings": [{name: row[name] for name in columns} for row in rows],
             }
         )
@@ -71,6 +75,12 @@ def _show(args: argparse.Namespace, found: Audit) -> None:
     read = counted(found.copies - found.unknown_copies, "copy", "copies")
     of = f"{read} of {entries(found.entries)} in {counted(found.ledgers, 'ledger')}"
     note(f"audited {of}; findings: {kinds}")
+    if found.held_unknown:
+        note(f"orphans: not known of {counted(len(found.held_unknown), 'bookie')}, which cannot tell what they hold:")
+        for bookie, why in list(found.held_unknown.items())[:BOOKIES_MAX]:
+            note(f"  {bookie}: {why}")
+        if len(found.held_unknown) > BOOKIES_MAX:
+            note(f"  and {len(found.held_unknown) - BOOKIES_MAX:,} more; --json names all")
     if found.unknown_copies:
         note(
             f"not audited: {counted(found.unknown_copies, 'copy', 'copies')} (unknown), of bookies that could not be "

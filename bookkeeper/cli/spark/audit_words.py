@@ -17,7 +17,9 @@ names ledger, entries and bookie:
   lost       no good copy anywhere, and none unknown
   length     the entries do not add up to what the metadata say
   no_data    a ledger of which no bookie has a good copy of any entry
-  orphan     a ledger in a directory that the cluster does not have: garbage, and no reason to worry
+  orphan     a bookie has a ledger that the cluster does not have: garbage that waits to be collected, no reason to
+             worry. Bookies with httpServerEnabled=true tell what they have, and --bookie-dir shows it; which others
+             there are is said, since of these nothing is known
 
 --bookie-dir: a bookie that does not run (ours, or Apache's with sorted or interleaved storage) is read from its entry
 logs, index files and journals, by the tasks that find the directory on their machine. Its cookie names its other

@@ -14,7 +14,7 @@
 
     division       pure  an audit divided into parts (tasks) and rounds (jobs)
     work_directory       what is kept of an audit, so that it can go on
-    whole_ledgers        findings about ledgers as a whole
+    whole_ledgers        findings about ledgers as a whole;   orphans   what bookies have and the cluster has not
     report               a whole audit;   repairs   its findings, queued for auto-recovery
 
 Importing this package imports neither pyspark nor a reactor.

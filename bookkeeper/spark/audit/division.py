@@ -10,11 +10,12 @@ again when an audit goes on where it ended.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from bookkeeper.spark.audit.evidence import chunk_of
-from bookkeeper.spark.planning import Extent, Slice, partitions_of
+from bookkeeper.spark.planning import Extent, partitions_of
 
 ROUNDS_MAX = 200
 PARTS_PER_TASK = 4
@@ -23,7 +24,10 @@ PARTS_PER_TASK = 4
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Chunks first..last, both included, of a ledger up to its last entry; `size`: about, in bytes of all copies."""
+    """Chunks first..last, both included, of a ledger up to its last entry; `size`: about, in bytes of all copies.
+
+    length: of the whole ledger, one copy, as its metadata say; None of one that is not closed.
+    """
 
     part: int
     ledger_id: int
@@ -31,6 +35,7 @@ class Piece:
     last_chunk: int
     last_entry_id: int
     size: int
+    length: int | None = None
 
 
 def chunk_extents(extents: Sequence[Extent]) -> list[Extent]:
@@ -41,19 +46,24 @@ def chunk_extents(extents: Sequence[Extent]) -> list[Extent]:
     ]
 
 
-def pieces_of(extents: Sequence[Extent], *, partition_bytes_max: int, partitions_min: int) -> Iterator[Piece]:
-    """All chunks of the extents, each in one piece; in order."""
+def pieces_of(
+    extents: Sequence[Extent],
+    lengths: Mapping[int, int] = MappingProxyType({}),
+    *,
+    partition_bytes_max: int,
+    partitions_min: int,
+) -> Iterator[Piece]:
+    """All chunks of the extents, each in one piece; in order. lengths: of closed ledgers."""
     ends = {each.ledger_id: each.last_entry_id for each in extents}
     chunks = chunk_extents(extents)
     for part, slices in enumerate(
         partitions_of(chunks, partition_bytes_max=partition_bytes_max, partitions_min=partitions_min)
     ):
         for each in slices:
-            yield _piece(part, each, ends)
-
-
-def _piece(part: int, piece: Slice, ends: dict[int, int]) -> Piece:
-    return Piece(part, piece.ledger_id, piece.first_entry_id, piece.last_entry_id, ends[piece.ledger_id], piece.size)
+            yield Piece(
+                part, each.ledger_id, each.first_entry_id, each.last_entry_id, ends[each.ledger_id], each.size,
+                lengths.get(each.ledger_id),
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

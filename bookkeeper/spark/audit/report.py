@@ -1,5 +1,6 @@
 """An audit from beginning to end: planned, read in place where that is asked for, judged round by round, counted.
 
+    suspects    which ledgers bookies have that the cluster has not (`orphans`)
     plan        which chunks of which ledgers, divided into parts and rounds (`division`)
     in place    passes over the directories of bookies that do not run, until nothing is missing (`in_place`)
     rounds      a job each: chunks beside what was read in place; the rest is asked of the bookies (`judging`)
@@ -25,16 +26,36 @@ from pyspark.sql import functions as F
 from bookkeeper.client.blocking import BlockingBookKeeper, connect
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.arrow_map import map_in_arrow
-from bookkeeper.spark.audit.division import Division, Piece
+from bookkeeper.spark.audit.division import Division
 from bookkeeper.spark.audit.in_place import Place
 from bookkeeper.spark.audit.in_place_passes import NOTHING, InPlace, Passes, Say
 from bookkeeper.spark.audit.judgement import FindingKind
 from bookkeeper.spark.audit.judging import JudgeWork, judging
+from bookkeeper.spark.audit.ledger_ends import ids_there
 from bookkeeper.spark.audit.options import WHERE, AuditOptions
+from bookkeeper.spark.audit.orphans import (
+    RANGE_COLUMNS,
+    Held,
+    find_orphans,
+    held_in_place,
+    held_now,
+    sizes_in_place,
+)
 from bookkeeper.spark.audit.rows import AUDIT_SCHEMA, CHUNK
-from bookkeeper.spark.audit.source import planned
-from bookkeeper.spark.audit.whole_ledgers import ORPHAN, orphans, whole_ledgers
-from bookkeeper.spark.audit.work_directory import PIECE_COLUMNS, AuditFailed, Begun, RoundDone, WorkDirectory
+from bookkeeper.spark.audit.source import AuditPlan, planned
+from bookkeeper.spark.audit.stored_evidence import PLAN
+from bookkeeper.spark.audit.whole_ledgers import ORPHAN, of_the_client, orphan_rows, unknown_rows, whole_ledgers
+from bookkeeper.spark.audit.work_directory import (
+    PIECE_COLUMNS,
+    UNKNOWN_COLUMNS,
+    AuditFailed,
+    Begun,
+    RoundDone,
+    WorkDirectory,
+    piece_values,
+)
+from bookkeeper.spark.cluster.id_runs import IdRuns
+from bookkeeper.spark.id_ranges import IdRanges
 from bookkeeper.spark.options import read_options
 from bookkeeper.spark.pipeline import told_by_spark
 from bookkeeper.spark.process_client import instance_of
@@ -47,6 +68,7 @@ class Audit:
     """What was audited and found. rows: as `rows` says; from files, or from Spark's cache.
 
     in_place: bookies whose directories were read, and whether all of it was. in_place_unread: why others were not.
+    held_unknown: bookies that could not tell which ledgers they have, and why: of these no orphan is found.
     """
 
     rows: DataFrame
@@ -59,6 +81,7 @@ class Audit:
     """Copies, of `copies`, whose bookies could not be asked or could not tell."""
     in_place: Mapping[str, bool]
     in_place_unread: Sequence[str]
+    held_unknown: Mapping[str, str]
 
     @property
     def findings(self) -> DataFrame:
@@ -142,17 +165,18 @@ class _Run:
     # --- without a directory
 
     def _in_memory(self, client: BlockingBookKeeper) -> Audit:
-        pieces = planned(client, self._options.own, tasks=self._tasks)
-        division = Division.of(pieces, tasks=self._tasks, one_round=True)
+        listed, suspects = self._suspects(client)
+        plan = self._planned(client, listed)
+        division = Division.of(plan.pieces, tasks=self._tasks, one_round=True)
         in_place = self._read_in_place(self._scratch_directory(), division) if self._places else NOTHING
-        plan = self._spark.createDataFrame([(*_values(piece), 0) for piece in pieces], PIECE_COLUMNS)
-        rows = self._judged(plan, division.parts_of(0), in_place, 0).cache()
-        whole = whole_ledgers(rows, self._spark, self._given)
-        if in_place.rows is not None:
-            whole = whole.unionByName(orphans(in_place.rows, self._spark, client))
+        pieces = self._spark.createDataFrame([(*piece_values(piece), 0) for piece in plan.pieces], PIECE_COLUMNS)
+        rows = self._judged(pieces, division.parts_of(0), in_place, 0).cache()
+        rows.count()  # audited now, before it is asked again who has what
+        orphans = self._orphans(client, IdRanges(tuple(listed.runs())), suspects, in_place)
+        whole = self._about_ledgers(rows, pieces, plan.unknown, orphans, in_place)
         whole = whole.coalesce(1).cache()
         whole.count()  # before what it is made of is removed
-        return self._counted(rows.unionByName(whole), in_place)
+        return self._counted(rows.unionByName(whole), in_place, orphans.untold)
 
     def _scratch_directory(self) -> WorkDirectory:
         if (self._spark.sparkContext.master or "").partition("[")[0] != "local":
@@ -171,13 +195,15 @@ class _Run:
                 f"{directory.path} already exists: give a directory that does not, or go on with the audit in it "
                 f"({self._argument('resume')})"
             )
-        pieces = planned(client, self._options.own, tasks=self._tasks)
-        division = Division.of(pieces, tasks=self._tasks)
+        listed, suspects = self._suspects(client)
+        directory.keep_suspects(IdRanges(tuple(listed.runs())), suspects)
+        plan = self._planned(client, listed)
+        division = Division.of(plan.pieces, tasks=self._tasks)
         begun = Begun(
             instance_of(client), self._given.get("ledgers", "all"), tuple(map(str, self._places)), division.rounds,
             division.parts_per_round, int(time.time() * 1000),
         )  # fmt: skip
-        directory.begin(begun, [(piece, division.round_of(piece.part)) for piece in pieces])
+        directory.begin(begun, ((piece, division.round_of(piece.part)) for piece in plan.pieces), plan.unknown)
         return begun
 
     def _resumed(self, client: BlockingBookKeeper, directory: WorkDirectory) -> Begun:
@@ -229,11 +255,10 @@ class _Run:
 
     def _whole(self, client: BlockingBookKeeper, directory: WorkDirectory, begun: Begun, in_place: InPlace) -> Audit:
         rows = directory.rows(range(begun.rounds))
-        whole = whole_ledgers(rows, self._spark, self._given)
-        if in_place.rows is not None:
-            whole = whole.unionByName(orphans(in_place.rows, self._spark, client))
+        orphans = self._orphans(client, *directory.suspects(), in_place)
+        whole = self._about_ledgers(rows, directory.plan(), directory.unknown(), orphans, in_place)
         directory.keep_round(begun.rounds, whole)
-        found = self._counted(directory.rows(range(begun.rounds + 1)), in_place)
+        found = self._counted(directory.rows(range(begun.rounds + 1)), in_place, orphans.untold)
         directory.complete(
             {
                 "ledgers": found.ledgers,
@@ -243,11 +268,48 @@ class _Run:
                 "unknown_copies": found.unknown_copies,
                 "in_place": dict(found.in_place),
                 "in_place_unread": list(found.in_place_unread),
+                "held_unknown": dict(found.held_unknown),
             }
         )
         return found
 
     # --- steps of both
+
+    def _suspects(self, client: BlockingBookKeeper) -> tuple[IdRuns, Held]:
+        """The ledgers of the cluster, and which others bookies have, who were asked before."""
+        told = held_now(self._spark, of_the_client(self._given))
+        listed = ids_there(client)
+        return listed, told.without(IdRanges(tuple(listed.runs())))
+
+    def _orphans(self, client: BlockingBookKeeper, there: IdRanges, suspects: Held, in_place: InPlace) -> Held:
+        """Orphans by bookie, and the bookies that did not tell which ledgers they have."""
+        in_directories = frozenset(name for (name, _), units in in_place.done.items() if PLAN in units)
+        running = suspects.of(lambda name: name not in in_directories)
+        stored = Held() if in_place.rows is None else held_in_place(in_place.rows).without(there)
+
+        def held_again() -> Held:
+            return held_now(self._spark, of_the_client(self._given)).of(lambda name: name not in in_directories)
+
+        return find_orphans(running, stored, client, self._options.own.ledgers.__contains__, held_again)
+
+    def _about_ledgers(
+        self, rows: DataFrame, plan: DataFrame, unknown: Mapping[int, str], orphans: Held, in_place: InPlace
+    ) -> DataFrame:
+        """Findings about ledgers as a whole, all of them."""
+        whole = whole_ledgers(rows, plan, self._options.client)
+        if unknown:
+            not_audited = self._spark.createDataFrame(list(unknown.items()), UNKNOWN_COLUMNS)
+            whole = whole.unionByName(unknown_rows(not_audited))
+        if orphans.ledgers:
+            ranges = self._spark.createDataFrame(orphans.rows(), RANGE_COLUMNS)
+            found = ranges.select("bookie", F.explode(F.sequence("low", "high")).alias("ledger_id"))
+            whole = whole.unionByName(
+                orphan_rows(found, None if in_place.rows is None else sizes_in_place(in_place.rows))
+            )
+        return whole
+
+    def _planned(self, client: BlockingBookKeeper, listed: IdRuns) -> AuditPlan:
+        return planned(client, self._options.own, tasks=self._tasks, there=listed, say=self._say)
 
     def _read_in_place(self, directory: WorkDirectory, division: Division) -> InPlace:
         if not self._places:
@@ -275,24 +337,21 @@ class _Run:
         """Of what each bookie is read at most in a second, the part of a task."""
         return self._options.own.bytes_per_s / self._tasks
 
-    def _counted(self, rows: DataFrame, in_place: InPlace) -> Audit:
+    def _counted(self, rows: DataFrame, in_place: InPlace, held_unknown: Mapping[str, str]) -> Audit:
         findings = rows.where(F.col("kind") != CHUNK)
         kinds = (
             findings.groupBy("kind").agg(F.count("*").alias("findings"), F.sum("entries").alias("entries")).collect()
         )
         found = {row.kind: row.findings for row in kinds}
-        unknown = sum(row.entries for row in kinds if row.kind == FindingKind.UNKNOWN.value)
+        unknown = sum(row.entries or 0 for row in kinds if row.kind == FindingKind.UNKNOWN.value)
         chunks = rows.where(F.col("kind") == CHUNK)
         total = chunks.agg(F.countDistinct("ledger_id"), F.sum("entries"), F.sum("copies")).first()
         assert total is not None
         whole = {name: bookie.whole for name, bookie in in_place.bookies.items()}
         return Audit(
-            rows, int(total[0]), int(total[1] or 0), int(total[2] or 0), found, unknown, whole, tuple(in_place.unread)
-        )
-
-
-def _values(piece: Piece) -> tuple[int, ...]:
-    return (piece.part, piece.ledger_id, piece.first_chunk, piece.last_chunk, piece.last_entry_id, piece.size)
+            rows, int(total[0]), int(total[1] or 0), int(total[2] or 0), found, unknown, whole, tuple(in_place.unread),
+            held_unknown,
+        )  # fmt: skip
 
 
 def _progress(done: Any, rounds: int, total: int) -> str:

@@ -15,7 +15,7 @@
                                                                          good copy
 
 Each chunk has a row, whether something was found or not: what has none was not audited. Ledgers that are deleted
-meanwhile have none.
+meanwhile have none. A ledger of which nobody can say how far it reaches has one finding, `unknown`, and no chunk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from bookkeeper.spark.audit.evidence import CHUNK_ENTRIES
-from bookkeeper.spark.audit.judgement import ChunkVerdict
+from bookkeeper.spark.audit.judgement import DETAIL_MAX, ChunkVerdict, FindingKind
 from bookkeeper.spark.columns import arrow_schema
 
 CHUNK = "chunk"
@@ -57,6 +57,17 @@ def _arrow_schema() -> Any:
 def batch_of(rows: list[dict[str, object]]) -> Any:
     """An Arrow batch."""
     return pa.RecordBatch.from_pylist(rows, schema=_arrow_schema())
+
+
+def unknown_row(ledger_id: int, why: str) -> dict[str, object]:
+    """The finding of a ledger of which nobody can say what there should be of it."""
+    return {
+        "ledger_id": ledger_id,
+        "kind": FindingKind.UNKNOWN.value,
+        "first_entry_id": 0,
+        "last_entry_id": -1,
+        "detail": why[:DETAIL_MAX],
+    }
 
 
 def chunk_rows(ledger_id: int, chunk: int, end: int, verdict: ChunkVerdict) -> list[dict[str, object]]:

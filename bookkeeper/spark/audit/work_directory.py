@@ -4,6 +4,9 @@
       round=N/            rows of the audit, in one file: of the parts of a round; of the last one, about whole ledgers
       _audit/begun        a line: of which cluster, and what was asked for
       _audit/plan         what is audited: pieces, with part and round
+      _audit/unknown      ledgers that are not, since nobody can say how far they reach, and why; where there are any
+      _audit/suspects     which ledgers there were when it began (of no bookie), which others bookies had, as ranges of
+                          ids, and bookies that did not tell (`orphans`)
       _audit/in_place/pass=N/round=M/    rows of what was read in place
       _audit/passes       a line for each such pass that came to its end
       _audit/progress     a line for each round that is done
@@ -26,15 +29,23 @@ from pyspark.sql import functions as F
 
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.audit.division import Piece
+from bookkeeper.spark.audit.orphans import RANGE_COLUMNS, Held, held_in
 from bookkeeper.spark.audit.rows import AUDIT_SCHEMA
 from bookkeeper.spark.audit.stored_evidence import COLUMNS
+from bookkeeper.spark.id_ranges import IdRanges
 
-VERSION = 1
+VERSION = 2
 
-PIECE_COLUMNS = "part INT, ledger_id LONG, first_chunk LONG, last_chunk LONG, last_entry_id LONG, size LONG, round INT"
+PIECE_COLUMNS = (
+    "part INT, ledger_id LONG, first_chunk LONG, last_chunk LONG, last_entry_id LONG, size LONG, length LONG, round INT"
+)
 
-_NAMES = ("begun", "plan", "in_place", "passes", "progress", "summary")
-BEGUN, PLAN, IN_PLACE, PASSES, PROGRESS, SUMMARY = (f"_audit/{name}" for name in _NAMES)
+UNKNOWN_COLUMNS = "ledger_id LONG, detail STRING"
+
+SUSPECT_COLUMNS = f"{RANGE_COLUMNS}, problem STRING"
+
+_NAMES = ("begun", "plan", "unknown", "suspects", "in_place", "passes", "progress", "summary")
+BEGUN, PLAN, UNKNOWN, SUSPECTS, IN_PLACE, PASSES, PROGRESS, SUMMARY = (f"_audit/{name}" for name in _NAMES)
 
 
 class AuditFailed(BookKeeperError):
@@ -89,16 +100,43 @@ class WorkDirectory:
             _only_missing(error)
             return True
 
-    def begin(self, begun: Begun, pieces: Iterable[tuple[Piece, int]]) -> None:
-        """Keep what is to be done. pieces: each with its round."""
-        rows = [(*asdict(piece).values(), number) for piece, number in pieces]
+    def begin(self, begun: Begun, pieces: Iterable[tuple[Piece, int]], unknown: Mapping[int, str]) -> None:
+        """Keep what is to be done. pieces: each with its round. unknown: ledgers that are not audited, and why."""
+        rows = [(*piece_values(piece), number) for piece, number in pieces]
         plan = self._spark.createDataFrame(rows, PIECE_COLUMNS)
         plan.coalesce(1).write.mode("overwrite").parquet(f"{self.path}/{PLAN}")
+        if unknown:
+            rows_of_unknown = self._spark.createDataFrame(list(unknown.items()), UNKNOWN_COLUMNS)
+            rows_of_unknown.coalesce(1).write.mode("overwrite").parquet(f"{self.path}/{UNKNOWN}")
         self._write_line(BEGUN, {"version": VERSION, **asdict(begun)})
+
+    def keep_suspects(self, there: IdRanges, suspects: Held) -> None:
+        """Keep what the search for orphans began with; before `begin`."""
+        rows: list[tuple[str, int | None, int | None, str | None]]
+        rows = [("", low, high, None) for low, high in there.ranges]
+        rows += [(*each, None) for each in suspects.rows()]
+        rows += [(bookie, None, None, why) for bookie, why in suspects.untold.items()]
+        kept = self._spark.createDataFrame(rows, SUSPECT_COLUMNS)
+        kept.coalesce(1).write.mode("overwrite").parquet(f"{self.path}/{SUSPECTS}")
+
+    def suspects(self) -> tuple[IdRanges, Held]:
+        """The same."""
+        rows = self._spark.read.schema(SUSPECT_COLUMNS).parquet(f"{self.path}/{SUSPECTS}").orderBy("bookie", "low")
+        kept = held_in((row.bookie, row.low, row.high, row.problem) for row in rows.toLocalIterator())
+        return kept.ledgers.get("", IdRanges()), kept.of(bool)
 
     def plan(self) -> DataFrame:
         """The pieces, with `round`."""
         return self._spark.read.schema(PIECE_COLUMNS).parquet(f"{self.path}/{PLAN}")
+
+    def unknown(self) -> dict[int, str]:
+        """Ledgers that are not audited, and why."""
+        try:
+            rows = self._spark.read.schema(UNKNOWN_COLUMNS).parquet(f"{self.path}/{UNKNOWN}").toLocalIterator()
+            return {row.ledger_id: row.detail for row in rows}
+        except AnalysisException as error:
+            _only_missing(error)
+            return {}
 
     # --- what was read in place
 
@@ -150,8 +188,8 @@ class WorkDirectory:
         return self._line(SUMMARY) is not None
 
     def complete(self, summary: Mapping[str, object]) -> None:
-        """It has come to its end."""
-        self._write_line(SUMMARY, summary)
+        """It has come to its end. An attempt that was interrupted in saying so left no line, but its directory."""
+        self._write_line(SUMMARY, summary, mode="overwrite")
 
     # --- lines
 
@@ -171,6 +209,12 @@ class WorkDirectory:
     def _write_line(self, table: str, told: Mapping[str, Any], mode: str = "error") -> None:
         line = self._spark.createDataFrame([(json.dumps(told),)], "value STRING")
         line.coalesce(1).select(F.col("value")).write.mode(mode).text(f"{self.path}/{table}")
+
+
+def piece_values(piece: Piece) -> tuple[int | None, ...]:
+    """A piece as a row of PIECE_COLUMNS, without its round."""
+    first, last = piece.first_chunk, piece.last_chunk
+    return piece.part, piece.ledger_id, first, last, piece.last_entry_id, piece.size, piece.length
 
 
 def _only_missing(error: AnalysisException) -> None:

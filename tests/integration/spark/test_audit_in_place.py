@@ -157,6 +157,7 @@ def test_an_audit_that_is_interrupted_goes_on_after_the_rounds_that_are_done(
     assert lacking.count() < rows.count()
     kept.rename(tmp_path / "whole")
     (tmp_path / "lacking").rename(kept)
+    (tmp_path / "audit" / "_audit" / "summary").mkdir()  # as who is killed while the last line is written leaves it
 
     said.clear()
     found = audit(spark, cluster.uri, **how, resume=True, say=said.append)
