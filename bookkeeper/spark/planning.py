@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
 
 from bookkeeper.model import LedgerMetadata
 
@@ -70,13 +72,23 @@ def partitions_of(
     share = -(-total // partitions_min) if partitions_min > 1 else partition_bytes_max
     target = max(1, min(partition_bytes_max, share))
     slices = [piece for extent in extents for piece in _slices(extent, target)]
-    partitions = _packed(slices, target)
-    while len(partitions) < partitions_min:  # ledgers of unknown size: halve what has the most entries
-        widest = max(range(len(partitions)), key=lambda at: _entries(partitions[at]), default=None)
-        if widest is None or _entries(partitions[widest]) < 2:
-            break
-        partitions[widest : widest + 1] = _halves(partitions[widest])
-    return partitions
+    return _at_least(partitions_min, _packed(slices, target))
+
+
+def _at_least(count: int, partitions: list[tuple[Slice, ...]]) -> list[tuple[Slice, ...]]:
+    """So many partitions, or as many as there are entries. Of ledgers of unknown size: what has the most is halved."""
+    if len(partitions) >= count:
+        return partitions
+    # The first of those that have the most: by its place, and in which half of what was there each time.
+    heap: list[tuple[int, tuple[int, ...], tuple[Slice, ...]]] = [
+        (-_entries(partition), (at,), partition) for at, partition in enumerate(partitions)
+    ]
+    heapify(heap)
+    while 0 < len(heap) < count and heap[0][0] <= -2:
+        _, place, widest = heappop(heap)
+        for half, partition in enumerate(_halves(widest)):
+            heappush(heap, (-_entries(partition), (*place, half), partition))
+    return [partition for _, _, partition in sorted(heap, key=itemgetter(1))]
 
 
 def _entries(partition: Iterable[Slice]) -> int:

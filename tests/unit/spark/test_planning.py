@@ -63,3 +63,13 @@ def test_small_ledgers_share_a_partition_and_fragments_that_do_are_read_in_one_g
 
 def test_nothing_to_read_makes_no_partition() -> None:
     assert partitions_of([], partition_bytes_max=MIB, partitions_min=8) == []
+
+
+def test_ledgers_of_unknown_size_are_halved_into_any_number_of_partitions_the_largest_first() -> None:
+    """As many as a user may ask for: each halving looks at the largest, and not at all of them."""
+    wanted = [Extent(ledger_id, 0, 20_479, 0) for ledger_id in range(2000)]
+    found = partitions_of(wanted, partition_bytes_max=8 * MIB, partitions_min=50_000)
+    sizes = [sum(piece.last_entry_id - piece.first_entry_id + 1 for piece in partition) for partition in found]
+    assert (len(found), sum(sizes)) == (50_000, 2000 * 20_480)
+    assert max(sizes) <= 2 * min(sizes) + 1
+    assert [partition[0].ledger_id for partition in found] == sorted(partition[0].ledger_id for partition in found)
