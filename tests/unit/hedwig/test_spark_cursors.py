@@ -9,6 +9,7 @@ from typing import Any, Self
 import pytest
 
 from bookkeeper.errors import InvalidArgument
+from bookkeeper.spark.said_as import OF_OPTIONS
 from hedwig.errors import AlreadySubscribed, NotSubscribed, TopicBusy
 from hedwig.model import Preferences, SubscribeMode, SubscriberId
 from hedwig.protocol.options import ACK
@@ -80,7 +81,7 @@ class Held:
 
 def cursors(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> TopicCursors:
     monkeypatch.setattr(topic_cursors, "hub_client_of", lambda _: hubs)
-    options: Any = SimpleNamespace(own=SimpleNamespace(subscriber=SubscriberId(b"query")))
+    options: Any = SimpleNamespace(own=SimpleNamespace(subscriber=SubscriberId(b"query")), words=OF_OPTIONS)
     return TopicCursors(options)
 
 
