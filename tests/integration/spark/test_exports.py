@@ -31,6 +31,7 @@ from bookkeeper.spark.sink_commit_format import CommitRefused
 from bookkeeper.spark.sink_commits import SinkCommits
 from bookkeeper.spark.sink_purpose import Fate, is_ours
 from bookkeeper.spark.sink_sweep import sweep
+from tests.support.audit_faults import change_bytes
 from tests.support.cluster import local_cluster
 from tests.support.faulty_import import faulty_writing
 from tests.support.spark import spark_session
@@ -306,6 +307,36 @@ def test_what_is_lost_fails_an_export_or_stands_in_its_manifest(setting: Setting
     assert [each.exported_id for each in taken.ledgers] == [sound]
 
 
+def test_an_entry_that_nobody_can_read_costs_its_ledgers_part_of_a_file_at_most_and_the_manifest_says_how_much(
+    setting: Setting,
+) -> None:
+    """A ledger of one copy, in the middle of which a byte has changed; another one in the same file is whole."""
+    client, victim = setting.client, setting.cluster.bookies[0]
+    alone = {"ensemble": 1, "write_quorum": 1, "ack_quorum": 1, "bookies": [victim.bookie_id]}
+    payloads = [b"entry %d of 900%s" % (number, b"x" * 5000) for number in range(900)]
+    damaged = written(client, payloads, **alone)
+    sound = written(client, payloads[:5], **alone)
+    change_bytes(victim, [b"entry 450 of 900"])
+    with pytest.raises(ExportFailed, match=f"ledger {damaged}"):
+        setting.export("refused")
+    done = setting.export(failOnDataLoss=False)
+    lines = lines_of(done)
+    assert (lines[sound].status, lines[damaged].status) == (Status.COMPLETE, Status.INCOMPLETE)
+    found = lines[damaged].entries
+    assert found is not None
+    assert lines[damaged].why.startswith(f"{found} of 900 entries")
+    rows = setting.spark.read.parquet(str(setting.directory / "export" / "entries"))
+    kept = rows.where(f"ledger_id = {damaged}").orderBy("entry_id").collect()
+    assert [bytes(row.value) for row in kept] == [payloads[row.entry_id] for row in kept]
+    assert len(kept) == found
+    lost = set(range(900)) - {row.entry_id for row in kept}
+    assert 450 in lost
+    assert lost == set(range(min(lost), max(lost) + 1))
+    assert len(lost) <= MIB // 5000 + 1
+    taken = setting.take(options={"failOnDataLoss": False})
+    assert [each.exported_id for each in taken.ledgers] == [sound]
+
+
 @pytest.mark.parametrize("fault", ["raises", "killed"])
 def test_a_task_of_an_import_that_fails_is_repeated_and_nothing_of_it_stays(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -352,6 +383,59 @@ def test_an_import_that_dies_between_batches_goes_on_behind_what_it_committed(
     assert [each.is_new for each in taken.ledgers] == [False, False, True, True, True]
     assert taken.ledgers[:2] == tuple(first.ledgers)
     assert {old: entries_of(setting.client, new) for old, new in new_ids(taken).items()} == payloads
+    assert setting.sweep() == setting.ids() == set(new_ids(taken).values())
+
+
+class Killed(BaseException):
+    """The driver is gone: nothing behind it runs."""
+
+
+def dying(step: str, patched: pytest.MonkeyPatch) -> None:
+    """Let the driver of an import die in its second batch: before or after a step of it. Nothing is tidied up."""
+    whose: Any = SinkCommits if step == "commit" else importing._Import  # noqa: SLF001 - its steps
+    name = {"begin": "_rows", "write": "_verify", "verify": "_verify", "commit": "commit"}[step]
+    do, calls = getattr(whose, name), itertools.count()
+
+    def dead(*_: Any) -> None:
+        raise Killed
+
+    def die(*words: Any) -> Any:
+        if next(calls) != 1:
+            return do(*words)
+        if step == "verify":
+            do(*words)
+        raise Killed
+
+    async def commit_and_die(*words: Any) -> Any:
+        done = await do(*words)
+        if next(calls) == 1:
+            raise Killed
+        return done
+
+    patched.setattr(importing._Import, "_give_up", dead)  # noqa: SLF001
+    patched.setattr(whose, name, commit_and_die if step == "commit" else die)
+
+
+@pytest.mark.parametrize("step", ["begin", "write", "verify", "commit"])
+def test_an_import_whose_driver_dies_at_a_step_writes_each_ledger_once_when_it_is_run_again(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    payloads = {written(setting.client, [b"%d" % number] * 5): [b"%d" % number] * 5 for number in range(5)}
+    setting.export()
+    for ledger_id in payloads:
+        setting.client.delete(ledger_id)
+    monkeypatch.setattr(importing, "BATCH_LEDGERS", 2)
+    with monkeypatch.context() as patched:
+        dying(step, patched)
+        with pytest.raises(Killed):
+            setting.take()
+    left_behind = setting.ids()
+    taken = setting.take()
+    committed = 4 if step == "commit" else 2
+    assert [each.is_new for each in taken.ledgers] == [False] * committed + [True] * (5 - committed)
+    assert {old: entries_of(setting.client, new) for old, new in new_ids(taken).items()} == payloads
+    orphans = left_behind - set(new_ids(taken).values())
+    assert len(orphans) == (2 if step in ("write", "verify") else 0)
     assert setting.sweep() == setting.ids() == set(new_ids(taken).values())
 
 
