@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+import hypothesis
 import pytest
 
 SUITES = ("unit", "simulation", "integration", "interop", "benchmarks")
@@ -56,7 +57,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the one seed govern hypothesis too, unless it was given one of its own."""
+    """Let the one seed govern hypothesis too, unless it was given one of its own. No example fails by the clock."""
+    hypothesis.settings.register_profile("project", deadline=None)
+    if getattr(config.option, "hypothesis_profile", None) is None:
+        hypothesis.settings.load_profile("project")
     if getattr(config.option, "hypothesis_seed", "absent") is None:
         config.option.hypothesis_seed = str(config.getoption("--seed"))
 

@@ -3,10 +3,12 @@
     import bookkeeper.spark
     bookkeeper.spark.register(spark)
     spark.read.format("bookkeeper").option("uri", "zk://zk1:2181/ledgers").option("ledgers", "7").load()
+    print(bookkeeper.spark.options_help())
 
         options, bounds, planning       pure: the words of a source, pushed filters, who reads what
           option_kinds, said_as         pure: what words of several sources share; in whose words an error speaks
         process_client                  one client per process that Spark forked
+        option_help                     pure: the words as text for people (`print(bookkeeper.spark.options_help())`)
         columns, filters                Arrow batches and schemas; Spark's filters as bounds
         ledger_source                   the format bookkeeper: planner and tasks
           ledger_options, ledger_extents, ledger_slices, ledger_partition
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from bookkeeper.spark.cluster.views import cluster_views
     from bookkeeper.spark.exports.export import export_ledgers
     from bookkeeper.spark.exports.importing import import_ledgers
+    from bookkeeper.spark.option_help import options_help
     from bookkeeper.spark.registration import register
     from bookkeeper.spark.sessions import local_session
     from bookkeeper.spark.sink_history import commit_of_job, commits_of_job, commits_of_query, committed_writes
@@ -57,6 +60,7 @@ __all__ = [
     "forget",
     "import_ledgers",
     "local_session",
+    "options_help",
     "register",
     "sweep",
 ]
@@ -79,6 +83,10 @@ def __getattr__(name: str) -> object:
         from bookkeeper.spark.cluster.catalogue import cluster_help
 
         return cluster_help
+    if name == "options_help":
+        from bookkeeper.spark.option_help import options_help
+
+        return options_help
     if name == "export_ledgers":
         from bookkeeper.spark.exports.export import export_ledgers
 

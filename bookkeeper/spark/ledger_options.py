@@ -115,11 +115,12 @@ class LedgerReadOptions:
     commit_path: str = key("commitPath", commit_path(), COMMIT_PATH, READING, COMMIT_PATH_MEANING)
     start: Positions | None = key(
         "startingOffsets", _POSITIONS, "", READING,
-        "First entry of each ledger. Not set: earliest; of a new stream latest.",
+        "First entry of each ledger; in JSON -2 is the earliest, -1 the latest. Not set: earliest; of a new stream "
+        "latest.",
     )  # fmt: skip
     end: Positions | None = key(
         "endingOffsets", _POSITIONS, "", READING,
-        "One past the last entry of each ledger; batch only. Not set: latest.",
+        "One past the last entry of each ledger, so not included; batch only. Not set: latest.",
     )  # fmt: skip
     fail_on_data_loss: bool = key(
         "failOnDataLoss", boolean(), "true", READING,

@@ -24,10 +24,11 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from twisted.logger import Logger
 
 from bookkeeper.spark.ledger_extents import chosen_ledgers, extents_between, position_in
 from bookkeeper.spark.ledger_offsets import Position, Seen, advance, beginning, between
-from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions, Positions
+from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerChoice, LedgerReadOptions, Positions
 from bookkeeper.spark.ledger_partition import LedgerPartition
 from bookkeeper.spark.ledger_sight import LedgerSight
 from bookkeeper.spark.ledger_slices import read_slices
@@ -45,6 +46,8 @@ from bookkeeper.spark.stream_offsets import (
     position_of,
 )
 
+log = Logger()
+
 EARLIEST_OF_ALL = Positions(EARLIEST, {})
 
 DISCOVERY_S = 5.0
@@ -61,6 +64,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._listed: tuple[float, Sequence[int]] | None = None
         self._sight: LedgerSight | None = None
         self._cluster: str | None = None
+        self._told = False
 
     # --- positions
 
@@ -70,6 +74,12 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == EARLIEST_OF_ALL:
             return initial_offset(Position().offset(), self._instance)
         seen = self._see(Position())
+        if self._options.own.start is None and not self._told and nothing_will_come(self._options.own.ledgers, seen):
+            self._told = True  # Spark asks more than once
+            log.warn(
+                "this stream begins at the latest entry, as no option startingOffsets is given, and its ledgers are "
+                "closed: it will read nothing. startingOffsets=earliest reads what they have"
+            )
         first = {each: position_in(each, start, now.end, "startingOffsets") for each, now in seen.items()}
         return initial_offset(beginning(first, seen).offset(), self._instance)
 
@@ -161,6 +171,13 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._cluster is None:
             self._cluster = instance_of(client_of(self._options.client))
         return self._cluster
+
+
+def nothing_will_come(ledgers: LedgerChoice | None, seen: Mapping[int, Seen]) -> bool:
+    """Whether ledgers that were named one by one are all closed, so that nothing is ever added to any of them."""
+    named = frozenset(ledgers.single if ledgers is not None else ())
+    whole = ledgers is not None and ledgers.ranges is not None and len(named) == len(ledgers.ranges)
+    return whole and bool(seen) and all(now.closed for now in seen.values())
 
 
 def _up_to(target: Position, ledger_id: int, seen: Seen) -> Seen:

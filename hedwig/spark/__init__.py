@@ -4,8 +4,9 @@
     hedwig.spark.register(spark)
     spark.read.format("hedwig").option("uri", "zk://zk1:2181/ledgers").option("subscribe", "news").load()
     frame.writeStream.format("hedwig").option("hubs", "hub1:4080").option("topic", "news")...
+    print(hedwig.spark.options_help())
 
-        region_options, topic_options             pure: the words
+        region_options, topic_options, option_help    pure: the words, and as text for people
         topic_parts, topic_offsets                pure: who holds which messages; how far a stream has come
         topic_sight, topic_extents                what is kept now; what a query reads of it
         topic_partition, topic_slices, topic_columns    tasks: slices of ledgers -> Arrow batches
@@ -28,10 +29,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hedwig.spark.exports.export import export_topics
     from hedwig.spark.exports.importing import import_topics
+    from hedwig.spark.option_help import options_help
     from hedwig.spark.registration import register
     from hedwig.spark.topics.following import follow_topics
 
-__all__ = ["export_topics", "follow_topics", "import_topics", "register"]
+__all__ = ["export_topics", "follow_topics", "import_topics", "options_help", "register"]
 
 
 def __getattr__(name: str) -> object:
@@ -39,6 +41,10 @@ def __getattr__(name: str) -> object:
         from hedwig.spark.registration import register
 
         return register
+    if name == "options_help":
+        from hedwig.spark.option_help import options_help
+
+        return options_help
     if name == "export_topics":
         from hedwig.spark.exports.export import export_topics
 

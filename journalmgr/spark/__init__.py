@@ -3,8 +3,9 @@
     import journalmgr.spark
     journalmgr.spark.register(spark)
     spark.read.format("editlog").load("bookkeeper://zk1:2181;zk2:2181/hdfsjournal").where("op = 'OP_DELETE'")
+    print(journalmgr.spark.options_help())
 
-        edit_options                    the words of the source
+        edit_options, option_help       pure: the words of the source, and as text for people
         edit_columns, edit_entries      pure: operations as columns; entries as records, checked
         edit_spans, edit_search         pure: which segments, gaps, limits; which entry holds a txid
         edit_batches                    Arrow batches and schemas
@@ -23,9 +24,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from journalmgr.spark.namespaces.report import namespace
+    from journalmgr.spark.option_help import options_help
     from journalmgr.spark.registration import register
 
-__all__ = ["namespace", "register"]
+__all__ = ["namespace", "options_help", "register"]
 
 
 def __getattr__(name: str) -> object:
@@ -33,6 +35,10 @@ def __getattr__(name: str) -> object:
         from journalmgr.spark.registration import register
 
         return register
+    if name == "options_help":
+        from journalmgr.spark.option_help import options_help
+
+        return options_help
     if name == "namespace":
         from journalmgr.spark.namespaces.report import namespace
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
 from twisted.python.failure import Failure
 
 from bookkeeper.client.client import LedgerClient
@@ -144,3 +145,22 @@ def test_a_checkpoint_of_a_cluster_that_was_made_anew_is_refused(monkeypatch: py
     ):
         with pytest.raises(InvalidArgument, match=r"instance id 0000.*0; this one is 0000.*1: another"):
             ask()
+
+
+def test_a_stream_that_begins_at_the_end_of_closed_ledgers_says_once_that_it_will_read_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster()
+    ledgers = ",".join(str(cluster.closed_ledger(5)) for _ in range(2))
+
+    def said(chosen: str, **options: object) -> list[str]:
+        with capturedLogs() as events:
+            reader = stream(cluster, chosen, monkeypatch, **options)
+            for _ in range(2):
+                reader.initialOffset()
+        return [str(event["log_format"]) for event in events]
+
+    [line] = said(ledgers)
+    assert "it will read nothing. startingOffsets=earliest reads what they have" in line
+    assert said(ledgers, startingOffsets="latest") == said(ledgers, startingOffsets="earliest") == []
+    assert said("all") == said("0-1") == []

@@ -1,0 +1,20 @@
+"""What can be given to `.option(...)` of the format hedwig, as text for people. Pure."""
+
+from __future__ import annotations
+
+from bookkeeper.spark.option_help import option_help
+from hedwig.spark.region_options import REGION_ALIASES, WHERE
+from hedwig.spark.topic_options import TopicReadOptions, TopicWriteOptions
+
+_NOTE = (
+    "A stream begins at the latest unless startingOffsets says otherwise, as of Kafka. Positions are ids of messages; "
+    "the one at which a read ends is not included. Reading asks bookies, not hubs: what was published last is read "
+    "once a hub has told them that it is confirmed, with the next message or by its explicitLacInterval (or see "
+    "acknowledgedOffsets). Writing goes to hubs: those of option hubs (host:port,...), else those that the region of "
+    "option uri has."
+)
+
+
+def options_help() -> str:
+    """The options of the format hedwig."""
+    return option_help(WHERE, {"read": TopicReadOptions, "write": TopicWriteOptions}, REGION_ALIASES, _NOTE)
