@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from twisted.internet.defer import succeed
 from twisted.logger import Logger
 
 from bookkeeper.client.blocking import BlockingBookKeeper, BlockingReadHandle
@@ -41,7 +42,8 @@ def read_slices(
                     rows = ledger_batch(piece.ledger_id, batch.first_entry_id, batch.payloads)
                     yield _passing(rows, batch, entry_ids)
         except WrongPassword as error:
-            raise WrongPassword(str(error) + other_password(words)) from error
+            given = client.run(lambda ledgers: succeed(bool(ledgers.settings.password)))
+            raise WrongPassword(str(error) + other_password(words, given=given)) from error
         except NoSuchLedger as error:
             what = (
                 f"ledger {piece.ledger_id} was deleted while entries {piece.first_entry_id} to {piece.last_entry_id} "
@@ -53,10 +55,16 @@ def read_slices(
             log.warn("{what}; its rest is left out ({word})", what=what, word=words.word(LOSS_BORNE))
 
 
-def other_password(words: Words) -> str:
-    """What a user can do about a ledger that has another password; to follow what is wrong."""
-    sentence = "Name the ledgers that have the password given ({}), or read all of them with {}"
-    return words.remedy(sentence, "ledgers", AS_ADMINISTRATOR)
+def other_password(words: Words, *, given: bool) -> str:
+    """What a user can do about a ledger that has another password; to follow what is wrong. given: one was given."""
+    if given:
+        sentence = "Name the ledgers that have the password given ({}), or read all of them with {}"
+        return words.remedy(sentence, "ledgers", AS_ADMINISTRATOR)
+    # Under the name that Spark hides in its plans; a command has the key of the client, and hides it itself.
+    first = words.remedy("No password was given: give {}", "passwd" if words.of_a_command else "password")
+    return first + words.remedy(
+        "Or name the ledgers that have none ({}), or read all of them with {}", "ledgers", AS_ADMINISTRATOR
+    )
 
 
 def _passing(rows: Any, batch: PayloadBatch, entry_ids: Bounds) -> Any:

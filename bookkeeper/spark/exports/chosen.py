@@ -119,7 +119,7 @@ async def _row(client: LedgerClient, ledger_id: int, options: ExportOptions, wor
         async with await open_it as handle:
             return row | {"status": PLANNED, "last_entry_id": handle.last_add_confirmed, "size": handle.length}
     except WrongPassword as error:
-        raise WrongPassword(str(error) + other_password(words)) from error
+        raise WrongPassword(str(error) + other_password(words, given=bool(client.settings.password))) from error
     except NoSuchLedger:
         if ledger_id not in options.ledgers.single:
             return None  # of a range, and deleted since it was listed

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.config import ClientSettings
 from bookkeeper.errors import ConfigurationError, NoSuchLedger, WrongPassword
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledger_options import LedgerReadOptions
@@ -65,8 +66,11 @@ def test_words_that_no_command_gave_are_refused(text: str) -> None:
 
 
 class _Refusing:
-    def __init__(self, error: Exception) -> None:
-        self._error = error
+    def __init__(self, error: Exception, password: bytes = b"given") -> None:
+        self._error, self.settings = error, ClientSettings(password=password)
+
+    def run(self, start: Any) -> Any:
+        return start(self).result
 
     def open_without_recovery(self, ledger_id: int) -> Any:
         del ledger_id
@@ -88,3 +92,21 @@ def test_a_task_that_cannot_read_a_ledger_speaks_as_who_asked(error: Exception, 
     with pytest.raises(type(error)) as caught:
         list(read_slices(_Refusing(error), options, [Slice(7, 0, 3, 4)], Bounds(), words))  # type: ignore[arg-type]
     assert str(caught.value).endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [
+        (
+            OF_OPTIONS,
+            "no. No password was given: give option password. Or name the ledgers that have none (option ledgers), or "
+            "read all of them with option asAdministrator=true",
+        ),
+        (COMMAND, "no. No password was given: give -D passwd"),
+    ],
+)
+def test_where_no_password_was_given_the_first_remedy_is_to_give_one(words: Words, end: str) -> None:
+    client: Any = _Refusing(WrongPassword("no"), password=b"")
+    with pytest.raises(WrongPassword) as caught:
+        list(read_slices(client, LedgerReadOptions(), [Slice(7, 0, 3, 4)], Bounds(), words))
+    assert str(caught.value) == end
