@@ -61,15 +61,15 @@ class Position:
     def of(cls, offset: object) -> Position:
         """Read it back. Raises InvalidArgument for what is no such position, as of another source's checkpoint."""
         try:
-            if not isinstance(offset, Mapping):
-                raise TypeError("no JSON object")
+            if not isinstance(offset, Mapping) or _DONE not in offset:
+                raise TypeError("no JSON object of ours")
             done = IdRanges.parse(str(offset[_DONE]))
             found = {int(name): int(value) for name, value in offset.items() if name != _DONE}
-        except (KeyError, TypeError, ValueError) as error:
+        except (TypeError, ValueError):
             raise InvalidArgument(
                 f"the checkpoint holds {offset!r}, which is no position of a stream over ledgers; "
                 "it belongs to another query: use another checkpointLocation"
-            ) from error
+            ) from None  # what did not fit says nothing that the offset does not
         return cls(done, found)
 
     def of_ledger(self, ledger_id: int) -> int:

@@ -108,8 +108,10 @@ def test_a_ledger_closed_empty_is_done_and_reads_nothing() -> None:
 
 @pytest.mark.parametrize("offset", [0, {}, {"3": 5}, {"done": "x"}, {"done": "", "a": 1}, {"done": "5-1"}])
 def test_what_is_no_position_is_told_from_one(offset: object) -> None:
-    with pytest.raises(InvalidArgument, match="checkpoint"):
+    with pytest.raises(InvalidArgument, match="checkpoint") as caught:
         Position.of(offset)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__  # what it stumbled over is no news
 
 
 @pytest.mark.parametrize(
