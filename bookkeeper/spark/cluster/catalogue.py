@@ -57,9 +57,10 @@ def table_called(name: str | None) -> ClusterTable:
     names = [*(table.name for table in OWN), *(each.name for each in added)]
     if not wanted:
         raise ConfigurationError(f"option table of format {WHERE} is missing: which to read, of {', '.join(names)}")
+    near = nearest(wanted, names)
     raise ConfigurationError(
-        f"option table of format {WHERE}: there is no table {name!r}{nearest(wanted, names)}; there are "
-        f"{', '.join(names)}"
+        f"option table of format {WHERE}: there is no table {name!r}{near}{'' if near else ';'} "
+        f"{'There' if near else 'there'} are {', '.join(names)}"
     )
 
 

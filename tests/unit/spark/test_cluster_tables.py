@@ -205,8 +205,12 @@ def test_an_answer_of_another_shape_is_refused(answer: object) -> None:
 
 
 def test_a_table_that_is_not_there_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ConfigurationError, match=r"no table 'bokies'; did you mean bookies\?.*fragments"):
+    with pytest.raises(
+        ConfigurationError, match=r"no table 'bokies'; did you mean bookies\? There are bookies, .*fragments"
+    ):
         table_called("bokies")
+    with pytest.raises(ConfigurationError, match=r"no table 'qqqqqq'; there are bookies, "):
+        table_called("qqqqqq")
     with pytest.raises(ConfigurationError, match=r"option table of format bookkeeper.cluster is missing"):
         table_called(None)
     assert table_called(" Ledgers ") is LEDGERS
