@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.spark import command
 
 
@@ -64,3 +65,11 @@ def test_every_action_tells_its_options_where_spark_is_not_installed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert set(command.ACTIONS) <= set(done.stdout.split("\n"))
+
+
+@pytest.mark.parametrize("asked", [[], ["--lose", "b:1", "--ensemble", "3"]])
+def test_a_whatif_that_asks_nothing_or_two_things_is_misuse(asked: list[str]) -> None:
+    args = _parser().parse_args(["whatif", "--uri", "zk://127.0.0.1:1/ledgers", *asked])
+    with pytest.raises(CommandFailed) as caught:
+        command.run(args)
+    assert caught.value.exit_code == EXIT_USAGE
