@@ -133,9 +133,17 @@ class Rules:
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
-def load_table(cls: type[S], rules: Rules, texts: Iterable[Given], faults: list[Fault]) -> Loaded[S]:
+def load_table(
+    cls: type[S],
+    rules: Rules,
+    texts: Iterable[Given],
+    faults: list[Fault],
+    *,
+    unset: Callable[[str], Origin] | None = None,
+) -> Loaded[S]:
     """Make settings of what was given. faults: those that were found on the way here; raises with all of them.
 
+    unset: where a key would stand that is not set, for a fault of keys of which none is; `default` if None.
     Raises ConfigurationError.
     """
     ignored: dict[str, Ignored] = {}
@@ -161,7 +169,7 @@ def load_table(cls: type[S], rules: Rules, texts: Iterable[Given], faults: list[
     settings = cls(**values)
     for names, why in settings.faults():
         if not broken.intersection(names):
-            faults.append(Fault(_origin(names, best), why))
+            faults.append(Fault(_origin(names, best, unset), why))
     if faults:
         raise _error(faults)
     rows = tuple(_row(key, best.get(key.name)) for key in table.values())
@@ -256,9 +264,9 @@ def _parse_values(
     return values, broken
 
 
-def _origin(names: tuple[str, ...], best: Mapping[str, Given]) -> Origin:
+def _origin(names: tuple[str, ...], best: Mapping[str, Given], unset: Callable[[str], Origin] | None) -> Origin:
     """Where to look for a fault between keys: the places of those that were set at all."""
     origins = list(dict.fromkeys(best[name].origin for name in names if name in best))
     if not origins:
-        return DEFAULT_ORIGIN
+        return DEFAULT_ORIGIN if unset is None else unset(names[0])
     return Origin(origins[0].source, ", ".join(origin.place for origin in origins), origins[0].line)

@@ -153,7 +153,7 @@ class LedgerReadOptions:
         """What is wrong between words."""
         given = [word for word, value in (("query", self.query), ("job", self.job)) if value]
         if self.ledgers is None and not given:
-            yield ("ledgers",), "ledgers is missing: which to read, e.g. all, or 3,7,10-20; or query, or job"
+            yield ("ledgers",), "is missing: which to read, e.g. all, or 3,7,10-20; or query, or job"
         if len(given) + (self.ledgers is not None) > 1:
             yield ("ledgers", "query", "job"), "ledgers, query and job exclude each other: give one of them"
         if self.entries_max is not None and self.entries_max_alias not in (None, self.entries_max):

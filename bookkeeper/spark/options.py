@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Generic
 
 from bookkeeper.config import ClientSettings, keys_of
@@ -29,6 +30,9 @@ READ_AHEAD, READ_AHEAD_ENTRIES = "readAheadEntriesMax", 16_000
 """What a task reads ahead where no option says otherwise: as much as four Arrow batches of small entries."""
 
 NEEDED = {ADDRESS: "is missing: where the cluster is, e.g. zk://zk1:2181/ledgers"}
+
+NOWHERE: Mapping[str, tuple[str, str]] = MappingProxyType({})
+NO_HINTS: Mapping[str, str] = MappingProxyType({})
 
 _NOT_READ = frozenset({"checkpointlocation", "queryname", SAID_AS.lower()})
 """What Spark hands to a sink of a stream besides the sink's own options; and in whose words errors speak."""
@@ -69,7 +73,7 @@ def read_options(
         texts.append(Given(READ_AHEAD, str(READ_AHEAD_ENTRIES), origin(READ_AHEAD)))
     loaded = None
     with contextlib.suppress(ConfigurationError):  # its faults are in the list, for one error with all
-        loaded = load_table(cls, _EVERYTHING, [given for given in texts if given.name in own], faults)
+        loaded = load_table(cls, _EVERYTHING, [given for given in texts if given.name in own], faults, unset=origin)
     for_client = [given for given in texts if given.name in shared]
     if implied is not None and loaded is not None:
         given = {each.name for each in for_client}
@@ -88,17 +92,20 @@ def read_tables(
     where: str,
     needed: Mapping[str, str],
     aliases: Mapping[str, str] = ALIASES,
+    elsewhere: Mapping[str, tuple[str, str]] = NOWHERE,
 ) -> list[Any]:
     """Read the options of a format whose words are in several tables: the settings of each, in their order.
 
-    A key that two of them have is read for both. needed: key -> what is said where it is not given. Raises
-    ConfigurationError, which lists every fault.
+    A key that two of them have is read for both. needed: key -> what is said where it is not given. elsewhere: word of
+    another use of the format, in lower case -> what is said where it is given, with a {} for the key that is meant, and
+    that key. Raises ConfigurationError, which lists every fault.
     """
     keys = [keys_of(each) for each in tables]
     known = {name.lower(): name for name in [*(name for each in keys for name in each), *aliases]}
     faults: list[Fault] = []
     origin = _Origins(where, Words.among(options))
-    texts = list(_texts(options, known, aliases, origin, faults))
+    hints = {word: said.format(origin.words.word(meant) or meant) for word, (said, meant) in elsewhere.items()}
+    texts = list(_texts(options, known, aliases, origin, faults, hints))
     given_names = {given.name for given in texts}
     if READ_AHEAD not in given_names:
         texts.append(Given(READ_AHEAD, str(READ_AHEAD_ENTRIES), origin(READ_AHEAD)))
@@ -107,7 +114,8 @@ def read_tables(
     for table, names in zip(tables, keys, strict=True):
         with contextlib.suppress(ConfigurationError) if table is not tables[-1] else contextlib.nullcontext():
             # Faults stay in the list: the last table raises one error with all.
-            found.append(load_table(table, _EVERYTHING, [given for given in texts if given.name in names], faults))
+            some = [given for given in texts if given.name in names]
+            found.append(load_table(table, _EVERYTHING, some, faults, unset=origin))
     return [each.settings for each in found]
 
 
@@ -124,13 +132,16 @@ def _texts(
     aliases: Mapping[str, str],
     origin: Callable[[str], Origin],
     faults: list[Fault],
+    hints: Mapping[str, str] = NO_HINTS,
 ) -> Iterator[Given]:
     for word, text in options.items():
         name = known.get(word.lower())
         if name is not None:
             yield Given(aliases.get(name, name), text.strip(), origin(word))
         elif word.lower() not in _NOT_READ:
-            faults.append(Fault(origin(word), f"is unknown{nearest(word, known.values())}"))
+            hint = hints.get(word.lower())
+            why = nearest(word, known.values()) if hint is None else f"; {hint}"
+            faults.append(Fault(origin(word), f"is unknown{why}"))
 
 
 @dataclass(frozen=True, slots=True)

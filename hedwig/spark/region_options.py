@@ -17,7 +17,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.config.keys import key, secret_bytes, text
 from bookkeeper.config.shared import check_root
 from bookkeeper.config.table import S
-from bookkeeper.spark.options import ALIASES, NEEDED, read_tables
+from bookkeeper.spark.options import ALIASES, NEEDED, NOWHERE, read_tables
 from bookkeeper.spark.said_as import OF_OPTIONS, Words
 from hedwig.client_config import HedwigClientSettings
 from hedwig.config.kinds import region_name
@@ -64,15 +64,23 @@ class TopicOptions(Generic[S]):
 
 
 def read_topic_options(
-    cls: type[S], options: Mapping[str, str], *, where: str = WHERE, needs_uri: bool = True
+    cls: type[S],
+    options: Mapping[str, str],
+    *,
+    where: str = WHERE,
+    needs_uri: bool = True,
+    elsewhere: Mapping[str, tuple[str, str]] = NOWHERE,
 ) -> TopicOptions[S]:
     """Read the options of a format whose words are the table `cls`, a RegionOptions.
 
-    needs_uri: metadataServiceUri must be given; else that or hubs. Raises ConfigurationError, which lists every fault.
+    needs_uri: metadataServiceUri must be given; else that or hubs. elsewhere: see `read_tables`.
+    Raises ConfigurationError, which lists every fault.
     """
     given = {word.lower() for word, value in options.items() if value.strip()}
     names_hubs = bool(given & {HUBS, *(word for word, name in REGION_ALIASES.items() if name == HUBS)})
     tables: Any = (cls, ClientSettings, HedwigClientSettings)
     needed = NEEDED if needs_uri or not names_hubs else {}
-    own, client, hubs = read_tables(tables, options, where=where, needed=needed, aliases=REGION_ALIASES)
+    own, client, hubs = read_tables(
+        tables, options, where=where, needed=needed, aliases=REGION_ALIASES, elsewhere=elsewhere
+    )
     return TopicOptions(own, client, hubs, names_hubs, Words.among(options))

@@ -94,6 +94,10 @@ def _topic_or_none(value: str) -> str | None:
     return value or None
 
 
+OF_WRITING = {"topic": ("it is of writing: topics to read are named by {}", "subscribe")}
+OF_READING = {"subscribe": ("it is of reading: the topic to publish to is named by {}", "topic")}
+"""Words of the one use of the format that are given to the other; see `bookkeeper.spark.options.read_tables`."""
+
 _TOPICS: Kind[tuple[str, ...]] = Kind("a topic, or several: a,b", lambda value: parse_topics(value) if value else ())
 _TOPIC: Kind[str | None] = Kind("a topic", _topic_or_none)
 SUBSCRIBER = or_none(Kind("name", parse_subscriber))
@@ -162,7 +166,7 @@ class TopicReadOptions(RegionOptions):
     def faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """What is wrong between words."""
         if not self.topics:
-            yield ("subscribe",), "subscribe is missing: which topics to read, e.g. news or news,sport"
+            yield ("subscribe",), "is missing: which topics to read, e.g. news or news,sport"
         for word, positions in (
             ("startingOffsets", self.start), ("endingOffsets", self.end), ("acknowledgedOffsets", self.acknowledged)
         ):  # fmt: skip

@@ -66,7 +66,7 @@ from hedwig.spark.topic_numbers import (
     named_stream_producer,
     stream_producer,
 )
-from hedwig.spark.topic_options import RowOrder, TopicWriteOptions
+from hedwig.spark.topic_options import OF_READING, RowOrder, TopicWriteOptions
 from hedwig.spark.topic_publishing import publish_rows
 from hedwig.spark.topic_rows import Row, RowsOf, check_columns
 
@@ -137,7 +137,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _sink_options(options: Mapping[str, str], schema: StructType) -> SinkOptions:
-    found = read_topic_options(TopicWriteOptions, options, needs_uri=False)
+    found = read_topic_options(TopicWriteOptions, options, needs_uri=False, elsewhere=OF_READING)
     check_columns(schema, found.own.topic)
     return found
 

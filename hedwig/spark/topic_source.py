@@ -10,7 +10,7 @@ hedwig.spark.topic_sink.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -31,7 +31,7 @@ from bookkeeper.spark.process_client import client_of
 from hedwig.spark.region_options import WHERE, read_topic_options
 from hedwig.spark.topic_columns import topic_schema
 from hedwig.spark.topic_extents import Options, plan_topics
-from hedwig.spark.topic_options import TopicReadOptions
+from hedwig.spark.topic_options import OF_WRITING, TopicReadOptions
 from hedwig.spark.topic_partition import TopicPartition, topic_partitions
 from hedwig.spark.topic_sink import TopicStreamWriter, TopicWriter
 from hedwig.spark.topic_slices import read_topic_slices
@@ -48,7 +48,7 @@ class TopicSource(DataSource):
 
     def schema(self) -> StructType:
         """Of every read. Raises ConfigurationError for its options: as early as `load()`."""
-        return topic_schema(headers=read_topic_options(TopicReadOptions, self.options).own.headers)
+        return topic_schema(headers=_read(self.options).own.headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read. Raises ConfigurationError."""
@@ -59,7 +59,7 @@ class TopicSource(DataSource):
         return TopicStreamReader(self._read_options(schema, stream=True))
 
     def _read_options(self, schema: StructType, *, stream: bool) -> Options:
-        found = read_topic_options(TopicReadOptions, self.options)
+        found = _read(self.options)
         check_schema(schema, topic_schema(headers=found.own.headers), WHERE)
         found.own.check_use(stream=stream)
         return found
@@ -71,6 +71,10 @@ class TopicSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Publish a stream. Raises ConfigurationError."""
         return TopicStreamWriter(self.options, schema)
+
+
+def _read(options: Mapping[str, str]) -> Options:
+    return read_topic_options(TopicReadOptions, options, elsewhere=OF_WRITING)
 
 
 class PushdownTopicSource(TopicSource):

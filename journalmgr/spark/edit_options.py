@@ -167,7 +167,7 @@ class EditReadOptions:
     def faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """What is wrong between words."""
         if not self.journal:
-            yield (JOURNAL,), "journal is missing: which to read, e.g. bookkeeper://zk1:2181;zk2:2181/hdfsjournal"
+            yield (JOURNAL,), "is missing: which to read, e.g. bookkeeper://zk1:2181;zk2:2181/hdfsjournal"
         for one, other, values in (
             ("startingTxid", "startingOffsets", (self.starting_txid, self.starting_offset)),
             ("endingTxid", "endingOffsets", (self.ending_txid, self.ending_offset)),

@@ -67,7 +67,7 @@ class SegmentOptions(ClusterOptions):
     def faults(self) -> Iterable[tuple[tuple[str, ...], str]]:
         """What is wrong between words."""
         if not self.journals:
-            yield ("journal",), "journal is missing: whose segments, e.g. /hdfsjournal"
+            yield ("journal",), "is missing: whose segments, e.g. /hdfsjournal"
 
 
 def root_in(journal: str, servers: Sequence[str]) -> str:

@@ -71,7 +71,7 @@ class ImportOptions:
     def faults(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """What is wrong between words."""
         if not self.job:
-            yield ("job",), "job is missing: a name for this import, by which it goes on where it was, e.g. restore-1"
+            yield ("job",), "is missing: a name for this import, by which it goes on where it was, e.g. restore-1"
         given = [each for each in (self.ensemble, self.write_quorum, self.ack_quorum) if each]
         if given != sorted(given, reverse=True):
             yield (

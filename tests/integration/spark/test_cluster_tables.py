@@ -432,7 +432,7 @@ def test_a_region_or_journal_that_is_not_there_is_an_error(world: World, beside:
     assert "there is no region 'standalon'" in error(table="topics", zk_prefix=beside.region_prefix, region="standalon")
     assert "was never formatted, or is called otherwise" in error(table="segments", journal="/nowhere")
     assert "is in another ZooKeeper" in error(table="segments", journal="bookkeeper://elsewhere/j")
-    assert "journal is missing" in error(table="segments")
+    assert "option journal of format bookkeeper.cluster: is missing" in error(table="segments")
 
 
 # --- all of it

@@ -163,7 +163,7 @@ def test_what_is_wrong_is_said_with_the_word(load: Load, client: BlockingClient)
         ({"subscribe": "short", "max_outstanding_mesages": "1"}, "did you mean max_outstanding_messages"),
         ({"subscribe": "short", "startingOffsets": '{"other": 1}'}, "which is none of the topics that are read"),
         ({"subscribe": "short", "subscription": "me"}, "subscription belongs to a stream"),
-        ({}, "subscribe is missing"),
+        ({}, "option subscribe of format hedwig: is missing"),
     ):
         with pytest.raises(Exception, match=text):
             load(**options).collect()

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
@@ -32,6 +33,8 @@ from hedwig.spark.topic_offsets import Seen, advance, between, offset_of, read_o
 from hedwig.spark.topic_options import Positions, RowOrder, TopicReadOptions, TopicWriteOptions, parse_positions
 from hedwig.spark.topic_parts import Kept, Search, check_chain, check_same, lost_of, parts_of
 from hedwig.spark.topic_sight import TopicSight
+from hedwig.spark.topic_sink import TopicStreamWriter
+from hedwig.spark.topic_source import TopicSource
 
 URI = "zk://zk1:2181/ledgers"
 
@@ -86,7 +89,7 @@ def test_a_reader_needs_the_cluster_and_a_sink_that_or_hubs() -> None:
     ("given", "text"),
     [
         ({"subscribe": "a//b"}, "between slashes"),
-        ({}, "subscribe is missing"),
+        ({}, "option subscribe of format hedwig: is missing: which topics"),
         ({"subscribe": "a", "startingOffset": "latest"}, "did you mean startingOffsets?"),
         ({"subscribe": "a", "retry_timeout": "1"}, "did you mean retry_timeout_ms?"),
         ({"subscribe": "a", "endingOffsets": '{"b": 3}'}, "names b, which is none of the topics that are read"),
@@ -98,6 +101,16 @@ def test_a_reader_needs_the_cluster_and_a_sink_that_or_hubs() -> None:
 def test_faults_name_the_word_and_the_nearest_one(given: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text.replace("?", r"\?")):
         read_topic_options(TopicReadOptions, {"uri": URI, **given})
+
+
+def test_the_word_of_reading_is_told_from_that_of_writing() -> None:
+    said = r"option topic of format hedwig: is unknown; it is of writing: topics to read are named by option subscribe"
+    with pytest.raises(ConfigurationError, match=said):
+        TopicSource({"uri": URI, "topic": "news"}).schema()
+    schema = StructType([StructField("value", BinaryType())])
+    said = r"option subscribe of format hedwig: is unknown; it is of reading: .* is named by option topic"
+    with pytest.raises(ConfigurationError, match=said):
+        TopicStreamWriter({"uri": URI, "subscribe": "news"}, schema)
 
 
 def test_words_of_streams_are_refused_in_batches_and_the_other_way_round() -> None:

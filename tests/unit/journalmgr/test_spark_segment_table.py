@@ -69,7 +69,7 @@ def test_a_journal_in_another_zookeeper_is_refused() -> None:
 
 
 def test_a_journal_must_be_named() -> None:
-    with pytest.raises(ConfigurationError, match="journal is missing"):
+    with pytest.raises(ConfigurationError, match=r"option journal of format .*: is missing"):
         read_options(SegmentOptions, {"uri": "zk://zk1:2181/ledgers", "table": "segments"}, where="bookkeeper.cluster")
 
 

@@ -50,7 +50,7 @@ def test_one_error_names_every_fault_with_the_nearest_word() -> None:
 
 
 def test_a_journal_must_be_named() -> None:
-    with pytest.raises(ConfigurationError, match="journal is missing"):
+    with pytest.raises(ConfigurationError, match="option journal of format editlog: is missing"):
         read_edit_options({})
 
 

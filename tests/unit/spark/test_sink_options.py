@@ -73,7 +73,7 @@ def test_what_was_committed_is_read_by_query_or_job_instead_of_ids() -> None:
     for words in ({"ledgers": "7", "job": "j"}, {"query": "q", "job": "j"}):
         with pytest.raises(ConfigurationError, match="exclude each other"):
             read(**words)
-    with pytest.raises(ConfigurationError, match=r"ledgers is missing.*or query, or job"):
+    with pytest.raises(ConfigurationError, match=r"option ledgers of format bookkeeper: is missing.*or query, or job"):
         read()
     for word in ("query", "job"):
         read(**{word: "x"}).check_use(stream=False)

@@ -22,7 +22,7 @@ def test_words_have_defaults() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({}, "job is missing: a name for this import"),
+        ({}, "option job of format [a-z.]+: is missing: a name for this import"),
         ({"job": "a/b"}, "want 1 to 200 letters"),
         ({"job": "j", "writeQuorumSize": "2", "ackQuorumSize": "3"}, "2, 3: none may be larger"),
         ({"job": "j", "ensembleSize": "0"}, "ensembleSize"),
