@@ -16,14 +16,15 @@
       StaleVersion             a record changed since it was read
       Refused                  a status that has no class of its own
 
+NoHubReached, a ConnectFailed of bookkeeper.errors, comes before any request.
 Errors of the ledger client and of the metadata store are chained as causes.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, ConnectFailed
 from hedwig.model import HubAddress, LocalId, Status
 
 
@@ -32,6 +33,19 @@ class PubSubError(BookKeeperError):
 
     status: ClassVar[Status] = Status.UNEXPECTED_CONDITION
     retriable: ClassVar[bool] = False
+
+
+class NoHubReached(ConnectFailed):
+    """None of the hubs that were given could be connected to. failures: why, of each, without what helps."""
+
+    failures = ""
+
+    @classmethod
+    def of(cls, failures: str, named_by: str = "`--hub`, `hedwig.connect`") -> Self:
+        """With what helps. named_by: what it is that names a hub, to who made the client."""
+        error = cls(f"{failures}. Start one there (`hedwig hub`), or give the address of one that runs ({named_by})")
+        error.failures = failures
+        return error
 
 
 class MalformedRequest(PubSubError):

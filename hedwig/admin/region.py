@@ -118,7 +118,10 @@ async def in_order(
 
 
 class Region:
-    """See the module. Owns nothing. password: of the ledgers of topics."""
+    """See the module. Owns nothing. password: of the ledgers of topics.
+
+    named_by: what it is that names the prefix and the region, for errors.
+    """
 
     def __init__(
         self,
@@ -128,8 +131,10 @@ class Region:
         settings: MetadataSettings,
         paths: Paths,
         password: bytes,
+        named_by: tuple[str, str] = ("-D zk_prefix=PATH", "--region NAME"),
     ) -> None:
         self.client, self.clock, self.paths, self.password = client, clock, paths, password
+        self._prefix_word, self._region_word = named_by
         self.metadata = HubMetadata(tree, clock, settings, paths)
         self._tree, self._settings = tree, settings
 
@@ -148,11 +153,11 @@ class Region:
         except NodeAbsent:
             raise InvalidArgument(
                 f"{self._tree.description} has no {prefix}: no hub has served there yet, or its zk_prefix is "
-                "another (-D zk_prefix=PATH)"
+                f"another ({self._prefix_word})"
             ) from None
         raise InvalidArgument(
             f"there is no region {region!r} in {prefix} of {self._tree.description}; those there are: "
-            f"{', '.join(others) or 'none'} (--region NAME)"
+            f"{', '.join(others) or 'none'} ({self._region_word})"
         )
 
     # --- topics

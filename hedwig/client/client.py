@@ -38,7 +38,7 @@ from hedwig.client.values import (
     subscriber_of,
     topic_of,
 )
-from hedwig.errors import MalformedRequest
+from hedwig.errors import MalformedRequest, NoHubReached
 from hedwig.model import (
     HUB_SUBSCRIBER_PREFIX,
     NO_OPTIONS,
@@ -246,7 +246,7 @@ class PubSubClient:
         self.closed = False
 
     def reach(self) -> Deferred[None]:
-        """Fires once one of the hubs that were given is connected to. Fails with ConnectFailed, which says why not."""
+        """Fires once one of the hubs that were given is connected to. Fails with NoHubReached, which says why not."""
         return self._ask(self._reach())
 
     async def _reach(self) -> None:
@@ -260,8 +260,7 @@ class PubSubClient:
                 failures.append(str(error))
             else:
                 return
-        remedy = "Start one there (`hedwig hub`), or give the address of one that runs (`--hub`, `hedwig.connect`)"
-        raise ConnectFailed(f"{'; '.join(failures)}. {remedy}")
+        raise NoHubReached.of("; ".join(failures))
 
     # --- publishing
 

@@ -19,9 +19,10 @@ from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.process_client import client_of
 from hedwig.client.blocking import BlockingClient, connect
 from hedwig.client_config import HedwigClientSettings
+from hedwig.errors import NoHubReached
 from hedwig.model import HubAddress
 from hedwig.spark.region_access import region_of
-from hedwig.spark.region_options import RegionOptions, TopicOptions
+from hedwig.spark.region_options import HUBS, RegionOptions, TopicOptions
 
 R = TypeVar("R", bound=RegionOptions)
 
@@ -35,7 +36,7 @@ def hub_client_of(options: TopicOptions[R]) -> BlockingClient:
     """The client of this process with these settings. Not to be closed by who uses it.
 
     Without hubs in the options, those are asked that are registered in the region now. Raises ConfigurationError where
-    none is, ConnectFailed, MetadataError.
+    none is, NoHubReached, MetadataError.
     """
     key = (os.getpid(), options.hubs) if options.names_hubs else (os.getpid(), _of_region(options))
     with _lock:
@@ -45,7 +46,10 @@ def hub_client_of(options: TopicOptions[R]) -> BlockingClient:
                 del _clients[other]  # of the process that this one was forked from: its thread is not here
             while len(_clients) >= CLIENTS_MAX:
                 _clients.popitem(last=False)[1].close()
-            found = _clients[key] = connect(None, key[1])
+            try:
+                found = _clients[key] = connect(None, key[1])
+            except NoHubReached as error:
+                raise NoHubReached.of(error.failures, options.words.word("hubs") or HUBS) from None
         _clients.move_to_end(key)
         return found
 

@@ -16,7 +16,7 @@ R = TypeVar("R", bound=RegionOptions)
 
 def region_of(client: LedgerClient, options: TopicOptions[R]) -> Region:
     """The region that the options name; whether there is one is not looked at (`Region.check` does)."""
-    context, own = client.context, options.own
+    context, own, words = client.context, options.own, options.words
     assert isinstance(context.store, ZnodeStore)
     return Region(
         context.store.tree,
@@ -25,4 +25,5 @@ def region_of(client: LedgerClient, options: TopicOptions[R]) -> Region:
         metadata_settings(options.client),
         Paths(own.zk_prefix, own.region),
         own.password,
+        (words.word("zk_prefix") or "zk_prefix", words.word("region") or "region"),
     )

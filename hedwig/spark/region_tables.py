@@ -79,7 +79,8 @@ def region_of(ledgers: LedgerClient, options: RegionOptions) -> Region:
     assert isinstance(store, ZooKeeperStore)
     paths = Paths(options.zk_prefix, options.region)
     clock = ledgers.context.clock
-    return Region(store.tree, ledgers, clock, metadata_settings(ledgers.settings), paths, options.password)
+    named_by = ("option zk_prefix", "option region")
+    return Region(store.tree, ledgers, clock, metadata_settings(ledgers.settings), paths, options.password, named_by)
 
 
 def _topic_shares(client: BlockingBookKeeper, options: TopicOptions, bounds: Bounds) -> Sequence[object]:

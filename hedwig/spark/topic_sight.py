@@ -27,6 +27,7 @@ from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words
 from hedwig.admin.region import Region
 from hedwig.model import FIRST_ID, LedgerRange
 from hedwig.protocol.publish_time import time_of
+from hedwig.spark.topic_absence import check_topic
 from hedwig.spark.topic_options import topic_of
 from hedwig.spark.topic_parts import Kept, check_chain, check_same
 from hedwig.wire.view import MessageView
@@ -93,10 +94,9 @@ class TopicSight:
         return found
 
     async def _see_one(self, topic: str) -> Kept:
-        name = topic_of(topic)
-        ranges = tuple(await self.region.ranges(name))
+        ranges = tuple(await self.region.ranges(topic_of(topic)))
         if not ranges:
-            await self.region.owner(name)  # raises where there is no such topic
+            await check_topic(self.region, topic, self.words)
         if topic in self._newest:
             check_same(topic, ranges, *self._newest[topic])
         if not ranges:

@@ -27,8 +27,8 @@ _LEDGERS = "dfs.namenode.bookkeeperjournal."
 KEYS = (SHARED_EDITS, f"{_LEDGERS}zk.availablebookies", f"{_LEDGERS}digestPw", "journalmgr.ledgers.client-conf")
 """Settings of the journal that say where it is and how it is opened; all others are words of the format."""
 
-WORDS = Words.of_command({})
-"""-D has all options."""
+WORDS = Words.of_command({"journal": "JOURNAL"})
+"""-D has all others."""
 
 GROWTH_SQL = (
     "unix_millis(time) AS ms",

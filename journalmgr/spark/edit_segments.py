@@ -84,6 +84,10 @@ class JournalSegments:
         """A segment, for messages."""
         return f"journal {self.root}, {describe(segment)}"
 
+    def _absent(self, why: str) -> NotFormatted:
+        remedy = self.loss.words.remedy("Is its path right ({})? `journalmgr format` makes a journal", "journal")
+        return NotFormatted(f"{self.description}: {why}{remedy}")
+
     async def namespace_id(self) -> int:
         """Of the namespace that the journal belongs to; 0 for one that is so old that it does not say.
 
@@ -91,7 +95,7 @@ class JournalSegments:
         """
         version = await self._znodes.read_version()
         if version is None:
-            raise NotFormatted(f"{self.description}: there is no journal; is its URI right?")
+            raise self._absent("there is no journal")
         return 0 if version.namespace is None else version.namespace.namespace_id
 
     async def look(self, from_txid: int) -> State:
@@ -118,7 +122,7 @@ class JournalSegments:
         await znodes.sync()
         names = await znodes.children(znodes.list_path)
         if names is None:
-            raise NotFormatted(f"{self.description}: there is no journal, or no list of segments in it")
+            raise self._absent("there is no journal, or no list of segments in it")
         ends = {name: end for name in names if (end := finalised_end(name)) is not None}
         earlier = {name: end for name, end in ends.items() if end < from_txid}
         found: dict[str, Segment] = {}

@@ -15,7 +15,7 @@ from bookkeeper.spark.said_as import SAID_AS
 from hedwig.client_config import HedwigClientSettings
 from hedwig.spark.region_access import region_of
 from hedwig.spark.region_options import REGION_ALIASES, RegionOptions, TopicOptions, read_topic_options
-from hedwig.spark.topic_options import topic_of
+from hedwig.spark.topic_absence import check_topic
 from hedwig.spark.topics.question import nameable
 
 LEFT_OUT_TOLD_MAX = 5
@@ -56,7 +56,7 @@ async def _chosen(
     where = region.paths.root
     if topics is not None:
         for name in topics:
-            await region.owner(topic_of(name))  # raises where there is no such topic
+            await check_topic(region, name, options.words)
         return sorted(set(topics))
     found = [each.topic.decode() async for piece in region.topics(prefix.encode()) for each in piece]
     fit, others = nameable(found)
