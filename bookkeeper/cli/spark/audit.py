@@ -9,6 +9,9 @@ from bookkeeper.cli.output import EXIT_OK, EXIT_USAGE, CommandFailed, counted, e
 from bookkeeper.cli.spark.said_as import AUDIT, said_as
 from bookkeeper.cli.spark.session import spark_session
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
+from bookkeeper.cli.why.menders_facts import find_menders
+from bookkeeper.config import ClientSettings
+from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.audit.repairs import queue_repairs
 from bookkeeper.spark.audit.report import Audit, audit
 
@@ -42,11 +45,23 @@ def run_audit(args: argparse.Namespace) -> int:
         if args.repair:
             queued = queue_repairs(found, settings.metadata_service_uri, settings)
             note(f"queued for auto-recovery: {counted(queued.ranges, 'range')} of {counted(queued.ledgers, 'ledger')}")
+            if queued.ranges:
+                _say_who_mends(settings)
     return EXIT_OK if found.is_clean else EXIT_UNKNOWN if found.only_unknown else EXIT_WRONG
 
 
+def _say_who_mends(settings: ClientSettings) -> None:
+    """What `bookkeeper why ledger` says of a ledger that waits so; queued it is, whatever the answer."""
+    try:
+        lines = list(find_menders(settings.metadata_service_uri, settings).said())
+    except BookKeeperError as error:
+        lines = [f"whether a process with auto-recovery runs is unknown: {error}"]
+    for line in lines:
+        note(line)
+
+
 def _show(args: argparse.Namespace, found: Audit) -> None:
-    columns = ("kind", "ledger_id", "first_entry_id", "last_entry_id", "bookie", "good_copies", "detail")
+    columns = ("kind", "ledger_id", "first_entry_id", "last_entry_id", "entries", "bookie", "good_copies", "detail")
     rows = found.findings.orderBy("ledger_id", "first_entry_id", "kind").limit(args.findings).collect()
     if args.json:
         print_json(
@@ -64,7 +79,7 @@ def _show(args: argparse.Namespace, found: Audit) -> None:
         )
         return
     if rows:
-        header = ("finding", "ledger", "first entry", "last entry", "bookie", "good copies", "why")
+        header = ("finding", "ledger", "first entry", "last entry", "entries", "bookie", "good copies", "why")
         print_table(header, [["" if row[name] is None else str(row[name]) for name in columns] for row in rows])
     told = sum(found.found.values())
     if told > len(rows):

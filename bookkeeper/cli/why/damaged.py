@@ -17,6 +17,7 @@ from bookkeeper.bookie.storage.settings import ENTRY_ID_MAX
 from bookkeeper.cli.output import counted, entries
 from bookkeeper.cli.why.explanation import Explanation, clock_time, runs_text
 from bookkeeper.cli.why.ledger_facts import LedgerFacts
+from bookkeeper.cli.why.menders import Menders
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.bad_copies_format import BadCopies, BadRange
 from bookkeeper.model import BookieId
@@ -185,30 +186,21 @@ def _stores_any(bookie: BookieId, fragments: Sequence[FragmentRange], first: int
 # --- what follows
 
 
-def who_mends(facts: LedgerFacts) -> str:
-    """Why nobody makes damaged copies good again; "" where somebody may."""
+def who_mends(facts: LedgerFacts) -> Menders:
+    """Who makes damaged copies good again, as far as the facts tell."""
     repair = facts.repair
-    if repair.enabled is False:
-        return "auto-recovery is disabled"
-    if repair.announced == 0 and not any(answer.works for answer in facts.processes):
-        only_others = (
-            "" if repair.auditor is None else ": the auditor is none of ours, and Apache's know no such reports"
-        )
-        return f"no process with auto-recovery runs that mends reported copies{only_others}"
-    return ""
+    works = any(answer.works for answer in facts.processes)
+    return Menders(repair.enabled, repair.auditor, repair.announced, works)
 
 
 def say_who_mends(facts: LedgerFacts, found: Explanation, what: str) -> bool:
     """Say what follows by itself: `what`, where somebody does it; whether somebody does."""
-    if not (nobody := who_mends(facts)):
+    menders = who_mends(facts)
+    if not (nobody := menders.why_nobody):
         found.next.append(what)
         return True
     found.next.append(f"nothing by itself: {nobody}")
-    found.do.append(
-        "bookkeeper shell autorecovery -enable"
-        if facts.repair.enabled is False
-        else "run auto-recovery: bookkeeper autorecovery, or autoRecoveryDaemonEnabled=true on bookies"
-    )
+    found.do.append(menders.remedy)
     return False
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
 
 from bookkeeper.cli.http_questions import ERRORS, all_at_once, get_json
 from bookkeeper.cli.shell.base import shell_settings
+from bookkeeper.cli.why.menders_facts import http_servers_of, or_error
 from bookkeeper.cli.why.processes import ProcessAnswer, ask_processes, whom_to_ask
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.client.connecting import connect_to
@@ -34,8 +35,6 @@ from bookkeeper.replication.access import access_of
 from bookkeeper.replication.fragment_check import LedgerChecker
 from bookkeeper.replication.fragments import FragmentRange, fragments_of
 from bookkeeper.replication.verdicts import CopyVerdict
-
-T = TypeVar("T")
 
 ASKED_MAX = 64
 
@@ -155,13 +154,6 @@ def _after(first: object) -> Callable[[BookieId], tuple[bool, str]]:
     return lambda bookie_id: (bookie_id != first, bookie_id)
 
 
-async def _or_error(awaited: Awaitable[T]) -> T | BookKeeperError:
-    try:
-        return await awaited
-    except BookKeeperError as error:
-        return error
-
-
 class _Looking:
     """One look. Thread: reactor."""
 
@@ -177,21 +169,18 @@ class _Looking:
         http_servers: dict[BookieId, tuple[str, int]],
         announced: list[RecoveryProcess],
     ) -> LedgerFacts:
-        processes = await _or_error(self._store.underreplication.processes())
+        processes = await or_error(self._store.underreplication.processes())
         announced += [] if isinstance(processes, BookKeeperError) else processes
-        metadata = await _or_error(self._client.metadata(self._ledger_id))
+        metadata = await or_error(self._client.metadata(self._ledger_id))
         progress: Progress | BookKeeperError | None = None
         if isinstance(metadata, LedgerMetadata) and not metadata.is_closed:
             # First what was acknowledged, then who should hold it, then what they hold: a ledger is written meanwhile,
             # and what the time between the two looks leaves to the slowest copy is more than it needs.
-            progress = await _or_error(self._progress(observe_s))
-            metadata = await _or_error(self._client.metadata(self._ledger_id))
+            progress = await or_error(self._progress(observe_s))
+            metadata = await or_error(self._client.metadata(self._ledger_id))
         available = await self._store.bookies.current()
-        for bookie_id, info in {**available.read_only, **available.writable}.items():
-            server = next((each for each in info.endpoints if each.protocol == "http"), None)
-            if server is not None:
-                http_servers[bookie_id] = (server.host, server.port)
-        cookies = await _or_error(self._store.cookies.all())
+        http_servers.update(http_servers_of(available))
+        cookies = await or_error(self._store.cookies.all())
         registered = _registered(available)
         members = _members(metadata, registered)
         held = await self._held([each for each in members if each in registered])
@@ -211,16 +200,16 @@ class _Looking:
     async def _repair(self, announced: int | BookKeeperError) -> RepairFacts:
         tree, ledger_id = self._store.underreplication, self._ledger_id
         return RepairFacts(
-            enabled=await _or_error(tree.is_enabled()),
-            auditor=await _or_error(tree.current_auditor()),
-            delay_s=await _or_error(tree.recovery_delay_s()),
-            mark=await _or_error(tree.read(ledger_id)),
-            lock=await _or_error(tree.lock_holder(ledger_id)),
-            bad_copies=await _or_error(tree.bad_copies(ledger_id)),
-            checked_ms=await _or_error(tree.check_time_ms(CheckKind.ALL_LEDGERS)),
-            locked_ms=await _or_error(tree.locked_ms(ledger_id)),
-            lock_session=await _or_error(tree.lock_session(ledger_id)),
-            auditor_session=await _or_error(tree.auditor_session()),
+            enabled=await or_error(tree.is_enabled()),
+            auditor=await or_error(tree.current_auditor()),
+            delay_s=await or_error(tree.recovery_delay_s()),
+            mark=await or_error(tree.read(ledger_id)),
+            lock=await or_error(tree.lock_holder(ledger_id)),
+            bad_copies=await or_error(tree.bad_copies(ledger_id)),
+            checked_ms=await or_error(tree.check_time_ms(CheckKind.ALL_LEDGERS)),
+            locked_ms=await or_error(tree.locked_ms(ledger_id)),
+            lock_session=await or_error(tree.lock_session(ledger_id)),
+            auditor_session=await or_error(tree.auditor_session()),
             announced=announced,
         )
 
