@@ -20,6 +20,7 @@ from kazoo.client import KazooClient
 from bookkeeper.bookie.exits import ExitCode
 from bookkeeper.cli.main import main
 from bookkeeper.cli.reactor import with_store
+from bookkeeper.cli.why.menders_facts import find_menders
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.blocking import connect as connect_client
 from bookkeeper.config import ClientSettings
@@ -440,6 +441,21 @@ def test_a_worker_without_http_is_said_to_be_one(
         assert "whether it works or waits is unknown: it serves no HTTP: httpServerEnabled=true" in said.part("working")
         lost.start()
         await_no_marks(three.uri)
+
+
+def test_who_mends_what_is_reported(three: LocalCluster, tmp_path: Path) -> None:
+    """As an audit that queued repairs asks; with HTTP off, what a process announces is enough."""
+    settings = ClientSettings(metadata_service_uri=three.uri)
+    nobody = find_menders(three.uri, settings)
+    assert nobody.why_nobody.startswith("no process with auto-recovery runs that mends reported copies")
+    with LocalAutoRecovery(tmp_path / "recovery", three.uri, {"httpServerEnabled": "false"}):
+        while not (found := find_menders(three.uri, settings)).announced:
+            pass
+        assert (found.enabled, found.announced, list(found.said())) == (True, 1, [])
+        on_store(three, lambda store: store.underreplication.disable())
+        disabled = find_menders(three.uri, settings)
+        on_store(three, lambda store: store.underreplication.enable())
+        assert disabled.why_nobody == "auto-recovery is disabled"
 
 
 def test_a_ledger_that_is_being_written_is_well(
