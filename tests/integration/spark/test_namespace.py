@@ -353,4 +353,4 @@ def test_the_command_tells_and_draws(journal: EditJournal, tmp_path: Path) -> No
 
     wrong = command(journal.uri, "-D", available, "-D", "startingTxid=5")
     assert wrong.returncode == 2
-    assert "option startingTxid: the pipeline sets startingTxid itself; leave it out, or give base" in wrong.stderr
+    assert "-D startingTxid: the pipeline sets startingTxid itself; leave it out, or give --base" in wrong.stderr
