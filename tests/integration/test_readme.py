@@ -37,7 +37,7 @@ BLOCK_TIMEOUT_S = 120
 START_TIMEOUT_S = 60
 UP = re.compile(rb"Ctrl-C stops everything")
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 
 @dataclass(frozen=True, slots=True)
