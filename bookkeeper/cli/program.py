@@ -71,10 +71,9 @@ class Program:
         return exit_code
 
     def _run(self, arguments: list[str]) -> int:
-        verbose = bool({"-v", "-vv", "--verbose"} & set(arguments))
         closed = prepare_streams()
         try:
-            exit_code, said = self._outcome(arguments, closed, verbose=verbose)
+            exit_code, said = self._outcome(arguments, closed)
             lost = lost_output()  # here, not at interpreter exit, where nobody can say what went wrong
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
@@ -87,10 +86,15 @@ class Program:
                 print(f"{self.name}: {text}", file=sys.stderr)
         return exit_code if lost is None else exit_code or EXIT_FAILURE
 
-    def _outcome(self, arguments: list[str], closed: frozenset[str], *, verbose: bool) -> tuple[int, str | None]:
+    def _outcome(self, arguments: list[str], closed: frozenset[str]) -> tuple[int, str | None]:
         """Exit code, and what went wrong if anything did."""
+        verbose = bool({"-v", "--verbose"} & set(arguments))  # until it is known which words are values
         try:
-            return self._dispatch(arguments), None
+            commands, args = self._parsed(arguments)
+            if isinstance(args, int):
+                return args, None
+            verbose = "verbose" in args
+            return int(importlib.import_module(commands[args.command][0]).run(args) or EXIT_OK), None
         except CommandFailed as failure:
             if verbose and failure.__cause__ is not None:
                 traceback.print_exception(failure.__cause__)
@@ -106,7 +110,8 @@ class Program:
                 text = f"{type(error).__name__}: {error}" + ("" if verbose else " (-v shows where)")
             return EXIT_FAILURE, text
 
-    def _dispatch(self, arguments: list[str]) -> int:
+    def _parsed(self, arguments: list[str]) -> tuple[Commands, argparse.Namespace | int]:
+        """The commands among which one was looked for, and what was asked for; an exit code where that was all."""
         # The commands of other packages are looked up only for help and for names that are none of ours.
         commands = self.commands if arguments and arguments[0] in self.commands else self.all_commands()
         parser = LazyParser(prog=self.name, description=self.description, epilog=self.examples)
@@ -116,10 +121,9 @@ class Program:
         for name, (module_name, summary) in commands.items():
             subparsers.add_parser(name, help=summary, fill=partial(_fill, module_name, summary))
         try:
-            args = parser.parse_args(_arranged(arguments, commands))
+            return commands, parser.parse_args(_arranged(arguments, commands))
         except SystemExit as stop:
-            return EXIT_USAGE if stop.code not in (0, None) else EXIT_OK
-        return int(importlib.import_module(commands[args.command][0]).run(args) or EXIT_OK)
+            return commands, EXIT_USAGE if stop.code not in (0, None) else EXIT_OK
 
     def all_commands(self) -> Commands:
         """Its own commands and those that other packages add."""

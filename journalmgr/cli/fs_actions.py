@@ -61,9 +61,6 @@ def run(args: argparse.Namespace) -> int:
             # Nothing is left where `rm -f` matches nothing.
             code = _ACTIONS[args.action](files, args) if "paths" not in args or args.paths else EXIT_OK
         except BookKeeperError as error:
-            if "verbose" in args:
-                raise
-            # The program shows where an error came from for any word -v, which is a value's in `setfattr`.
             raise CommandFailed(
                 str(error), EXIT_USAGE if isinstance(error, InvalidArgument) else EXIT_FAILURE
             ) from error

@@ -7,12 +7,12 @@ import re
 import subprocess
 import sys
 import types
-from collections.abc import Callable
+from typing import Protocol
 
 import pytest
 
 from bookkeeper.bookie.exits import ExitCode
-from bookkeeper.cli.lazy import LazyParser
+from bookkeeper.cli.lazy import LazyParser, add_verbose
 from bookkeeper.cli.ledger.command import ACTIONS
 from bookkeeper.cli.main import COMMANDS, main
 from bookkeeper.cli.output import (
@@ -35,17 +35,28 @@ ALL = [
 ]
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException | int], list[argparse.Namespace]]:
-    """Install the command `other`, as another package would; it ends as told. Returns the arguments it got."""
+class Install(Protocol):
+    """See `command`."""
 
-    def install(outcome: BaseException | int) -> list[argparse.Namespace]:
+    def __call__(self, outcome: BaseException | int, value_option: str = ...) -> list[argparse.Namespace]: ...
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install the command `other`, as another package would; it ends as told. Returns the arguments it got.
+
+    value_option: an option of its own that takes a value.
+    """
+
+    def install(outcome: BaseException | int, value_option: str = "--value") -> list[argparse.Namespace]:
         calls: list[argparse.Namespace] = []
         module = types.ModuleType("other_package_command", "What it does.")
 
         def add_arguments(parser: argparse.ArgumentParser) -> None:
             parser.add_argument("--count", type=int, default=1)
-            parser.add_argument("-v", action="store_true")
+            parser.add_argument(value_option)
+            if value_option != "-v":
+                add_verbose(parser)
 
         def run(args: argparse.Namespace) -> int:
             calls.append(args)
@@ -64,9 +75,6 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException | int], 
         return calls
 
     return install
-
-
-Install = Callable[[BaseException | int], list[argparse.Namespace]]
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], [], ["ledger"], ["ledger", "read"], ["ledger", "read", "seven"]])
@@ -212,6 +220,18 @@ def test_what_a_command_failed_by_is_shown_with_v_alone(command: Install, capsys
     verbose = capsys.readouterr().err
     assert "\tat org.apache.spark.Anything" in verbose
     assert verbose.endswith("bookkeeper: the query failed: no such ledger\n")
+
+
+def test_a_v_that_is_the_commands_own_shows_no_traceback(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the value in `journalmgr fs setfattr -n user.a -v x`."""
+    failed = CommandFailed("/none does not exist")
+    failed.__cause__ = RuntimeError("said by the server")
+    calls = command(failed, value_option="-v")
+    assert main(["other", "-v", "x"]) == EXIT_FAILURE
+    assert calls[0].v == "x"
+    assert capsys.readouterr().err == "bookkeeper: /none does not exist\n"
+    assert main(["-v", "other", "-v", "x"]) == EXIT_FAILURE
+    assert "said by the server" in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_with_130_and_no_traceback(command: Install, capsys: pytest.CaptureFixture[str]) -> None:
