@@ -20,6 +20,8 @@ from typing import Protocol
 import hypothesis
 import pytest
 
+from tests.support.spark import OF_SPARK, SMALL_JAVA
+
 SUITES = ("unit", "simulation", "integration", "interop", "benchmarks")
 DEFAULT_SEED = 1
 SIMULATED_SEEDS = 300
@@ -57,12 +59,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the one seed govern hypothesis too, unless it was given one of its own. No example fails by the clock."""
+    """Let the one seed govern hypothesis too, unless it has one of its own. Nothing fails by the clock, or warms up."""
     hypothesis.settings.register_profile("project", deadline=None)
     if getattr(config.option, "hypothesis_profile", None) is None:
         hypothesis.settings.load_profile("project")
     if getattr(config.option, "hypothesis_seed", "absent") is None:
         config.option.hypothesis_seed = str(config.getoption("--seed"))
+    for variable in OF_SPARK:
+        os.environ.setdefault(variable, SMALL_JAVA)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from bookkeeper.config.keys import GIB, KIB, Kind, boolean, integer, key
+from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.option_kinds import check_use, or_none
 from bookkeeper.spark.sink_commit_format import Kind as OwnerKind
 from bookkeeper.spark.sink_commit_format import Owner
 from bookkeeper.spark.sink_options import COMMIT_PATH, COMMIT_PATH_MEANING, commit_path, name_of_write
+from bookkeeper.spark.stream_offsets import Division
 
 WHERE = "bookkeeper"
 EVERY = "all"
@@ -134,7 +136,7 @@ class LedgerReadOptions:
         "minPartitions", integer("partitions", 1, 100_000), "1", PLANNING, "Read with at least so many tasks.",
     )  # fmt: skip
     partition_bytes_max: int = key(
-        "maxPartitionBytes", integer("bytes", 64 * KIB, 64 * GIB), "67108864", PLANNING,
+        "maxPartitionBytes", integer("bytes", 64 * KIB, 64 * GIB), "134217728", PLANNING,
         "About how much one task reads at most.",
     )  # fmt: skip
 
@@ -182,6 +184,11 @@ class LedgerReadOptions:
         )
 
     @property
-    def entries_per_trigger_max(self) -> int | None:
-        """Entries of one micro-batch at most; None: no limit."""
-        return self.entries_max_alias if self.entries_max is None else self.entries_max
+    def per_trigger(self) -> Limits:
+        """What one micro-batch holds at most."""
+        return Limits(self.entries_max_alias if self.entries_max is None else self.entries_max, self.bytes_max)
+
+    @property
+    def division(self) -> Division:
+        """How a read, or a micro-batch from now on, is divided among tasks."""
+        return Division(self.partitions_min, self.partition_bytes_max)

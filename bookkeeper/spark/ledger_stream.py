@@ -14,16 +14,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from twisted.logger import Logger
 
 from bookkeeper.spark.ledger_extents import chosen_ledgers, extents_between, position_in
@@ -36,15 +31,8 @@ from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.options import SourceOptions
 from bookkeeper.spark.planning import partitions_of
 from bookkeeper.spark.process_client import client_of, instance_of
-from bookkeeper.spark.stream_offsets import (
-    Division,
-    Offset,
-    check_cluster,
-    initial_offset,
-    next_offset,
-    planned,
-    position_of,
-)
+from bookkeeper.spark.stream_limits import default_limit, limits_of
+from bookkeeper.spark.stream_offsets import Offset, check_cluster, initial_offset, next_offset, planned, position_of
 
 log = Logger()
 
@@ -63,7 +51,6 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Position | None = None
         self._listed: tuple[float, Sequence[int]] | None = None
         self._sight: LedgerSight | None = None
-        self._cluster: str | None = None
         self._told = False
 
     # --- positions
@@ -87,25 +74,15 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next micro-batch goes; `start` itself where there is nothing new."""
         check_cluster(start, self._instance)
         begin = Position.of(position_of(start))
-        limits = Limits()
-        if not isinstance(limit, ReadAllAvailable):
-            own = self._options.own
-            limits = Limits(
-                limit.max_rows if isinstance(limit, ReadMaxRows) else own.entries_per_trigger_max,
-                limit.max_bytes if isinstance(limit, ReadMaxBytes) else own.bytes_max,
-            )
+        own = self._options.own
         seen = self._see(begin)
         self._latest = advance(begin, seen, Limits())
-        return next_offset(start, advance(begin, seen, limits).offset(), self._division, self._instance)
+        end = advance(begin, seen, limits_of(limit, own.per_trigger)).offset()
+        return next_offset(start, end, own.division, self._instance)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Of the options; where there are both, the bytes are applied besides."""
-        own = self._options.own
-        if own.entries_per_trigger_max is not None:
-            return ReadMaxRows(own.entries_per_trigger_max)
-        if own.bytes_max is not None:
-            return ReadMaxBytes(own.bytes_max)
-        return ReadAllAvailable()
+        """What the options say."""
+        return default_limit(self._options.own.per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """The query ends with what is confirmed now."""
@@ -138,7 +115,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Who reads what lies between two positions. Raises NoSuchLedger for a ledger that is gone (failOnDataLoss)."""
         check_cluster(end, self._instance)
-        plan = planned(start, end, self._division)
+        plan = planned(start, end, self._options.own.division)
         wanted = between(Position.of(plan.start), Position.of(plan.end))
         extents = extents_between(client_of(self._options.client), self._options.own, wanted)
         found = partitions_of(
@@ -159,18 +136,10 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing is held that needs it."""
 
-    @property
-    def _division(self) -> Division:
-        """Of micro-batches from now on."""
-        own = self._options.own
-        return Division(own.partitions_min, own.partition_bytes_max)
-
-    @property
+    @cached_property
     def _instance(self) -> str:
         """Id of the cluster that is read."""
-        if self._cluster is None:
-            self._cluster = instance_of(client_of(self._options.client))
-        return self._cluster
+        return instance_of(client_of(self._options.client))
 
 
 def nothing_will_come(ledgers: LedgerChoice | None, seen: Mapping[int, Seen]) -> bool:

@@ -10,8 +10,9 @@ from typing import Any
 
 from bookkeeper.config.keys import GIB, KIB, MIB, Kind, boolean, integer, key, text
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.option_kinds import check_use, or_none
-from bookkeeper.spark.stream_offsets import position_of
+from bookkeeper.spark.stream_offsets import Division, position_of
 from hedwig.model import SubscriberId, Topic
 from hedwig.names import subscriber_part, topic_part
 from hedwig.spark.region_options import RegionOptions
@@ -144,7 +145,7 @@ class TopicReadOptions(RegionOptions):
         "minPartitions", integer("partitions", 1, 100_000), "1", PLANNING, "Read with at least so many tasks.",
     )  # fmt: skip
     partition_bytes_max: int = key(
-        "maxPartitionBytes", integer("bytes", 64 * KIB, 64 * GIB), "67108864", PLANNING,
+        "maxPartitionBytes", integer("bytes", 64 * KIB, 64 * GIB), "134217728", PLANNING,
         "About how much one task reads at most.",
     )  # fmt: skip
     messages_max: int | None = key(
@@ -199,9 +200,14 @@ class TopicReadOptions(RegionOptions):
         )
 
     @property
-    def messages_per_trigger_max(self) -> int | None:
-        """Messages of one micro-batch at most; None: no limit."""
-        return self.messages_max_alias if self.messages_max is None else self.messages_max
+    def per_trigger(self) -> Limits:
+        """What one micro-batch holds at most."""
+        return Limits(self.messages_max_alias if self.messages_max is None else self.messages_max, self.bytes_max)
+
+    @property
+    def division(self) -> Division:
+        """How a read, or a micro-batch from now on, is divided among tasks."""
+        return Division(self.partitions_min, self.partition_bytes_max)
 
 
 class RowOrder(enum.Enum):

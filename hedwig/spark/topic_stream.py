@@ -15,31 +15,19 @@ Thread: the process has one for Spark's calls; the clients others.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.process_client import client_of, instance_of
-from bookkeeper.spark.stream_offsets import (
-    Division,
-    Offset,
-    check_cluster,
-    initial_offset,
-    next_offset,
-    planned,
-    position_of,
-)
+from bookkeeper.spark.stream_limits import default_limit, limits_of
+from bookkeeper.spark.stream_offsets import Offset, check_cluster, initial_offset, next_offset, planned, position_of
 from hedwig.spark.topic_cursors import TopicCursors
 from hedwig.spark.topic_extents import Options, begin_of, plan_between, sight_of
 from hedwig.spark.topic_offsets import Seen, advance, between, offset_of, read_offset
@@ -60,7 +48,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offset | None = None
         self._sight: TopicSight | None = None
         self._cursors: TopicCursors | None = None
-        self._cluster: str | None = None
 
     # --- positions
 
@@ -83,24 +70,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         own = self._options.own
         begin = read_offset(position_of(start), own.topics)
         check_cluster(start, self._instance)
-        limits = Limits()
-        if not isinstance(limit, ReadAllAvailable):
-            limits = Limits(
-                limit.max_rows if isinstance(limit, ReadMaxRows) else own.messages_per_trigger_max,
-                limit.max_bytes if isinstance(limit, ReadMaxBytes) else own.bytes_max,
-            )
+        limits = limits_of(limit, own.per_trigger)
         seen = self._see(begin, sizes=limits.size is not None)
         self._latest = advance(begin, seen, Limits())
-        return next_offset(start, advance(begin, seen, limits), self._division, self._instance)
+        return next_offset(start, advance(begin, seen, limits), own.division, self._instance)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Of the options; where there are both, the bytes are applied besides."""
-        own = self._options.own
-        if own.messages_per_trigger_max is not None:
-            return ReadMaxRows(own.messages_per_trigger_max)
-        if own.bytes_max is not None:
-            return ReadMaxBytes(own.bytes_max)
-        return ReadAllAvailable()
+        """What the options say."""
+        return default_limit(self._options.own.per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """The query ends with what is confirmed now."""
@@ -142,7 +119,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """Who reads what lies between two positions. Raises UnexpectedCondition for data loss (failOnDataLoss)."""
         topics = self._options.own.topics
-        plan = planned(start, end, self._division)
+        plan = planned(start, end, self._options.own.division)
         wanted = between(read_offset(plan.start, topics), read_offset(plan.end, topics))
         check_cluster(end, self._instance)
         found = topic_partitions(
@@ -177,15 +154,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing is held that needs it: connections end with the process."""
 
-    @property
-    def _division(self) -> Division:
-        """Of micro-batches from now on."""
-        own = self._options.own
-        return Division(own.partitions_min, own.partition_bytes_max)
-
-    @property
+    @cached_property
     def _instance(self) -> str:
         """Id of the cluster that is read."""
-        if self._cluster is None:
-            self._cluster = instance_of(client_of(self._options.client))
-        return self._cluster
+        return instance_of(client_of(self._options.client))

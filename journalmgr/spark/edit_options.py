@@ -11,6 +11,7 @@ from bookkeeper.config import ClientSettings
 from bookkeeper.config.keys import GIB, INT32_MAX, KIB, Kind, boolean, choice, integer, key, text
 from bookkeeper.errors import BookKeeperError, ConfigurationError, InvalidArgument
 from bookkeeper.metadata.uri import parse_uri as parse_metadata_uri
+from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.option_kinds import check_use, or_none
 from bookkeeper.spark.options import ALIASES as COMMON_ALIASES
 from bookkeeper.spark.options import SourceOptions, read_options
@@ -185,6 +186,11 @@ class EditReadOptions:
             of_streams={"maxOffsetsPerTrigger": self.offsets_max, "maxBytesPerTrigger": self.bytes_max},
             where=WHERE,
         )
+
+    @property
+    def per_trigger(self) -> Limits:
+        """What one micro-batch holds at most, in transactions and in bytes."""
+        return Limits(self.offsets_max, self.bytes_max)
 
 
 def read_edit_options(options: Mapping[str, str]) -> SourceOptions[EditReadOptions]:

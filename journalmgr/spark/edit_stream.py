@@ -15,15 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from bookkeeper.spark.process_client import client_of
+from bookkeeper.spark.stream_limits import default_limit, limits_of
 from bookkeeper.spark.stream_offsets import Offset, initial_offset, next_offset, position_of, start_of
 from journalmgr.errors import JournalError
 from journalmgr.spark.edit_options import EARLIEST, LATEST, WHERE
@@ -72,24 +67,17 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             end = min(end, self._target)
         end = max(begin, end)
-        if end == begin or isinstance(limit, ReadAllAvailable):
-            return next_offset(start, self._offset(end), None)
-        # Spark knows one limit of a source; where both words are given, both are obeyed.
         own = self._options.own
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else own.offsets_max
-        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else own.bytes_max
-        if rows is not None:
-            end = min(end, begin + rows)
-        if size is not None:
-            end = min(end, max(begin + 1, end_by_bytes(self._client, own, state, begin, size)))
+        limits = limits_of(limit, own.per_trigger)
+        if limits.entries is not None:
+            end = min(end, begin + limits.entries)
+        if limits.size is not None and end > begin:
+            end = min(end, max(begin + 1, end_by_bytes(self._client, own, state, begin, limits.size)))
         return next_offset(start, self._offset(end), None)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say."""
-        own = self._options.own
-        if own.offsets_max is not None:
-            return ReadMaxRows(own.offsets_max)
-        return ReadAllAvailable() if own.bytes_max is None else ReadMaxBytes(own.bytes_max)
+        return default_limit(self._options.own.per_trigger)
 
     def reportLatestOffset(self) -> Offset | None:
         """The end of the journal when it was looked at last, for the status of the query."""

@@ -11,6 +11,12 @@ import functools
 import tempfile
 from typing import Any
 
+SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Starts sooner, on few cores: what runs for seconds pays for no optimising compiler."""
+
+OF_SPARK = ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
+"""Variables by which every Java gets options that Spark starts for a program, also for a command of ours."""
+
 
 @functools.cache
 def spark_session() -> Any:

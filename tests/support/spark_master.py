@@ -29,6 +29,7 @@ from bookkeeper.embedded.java import find_java
 from bookkeeper.embedded.process import dying_with_parent
 from bookkeeper.spark.environment import adapted_home, has_vector_module
 from tests.support.process_output import await_output, tail
+from tests.support.spark import SMALL_JAVA
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -36,9 +37,6 @@ WORKERS = 2
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 BUILD_TIMEOUT_S = 120
-
-SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Starts sooner, on few cores."""
 
 _MASTER = re.compile(rb"Starting Spark master at (spark://\S+)")
 _ELECTED = re.compile(rb"I have been elected leader")

@@ -40,7 +40,8 @@ from tests.support.cluster import local_cluster
 from tests.support.damaged_disks import change_a_byte
 from tests.support.process_output import tail
 from tests.support.sink_ledgers import check_nothing_is_left, ledgers_of, named_by
-from tests.support.spark_master import SMALL_JAVA, SPARK_HOME, SparkMaster, bare_python, build_wheel
+from tests.support.spark import SMALL_JAVA
+from tests.support.spark_master import SPARK_HOME, SparkMaster, bare_python, build_wheel
 
 pytestmark = pytest.mark.timeout(900)
 
