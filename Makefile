@@ -30,7 +30,7 @@ demo: venv-demo  ## clusters on this machine, real data; a bookie, name nodes an
 	$(BIN)/bookkeeper demo $(PART)
 
 test: venv-dev  ## every suite: unit, simulation, integration, interop
-	$(BIN)/python .ci/suites.py unit simulation integration interop $(PYTEST)
+	$(BIN)/python .ci/suites.py unit simulation integration spark interop $(PYTEST)
 
 check: venv-dev proto-check  ## ruff, format, mypy --strict, unit tests
 	$(BIN)/ruff check .
@@ -51,7 +51,7 @@ crashpoints: venv-dev  ## every crash point of a bookie, some 45 minutes (ARGS='
 	$(BIN)/python -m tests.crashpoints $(ARGS)
 
 integration: venv-dev  ## real ZooKeeper, sockets, disks, processes
-	$(BIN)/python .ci/suites.py integration $(PYTEST)
+	$(BIN)/python .ci/suites.py integration spark $(PYTEST)
 
 interop: venv-dev  ## genuine Apache programs on the other side
 	$(BIN)/python .ci/suites.py interop $(PYTEST)

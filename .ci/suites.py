@@ -2,7 +2,7 @@
 
     .venv/bin/python .ci/suites.py unit simulation [-- options for pytest]
 
-suites: unit, simulation, integration, interop
+suites: unit, simulation, integration, spark (what of integration needs Spark), interop
 options of our own, beside pytest's: --seed N|random, --sim-seeds N, --zookeeper HOST:PORT, --apache-home DIR
 
 examples:
@@ -12,7 +12,7 @@ examples:
 Every suite runs, even after one has failed; the exit code is 1 if any failed. The last lines name what failed,
 with the end of what each said. A suite without tests is reported as such and does not fail, unless options chose among
 the tests and left none at all. Unit tests and simulation run without the reactor plugin, which proves that they need
-no reactor; they run at the same time where there are cores for it.
+no reactor. These two, and integration and spark, run at the same time where there are two cores for it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-SUITES = ("unit", "simulation", "integration", "interop")
+SUITES = ("unit", "simulation", "integration", "spark", "interop")
 WITHOUT_REACTOR = frozenset({"unit", "simulation"})
+TOGETHER = (WITHOUT_REACTOR, frozenset({"integration", "spark"}))
+"""Suites that run at a time, and take about as long: the former wait for nothing, the latter half of their time."""
+
+PART_OF = {"spark": "integration"}
+"""A suite that is a directory of another one, which leaves it out."""
+
 NO_TESTS_COLLECTED = 5
 SHOWN_MAX = 20
 SHOWN_LINES = 6
@@ -52,12 +58,13 @@ class Running:
         self._scratch = tempfile.TemporaryDirectory()
         self._process: subprocess.Popen[bytes] | None = None
         self._said: Path | None = None if shown else Path(self._scratch.name) / "output"
-        directory = ROOT / "tests" / suite
+        directory = directory_of(suite)
         if not any(directory.rglob("test_*.py")):
             return
         plugins = ["-p", "no:twisted"] if suite in WITHOUT_REACTOR else []
+        without = [f"--ignore={directory_of(part)}" for part, whole in PART_OF.items() if whole == suite]
         report = f"--junit-xml={self._scratch.name}/report.xml"
-        command = [sys.executable, "-m", "pytest", str(directory), "-q", *plugins, report, *options]
+        command = [sys.executable, "-m", "pytest", str(directory), "-q", *plugins, *without, report, *options]
         with contextlib.ExitStack() as stack:
             output = None if self._said is None else stack.enter_context(self._said.open("wb"))
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
@@ -77,12 +84,17 @@ class Running:
             return Result(f"failed (code {code})", failures_in(Path(self._scratch.name) / "report.xml")), took_s
 
 
+def directory_of(suite: str) -> Path:
+    """Where its tests are."""
+    return ROOT / "tests" / PART_OF.get(suite, "") / suite
+
+
 def run_all(suites: list[str], options: list[str]) -> Iterator[tuple[str, Result, float]]:
-    """One after the other; but those without a reactor, which wait for nothing, at a time if each has a core."""
+    """One after the other; but those of TOGETHER at a time if each has a core."""
     left = list(suites)
     while left:
         together = [left.pop(0)]
-        while left and {*together, left[0]} <= WITHOUT_REACTOR and len(together) < (os.cpu_count() or 1):
+        while left and any({*together, left[0]} <= some for some in TOGETHER) and len(together) < (os.cpu_count() or 1):
             together.append(left.pop(0))
         print(f"\n=== {together[0]} ===", flush=True)
         running = [Running(suite, options, shown=suite == together[0]) for suite in together]

@@ -87,8 +87,11 @@ def test_what_failed_is_named_with_the_end_of_what_it_said(suites: ModuleType, t
     assert worse == "tests.b::test_worse: error after 0.0 s\n    no fixture"
 
 
-@pytest.mark.parametrize(("cores", "expected"), [(1, ["unit", "simulation", "interop"]), (2, ["unit", "interop"])])
-def test_suites_that_need_no_reactor_run_at_the_same_time_where_there_are_cores(
+@pytest.mark.parametrize(
+    ("cores", "expected"),
+    [(1, ["unit", "simulation", "integration", "spark", "interop"]), (2, ["unit", "integration", "interop"])],
+)
+def test_pairs_of_suites_run_at_the_same_time_where_there_are_cores(
     suites: ModuleType, monkeypatch: pytest.MonkeyPatch, cores: int, expected: list[str]
 ) -> None:
     streamed: list[str] = []
@@ -103,9 +106,24 @@ def test_suites_that_need_no_reactor_run_at_the_same_time_where_there_are_cores(
 
     monkeypatch.setattr(suites, "Running", Running)
     monkeypatch.setattr(suites.os, "cpu_count", lambda: cores)
-    assert [name for name, *_ in suites.run_all(["unit", "simulation", "interop"], [])] == [
-        "unit",
-        "simulation",
-        "interop",
-    ]
+    assert [name for name, *_ in suites.run_all(list(suites.SUITES), [])] == list(suites.SUITES)
     assert streamed == expected
+
+
+def test_every_test_is_in_one_suite(suites: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    class Popen:
+        def __init__(self, command: list[str], **_: Any) -> None:
+            commands.append(command)
+
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setattr(suites.subprocess, "Popen", Popen)
+    for suite in suites.SUITES:
+        suites.Running(suite, [], shown=True).result()
+    directories = [Path(command[3]).relative_to(suites.ROOT / "tests").as_posix() for command in commands]
+    assert directories == ["unit", "simulation", "integration", "integration/spark", "interop"]
+    left_out = [[each for each in command if each.startswith("--ignore=")] for command in commands]
+    assert left_out == [[], [], [f"--ignore={suites.ROOT / 'tests/integration/spark'}"], [], []]
