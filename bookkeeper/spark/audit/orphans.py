@@ -22,21 +22,17 @@ from itertools import islice
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from twisted.internet.defer import Deferred
 
 from bookkeeper.client.blocking import BlockingBookKeeper
-from bookkeeper.client.client import LedgerClient
-from bookkeeper.client.parallel import in_parallel
-from bookkeeper.errors import MetadataCorrupt, MetadataTooNew, NoSuchLedger
-from bookkeeper.model import LedgerId
+from bookkeeper.spark.audit.metadata_now import looking
 from bookkeeper.spark.audit.stored_evidence import HELD, OTHER
 from bookkeeper.spark.id_ranges import IdRanges
 from bookkeeper.spark.pipeline import cluster_table
 
 HELD_TABLE = "held_ledgers"
 
-AT_ONCE, GROUP = 64, 1000
-"""Ledgers that are asked about at a time, and after one sync."""
+GROUP = 1000
+"""Ledgers that are asked about after one sync."""
 
 WAITS = "the cluster has no such ledger; the bookie's garbage collection deletes it when it runs"
 
@@ -135,31 +131,12 @@ def find_orphans(
 
 def _gone(client: BlockingBookKeeper, suspects: IdRanges, is_chosen: Callable[[int], bool]) -> IdRanges:
     """The chosen ones of them of which the metadata store says, after a sync, that there is none."""
-    gone: list[tuple[int, int]] = []
+    gone = IdRanges()
     ids = (each for low, high in suspects.ranges for each in range(low, high + 1) if is_chosen(each))
     while group := list(islice(ids, GROUP)):
-        found: list[int] = client.run(_looking(group))
-        gone += IdRanges.of(found).ranges
-    return IdRanges(tuple(gone))
-
-
-def _looking(ledger_ids: list[int]) -> Callable[[LedgerClient], Deferred[list[int]]]:
-    async def look(client: LedgerClient) -> list[int]:
-        gone: list[int] = []
-        await client.store.sync()
-
-        async def look_at(ledger_id: int) -> None:
-            try:
-                await client.metadata(LedgerId(ledger_id))
-            except NoSuchLedger:
-                gone.append(ledger_id)
-            except (MetadataCorrupt, MetadataTooNew):
-                pass  # it is there, whatever it says
-
-        await in_parallel((look_at(each) for each in ledger_ids), AT_ONCE)
-        return gone
-
-    return lambda client: Deferred.fromCoroutine(look(client))
+        there = {each["ledger_id"] for each in client.run(looking(group))}
+        gone |= IdRanges.of(each for each in group if each not in there)
+    return gone
 
 
 def sizes_in_place(rows: DataFrame) -> DataFrame:

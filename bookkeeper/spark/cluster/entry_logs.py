@@ -7,14 +7,12 @@ A bookie that cannot be asked has one row, without a log and with the reason: th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bookkeeper.admin.questions import ERRORS, Address, get_json
 from bookkeeper.bookie.storage.entry_log_format import parse_log_name
-from bookkeeper.client.blocking import BlockingBookKeeper
-from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.cluster.http_bookies import Asked, did_not_tell, shares_of_bookies
+from bookkeeper.spark.cluster.http_bookies import did_not_tell, rows_of_bookies, shares_of_bookies
 from bookkeeper.spark.cluster.table import PROBLEM, ClusterTable, Column, Of, Row, time_or_none, told
 
 PATH = "/api/v1/bookie/entry_logs"
@@ -56,33 +54,20 @@ def name_rows(bookie_id: str, answer: Any) -> list[Row]:
     return [(bookie_id, log_id, *(None,) * 7, NAMES_ALONE) for log_id in ids]
 
 
-def _no_log(bookie_id: str, problem: str) -> list[Row]:
-    return [(bookie_id, *(None,) * 8, problem)]
+def _no_log(bookie_id: str, problem: str) -> Row:
+    return (bookie_id, *(None,) * 8, problem)
 
 
-def ask_logs(bookie_id: str, address: Address) -> list[Row]:
-    """The rows of a bookie with HTTP there. Blocks."""
+def ask_logs(bookie_id: str, address: Address) -> Iterator[list[Row]]:
+    """The rows of a bookie with HTTP there; none of one that has just started, and says it has no log. Blocks."""
     try:
         answer = get_json(address, PATH, size_max=ANSWER_MAX)
         if answer is not None:
-            return log_rows(bookie_id, answer)
-        names = get_json(address, NAMES_PATH, size_max=ANSWER_MAX)
-        return name_rows(bookie_id, names)
+            yield log_rows(bookie_id, answer)
+        else:
+            yield name_rows(bookie_id, get_json(address, NAMES_PATH, size_max=ANSWER_MAX))
     except ERRORS as error:
-        return _no_log(bookie_id, did_not_tell(address, told(error)))
-
-
-def _shares(client: BlockingBookKeeper, options: Any, bounds: Bounds) -> Sequence[object]:
-    del options, bounds
-    return shares_of_bookies(client, NO_HTTP)
-
-
-def _rows(client: BlockingBookKeeper, options: Any, share: Sequence[Asked]) -> Iterator[Sequence[Row]]:
-    del client, options
-    for bookie_id, address, problem in share:
-        rows = _no_log(bookie_id, problem) if address is None else ask_logs(bookie_id, address)
-        if rows:  # a bookie that has just started has no log, and says so
-            yield rows
+        yield [_no_log(bookie_id, did_not_tell(address, told(error)))]
 
 
 ENTRY_LOGS = ClusterTable(
@@ -104,6 +89,6 @@ ENTRY_LOGS = ClusterTable(
         Column("as_of", Of.TIME, "when the bookie last looked what is in it"),
         PROBLEM,
     ),
-    _rows,
-    _shares,
+    rows_of_bookies(ask_logs, _no_log),
+    shares_of_bookies(NO_HTTP),
 )

@@ -7,13 +7,11 @@ that was interrupted in telling has such a row besides. Apache's bookies do not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from bookkeeper.admin.questions import ERRORS, Address, get_json
-from bookkeeper.client.blocking import BlockingBookKeeper
-from bookkeeper.spark.bounds import Bounds
-from bookkeeper.spark.cluster.http_bookies import Asked, did_not_tell, shares_of_bookies
+from bookkeeper.spark.cluster.http_bookies import did_not_tell, rows_of_bookies, shares_of_bookies
 from bookkeeper.spark.cluster.table import PROBLEM, ClusterTable, Column, Of, Row, told
 
 PATH = "/api/v1/bookie/ledgers"
@@ -29,7 +27,7 @@ NOT_KNOWN = "its HTTP server tells no ledgers: it is Apache's, or older than thi
 
 
 def ask_ledgers(bookie_id: str, address: Address) -> Iterator[list[Row]]:
-    """The rows of a bookie with HTTP there, an answer at a time. Blocks."""
+    """The rows of a bookie with HTTP there, an answer at a time; none of one that says it has no ledger. Blocks."""
     after = -1
     try:
         while True:
@@ -72,20 +70,6 @@ def _nothing(bookie_id: str, problem: str) -> Row:
     return bookie_id, None, None, None, problem
 
 
-def _shares(client: BlockingBookKeeper, options: Any, bounds: Bounds) -> Sequence[object]:
-    del options, bounds
-    return shares_of_bookies(client, NO_HTTP)
-
-
-def _rows(client: BlockingBookKeeper, options: Any, share: Sequence[Asked]) -> Iterator[Sequence[Row]]:
-    del client, options
-    for bookie_id, address, problem in share:
-        if address is None:
-            yield [_nothing(bookie_id, problem)]
-        else:
-            yield from ask_ledgers(bookie_id, address)  # nothing for one that has no ledger, and says so
-
-
 HELD_LEDGERS = ClusterTable(
     "held_ledgers",
     "which ledgers each bookie has, as it tells; also deleted ones that wait for its garbage collector",
@@ -96,6 +80,6 @@ HELD_LEDGERS = ClusterTable(
         Column("ledgers", Of.LONG, "how many these are: it has each of them"),
         PROBLEM,
     ),
-    _rows,
-    _shares,
+    rows_of_bookies(ask_ledgers, _nothing),
+    shares_of_bookies(NO_HTTP),
 )

@@ -322,13 +322,14 @@ def test_held_ledgers_are_those_that_their_bookie_tells_of_and_who_does_not_tell
 
 
 def test_a_bookie_that_does_not_answer_has_a_row_that_says_so(world: World) -> None:
-    [row] = ask_logs("b:1", ("127.0.0.1", free_port()))
+    [[row]] = ask_logs("b:1", ("127.0.0.1", free_port()))
     assert row[:2] == ("b:1", None)
     assert "did not tell" in str(row[-1])
     # As an older bookie, or Apache's: what it has under the path of names.
     port = int(world.cluster.bookies[0].settings["httpServerPort"])
     rows = name_rows("b:1", get_json(("127.0.0.1", port), NAMES_PATH))
-    assert [row[1] for row in rows] == [row[1] for row in ask_logs("b:1", ("127.0.0.1", port))]
+    [told] = ask_logs("b:1", ("127.0.0.1", port))
+    assert [row[1] for row in rows] == [row[1] for row in told]
 
 
 # --- repairs
