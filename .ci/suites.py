@@ -9,16 +9,21 @@ examples:
     .ci/suites.py interop -- -k test_tls            the tests of one file, or those with that in their names
     .ci/suites.py simulation -- --seed 7 --sim-seeds 1     one simulated cluster again
 
+Where there are two cores, two suites run at a time: most of them wait half of theirs. How far they are is told twice a
+minute, and what each says when it ends. A suite that runs alone is seen at once.
+
 Every suite runs, even after one has failed; the exit code is 1 if any failed. The last lines name what failed,
 with the end of what each said. A suite without tests is reported as such and does not fail, unless options chose among
 the tests and left none at all. Unit tests and simulation run without the reactor plugin, which proves that they need
-no reactor. These two, and integration and spark, run at the same time where there are two cores for it.
+no reactor.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,8 +36,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 SUITES = ("unit", "simulation", "integration", "spark", "interop")
 WITHOUT_REACTOR = frozenset({"unit", "simulation"})
-TOGETHER = (WITHOUT_REACTOR, frozenset({"integration", "spark"}))
-"""Suites that run at a time, and take about as long: the former wait for nothing, the latter half of their time."""
+AT_ONCE = 2
+SAY_S, LOOK_S = 30.0, 0.5
 
 PART_OF = {"spark": "integration"}
 """A suite that is a directory of another one, which leaves it out."""
@@ -40,6 +45,7 @@ PART_OF = {"spark": "integration"}
 NO_TESTS_COLLECTED = 5
 SHOWN_MAX = 20
 SHOWN_LINES = 6
+PERCENT = re.compile(r"\[ *(\d+%)\]$", re.MULTILINE)
 
 
 class Result(NamedTuple):
@@ -50,7 +56,7 @@ class Result(NamedTuple):
 
 
 class Running:
-    """A suite that runs. shown: what it says is seen at once; else once it is waited for."""
+    """A suite that runs. shown: what it says is seen at once; else `said` has it."""
 
     def __init__(self, suite: str, options: list[str], *, shown: bool) -> None:
         self.suite = suite
@@ -69,6 +75,23 @@ class Running:
             output = None if self._said is None else stack.enter_context(self._said.open("wb"))
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
 
+    def has_ended(self, within_s: float) -> bool:
+        """Whether it has, or does in so many seconds."""
+        try:
+            return self._process is None or self._process.wait(within_s) is not None
+        except subprocess.TimeoutExpired:
+            return False
+
+    @property
+    def said(self) -> str:
+        """What it has said so far, if that is not shown."""
+        return "" if self._said is None or not self._said.exists() else self._said.read_text(errors="replace")
+
+    @property
+    def progress(self) -> str:
+        """How far it is, as pytest said last."""
+        return f"{self.suite} {(PERCENT.findall(self.said) or ['0%'])[-1]}"
+
     def result(self) -> tuple[Result, float]:
         """Wait for its end; with the seconds since it began."""
         with self._scratch:
@@ -76,12 +99,14 @@ class Running:
                 return Result("no tests", []), 0.0
             code = self._process.wait()
             took_s = time.monotonic() - self._begun
-            if self._said is not None:
-                sys.stdout.buffer.write(self._said.read_bytes())
-                sys.stdout.flush()
             if code in (0, NO_TESTS_COLLECTED):
                 return Result("passed" if code == 0 else "no tests", []), took_s
             return Result(f"failed (code {code})", failures_in(Path(self._scratch.name) / "report.xml")), took_s
+
+    def stop(self) -> None:
+        """As Ctrl-C does, so that what its tests have started ends as well."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
 
 
 def directory_of(suite: str) -> Path:
@@ -90,18 +115,35 @@ def directory_of(suite: str) -> Path:
 
 
 def run_all(suites: list[str], options: list[str]) -> Iterator[tuple[str, Result, float]]:
-    """One after the other; but those of TOGETHER at a time if each has a core."""
-    left = list(suites)
-    while left:
-        together = [left.pop(0)]
-        while left and any({*together, left[0]} <= some for some in TOGETHER) and len(together) < (os.cpu_count() or 1):
-            together.append(left.pop(0))
-        print(f"\n=== {together[0]} ===", flush=True)
-        running = [Running(suite, options, shown=suite == together[0]) for suite in together]
+    """AT_ONCE of them at a time if each has a core; in the order in which they end."""
+    lanes = min(AT_ONCE, os.cpu_count() or 1, len(suites))
+    left, running = list(suites), list[Running]()
+    try:
+        while left or running:
+            while left and len(running) < lanes:
+                print(f"=== {left[0]} ===" if lanes == 1 else f"=== {left[0]} begins ===", flush=True)
+                running.append(Running(left.pop(0), options, shown=lanes == 1))
+            ended = _first_to_end(running, tell=lanes > 1)
+            running.remove(ended)
+            if lanes > 1:
+                print(f"\n=== {ended.suite} ===\n{ended.said}", flush=True)
+            yield ended.suite, *ended.result()
+    finally:
         for each in running:
-            if each is not running[0]:
-                print(f"\n=== {each.suite}, which ran meanwhile ===", flush=True)
-            yield each.suite, *each.result()
+            print(f"\n=== {each.suite}, which was stopped ===\n{each.said}", flush=True)
+            each.stop()
+
+
+def _first_to_end(running: list[Running], *, tell: bool) -> Running:
+    """Wait for one of them. tell: meanwhile, how far they are."""
+    told_s = time.monotonic()
+    while True:
+        for each in running:
+            if each.has_ended(LOOK_S):
+                return each
+        if tell and time.monotonic() - told_s >= SAY_S:
+            told_s = time.monotonic()
+            print(f"    {', '.join(each.progress for each in running)}", flush=True)
 
 
 def failures_in(report: Path) -> list[str]:
@@ -115,6 +157,10 @@ def failures_in(report: Path) -> list[str]:
             name = f"{case.get('classname')}::{case.get('name')}: {fault.tag} after {case.get('time')} s"
             found.append("\n".join([name, *(f"    {line}" for line in lines)]))
     return found
+
+
+def _interrupted(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def main(arguments: list[str]) -> int:
@@ -134,7 +180,8 @@ def main(arguments: list[str]) -> int:
         print(f"unknown suite {', '.join(unknown)} (known: {', '.join(SUITES)}; --help tells more)", file=sys.stderr)
         return 2
     begun = time.monotonic()
-    results = list(run_all(names, options))
+    signal.signal(signal.SIGTERM, _interrupted)
+    results = sorted(run_all(names, options), key=lambda each: names.index(each[0]))
     build = f"Python {sys.version.split()[0]}, {os.cpu_count()} cores"
     print(f"\n=== summary ({build}) ===")
     for name, result, took_s in results:

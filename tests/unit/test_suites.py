@@ -58,7 +58,10 @@ def test_the_exit_code_sums_up(
     class Running:
         def __init__(self, suite: str, options: list[str], *, shown: bool) -> None:
             given.append(options)
-            self.suite, self._shown = suite, shown
+            self.suite, self.said = suite, ""
+
+        def has_ended(self, within_s: float) -> bool:
+            return True
 
         def result(self) -> Any:
             failed = outcome[self.suite].startswith("failed")
@@ -87,27 +90,92 @@ def test_what_failed_is_named_with_the_end_of_what_it_said(suites: ModuleType, t
     assert worse == "tests.b::test_worse: error after 0.0 s\n    no fixture"
 
 
-@pytest.mark.parametrize(
-    ("cores", "expected"),
-    [(1, ["unit", "simulation", "integration", "spark", "interop"]), (2, ["unit", "integration", "interop"])],
-)
-def test_pairs_of_suites_run_at_the_same_time_where_there_are_cores(
-    suites: ModuleType, monkeypatch: pytest.MonkeyPatch, cores: int, expected: list[str]
+@pytest.mark.parametrize(("cores", "shown", "at_once"), [(1, True, 1), (2, False, 2), (8, False, 2)])
+def test_two_suites_run_at_a_time_where_there_are_cores(
+    suites: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    cores: int,
+    shown: bool,
+    at_once: int,
 ) -> None:
-    streamed: list[str] = []
+    looks = dict(zip(suites.SUITES, [3, 2, 9, 4, 4], strict=True))  # after how many looks each has ended
+    most = 0
+    begun: list[str] = []
+    ended: list[str] = []
 
     class Running:
+        progress = "7%"
+
         def __init__(self, suite: str, options: list[str], *, shown: bool) -> None:
-            self.suite = suite
-            streamed.extend([suite] if shown else [])
+            assert shown is expected
+            self.suite, self.said, self._looks = suite, f"<{suite} says this>", looks[suite]
+            begun.append(suite)
+
+        def has_ended(self, within_s: float) -> bool:
+            nonlocal most
+            most = max(most, len(begun) - len(ended))
+            self._looks -= 1
+            return self._looks == 0
 
         def result(self) -> Any:
+            ended.append(self.suite)
             return suites.Result("passed", []), 1.0
 
+    expected = shown
     monkeypatch.setattr(suites, "Running", Running)
     monkeypatch.setattr(suites.os, "cpu_count", lambda: cores)
-    assert [name for name, *_ in suites.run_all(list(suites.SUITES), [])] == list(suites.SUITES)
-    assert streamed == expected
+    monkeypatch.setattr(suites, "SAY_S", 0.0)
+    assert [name for name, *_ in suites.run_all(list(suites.SUITES), [])] == ended
+    assert (begun, sorted(ended), most) == (list(suites.SUITES), sorted(suites.SUITES), at_once)
+    assert (ended == begun) is (cores == 1)
+    told = capsys.readouterr().out
+    assert all((f"<{suite} says this>" in told) is not shown for suite in suites.SUITES)
+    assert ("7%, 7%\n" in told) is not shown
+
+
+def test_what_an_interrupted_run_has_said_is_not_lost(
+    suites: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped: list[str] = []
+
+    class Running:
+        progress, said = "", "so far"
+
+        def __init__(self, suite: str, options: list[str], *, shown: bool) -> None:
+            self.suite = suite
+
+        def has_ended(self, within_s: float) -> bool:
+            raise KeyboardInterrupt
+
+        def stop(self) -> None:
+            stopped.append(self.suite)
+
+    monkeypatch.setattr(suites, "Running", Running)
+    monkeypatch.setattr(suites.os, "cpu_count", lambda: 2)
+    with pytest.raises(KeyboardInterrupt):
+        list(suites.run_all(["unit", "interop"], []))
+    assert stopped == ["unit", "interop"]
+    assert capsys.readouterr().out.count("so far") == 2
+
+
+def test_a_suite_that_runs_tells_how_far_it_is_and_can_be_stopped(
+    suites: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    more = "\n".join(f"def test_{number}(): pass" for number in range(100))
+    (tmp_path / "tests" / "unit" / "test_it.py").write_text(
+        f"{more}\n\n\ndef test_wait():\n    import signal\n    signal.pause()\n"
+    )
+    monkeypatch.setattr(suites, "ROOT", tmp_path)
+    running = suites.Running("unit", [], shown=False)
+    while running.progress != "unit 71%":
+        assert not running.has_ended(0.1), running.said
+    running.stop()
+    while not running.has_ended(0.1):
+        pass
+    assert "KeyboardInterrupt" in running.said
+    assert running.result()[0].outcome == "failed (code 2)"
 
 
 def test_every_test_is_in_one_suite(suites: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
