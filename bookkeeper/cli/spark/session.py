@@ -1,8 +1,8 @@
 """The Spark session of a command: on the master it was told, with Spark's own progress bar, stopped when it is over.
 
 An interrupt is Python's own: Spark's handler calls Spark in the middle of a call and leaves traces; py4j logs
-its stack and raises it all the same, so that line is left out. What Spark raises and no pipeline took ends the command
-with what it says, without the stack of its JVM.
+its stack and raises it all the same, and those of calls that fail as Spark is stopped then, so these are left out. What
+Spark raises and no pipeline took ends the command with what it says, without the stack of its JVM.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import bookkeeper.spark
@@ -30,8 +32,9 @@ def spark_session(args: argparse.Namespace, *, progress: bool = True, interrupte
     shown = progress and sys.stderr.isatty()  # not in a file, or a mail of cron
     config = {"spark.ui.showConsoleProgress": str(shown).lower()}
     spark = bookkeeper.spark.local_session(args.master, config=config, py_files=args.py_files)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    logging.getLogger().addFilter(_is_no_interrupt)
+    quiet = _Quiet()
+    signal.signal(signal.SIGINT, quiet.interrupt)
+    logging.getLogger().addFilter(quiet)
     try:
         yield spark
     except SPARK_ERRORS as error:
@@ -44,8 +47,19 @@ def spark_session(args: argparse.Namespace, *, progress: bool = True, interrupte
         spark.stop()
 
 
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
+class _Quiet(logging.Filter):
+    """Leaves out what py4j logs, on the logger of all, from an interrupt on."""
+
+    interrupted = False
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """The handler of the signal."""
+        self.interrupted = True
+        signal.default_int_handler(number, frame)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is shown."""
+        return not (self.interrupted and "py4j" in Path(record.pathname).parts)
 
 
 def unfinished(output: str | None) -> str:

@@ -62,3 +62,27 @@ def test_an_interrupt_says_how_to_go_on_and_nothing_else_does(
     assert type(caught) is (raised or type(None))
     assert capsys.readouterr().err == said
     assert spark.is_stopped
+
+
+def test_from_an_interrupt_on_py4j_shows_no_stacks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark is stopped then, and calls in the middle fail: their stacks say nothing to who pressed Ctrl-C."""
+    monkeypatch.setattr(bookkeeper.spark, "local_session", lambda *_, **__: FakeSpark(), raising=False)
+
+    def failed_call(text: str) -> None:
+        code = compile(f"import logging\nlogging.exception({text!r})", "/site-packages/py4j/java_gateway.py", "exec")
+        exec(code)  # py4j logs on the logger of all
+
+    def interrupted_command() -> None:
+        with spark_session(ARGS):
+            failed_call("before")
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                failed_call("after")
+                logging.warning("of somebody else")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_command()
+    assert [record.getMessage() for record in caplog.records] == ["before", "of somebody else"]
