@@ -81,7 +81,7 @@ def test_from_an_interrupt_on_py4j_shows_no_stacks(
                 signal.raise_signal(signal.SIGINT)
             finally:
                 failed_call("after")
-                logging.warning("of somebody else")
+                logging.getLogger().warning("of somebody else")
 
     with pytest.raises(KeyboardInterrupt):
         interrupted_command()
