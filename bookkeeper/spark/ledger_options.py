@@ -136,7 +136,7 @@ class LedgerReadOptions:
         "minPartitions", integer("partitions", 1, 100_000), "1", PLANNING, "Read with at least so many tasks.",
     )  # fmt: skip
     partition_bytes_max: int = key(
-        "maxPartitionBytes", integer("bytes", 64 * KIB, 64 * GIB), "134217728", PLANNING,
+        "maxPartitionBytes", integer("bytes", 64 * KIB, 64 * GIB), "67108864", PLANNING,
         "About how much one task reads at most.",
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """What offsets of a stream carry besides its position, so that a micro-batch that is planned again is the same. Pure.
 
-    {"done": "1-500", "501": 77, "/stream": {"cluster": "...", "minPartitions": 2, "maxPartitionBytes": 134217728}}
+    {"done": "1-500", "501": 77, "/stream": {"cluster": "...", "minPartitions": 2, "maxPartitionBytes": 67108864}}
 
 Spark writes the end of a micro-batch into its checkpoint, plans it, and plans it from there once more if the query is
 restarted before it is done. What it does not write down, and asks for again, may be another answer by then. So these go
