@@ -73,7 +73,10 @@ class Running:
         command = [sys.executable, "-m", "pytest", str(directory), "-q", *plugins, *without, report, *options]
         with contextlib.ExitStack() as stack:
             output = None if self._said is None else stack.enter_context(self._said.open("wb"))
-            self._process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+            # A shell ignores SIGINT for what it runs in the background, and that is inherited: `stop` needs it.
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdout=output, stderr=output, preexec_fn=_hear_interrupts
+            )
 
     def has_ended(self, within_s: float) -> bool:
         """Whether it has, or does in so many seconds."""
@@ -107,6 +110,10 @@ class Running:
         """As Ctrl-C does, so that what its tests have started ends as well."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
+
+
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def directory_of(suite: str) -> Path:
