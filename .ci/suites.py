@@ -75,7 +75,11 @@ class Running:
             output = None if self._said is None else stack.enter_context(self._said.open("wb"))
             # A shell ignores SIGINT for what it runs in the background, and that is inherited: `stop` needs it.
             self._process = subprocess.Popen(
-                command, cwd=ROOT, stdout=output, stderr=output, preexec_fn=_hear_interrupts
+                command,
+                cwd=ROOT,
+                stdout=output,
+                stderr=output,
+                preexec_fn=_hear_interrupts,  # noqa: PLW1509 - no threads
             )
 
     def has_ended(self, within_s: float) -> bool:
