@@ -111,9 +111,14 @@ class Running:
             return Result(f"failed (code {code})", failures_in(Path(self._scratch.name) / "report.xml")), took_s
 
     def stop(self) -> None:
-        """As Ctrl-C does, so that what its tests have started ends as well."""
+        """As Ctrl-C does, once: by it pytest ends what its tests have started, and by a second one it would not."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        if self._process is not None:
+            self._process.wait()
 
 
 def _hear_interrupts() -> None:
@@ -139,10 +144,15 @@ def run_all(suites: list[str], options: list[str]) -> Iterator[tuple[str, Result
             if lanes > 1:
                 print(f"\n=== {ended.suite} ===\n{ended.said}", flush=True)
             yield ended.suite, *ended.result()
-    finally:
+    except Stopped:
         for each in running:
-            print(f"\n=== {each.suite}, which was stopped ===\n{each.said}", flush=True)
             each.stop()
+        raise
+    finally:  # a Ctrl-C at the terminal was theirs, too
+        for each in running:
+            print(f"\n=== {each.suite}, which was interrupted ===\n{each.said}", flush=True)
+        for each in running:
+            each.wait()
 
 
 def _first_to_end(running: list[Running], *, tell: bool) -> Running:
@@ -170,8 +180,12 @@ def failures_in(report: Path) -> list[str]:
     return found
 
 
-def _interrupted(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+class Stopped(SystemExit):
+    """By SIGTERM, which only this process has got."""
+
+
+def _stopped(number: int, frame: object) -> None:
+    raise Stopped(128 + number)
 
 
 def main(arguments: list[str]) -> int:
@@ -191,7 +205,7 @@ def main(arguments: list[str]) -> int:
         print(f"unknown suite {', '.join(unknown)} (known: {', '.join(SUITES)}; --help tells more)", file=sys.stderr)
         return 2
     begun = time.monotonic()
-    signal.signal(signal.SIGTERM, _interrupted)
+    signal.signal(signal.SIGTERM, _stopped)
     results = sorted(run_all(names, options), key=lambda each: names.index(each[0]))
     build = f"Python {sys.version.split()[0]}, {os.cpu_count()} cores"
     print(f"\n=== summary ({build}) ===")

@@ -59,13 +59,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the one seed govern hypothesis too, unless it has one of its own. Nothing fails by the clock, or warms up."""
+    """Let the one seed govern hypothesis too, unless it has one of its own. No example fails by the clock."""
     hypothesis.settings.register_profile("project", deadline=None)
     if getattr(config.option, "hypothesis_profile", None) is None:
         hypothesis.settings.load_profile("project")
     if getattr(config.option, "hypothesis_seed", "absent") is None:
         config.option.hypothesis_seed = str(config.getoption("--seed"))
-    for variable in OF_SPARK:
+    for variable in OF_SPARK:  # before anything starts Spark, and for all that tests start
         os.environ.setdefault(variable, SMALL_JAVA)
 
 

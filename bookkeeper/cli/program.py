@@ -93,7 +93,7 @@ class Program:
             commands, args = self._parsed(arguments)
             if isinstance(args, int):
                 return args, None
-            verbose = "verbose" in args
+            verbose = bool(getattr(args, "verbose", False))
             return int(importlib.import_module(commands[args.command][0]).run(args) or EXIT_OK), None
         except CommandFailed as failure:
             if verbose and failure.__cause__ is not None:

@@ -20,7 +20,7 @@ def default_limit(own: Limits) -> ReadLimit:
 
 def limits_of(limit: ReadLimit, own: Limits) -> Limits:
     """What one micro-batch may hold, by what Spark asks for and by what the options say."""
-    if isinstance(limit, ReadAllAvailable):  # as a query that ends does in its last batch
+    if isinstance(limit, ReadAllAvailable):  # of a query without limits, and of one that is run once, whatever they are
         return Limits()
     return Limits(
         limit.max_rows if isinstance(limit, ReadMaxRows) else own.entries,

@@ -134,10 +134,13 @@ def test_two_suites_run_at_a_time_where_there_are_cores(
     assert ("7%, 7%\n" in told) is not shown
 
 
-def test_what_an_interrupted_run_has_said_is_not_lost(
-    suites: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("by", ["Ctrl-C", "SIGTERM"])
+def test_an_interrupted_run_shows_what_was_said_and_waits_for_suites_that_were_told_once(
+    suites: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], by: str
 ) -> None:
-    stopped: list[str] = []
+    """A terminal sends its interrupt to the suites, too; a second one would keep them from ending what they started."""
+    calls: list[tuple[str, str]] = []
+    reason = KeyboardInterrupt() if by == "Ctrl-C" else suites.Stopped(143)
 
     class Running:
         progress, said = "", "so far"
@@ -146,16 +149,20 @@ def test_what_an_interrupted_run_has_said_is_not_lost(
             self.suite = suite
 
         def has_ended(self, within_s: float) -> bool:
-            raise KeyboardInterrupt
+            raise reason
 
         def stop(self) -> None:
-            stopped.append(self.suite)
+            calls.append(("stop", self.suite))
+
+        def wait(self) -> None:
+            calls.append(("wait", self.suite))
 
     monkeypatch.setattr(suites, "Running", Running)
     monkeypatch.setattr(suites.os, "cpu_count", lambda: 2)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(type(reason)):
         list(suites.run_all(["unit", "interop"], []))
-    assert stopped == ["unit", "interop"]
+    waits = [("wait", "unit"), ("wait", "interop")]
+    assert calls == (waits if by == "Ctrl-C" else [("stop", "unit"), ("stop", "interop"), *waits])
     assert capsys.readouterr().out.count("so far") == 2
 
 
@@ -172,8 +179,7 @@ def test_a_suite_that_runs_tells_how_far_it_is_and_can_be_stopped(
     while running.progress != "unit 71%":
         assert not running.has_ended(0.1), running.said
     running.stop()
-    while not running.has_ended(0.1):
-        pass
+    running.wait()
     assert "KeyboardInterrupt" in running.said
     assert running.result()[0].outcome == "failed (code 2)"
 

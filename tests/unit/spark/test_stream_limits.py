@@ -25,7 +25,7 @@ def test_a_micro_batch_that_spark_does_not_limit_otherwise_obeys_all_that_the_op
     assert limits_of(default_limit(own), own) == own
 
 
-def test_the_last_batch_of_a_query_that_ends_has_all() -> None:
+def test_a_batch_for_which_spark_wants_all_has_all() -> None:
     assert limits_of(ReadAllAvailable(), Limits(entries=10, size=500)) == Limits()
 
 
