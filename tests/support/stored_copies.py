@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,8 +22,9 @@ from bookkeeper.bookie.journal.mark import mark_name, read_marks
 from bookkeeper.bookie.journal.replay import examine
 from bookkeeper.bookie.storage import offline
 from bookkeeper.bookie.storage.disks import LedgerDirectories, current
-from bookkeeper.bookie.storage.entry_log_format import split_location
+from bookkeeper.bookie.storage.entry_log_format import location, log_name, split_location
 from bookkeeper.bookie.storage.index_files import index_path
+from bookkeeper.bookie.storage.index_format import HEADER_SIZE, decode_slots, encode_slots
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.errors import CorruptRecord
 from bookkeeper.filesystem import FileSystem, OpenMode, RealFileSystem, create_durable, replace_durable
@@ -148,6 +150,17 @@ class StoredCopies:
             for name in self.fs.listdir(current(path)):
                 if name.endswith(".crc") or name == "indexChecksums":
                     self.fs.unlink(f"{current(path)}/{name}")
+
+    def number_logs_from_zero(self) -> None:
+        """As Apache's bookie numbers them: the first entry log is 0. Of the side files none is left."""
+        self.without_side_files()
+        for log_id, path in offline.list_entry_logs(self.fs, self.directories.ledger_dirs):
+            self.fs.rename(path, f"{os.path.dirname(path)}/{log_name(log_id - 1)}")
+        for _, path in offline.list_index_files(self.fs, self.directories.indexes):
+            data = self.fs.contents(path)
+            slots = decode_slots(data[HEADER_SIZE:])
+            moved = array("q", [slot - location(1, 0) if slot else 0 for slot in slots])
+            self.write(path, HEADER_SIZE, encode_slots(moved))
 
     def replace_file(self, path: str, data: bytes) -> None:
         """Give a file this content."""

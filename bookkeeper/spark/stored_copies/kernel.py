@@ -135,10 +135,13 @@ class LedgerCheck:
 
 
 def measure(window: bytes, base: int, offsets: Sequence[int], other: OtherLedger) -> None:
-    """Count copies that nobody asked for. One whose size is not in the window, or is impossible, has no bytes."""
+    """Count copies that nobody asked for. One whose size is not in the window, or is impossible, has no bytes.
+
+    Any offset: a damaged index names some where no body can be, as below 4.
+    """
     end = len(window) - _SIZE.size
     shift = base + _SIZE.size
     unpack = _SIZE.unpack_from
     other.entry_count += len(offsets)
-    sizes = [unpack(window, offset - shift)[0] for offset in offsets if offset - shift <= end]
+    sizes = [unpack(window, offset - shift)[0] for offset in offsets if 0 <= offset - shift <= end]
     other.byte_count += sum(size for size in sizes if size > 0)

@@ -46,8 +46,9 @@ def read_places(
 
     pages: first page and number of pages of each run. Raises CorruptRecord, UnknownFormatVersion, OSError.
     """
-    low = log_fmt.location(log_id, start)
-    high = low + end - start  # the end of the last part of a log is no offset
+    first = log_fmt.location(log_id, start)
+    high = first + end - start  # the end of the last part of a log is no offset
+    low = max(first, 1)  # entry log 0, which Apache's bookies begin with: its location 0 is "no entry"
     entry_ids, locations = array("q"), array("q")
     file = fs.open(path, OpenMode.READ)
     try:

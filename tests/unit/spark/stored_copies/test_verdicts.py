@@ -231,6 +231,65 @@ def test_a_location_that_is_wrong_is_said(disk: StoredCopies, location: int, ver
     assert changed(disk) == {(LEDGER, 500): verdict}
 
 
+# --- entry log 0, as Apache's bookies have ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def striped() -> StoredCopies:
+    """Two ledgers of which the bookie has two entries of three, of which many are in entry log 0."""
+    disk = StoredCopies()
+    for ledger_id in (LEDGER, OTHER):
+        disk.create(ledger_id)
+        disk.add(ledger_id, [entry_id for entry_id in range(60) if entry_id % 3 != 1], size_max=30)
+        disk.checkpoint()
+    disk.number_logs_from_zero()
+    assert disk.place_of(LEDGER, 0)[0].endswith("/0.log")
+    return disk
+
+
+def test_what_a_bookie_does_not_have_is_missing_also_beside_what_is_in_entry_log_0(striped: StoredCopies) -> None:
+    assert verdicts(striped) == striped.expected
+    assert small_run(striped, random.Random(1)) == striped.expected
+    assert not [bad for result in results(striped)[1] for bad in result.bad]
+    striped.write(striped.index_of(LEDGER), slot_offset(3), bytes(8))
+    assert changed(striped) == {(LEDGER, 3): "missing"}
+
+
+def test_beside_entry_log_0_what_a_damaged_journal_may_have_had_is_unknown(striped: StoredCopies) -> None:
+    missing = [entry_id for entry_id in range(60) if entry_id % 3 == 1]
+    striped.journal(LEDGER, missing[:10])
+    striped.journal(LEDGER, missing[10:])
+    striped.flip("/j0/current/1.txn", 1024 + 200)
+    assert changed(striped) == {(LEDGER, entry_id): "unknown" for entry_id in missing}
+
+
+def test_a_location_in_the_header_of_entry_log_0_is_said(striped: StoredCopies) -> None:
+    striped.write(striped.index_of(LEDGER), slot_offset(3), struct.pack(">q", 1))
+    striped.write(striped.index_of(LEDGER), slot_offset(5), struct.pack(">q", 500))
+    assert changed(striped) == {(LEDGER, 3): "NO_PLACE", (LEDGER, 5): "OTHER_ENTRY"}
+
+
+def test_of_a_ledger_that_nobody_asked_for_only_copies_are_counted_in_entry_log_0(striped: StoredCopies) -> None:
+    del striped.asked[OTHER]
+    sizes = [len(body) for key, body in striped.bodies.items() if key[0] == OTHER]
+    others = [result.others[OTHER] for result in results(striped)[1] if OTHER in result.others]
+    assert sum(other.entry_count for other in others) == len(sizes)
+    assert sum(other.byte_count for other in others) == sum(sizes)
+
+
+@pytest.mark.parametrize("offset", range(4))
+@pytest.mark.parametrize("log_id", [0, 1])
+def test_a_location_where_no_body_can_be_of_a_ledger_that_nobody_asked_for_has_no_bytes(
+    striped: StoredCopies, log_id: int, offset: int
+) -> None:
+    del striped.asked[OTHER]
+    assert striped.place_of(OTHER, 0)[0].endswith("/0.log")
+    striped.write(striped.index_of(OTHER), slot_offset(0), struct.pack(">q", log_id << 32 | offset))
+    sizes = [len(body) for key, body in striped.bodies.items() if key[0] == OTHER and key[1]]
+    others = [result.others[OTHER] for result in results(striped)[1] if OTHER in result.others]
+    assert sum(other.byte_count for other in others) == sum(sizes)
+
+
 # --- unknown --------------------------------------------------------------------------------------------------------
 
 
@@ -509,6 +568,8 @@ def test_the_slow_twin_says_the_same(seed: int) -> None:
             disk.checkpoint()
     disk.checkpoint()
     disk.without_side_files()
+    if seed % 2:
+        disk.number_logs_from_zero()
     for _ in range(rng.randrange(4)):
         first = rng.randrange(3000)
         disk.journal(rng.choice(ledger_ids), range(first, first + 30), index=rng.randrange(2))
