@@ -15,6 +15,7 @@ from bookkeeper.spark.limits import Limits
 from bookkeeper.spark.option_kinds import check_use, or_none
 from bookkeeper.spark.options import ALIASES as COMMON_ALIASES
 from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.stream_offsets import Division
 from journalmgr.ledger.connecting import check_root
 from journalmgr.uri import JournalUri, parse_uri
 
@@ -191,6 +192,11 @@ class EditReadOptions:
     def per_trigger(self) -> Limits:
         """What one micro-batch holds at most, in transactions and in bytes."""
         return Limits(self.offsets_max, self.bytes_max)
+
+    @property
+    def division(self) -> Division:
+        """How a read, or a micro-batch from now on, is divided among tasks."""
+        return Division(self.partitions_min, self.partition_bytes_max)
 
 
 def read_edit_options(options: Mapping[str, str]) -> SourceOptions[EditReadOptions]:

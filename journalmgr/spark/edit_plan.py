@@ -2,13 +2,16 @@
 
 An entry holds whole records, so a task may begin at any entry. Where a range begins or ends inside a segment, the entry
 is searched for (`edit_search`); rows outside the range are left out by the task. Thread: any; one crossing.
+
+A query is planned once, and divided by what its ledgers hold. A micro-batch may be planned again when its segment has
+grown, was finalised, or got another bookie: only what does not change by that divides it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -17,6 +20,7 @@ from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, Inval
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.planning import Extent, Slice, extent_of, partitions_of
 from bookkeeper.spark.said_as import OF_OPTIONS, Words
+from bookkeeper.spark.stream_offsets import Division
 from journalmgr.errors import GapInTransactions, JournalUnavailable, SegmentUnreadable
 from journalmgr.ledger.outcome import told, translated
 from journalmgr.model import Segment
@@ -31,11 +35,15 @@ if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper
     from bookkeeper.client.client import LedgerClient
     from bookkeeper.client.reader import ReadHandle
+    from bookkeeper.model import LedgerMetadata
 
 T = TypeVar("T")
 
 AT_ONCE = 64
 """Ledgers asked about at a time."""
+
+GUESSED_SIZE = 256
+"""Bytes of a transaction of a stream, for dividing the work: the mean that is known of a segment is another later."""
 
 EVERY_BOUND: Mapping[str, Bounds] = {"txid": Bounds(), "ledger_id": Bounds(), "entry_id": Bounds()}
 """Columns whose filters are obeyed here."""
@@ -66,6 +74,18 @@ class _Planned:
     exact: bool
 
 
+class _Reach(NamedTuple):
+    """A ledger when it was looked at: entries 0..end, of `length` bytes."""
+
+    metadata: LedgerMetadata
+    length: int
+    end: int
+
+
+_Sized = Callable[[Part, int, int, _Reach], Extent]
+"""Entries first..last of a part, to be divided."""
+
+
 def plan_query(
     client: BlockingBookKeeper, options: EditReadOptions, bounds: Mapping[str, Bounds], words: Words = OF_OPTIONS
 ) -> list[tuple[EditSlice, ...]]:
@@ -78,10 +98,14 @@ def plan_query(
 
 
 def plan_range(
-    client: BlockingBookKeeper, options: EditReadOptions, start: int, end: int
+    client: BlockingBookKeeper, options: EditReadOptions, start: int, end: int, division: Division
 ) -> list[tuple[EditSlice, ...]]:
-    """What the tasks of a micro-batch read: transactions from `start` on, before `end`, which were confirmed before."""
-    return _run(client, lambda journal: _plan_range(journal, options, start, end), options)
+    """What the tasks of a micro-batch read: transactions from `start` on, before `end`, which were confirmed before.
+
+    Always cut alike, whatever became of the segments since: by numbers and sizes that never change.
+    Raises as `plan_query`.
+    """
+    return _run(client, lambda journal: _plan_range(journal, start, end, division), options)
 
 
 def look(client: BlockingBookKeeper, options: EditReadOptions, from_txid: int, words: Words = OF_OPTIONS) -> State:
@@ -137,11 +161,11 @@ async def _plan_query(
     if start == EARLIEST and not state.has_earlier:
         start = state.spans[0].first_txid if state.spans else beyond
     low, high = max(start, least, 1), min(end - 1, most)
-    return await _plan(journal, options, state, low, high, bounds)
+    return _divided(await _held(journal, state, low, high, bounds, _by_length), options.division)
 
 
 async def _plan_range(
-    journal: JournalSegments, options: EditReadOptions, start: int, end: int
+    journal: JournalSegments, start: int, end: int, division: Division
 ) -> list[tuple[EditSlice, ...]]:
     state = await journal.look(start)
     if state.last_txid < end - 1:
@@ -150,17 +174,13 @@ async def _plan_range(
             f"know of confirmed ones up to {state.last_txid} only; try again. Where the journal was formatted anew "
             "meanwhile, begin a new query with a new checkpoint"
         )
-    return await _plan(journal, options, state, start, end - 1, EVERY_BOUND)
+    return _divided(await _held(journal, state, start, end - 1, EVERY_BOUND, _by_guess), division)
 
 
-async def _plan(
-    journal: JournalSegments,
-    options: EditReadOptions,
-    state: State,
-    low: int,
-    high: int,
-    bounds: Mapping[str, Bounds],
-) -> list[tuple[EditSlice, ...]]:
+async def _held(
+    journal: JournalSegments, state: State, low: int, high: int, bounds: Mapping[str, Bounds], sized: _Sized
+) -> list[_Planned]:
+    """The parts that hold transactions low..high, in their order; what is missing is told."""
     choice = choose(state.spans, low, high)
     gaps = [(gap.first, gap.last, f"its next segment is {gap.before}") for gap in choice.gaps]
     if choice.beyond is not None:
@@ -172,16 +192,20 @@ async def _plan(
     found: dict[int, _Planned] = {}
 
     async def work(at: int, part: Part) -> None:
-        planned = await _planned(journal, part, bounds["entry_id"])
+        planned = await _planned(journal, part, bounds["entry_id"], sized)
         if planned is not None:
             found[at] = planned
 
     await in_parallel((work(at, part) for at, part in enumerate(parts)), AT_ONCE)
-    by_ledger = {each.extent.ledger_id: each for _, each in sorted(found.items())}
+    return [each for _, each in sorted(found.items())]
+
+
+def _divided(held: Iterable[_Planned], division: Division) -> list[tuple[EditSlice, ...]]:
+    by_ledger = {each.extent.ledger_id: each for each in held}
     partitions = partitions_of(
         [each.extent for each in by_ledger.values()],
-        partition_bytes_max=options.partition_bytes_max,
-        partitions_min=options.partitions_min,
+        partition_bytes_max=division.partition_bytes_max,
+        partitions_min=division.partitions_min,
     )
     return [tuple(_slice(by_ledger[piece.ledger_id], piece) for piece in slices) for slices in partitions]
 
@@ -200,7 +224,18 @@ def _slice(planned: _Planned, piece: Slice) -> EditSlice:
     )
 
 
-async def _planned(journal: JournalSegments, part: Part, entry_ids: Bounds) -> _Planned | None:
+def _by_length(part: Part, first: int, last: int, reach: _Reach) -> Extent:
+    """By what the ledger has now, cut where its fragments begin."""
+    metadata, length, end = reach
+    return extent_of(ledger_of(part.span.segment), metadata, first, last, length=length, end=end)
+
+
+def _by_guess(part: Part, first: int, last: int, _: _Reach) -> Extent:
+    """By the transactions alone, which are the same whenever it is asked."""
+    return Extent(ledger_of(part.span.segment), first, last, (part.high - part.low + 1) * GUESSED_SIZE)
+
+
+async def _planned(journal: JournalSegments, part: Part, entry_ids: Bounds, sized: _Sized) -> _Planned | None:
     segment, span = part.span.segment, part.span
     ledger_id = ledger_of(segment)
     what = journal.describe(segment)
@@ -241,8 +276,7 @@ async def _planned(journal: JournalSegments, part: Part, entry_ids: Bounds) -> _
     first, last = max(first, least), min(last, most)
     if first > last:
         return None
-    extent = extent_of(ledger_id, metadata, first, last, length=length, end=end)
-    return _Planned(part, extent, exact)
+    return _Planned(part, sized(part, first, last, _Reach(metadata, length, end)), exact)
 
 
 def _bear_gone(journal: JournalSegments, part: Part, error: BaseException) -> None:

@@ -1,11 +1,13 @@
 """Reading an edit log as a stream: a micro-batch is a range of transactions.
 
-    offset      {"txid": the next transaction, "namespace_id": of the journal's namespace}: of this form for ever; the
-                first two besides where the query began (`stream_offsets` of bookkeeper): Spark asks for it again
+    offset      {"txid": the next transaction, "namespace_id": of the journal's namespace}: of this form for ever;
+                besides how the micro-batch that ends there is divided among tasks, and in the first two where the query
+                began (`stream_offsets` of bookkeeper): Spark asks for it again
     new data    what is confirmed; nothing is fenced, and a segment that ends and the next one are one sequence
 
-Txids are given once and never change, so a range that was logged gives the same rows when it is read again, also when
-the segment in progress has been finalised or recovered meanwhile. What is logged was confirmed before, and stays.
+Txids are given once and never change, so a range that was logged gives the same rows when it is read again, in the same
+partitions, also when the segment in progress has grown, been finalised or recovered meanwhile and the options are
+others. What is logged was confirmed before, and stays.
 Nothing is kept between calls but the target of a query that is to end (availableNow).
 """
 
@@ -19,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from bookkeeper.spark.process_client import client_of
 from bookkeeper.spark.stream_limits import default_limit, limits_of
-from bookkeeper.spark.stream_offsets import Offset, initial_offset, next_offset, position_of, start_of
+from bookkeeper.spark.stream_offsets import Offset, initial_offset, next_offset, planned, position_of
 from journalmgr.errors import JournalError
 from journalmgr.spark.edit_options import EARLIEST, LATEST, WHERE
 from journalmgr.spark.edit_plan import end_by_bytes, look, namespace_id, plan_range
@@ -73,7 +75,7 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = min(end, begin + limits.entries)
         if limits.size is not None and end > begin:
             end = min(end, max(begin + 1, end_by_bytes(self._client, own, state, begin, limits.size)))
-        return next_offset(start, self._offset(end), None)
+        return next_offset(start, self._offset(end), own.division)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say."""
@@ -111,11 +113,13 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- reading
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """Who reads what of a micro-batch; the same rows whenever it is asked for; see `plan_range`."""
-        first, beyond = self._txid(start_of(start, end)), self._txid(end)
+        """Who reads what of a micro-batch; the same whenever it is asked for; see `plan_range`."""
+        own = self._options.own
+        plan = planned(start, end, own.division)
+        first, beyond = self._txid(plan.start), self._txid(plan.end)
         if first >= beyond:
             return []
-        return [EditPartition(slices) for slices in plan_range(self._client, self._options.own, first, beyond)]
+        return [EditPartition(slices) for slices in plan_range(self._client, own, first, beyond, plan.division)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition as Arrow batches."""

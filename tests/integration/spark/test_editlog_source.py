@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from journalmgr.errors import (
 from journalmgr.model import Segment, TxId
 from journalmgr.spark.edit_options import read_edit_options
 from journalmgr.spark.edit_segments import JournalSegments
-from journalmgr.spark.edit_source import EditLogReader, PushdownEditLogReader
+from journalmgr.spark.edit_source import EditLogReader, EditPartition, PushdownEditLogReader
 from journalmgr.spark.edit_stream import EditLogStreamReader
 from tests.support.cluster import local_cluster
 from tests.support.edit_journals import EditJournal, encoded, mkdirs, with_wrong_checksum
@@ -474,6 +475,59 @@ def test_a_micro_batch_is_the_same_again_whatever_became_of_its_segment(journal:
     assert read_out(restarted, restarted.partitions(start, end)) == first_time
     assert restarted.latestOffset(end, ALL)["txid"] == 51
     assert restarted.partitions(end, end) == []
+
+
+def division_of(stream: EditLogStreamReader, start: Any, end: Any) -> list[list[tuple[int | None, int, int]]]:
+    """Which entries of which ledgers each task of a micro-batch reads."""
+    found = []
+    for partition in stream.partitions(start, end):
+        assert isinstance(partition, EditPartition)
+        found.append([(each.segment.ledger_id, each.first_entry_id, each.last_entry_id) for each in partition.slices])
+    return found
+
+
+def test_a_micro_batch_is_divided_again_as_it_was_whatever_the_options_say_then(journal: EditJournal) -> None:
+    journal.finalised(1, mkdirs(1, 600))
+    begun = stream_of(journal, startingOffsets="earliest", minPartitions="2")
+    start = begun.initialOffset()
+    end = begun.latestOffset(start, ALL)
+    halves = division_of(begun, start, end)
+    assert len(halves) == 2
+    for others in ({"minPartitions": "5"}, {"maxPartitionBytes": "65536"}):
+        restarted = stream_of(journal, startingOffsets="earliest", **others)
+        assert division_of(restarted, start, end) == halves
+        assert restarted.latestOffset(end, ALL) == end, "other options are nothing new to read"
+    journal.finalised(601, mkdirs(601, 900))
+    restarted = stream_of(journal, minPartitions="5")
+    assert len(division_of(restarted, end, restarted.latestOffset(end, ALL))) == 5
+    # What an earlier release has left in a checkpoint is divided as the options say.
+    before, behind = {"txid": 1, **namespace_of(journal)}, position_of(end)
+    assert len(division_of(restarted, before, behind)) == 5
+    assert ids(read_out(restarted, restarted.partitions(before, behind))) == list(range(1, 601))
+
+
+def test_a_micro_batch_is_divided_again_as_it_was_when_its_segment_grew_and_was_finalised(journal: EditJournal) -> None:
+    """Entries that come later are larger: the mean size that is known of the segment's is another then."""
+    writer = journal.begun(1, mkdirs(1, 600))
+    journal.write(writer, mkdirs(601, 601))
+    begun = stream_of(journal, startingOffsets="earliest", maxPartitionBytes="65536")
+    offsets = [begun.initialOffset()]
+    for rows in (333, 267):
+        offsets.append(begun.latestOffset(offsets[-1], ReadMaxRows(rows)))
+    batches = list(pairwise(offsets))
+    then = [division_of(begun, *batch) for batch in batches]
+
+    def now() -> list[list[list[tuple[int | None, int, int]]]]:
+        return [division_of(stream_of(journal), *batch) for batch in batches]
+
+    long = [Mkdir(inode_id=txid, path="/" + "d" * 4000, mtime=1) for txid in range(602, 702)]
+    journal.write(writer, encoded(long, 602))
+    journal.write(writer, mkdirs(702, 702))
+    assert begun.latestOffset(offsets[-1], ALL)["txid"] >= 702
+    assert now() == then
+    journal.end(writer)
+    assert now() == then
+    assert [len(each) for each in then] == [2, 2]
 
 
 def test_a_stream_begins_at_the_latest_and_shows_what_is_confirmed(journal: EditJournal) -> None:
