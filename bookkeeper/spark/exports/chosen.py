@@ -88,6 +88,8 @@ def _look(ledger_ids: Sequence[int], options: SourceOptions[ExportOptions]) -> A
             if row is not None:
                 found[ledger_id] = row
 
+        # This task may ask a server that lags: closed ledgers are open there, and would be left out (I-19).
+        await client.store.sync()
         await in_parallel((look_at(ledger_id) for ledger_id in ledger_ids), AT_ONCE)
         return [found[ledger_id] for ledger_id in ledger_ids if ledger_id in found]
 

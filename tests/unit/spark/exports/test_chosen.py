@@ -1,0 +1,55 @@
+"""What tasks of an export are told of its ledgers, by whichever server of the metadata store they have come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from twisted.internet.defer import Deferred, succeed
+
+from bookkeeper.errors import NoSuchLedger
+from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
+from bookkeeper.spark.exports import chosen
+from bookkeeper.spark.exports.chosen import PLANNED, looking
+from bookkeeper.spark.exports.options import EXPORT, ExportOptions
+from bookkeeper.spark.options import read_options
+
+FRAGMENTS = (Fragment(EntryId(0), (BookieId("a:3181"),)),)
+OPEN = LedgerMetadata(1, 1, 1, FRAGMENTS)
+CLOSED = LedgerMetadata(1, 1, 1, FRAGMENTS, LedgerState.CLOSED, EntryId(4), 50)
+
+
+class LaggingServer:
+    """The client of a task, whose server shows what was written since only after a sync: a close, a new ledger."""
+
+    def __init__(self) -> None:
+        self.store = self
+        self._is_current = False
+
+    def sync(self) -> Deferred[None]:
+        self._is_current = True
+        return succeed(None)
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
+        if not self._is_current and ledger_id == 2:
+            raise NoSuchLedger("made just now", ledger_id=2)
+        return CLOSED if self._is_current else OPEN
+
+    def run(self, ask: Callable[[Any], Deferred[Any]]) -> object:
+        found: list[object] = []
+        ask(self).addCallback(found.append)
+        return found[0]
+
+
+def test_a_ledger_that_was_made_or_closed_just_before_is_exported_whatever_server_a_task_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = LaggingServer()
+    monkeypatch.setattr(chosen, "client_of", lambda _: server)
+    options = read_options(ExportOptions, {"uri": "zk://a/ledgers"}, where=EXPORT)
+    ids = pa.RecordBatch.from_pydict({"ledger_id": [1, 2]})
+    [batch] = looking(options)(iter([ids]))
+    rows = [(row["ledger_id"], row["status"], row["last_entry_id"]) for row in batch.to_pylist()]
+    assert rows == [(1, PLANNED, 4), (2, PLANNED, 4)]
