@@ -1,4 +1,5 @@
-"""The directory of a genuine bookie, audited in place: twelve faults of six kinds among a thousand ledgers.
+"""Directories of genuine bookies, audited in place: twelve faults of six kinds among a thousand ledgers, and ledgers of
+which each bookie has some entries only.
 
 kind        two ledgers each; planted by
 bad         a byte changed in the genuine bookie's entry logs
@@ -13,7 +14,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +26,10 @@ from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
 from bookkeeper.spark.audit.repairs import queue_repairs
 from bookkeeper.spark.audit.report import audit
+from bookkeeper.wire.digest import digest_of
 from tests.interop.conftest import SESSION_TIMEOUT
 from tests.support.apache import Apache, ApacheBookie
-from tests.support.audit_faults import change_metadata, give, ledgers_by_kind, until_mended
+from tests.support.audit_faults import change_metadata, give, ledgers_by_kind, until_mended, written
 from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.timeout(400)
@@ -131,6 +135,51 @@ def audited(client: BlockingBookKeeper, cluster: LocalCluster, genuine: ApacheBo
     until_mended(client, wanted)
     second = audit(spark, cluster.uri, options={"ledgers": ",".join(map(str, wanted))})
     assert ledgers_by_kind(second) == {}, "what has a good copy was written anew"
+
+
+def test_what_genuine_bookies_lack_of_entries_that_are_spread_over_them_is_missing_and_what_they_have_is_counted(
+    apache: Apache, tmp_path: Path
+) -> None:
+    """E=3, Qw=2: every index has holes, beside places in entry log 0. Two bookies change places in the metadata."""
+    with LocalCluster(0, directory=tmp_path / "cluster", settings=SESSION_TIMEOUT) as cluster, ExitStack() as ending:
+        genuine = {
+            name: ApacheBookie(apache, tmp_path / name, cluster.uri, free_port(), INTERLEAVED)
+            for name in ("one", "two", "three")
+        }
+        for bookie in genuine.values():
+            ending.callback(bookie.kill)
+            bookie.start(wait=False)
+        for bookie in genuine.values():
+            bookie.wait_ready()
+        one, two, three = (bookie.bookie_id for bookie in genuine.values())
+        with bookkeeper.blocking.connect(cluster.uri) as client:
+            how: dict[str, Any] = {"bookies": [one, two, three], "ensemble": 3, "write_quorum": 2, "ack_quorum": 2}
+            written(client, 1500, **how)  # nothing is wrong with it
+            swapped, orphan = written(client, 300, **how), written(client, 90, **how)
+            digest_type = client.metadata(orphan).digest_type
+            assert digest_type is not None
+            for bookie in genuine.values():
+                bookie.stop()
+                until_gone(client, bookie.bookie_id)
+            change_metadata(client, swapped, members={one: three, three: one})
+            client.delete(orphan)
+        places = [tmp_path / name / "ledgers" for name in genuine]
+        assert all((place / "current" / "0.log").exists() for place in places)
+
+        found = audit(spark_session(), cluster.uri, bookie_directories=list(map(str, places)))
+    assert (found.in_place, found.in_place_unread) == (dict.fromkeys((one, two, three), True), ())
+    assert (found.ledgers, found.copies) == (2, 2 * (1500 + 300))
+    rows = found.findings.collect()
+    lacking = [row for row in rows if row.kind != "orphan"]
+    assert {(row.kind, row.ledger_id, row.good_copies) for row in lacking} == {("missing", swapped, 1)}
+    ranges = [(row.bookie, range(row.first_entry_id, row.last_entry_id + 1)) for row in lacking]
+    missing = sorted((bookie, entry_id) for bookie, entry_ids in ranges for entry_id in entry_ids)
+    assert missing == sorted((bookie, at) for bookie, first in ((three, 0), (one, 1)) for at in range(first, 300, 3))
+    orphans = {(row.ledger_id, row.bookie): (row.entries, row["bytes"]) for row in rows if row.kind == "orphan"}
+    overhead = digest_of(digest_type, b"").overhead
+    sizes = [overhead + len(b"entry %d" % number) for number in range(90)]
+    without = {one: 1, two: 2, three: 0}
+    assert orphans == {(orphan, bookie): (60, sum(sizes) - sum(sizes[first::3])) for bookie, first in without.items()}
 
 
 def logs_with(directory: Path, payload: bytes) -> list[Path]:
