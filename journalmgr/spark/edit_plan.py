@@ -21,7 +21,7 @@ from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.planning import Extent, Slice, extent_of, partitions_of
 from bookkeeper.spark.said_as import OF_OPTIONS, Words
 from bookkeeper.spark.stream_offsets import Division
-from journalmgr.errors import GapInTransactions, JournalUnavailable, SegmentUnreadable
+from journalmgr.errors import GapInTransactions, JournalError, JournalUnavailable, SegmentUnreadable
 from journalmgr.ledger.outcome import told, translated
 from journalmgr.model import Segment
 from journalmgr.spark.edit_entries import first_txid_of
@@ -103,7 +103,7 @@ def plan_range(
     """What the tasks of a micro-batch read: transactions from `start` on, before `end`, which were confirmed before.
 
     Always cut alike, whatever became of the segments since: by numbers and sizes that never change.
-    Raises as `plan_query`.
+    Raises as `plan_query`, and JournalError for transactions of a segment in progress, if such are not to be read.
     """
     return _run(client, lambda journal: _plan_range(journal, start, end, division), options)
 
@@ -168,6 +168,13 @@ async def _plan_range(
     journal: JournalSegments, start: int, end: int, division: Division
 ) -> list[tuple[EditSlice, ...]]:
     state = await journal.look(start)
+    if state.last_txid < end - 1 and state.left_out_from is not None:
+        raise JournalError(
+            f"{journal.description}: transactions {start} to {end - 1} are a micro-batch of the checkpoint, and those "
+            f"from {state.left_out_from} on are in a segment in progress, which option includeInProgress=false leaves "
+            "out; let this batch be read with includeInProgress=true, or start the query again once the segment is "
+            "finalised. Where the journal was formatted anew meanwhile, begin a new query with a new checkpoint"
+        )
     if state.last_txid < end - 1:
         raise JournalUnavailable(
             f"{journal.description}: transactions {start} to {end - 1} are to be read, and the bookies that were asked "

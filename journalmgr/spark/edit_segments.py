@@ -45,19 +45,33 @@ STEPS_BACK_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """spans: by first txid. has_earlier: there are segments before those. last_txid: the last that can be read."""
+    """spans: by first txid. has_earlier: there are segments before those. last_txid: the last that can be read.
+
+    left_out_from: the first txid of the segment in progress behind all others, where such are not to be read; None:
+    there is none, or it is among the spans.
+    """
 
     spans: Sequence[Span]
     has_earlier: bool
     last_txid: int
+    left_out_from: int | None
+
+    @property
+    def may_go_further(self) -> bool:
+        """Somebody writes, so there may be more than is seen: less of it is confirmed to some, and it may be left out.
+
+        A position behind `last_txid` is of another journal only where this is not so.
+        """
+        return self.left_out_from is not None or any(span.segment.in_progress for span in self.spans)
 
 
 class _Listed(NamedTuple):
-    """ends: the last txids of segments that are not among them."""
+    """ends: the last txids of segments that are not among them. left_out_from: as of `State`."""
 
     segments: list[Segment]
     has_earlier: bool
     ends: list[int]
+    left_out_from: int | None
 
 
 def ledger_of(segment: Segment) -> int:
@@ -113,7 +127,8 @@ class JournalSegments:
                 spans.append(span)
             else:
                 ends = [*listed.ends, *(span.last_txid for span in spans)]
-                return State(spans, listed.has_earlier, max(ends) if ends else await self._last_seen())
+                last_txid = max(ends) if ends else await self._last_seen()
+                return State(spans, listed.has_earlier, last_txid, listed.left_out_from)
         raise JournalUnavailable(f"{self.description}: its list changed {LOOKS_MAX} times meanwhile; try again")
 
     async def _list(self, from_txid: int) -> _Listed | None:
@@ -136,10 +151,14 @@ class JournalSegments:
         if any(name not in ends and name not in found for name in names):
             return None  # it is finalised now, under a name that was not there yet; or it was empty
         segments, ended = list(found.values()), list(earlier.values())
+        left_out_from: int | None = None
         if not self._in_progress:
-            ended += [each.first_txid - 1 for each in segments if each.in_progress]
+            begun = [each.first_txid for each in segments if each.in_progress]
+            ended += [first - 1 for first in begun]
+            # One that does not begin behind all that is finalised is what a crash left behind of a finalised one.
+            left_out_from = max((first for first in begun if first > max(ends.values(), default=0)), default=None)
             segments = [each for each in segments if not each.in_progress]
-        return _Listed(without_twins(segments), bool(earlier), ended)
+        return _Listed(without_twins(segments), bool(earlier), ended, left_out_from)
 
     async def _last_seen(self) -> int:
         return await Selection(self._znodes, self.ledgers, b"", self.description).last_txid_seen()

@@ -56,11 +56,15 @@ class EditLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return initial_offset(self._offset(start))
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Offset:
-        """One past the last transaction that the next micro-batch may have."""
+        """One past the last transaction that the next micro-batch may have; `start` where it has none yet.
+
+        So too where the query has read a part of a segment in progress and is not to read such any more: it waits
+        until that is finalised. Raises JournalError where the query cannot have come to `start` in this journal.
+        """
         begin = self._txid(start)
         state = self._look(begin)
         self._latest = end = state.last_txid + 1
-        if end < begin and not any(span.segment.in_progress for span in state.spans):
+        if end < begin and not state.may_go_further:
             raise JournalError(
                 f"format {WHERE}: journal {self._options.own.root} ends at txid {state.last_txid}, and the query is at "
                 f"{begin}: the checkpoint is of another journal, this one was formatted anew, or the query began "

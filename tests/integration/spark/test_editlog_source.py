@@ -556,6 +556,32 @@ def test_a_first_micro_batch_that_is_planned_again_begins_where_it_began(journal
     assert ids(read_out(again, again.partitions(again.initialOffset(), end))) == list(range(11, 21))
 
 
+def test_a_stream_that_leaves_the_segment_in_progress_out_from_now_on_waits_until_that_is_finalised(
+    journal: EditJournal,
+) -> None:
+    journal.finalised(1, mkdirs(1, 10))
+    writer = journal.begun(11, mkdirs(11, 30))
+    journal.write(writer, mkdirs(31, 31))
+    begun = stream_of(journal, startingOffsets="earliest")
+    start = begun.initialOffset()
+    end = begun.latestOffset(start, ReadMaxRows(25))
+    restarted = stream_of(journal, includeInProgress="false")
+    assert restarted.latestOffset(end, ALL) == end
+    restarted.prepareForTriggerAvailableNow()
+    assert restarted.latestOffset(end, ALL) == end
+    with pytest.raises(JournalError, match=r"transactions 1 to 25 .* from 11 on .*includeInProgress=false leaves out"):
+        restarted.partitions(start, end)
+    journal.write(writer, mkdirs(32, 40))
+    journal.end(writer)
+    restarted = stream_of(journal, includeInProgress="false")
+    assert ids(read_out(restarted, restarted.partitions(start, end))) == list(range(1, 26))
+    assert restarted.latestOffset(end, ALL)["txid"] == 41
+    journal.call(lambda: journal.manager.format(journal.namespace, force=True))
+    journal.finalised(1, mkdirs(1, 5))
+    with pytest.raises(JournalError, match=r"ends at txid 5, and the query is at 26.*formatted anew"):
+        restarted.latestOffset(end, ALL)
+
+
 def test_a_stream_obeys_limits_of_rows_and_bytes_together(journal: EditJournal) -> None:
     records = mkdirs(1, 100)
     journal.finalised(1, records)
