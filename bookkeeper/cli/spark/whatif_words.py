@@ -13,7 +13,8 @@ Reads metadata, asks the bookies of open ledgers what is confirmed, and changes 
 size of their ledger. Who would take copies is chosen by the client's own rules (networkTopologyFile, by -D or --conf,
 says which bookie is in which rack), with dice: one of the ways in which it may go.
 --add alone moves nothing: BookKeeper leaves complete ledgers where they are. What levelling would move is told by a
-proportional model. Quorums of a ledger never change: those options tell what it takes to write all ledgers anew.
+proportional model. Quorums of a ledger never change: those options tell what it takes to write every ledger anew that
+has others, be it the ack quorum alone.
 --lose, --lose-rack and --add go together, as do --add and the quorums.
 
 examples:

@@ -169,12 +169,11 @@ class Effects:
 
     def _written_anew(self, row: FragmentRow, stripes: Stripes) -> LedgerEffect | None:
         situation = self._situation
-        ensemble_size, write_quorum, ack_quorum = situation.quorums.of(
-            row.ensemble_size, row.write_quorum, row.ack_quorum
-        )
+        has = row.ensemble_size, row.write_quorum, row.ack_quorum
+        asked = ensemble_size, write_quorum, ack_quorum = situation.quorums.of(*has)
         try:
             check_quorum(ensemble_size, write_quorum, ack_quorum)
-            if (ensemble_size, write_quorum) == (row.ensemble_size, row.write_quorum) or not stripes.entry_count:
+            if asked == has or not stripes.entry_count:  # an ack quorum never changes either
                 return None
             chosen = choose_ensemble(
                 ensemble_size=ensemble_size,

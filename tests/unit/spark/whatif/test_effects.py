@@ -121,8 +121,19 @@ def test_all_fragments_of_a_ledger_go_to_one_new_ensemble() -> None:
 
 
 def test_a_ledger_that_has_these_quorums_stays_where_it_is() -> None:
-    effects = Effects(situation(Question(quorums=Quorums(2, 2, 1))))
-    assert effects.of(fragment("ab")) is None
+    for quorums in (Quorums(2, 2, 2), Quorums(ensemble=2), Quorums(write_quorum=2), Quorums(ack_quorum=2)):
+        effects = Effects(situation(Question(quorums=quorums)))
+        assert effects.of(fragment("ab")) is None
+        assert sum(load.received_bytes for load in effects.loads.values()) == 0
+
+
+def test_a_ledger_of_another_ack_quorum_is_written_anew_as_it_lies() -> None:
+    """That of a ledger never changes, no more than where its copies are."""
+    effects = Effects(situation(Question(quorums=Quorums(ack_quorum=1))))
+    found = effects.of(fragment("ab"))
+    assert found is not None
+    assert (found.affected, found.written_copies, found.read_bytes, found.written_bytes) == (100, 200, 1000, 2000)
+    assert sum(load.gone_bytes for load in effects.loads.values()) == 2000
 
 
 def test_quorums_that_cannot_be_had_say_why() -> None:

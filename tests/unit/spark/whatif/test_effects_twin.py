@@ -73,7 +73,7 @@ def rewrite(row: FragmentRow, situation: Situation) -> Copies:
     """Every entry read once, written to its new write set, and deleted where it was."""
     found = Copies()
     asked = situation.quorums.of(row.ensemble_size, row.write_quorum, row.ack_quorum)
-    changes = asked[:2] != (row.ensemble_size, row.write_quorum)
+    changes = asked != (row.ensemble_size, row.write_quorum, row.ack_quorum)
     new = choose_ensemble(
         ensemble_size=asked[0],
         write_quorum=asked[1],
@@ -156,8 +156,7 @@ def test_what_other_quorums_write_is_what_each_copy_says(seed: int) -> None:
     rng = random.Random(seed)
     names = [BookieId(f"b{number}") for number in range(rng.randint(4, 7))]
     known = [KnownBookie(each, f"/r{rng.randint(0, 2)}", is_registered=True, is_writable=True) for each in names]
-    ensemble, write_quorum = (4, rng.randint(4, 4)) if rng.random() < 0.3 else (4, None)
-    question = Question(quorums=Quorums(ensemble, write_quorum, 1 if write_quorum is None else None))
-    situation = situation_of(question, known)
+    quorums = rng.choice([Quorums(4, 4), Quorums(4, None, 1), Quorums(ack_quorum=1)])
+    situation = situation_of(Question(quorums=quorums), known)
     rows = ledgers_of(rng, names)
     check(rows, situation, [rewrite(row, situation) for row in rows])
