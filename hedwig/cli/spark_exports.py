@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from bookkeeper.cli.output import EXIT_OK, counted, note, print_json, print_table, readable_size
 from bookkeeper.cli.spark.said_as import said_as
-from bookkeeper.cli.spark.session import spark_session
+from bookkeeper.cli.spark.session import spark_session, unfinished_export
+from bookkeeper.spark.outputs import OutputState
 from hedwig.cli.spark_said_as import EXPORT, IMPORT
 from hedwig.cli.spark_words import region_words, topics_of
 from hedwig.spark.exports.export import TopicExport, export_topics
@@ -20,10 +22,10 @@ def run_export(args: argparse.Namespace) -> int:
     topics = topics_of(args)
     uri, words = region_words(args)
     options = {"maxPartitionBytes": args.file_bytes, **said_as(EXPORT), **words}
-    no_export = f"{args.output} has no manifest and is no export: remove it, or take another directory for the next"
-    with spark_session(args, interrupted=no_export) as spark:
+    state = OutputState()
+    with spark_session(args, interrupted=partial(unfinished_export, args.output, state)) as spark:
         done = export_topics(
-            spark, uri, output=args.output, topics=topics, prefix=args.prefix, options=options, say=note
+            spark, uri, output=args.output, topics=topics, prefix=args.prefix, options=options, state=state, say=note
         )
         _show_export(args, done)
     return EXIT_OK

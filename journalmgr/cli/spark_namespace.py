@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from bookkeeper.cli.connection import parse_settings
@@ -15,6 +16,7 @@ from bookkeeper.cli.spark.said_as import said_as
 from bookkeeper.cli.spark.session import spark_session, unfinished
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN
 from bookkeeper.errors import ConfigurationError, InvalidArgument
+from bookkeeper.spark.outputs import OutputState
 from bookkeeper.spark.said_as import Words
 from journalmgr.cli.session import check_uri, note_foreign
 from journalmgr.cli.spark_namespace_plot import draw_growth
@@ -49,8 +51,9 @@ def run_namespace(args: argparse.Namespace) -> int:
         raise CommandFailed(str(error), EXIT_USAGE) from error
     if args.plot is not None:
         check_can_draw(args.plot)
+    state = OutputState()
     try:
-        with spark_session(args, interrupted=unfinished(args.output)) as spark:
+        with spark_session(args, interrupted=partial(unfinished, args.output, state)) as spark:
             found = namespace(
                 spark,
                 uri,
@@ -61,6 +64,7 @@ def run_namespace(args: argparse.Namespace) -> int:
                 skip_unknown=args.skip_unknown,
                 output=args.output,
                 options=options,
+                state=state,
                 say=note,
             )
             growth = _rows(found.growth.selectExpr(*GROWTH_SQL))

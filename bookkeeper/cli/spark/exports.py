@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from functools import partial
 
 from bookkeeper.cli.connection import client_settings
 from bookkeeper.cli.output import EXIT_OK, counted, entries, note, print_json, print_table, readable_size
 from bookkeeper.cli.spark.said_as import EXPORT, IMPORT, said_as
-from bookkeeper.cli.spark.session import spark_session
+from bookkeeper.cli.spark.session import spark_session, unfinished_export
 from bookkeeper.cli.spark.words import task_options
 from bookkeeper.spark.exports.export import Export, export_ledgers
 from bookkeeper.spark.exports.importing import Import, import_ledgers
 from bookkeeper.spark.exports.manifest import Manifest, Status
+from bookkeeper.spark.outputs import OutputState
 
 EXIT_LOST = 3
 LISTED_MAX = 100
@@ -33,9 +35,11 @@ def run_export(args: argparse.Namespace) -> int:
         **said_as(EXPORT),
         **task_options(args),
     }
-    no_export = f"{args.output} has no manifest and is no export: remove it, or take another directory for the next"
-    with spark_session(args, interrupted=no_export) as spark:
-        done = export_ledgers(spark, settings.metadata_service_uri, output=args.output, options=options, say=note)
+    state = OutputState()
+    with spark_session(args, interrupted=partial(unfinished_export, args.output, state)) as spark:
+        done = export_ledgers(
+            spark, settings.metadata_service_uri, output=args.output, options=options, state=state, say=note
+        )
         return _show_export(args, done)
 
 

@@ -11,21 +11,27 @@ import argparse
 import logging
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bookkeeper.spark
 from bookkeeper.cli.output import CommandFailed, note
 
+if TYPE_CHECKING:
+    from bookkeeper.spark.outputs import OutputState
+
+Ending = str | Callable[[], str]
+"""What is said where an interrupt ends a command, or what tells that then."""
+
 
 @contextmanager
-def spark_session(args: argparse.Namespace, *, progress: bool = True, interrupted: str = "") -> Iterator[Any]:
+def spark_session(args: argparse.Namespace, *, progress: bool = True, interrupted: Ending = "") -> Iterator[Any]:
     """A session for the time of a `with`. args: those of `words.add_spark_arguments`. progress: of long jobs, shown.
 
-    interrupted: what becomes of what was begun, and how to go on; said where an interrupt ends it.
+    interrupted: what becomes of what was begun, and how to go on; said where an interrupt ends it, unless it is "".
     """
     from bookkeeper.spark.pipeline import SPARK_ERRORS, told_by_spark
 
@@ -40,8 +46,9 @@ def spark_session(args: argparse.Namespace, *, progress: bool = True, interrupte
     except SPARK_ERRORS as error:
         raise CommandFailed(told_by_spark(error)) from error
     except KeyboardInterrupt:
-        if interrupted:
-            note(f"interrupted; {interrupted}")
+        text = interrupted if isinstance(interrupted, str) else interrupted()
+        if text:
+            note(f"interrupted; {text}")
         raise
     finally:
         spark.stop()
@@ -62,6 +69,34 @@ class _Quiet(logging.Filter):
         return not (self.interrupted and "py4j" in Path(record.pathname).parts)
 
 
-def unfinished(output: str | None) -> str:
-    """What becomes of a directory of rows where a command is interrupted that writes nothing else."""
-    return "" if output is None else f"{output} is not complete: remove it, or take another directory for the next"
+def unfinished(output: str | None, state: OutputState) -> str:
+    """What becomes of a directory of rows where a command is interrupted that writes nothing else.
+
+    Only what this run itself has begun is to be removed: what stood there before is not known to be worth nothing.
+    """
+    from bookkeeper.spark.outputs import Stage
+
+    if output is None:
+        return ""
+    match state.stage:
+        case Stage.NOTHING:
+            return "nothing was written"
+        case Stage.COMPLETE:
+            return f"{output} is complete"
+        case _:
+            return f"{output} is not complete: remove it, or take another directory for the next"
+
+
+def unfinished_export(output: str, state: OutputState) -> str:
+    """The same of an export, which is one from its manifest on."""
+    from bookkeeper.spark.outputs import Stage
+
+    match state.stage:
+        case Stage.BEGUN:
+            return f"{output} has no manifest and is no export: remove it, or take another directory for the next"
+        case Stage.ENDING:
+            return f"the manifest of {output} was being written: an import with --dry-run tells whether it is an export"
+        case Stage.COMPLETE:
+            return f"the export in {output} is complete"
+        case _:
+            return "nothing was written"

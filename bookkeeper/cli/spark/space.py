@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from bookkeeper.cli.connection import client_settings
@@ -14,6 +15,7 @@ from bookkeeper.cli.spark.said_as import CLUSTER, said_as
 from bookkeeper.cli.spark.session import spark_session, unfinished
 from bookkeeper.cli.spark.space_plot import draw_space
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, task_options
+from bookkeeper.spark.outputs import OutputState
 from bookkeeper.spark.space.report import Space, space
 
 REASONS_MAX = 5
@@ -29,13 +31,15 @@ def run_space(args: argparse.Namespace) -> int:
     settings = client_settings(args)
     if args.plot is not None:
         check_can_draw(args.plot)
-    with spark_session(args, interrupted=unfinished(args.output)) as spark:
+    state = OutputState()
+    with spark_session(args, interrupted=partial(unfinished, args.output, state)) as spark:
         found = space(
             spark,
             settings.metadata_service_uri,
             by=args.by,
             output=args.output,
             options={**said_as(CLUSTER), **task_options(args)},
+            state=state,
         )
         groups, bookies = _rows(found.groups.limit(args.groups)), _rows(found.bookies)
         thresholds = _rows(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from bookkeeper.cli.connection import client_settings
@@ -16,6 +17,7 @@ from bookkeeper.cli.spark.session import spark_session, unfinished
 from bookkeeper.cli.spark.whatif_plot import draw_whatif
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, EXIT_WRONG, task_options
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.spark.outputs import OutputState
 from bookkeeper.spark.whatif.question import Question, Quorums
 from bookkeeper.spark.whatif.report import WhatIf, whatif
 
@@ -40,8 +42,9 @@ def _run(args: argparse.Namespace) -> int:
     quorums = Quorums(args.ensemble, args.write_quorum, args.ack_quorum)
     question = Question(args.lose, args.lose_rack, args.add, quorums)
     options = {**said_as(CLUSTER), **task_options(args)}
-    with spark_session(args, interrupted=unfinished(args.output)) as spark:
-        found = whatif(spark, settings.metadata_service_uri, question, output=args.output, options=options)
+    state = OutputState()
+    with spark_session(args, interrupted=partial(unfinished, args.output, state)) as spark:
+        found = whatif(spark, settings.metadata_service_uri, question, output=args.output, options=options, state=state)
         bookies = [row.asDict() for row in found.bookies.collect()]
         at_risk = [row.asDict() for row in _at_risk(found).limit(args.ledgers).collect()]
         if args.json:

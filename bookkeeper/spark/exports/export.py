@@ -55,6 +55,7 @@ from bookkeeper.spark.id_ranges import IdRanges
 from bookkeeper.spark.ledger_extents import chosen_ledgers
 from bookkeeper.spark.ledger_options import LedgerReadOptions
 from bookkeeper.spark.options import SourceOptions, read_options
+from bookkeeper.spark.outputs import OutputState, Stage, check_new
 from bookkeeper.spark.pipeline import kept, told_by_spark
 from bookkeeper.spark.process_client import instance_of
 from bookkeeper.spark.said_as import LOSS_BORNE
@@ -87,26 +88,37 @@ def export_ledgers(
     *,
     output: str,
     options: Mapping[str, object] | None = None,
+    state: OutputState | None = None,
     say: Say = lambda _: None,
 ) -> Export:
     """Export ledgers of the cluster at `uri` to the directory `output`, which must not be there or be empty.
 
     output: any path that Spark can write to. options: `exports.options.ExportOptions`, and keys of the client.
-    say: told in a line what begins. The export is there on return: its manifest is written last.
-    Raises ConfigurationError, ExportFailed, MetadataError.
+    state: moved on as `output` is written; for who interrupts this. say: told in a line what begins. The export is
+    there on return: its manifest is written last.
+    Raises ConfigurationError, InvalidArgument for an `output` in which there is anything, ExportFailed, MetadataError.
     """
     given = {"uri": uri, **{name: str(value) for name, value in (options or {}).items()}}
     chosen = read_options(ExportOptions, given, where=EXPORT)
     directory = check_directory(output)
     try:
-        return _Export(spark, directory, chosen, say).run()
+        check_new(spark, directory)
+        return _Export(spark, directory, chosen, state or OutputState(), say).run()
     except PySparkException as error:
         raise ExportFailed(f"{directory}: {told_by_spark(error)}") from error
 
 
 class _Export:
-    def __init__(self, spark: SparkSession, directory: str, options: SourceOptions[ExportOptions], say: Say) -> None:
-        self._spark, self._directory, self._options, self._say = spark, directory, options, say
+    def __init__(
+        self,
+        spark: SparkSession,
+        directory: str,
+        options: SourceOptions[ExportOptions],
+        state: OutputState,
+        say: Say,
+    ) -> None:
+        self._spark, self._directory, self._options = spark, directory, options
+        self._state, self._say = state, say
 
     def run(self) -> Export:
         """Every step."""
@@ -116,6 +128,7 @@ class _Export:
             instance = instance_of(client)
             ids = chosen_ledgers(client, LedgerReadOptions(ledgers=self._options.own.ledgers))
         self._say(f"looking at {len(ids):,} ledgers")
+        self._state.stage = Stage.BEGUN
         chosen = self._choose(ids)
         pieces = self._pack(chosen)
         count = self._copy(pieces)
@@ -124,7 +137,9 @@ class _Export:
         ledgers = self._describe(chosen, entries, len(ids))
         files = self._list(any_files=count > 0)
         manifest = Manifest(export_id, created_ms, instance, RANGE_ENTRIES, self._part(ledgers), files)
+        self._state.stage = Stage.ENDING
         write_manifest(self._spark, self._directory, manifest)
+        self._state.stage = Stage.COMPLETE
         return Export(self._directory, manifest, ledgers)
 
     def _choose(self, ids: list[int]) -> DataFrame:

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bookkeeper.errors import BookKeeperError
+from bookkeeper.spark.outputs import OutputState, Stage, check_new
 from bookkeeper.spark.pipeline import cluster_table, kept, told_by_spark
 from bookkeeper.spark.space.grouping import THRESHOLDS, grouping_called
 
@@ -68,27 +69,35 @@ def space(
     by: str = "owner",
     output: str | None = None,
     options: Mapping[str, object] | None = None,
+    state: OutputState | None = None,
 ) -> Space:
     """Where the space of the cluster at `uri` is; everything is asked before this returns.
 
-    by: one of grouping.GROUPINGS. output: a directory without ledgers, entry_logs and bookies, which are written there
-    as Parquet; any path that Spark can write to. options: keys of the client, minPartitions, maxLedgersPerPartition.
-    Raises ConfigurationError, SpaceFailed.
+    by: one of grouping.GROUPINGS. output: a directory that must not be there or be empty, for ledgers, entry_logs and
+    bookies as Parquet; any path that Spark can write to. options: keys of the client, minPartitions,
+    maxLedgersPerPartition. state: moved on as `output` is written; for who interrupts this.
+    Raises ConfigurationError, InvalidArgument for an `output` in which there is anything, SpaceFailed.
     """
     group = grouping_called(by)
     given = {"uri": uri, **{name: str(value) for name, value in (options or {}).items()}}
     try:
-        return _run(spark, by, group, output, given)
+        if output is not None:
+            check_new(spark, output.rstrip("/"))
+        return _run(spark, by, group, output, given, state or OutputState())
     except PySparkException as error:
         raise SpaceFailed(told_by_spark(error)) from error
 
 
-def _run(spark: SparkSession, by: str, group: str, output: str | None, given: Mapping[str, str]) -> Space:
+def _run(
+    spark: SparkSession, by: str, group: str, output: str | None, given: Mapping[str, str], state: OutputState
+) -> Space:
     below = (lambda name: None) if output is None else (lambda name: f"{output.rstrip('/')}/{name}")
+    state.stage = Stage.BEGUN
     ledgers = kept(spark, _sized(cluster_table(spark, "extents", given), group), below("ledgers"))
     logs = cluster_table(spark, "entry_logs", given)
     logs = kept(spark, logs.withColumn("garbage_bytes", F.expr("record_bytes - live_bytes")), below("entry_logs"))
     room = kept(spark, cluster_table(spark, "bookies", given), below("bookies"))
+    state.stage = Stage.COMPLETE
     bookies = _bookies(room, logs)
     unknown = ledgers.agg(F.expr("count_if(stored_bytes IS NULL)")).first()
     silent = bookies.agg(F.expr("count_if(logs IS NULL)"), F.sum("unknown_logs")).first()

@@ -10,7 +10,8 @@ client, with dice; see `effects`.
     loss        each lost copy is made anew on another bookie, as auto-recovery does: read once, written for each
     addition    moves nothing by itself: BookKeeper never moves what is complete. New bookies take their share of what
                 is made anew; `levelling_bytes` would have to move for all to hold the same: a proportional model
-    quorums     those of a ledger never change: the bytes to write every ledger anew that has others
+    quorums     those of a ledger never change: the bytes to write every ledger anew that has others (another ensemble
+                size, write quorum or ack quorum)
 
 Copies on bookies that are not registered are not lost: they are unknown, and only a bookie that is named is lost.
 """
@@ -32,6 +33,7 @@ from bookkeeper.model import BookieId
 from bookkeeper.spark.cluster.bookies import LOST, WRITABLE
 from bookkeeper.spark.cluster.table import ManyOptions
 from bookkeeper.spark.options import read_options
+from bookkeeper.spark.outputs import OutputState, Stage, check_new
 from bookkeeper.spark.pipeline import cluster_table, kept, told_by_spark
 from bookkeeper.spark.process_client import client_of
 from bookkeeper.spark.whatif.effects import COUNTS, LOADS
@@ -113,31 +115,43 @@ def whatif(
     *,
     output: str | None = None,
     options: Mapping[str, object] | None = None,
+    state: OutputState | None = None,
 ) -> WhatIf:
     """Answer the question for the cluster at `uri`; everything is asked before this returns.
 
-    output: a directory without `effects`, into which the rows of ledgers and bookies are written as Parquet; any path
-    that Spark can write to. options: keys of the client, minPartitions, maxLedgersPerPartition; networkTopology or
-    networkTopologyFile are looked at here, by the driver alone. Raises ConfigurationError, WhatIfFailed.
+    output: a directory that must not be there or be empty, for the rows of ledgers and bookies as Parquet (`effects`);
+    any path that Spark can write to. options: keys of the client, minPartitions, maxLedgersPerPartition;
+    networkTopology or networkTopologyFile are looked at here, by the driver alone. state: moved on as `output` is
+    written; for who interrupts this.
+    Raises ConfigurationError, InvalidArgument for an `output` in which there is anything, WhatIfFailed.
     """
     given = {"uri": uri, **{name: str(value) for name, value in (options or {}).items()}}
     settings = read_options(ManyOptions, given, where=WHERE).client
     of_racks = {"networktopology", "networktopologyfile"}
     for_tasks = {name: value for name, value in given.items() if name.lower() not in of_racks}
     try:
-        return _run(spark, question, settings, output, for_tasks)
+        if output is not None:
+            check_new(spark, output.rstrip("/"))
+        return _run(spark, question, settings, output, for_tasks, state or OutputState())
     except PySparkException as error:
         raise WhatIfFailed(told_by_spark(error)) from error
 
 
 def _run(
-    spark: SparkSession, question: Question, settings: ClientSettings, output: str | None, given: Mapping[str, str]
+    spark: SparkSession,
+    question: Question,
+    settings: ClientSettings,
+    output: str | None,
+    given: Mapping[str, str],
+    state: OutputState,
 ) -> WhatIf:
     room = cluster_table(spark, "bookies", given).select("bookie", "state", "free_bytes").cache()
     situation = _situation(question, settings, room)
     spark.dataSource.register(WhatIfSource)
     effects = spark.read.format(WHERE).options(**given, situation=situation_text(situation)).load()
+    state.stage = Stage.BEGUN
     rows = kept(spark, effects, None if output is None else f"{output.rstrip('/')}/effects")
+    state.stage = Stage.COMPLETE
     by_ledger = _by_ledger(rows)
     unknown = rows.where(F.col("kind") == UNKNOWN).groupBy("ledger_id").agg(F.first("problem").alias("problem"))
     bookies = _by_bookie(spark, rows, room, situation)

@@ -43,6 +43,7 @@ from bookkeeper.spark.exports.stored import (
     write_lines,
     write_manifest_line,
 )
+from bookkeeper.spark.outputs import OutputState, Stage, check_new
 from bookkeeper.spark.pipeline import told_by_spark
 from bookkeeper.spark.said_as import LOSS_BORNE, SAID_AS, Words
 from hedwig.names import Paths
@@ -93,25 +94,29 @@ def export_topics(
     topics: Sequence[str] | None = None,
     prefix: str = "",
     options: Mapping[str, object] | None = None,
+    state: OutputState | None = None,
     say: Say = lambda _: None,
 ) -> TopicExport:
     """Export topics of the region at `uri` to the directory `output`, which must not be there or be empty.
 
     topics: their names; None: all whose names begin with `prefix`. output: any path that Spark can write to. options:
-    of the region and the client, and `options.EXPORTED`, as for a read of the format hedwig. say: told in a line what
-    begins. The export is there on return: its manifest is written last.
-    Raises ConfigurationError, InvalidArgument for a topic that there is not, TopicExportFailed, BookKeeperError.
+    of the region and the client, and `options.EXPORTED`, as for a read of the format hedwig. state: moved on as
+    `output` is written; for who interrupts this. say: told in a line what begins. The export is there on return: its
+    manifest is written last.
+    Raises ConfigurationError, InvalidArgument for a topic that there is not or an `output` in which there is anything,
+    TopicExportFailed, BookKeeperError.
     """
     given = {"uri": uri, **{name: str(value) for name, value in (options or {}).items()}}
     words = Words.among(given).without(LOSS_BORNE)
     given[SAID_AS] = words.text
     directory = check_directory(output)
-    chosen = topics_chosen(given, topics, prefix)
-    read = read_topic_options(TopicReadOptions, {**given, "subscribe": ",".join(chosen)})
-    _check_words(given, words)
-    register(spark)
     try:
-        return _Export(spark, directory, given, read, say).run()
+        check_new(spark, directory)
+        chosen = topics_chosen(given, topics, prefix)
+        read = read_topic_options(TopicReadOptions, {**given, "subscribe": ",".join(chosen)})
+        _check_words(given, words)
+        register(spark)
+        return _Export(spark, directory, given, read, state or OutputState(), say).run()
     except PySparkException as error:
         raise TopicExportFailed(f"{directory}: {told_by_spark(error)}") from error
 
@@ -134,10 +139,11 @@ class _Export:
         directory: str,
         given: Mapping[str, str],
         options: TopicOptions[TopicReadOptions],
+        state: OutputState,
         say: Say,
     ) -> None:
         self._spark, self._directory, self._given = spark, directory, given
-        self._options, self._say = options, say
+        self._options, self._state, self._say = options, state, say
 
     def run(self) -> TopicExport:
         """Every step."""
@@ -148,6 +154,7 @@ class _Export:
             positions = positions_of(client, self._options)
         count = sum(stop - first for first, stop in positions.values())
         self._say(f"copying {count:,} messages")
+        self._state.stage = Stage.BEGUN
         write_messages(self._messages(positions), self._directory)
         self._say("verifying what is in the files")
         topics = self._describe(positions, messages_of(self._spark, self._directory, any_files=count > 0))
@@ -164,7 +171,9 @@ class _Export:
             sums["sum(bytes)"],
             files,
         )
+        self._state.stage = Stage.ENDING
         write_manifest_line(self._spark, self._directory, format_manifest(manifest))
+        self._state.stage = Stage.COMPLETE
         return TopicExport(self._directory, manifest, topics)
 
     def _messages(self, positions: Mapping[str, tuple[int, int]]) -> DataFrame:

@@ -27,6 +27,7 @@ from bookkeeper.client.blocking import connect
 from bookkeeper.config.table import nearest
 from bookkeeper.errors import InvalidArgument
 from bookkeeper.spark.arrow_map import map_in_arrow
+from bookkeeper.spark.outputs import OutputState, Stage, check_new
 from bookkeeper.spark.pipeline import told_by_spark
 from bookkeeper.spark.said_as import LOSS_BORNE, SAID_AS, Words
 from journalmgr.spark.edit_options import WHERE, EditReadOptions, read_edit_options
@@ -105,6 +106,7 @@ def namespace(
     skip_unknown: bool = False,
     output: str | None = None,
     options: Mapping[str, object] | None = None,
+    state: OutputState | None = None,
     say: Say = lambda text: None,
 ) -> NamespaceReport:
     """The namespace that the journal at `uri` makes; folded before this returns.
@@ -112,8 +114,9 @@ def namespace(
     base: the directory of a snapshot that an earlier run wrote: its transactions are not read again, and need not be
     there any more. at_txid: the last transaction, by default the last that is confirmed. depth: of `directories`. by:
     of `growth`, one of tables.UNITS. skip_unknown: pass over operations whose meaning is not known; they are counted.
-    output: a directory that does not exist, for all tables as Parquet; any path that Spark can write to. options: of
-    the format editlog (zkLedgersRootPath, passwd, minPartitions, ...) and keys of the client. say: told what goes on.
+    output: a directory that must not be there or be empty, for all tables as Parquet; any path that Spark can write
+    to. options: of the format editlog (zkLedgersRootPath, passwd, minPartitions, ...) and keys of the client. state:
+    moved on as `output` is written; for who interrupts this. say: told what goes on.
     Raises ConfigurationError, InvalidArgument, NotFormatted, NamespaceFailed (NoBeginning, BaseMisfit among them).
     """
     if by not in tables.UNITS:
@@ -125,7 +128,8 @@ def namespace(
     read = read_edit_options(given)
     read.own.check_use(stream=False)
     try:
-        return _Run(spark, given, read, base, output, say).report(at_txid, depth, by, skip_unknown=skip_unknown)
+        this = _Run(spark, given, read, base, output, state or OutputState(), say)
+        return this.report(at_txid, depth, by, skip_unknown=skip_unknown)
     except PySparkException as error:
         raise NamespaceFailed(told_by_spark(error)) from error
 
@@ -138,8 +142,10 @@ class _Run:
         read: SourceOptions[EditReadOptions],
         base: str | None,
         output: str | None,
+        state: OutputState,
         say: Say,
     ) -> None:
+        self._state = state
         self._spark, self._given, self._read, self._say = spark, given, read, say
         self._base = None if base is None else base.rstrip("/")
         self._output = None if output is None else output.rstrip("/")
@@ -147,7 +153,7 @@ class _Run:
     def report(self, at_txid: int | None, depth: int, by: str, *, skip_unknown: bool) -> NamespaceReport:
         spark, output = self._spark, self._output
         if output is not None:
-            stored.check_new(spark, output)
+            check_new(spark, output)
         base = None if self._base is None else stored.read_head(spark, self._base)
         seen = self._look(1 if base is None else base.txid + 1)
         if base is not None:
@@ -165,6 +171,7 @@ class _Run:
         files = max(1, -(-numbers["inodes"] // stored.ROWS_PER_FILE))
         inodes = tables.inode_table(folded)  # of what is in Spark's cache already
         if output is not None:
+            self._state.stage = Stage.BEGUN
             inodes = stored.write_table(inodes, output, stored.INODES, files)
         hours = tables.growth_rows(folded)
         if self._base is not None:
@@ -196,6 +203,7 @@ class _Run:
         )
         if output is not None:
             folded.unpersist()
+            self._state.stage = Stage.ENDING
             stored.write_head(
                 spark,
                 output,
@@ -208,6 +216,7 @@ class _Run:
                     unknown,
                 ),
             )
+            self._state.stage = Stage.COMPLETE
             self._say(f"written: {output}")
         return report
 

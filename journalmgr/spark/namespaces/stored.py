@@ -15,7 +15,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from bookkeeper.errors import InvalidArgument
 from journalmgr.spark.namespaces.fold_task import INODE_TYPE
 from journalmgr.spark.namespaces.growth import NUMBERS
 from journalmgr.spark.namespaces.txids import BaseMisfit, Head
@@ -39,17 +38,6 @@ NEEDED_OF_GROWTH = StructType(
 )
 
 _NOT_THERE = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
-
-
-def check_new(spark: SparkSession, directory: str) -> None:
-    """Raise InvalidArgument for a directory that exists: known before hours of work rather than behind them."""
-    try:
-        spark.read.format("binaryFile").load(directory)
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            return
-        raise
-    raise InvalidArgument(f"output {directory} exists: name a directory that does not, or remove it")
 
 
 def write_table(rows: DataFrame, directory: str, table: str, files: int = 1) -> DataFrame:

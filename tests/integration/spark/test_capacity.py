@@ -23,10 +23,11 @@ from bookkeeper.bookie.storage.garbage import LogUsage, worth_compacting
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.embedded.process import free_port
-from bookkeeper.errors import ConfigurationError
+from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.protocol.schedule import write_set
+from bookkeeper.spark.outputs import OutputState, Stage
 from bookkeeper.spark.space.grouping import THRESHOLDS
-from bookkeeper.spark.space.report import SpaceFailed, space
+from bookkeeper.spark.space.report import space
 from bookkeeper.spark.whatif.question import Question, Quorums
 from bookkeeper.spark.whatif.report import WhatIf, whatif
 from tests.support.cluster import collected, local_cluster, when_gone
@@ -124,7 +125,9 @@ def world(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def test_space_is_told_by_owner_and_what_cannot_be_asked_is_unknown(world: World, tmp_path: Path) -> None:
-    found = space(world.spark, world.cluster.uri, output=str(tmp_path / "space"))
+    state = OutputState()
+    found = space(world.spark, world.cluster.uri, output=str(tmp_path / "space"), state=state)
+    assert state.stage is Stage.COMPLETE
     confirmed = world.ends()[world.open] + 1
     assert confirmed in (19, 20)
     groups = {row.group_name: row.asDict() for row in found.groups.collect()}
@@ -177,7 +180,7 @@ def test_space_is_told_by_owner_and_what_cannot_be_asked_is_unknown(world: World
 
     kept = world.spark.read.parquet(str(tmp_path / "space" / "ledgers"))
     assert kept.count() == 5
-    with pytest.raises(SpaceFailed, match="already exists"):
+    with pytest.raises(InvalidArgument, match="space exists: name a directory that does not"):
         space(world.spark, world.cluster.uri, output=str(tmp_path / "space"))
 
 

@@ -20,6 +20,7 @@ import pytest
 import bookkeeper.blocking
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.errors import InvalidArgument
 from bookkeeper.model import DigestType
 from bookkeeper.spark.exports import importing, writing
 from bookkeeper.spark.exports.digests import digest_of_ledger
@@ -27,6 +28,7 @@ from bookkeeper.spark.exports.export import Export, ExportFailed, export_ledgers
 from bookkeeper.spark.exports.importing import Import, Imported, ImportFailed, import_ledgers
 from bookkeeper.spark.exports.lines import NotAnExport
 from bookkeeper.spark.exports.manifest import Status, parse_ledger
+from bookkeeper.spark.outputs import OutputState, Stage
 from bookkeeper.spark.sink_commit_format import CommitRefused
 from bookkeeper.spark.sink_commits import SinkCommits
 from bookkeeper.spark.sink_purpose import Fate, is_ours
@@ -254,8 +256,28 @@ def test_an_export_that_has_changed_is_refused_before_anything_is_written(settin
         setting.take(options={"ensembleSize": 1})
     assert setting.ids() == ids
     assert len(setting.take().ledgers) == 2
-    with pytest.raises(ExportFailed, match="already exists"):
+    with pytest.raises(InvalidArgument, match="export exists: name a directory that does not"):
         setting.export()
+
+
+@pytest.mark.parametrize(
+    ("at", "stage"), [("looking", Stage.NOTHING), ("copying", Stage.BEGUN), ("verifying", Stage.BEGUN)]
+)
+def test_how_much_of_an_export_is_written_is_known_when_it_is_interrupted(
+    setting: Setting, at: str, stage: Stage
+) -> None:
+    written(setting.client, [b"a"])
+    state, output = OutputState(), setting.directory / "export"
+
+    def interrupt(text: str) -> None:
+        if text.startswith(at):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_ledgers(setting.spark, setting.cluster.uri, output=str(output), state=state, say=interrupt)
+    assert (state.stage, output.exists()) == (stage, stage is Stage.BEGUN)
+    export_ledgers(setting.spark, setting.cluster.uri, output=f"{output}-2", state=state)
+    assert state.stage is Stage.COMPLETE
 
 
 def test_a_bookie_that_is_killed_while_entries_are_copied_costs_nothing(setting: Setting) -> None:

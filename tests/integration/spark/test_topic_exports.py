@@ -16,16 +16,17 @@ import pytest
 
 import hedwig.blocking
 from bookkeeper.embedded.cluster import LocalCluster
-from bookkeeper.errors import ConfigurationError
+from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.spark.exports.digests import digest_of_numbered
 from bookkeeper.spark.exports.lines import NotAnExport
+from bookkeeper.spark.outputs import OutputState, Stage
 from hedwig.client.blocking import BlockingClient
 from hedwig.embedded import LocalHub
 from hedwig.model import SubscribeMode
 from hedwig.protocol.options import SEQUENCE
 from hedwig.spark.exports import publishing
 from hedwig.spark.exports.contents import GIVEN, digest_of_message
-from hedwig.spark.exports.export import TopicExport, TopicExportFailed, export_topics
+from hedwig.spark.exports.export import TopicExport, export_topics
 from hedwig.spark.exports.importing import ImportedTopic, TopicImport, TopicImportFailed, import_topics
 from hedwig.spark.exports.manifest import ExportedTopic, parse_topic
 from hedwig.wire.receiving import Received
@@ -242,7 +243,7 @@ def test_an_export_that_has_changed_is_refused_before_anything_is_published(sett
         setting.take("export", "no/", subscriptoin="x")
     with pytest.raises(ConfigurationError, match=r"option prefix: .*//"):
         setting.take("export", "no//")
-    with pytest.raises(TopicExportFailed, match="already exists"):
+    with pytest.raises(InvalidArgument, match="export exists: name a directory that does not"):
         setting.export("export", "changed")
     with pytest.raises(ConfigurationError, match="option includeHeaders: not of an export"):
         setting.export("other", "changed", includeHeaders=True)
@@ -285,6 +286,32 @@ def test_the_commands_export_and_import(setting: Setting) -> None:
     code, told, notes = command("import-topics", directory, "--into", "copy/", "--subscription", "keeper", *where)
     assert (code, told["published"], told["topics"][0]["into"]) == (0, 30, "copy/0123"), notes
     assert own(setting.stored("copy/0123")) == sent(30)
-    code, told, notes = command("export-topics", "--topics", "nobody", "--output", directory, *where)
+    code, told, notes = command("export-topics", "--topics", "nobody", "--output", f"{directory}-2", *where)
     assert (code, told) == (1, None)
     assert "there is no topic 'nobody'" in notes
+    code, told, notes = command("export-topics", "--topics", "0123", "--output", directory, *where)
+    assert (code, told) == (1, None)
+    assert f"output {directory} exists: name a directory that does not" in notes
+
+
+@pytest.mark.parametrize(
+    ("at", "stage"), [("looking", Stage.NOTHING), ("copying", Stage.NOTHING), ("verifying", Stage.BEGUN)]
+)
+def test_how_much_of_an_export_of_topics_is_written_is_known_when_it_is_interrupted(
+    setting: Setting, at: str, stage: Stage
+) -> None:
+    topic, state, output = f"interrupted {at}", OutputState(), setting.directory / "export"
+    setting.publish(topic, 3)
+
+    def interrupt(text: str) -> None:
+        if text.startswith(at):
+            raise KeyboardInterrupt
+
+    def export(**how: Any) -> None:
+        export_topics(setting.spark, setting.uri, topics=[topic], options=setting.words, state=state, **how)
+
+    with pytest.raises(KeyboardInterrupt):
+        export(output=str(output), say=interrupt)
+    assert (state.stage, output.exists()) == (stage, stage is Stage.BEGUN)
+    export(output=f"{output}-2")
+    assert state.stage is Stage.COMPLETE
