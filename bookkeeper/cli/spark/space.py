@@ -13,15 +13,19 @@ from bookkeeper.cli.output import EXIT_OK, counted, note, print_json, print_tabl
 from bookkeeper.cli.output import readable_size as size
 from bookkeeper.cli.spark.said_as import CLUSTER, said_as
 from bookkeeper.cli.spark.session import spark_session, unfinished
-from bookkeeper.cli.spark.space_plot import draw_space
+from bookkeeper.cli.spark.space_plot import GROUPS_MAX, draw_space
 from bookkeeper.cli.spark.words import EXIT_UNKNOWN, task_options
 from bookkeeper.spark.outputs import OutputState
+from bookkeeper.spark.space.grouping import GroupSums
 from bookkeeper.spark.space.report import Space, space
 
 REASONS_MAX = 5
 """Ledgers of unknown size of which the reason is told."""
 
 UNKNOWN = "unknown"
+
+MORE = ("groups", "ledgers", "payload_bytes", "stored_bytes")
+"""What JSON says of the groups that are left out, together."""
 
 Rows = Sequence[dict[str, Any]]
 
@@ -41,7 +45,9 @@ def run_space(args: argparse.Namespace) -> int:
             options={**said_as(CLUSTER), **task_options(args)},
             state=state,
         )
-        groups, bookies = _rows(found.groups.limit(args.groups)), _rows(found.bookies)
+        # Of the greatest first as many as are printed or drawn; of the others the sums.
+        greatest = _rows(found.groups.limit(args.groups if args.plot is None else max(args.groups, GROUPS_MAX)))
+        all_groups, groups, bookies = found.group_sums(), greatest[: args.groups], _rows(found.bookies)
         thresholds = _rows(
             found.thresholds.groupBy("threshold")
             .agg({"logs": "sum", "reclaimed_bytes": "sum", "copied_bytes": "sum"})
@@ -53,10 +59,10 @@ def run_space(args: argparse.Namespace) -> int:
             )
             .orderBy("threshold")
         )
-        show_space(args, found, groups, bookies, thresholds)
+        show_space(args, found, groups, all_groups.without(groups), bookies, thresholds)
         _say_unknown(found)
     if args.plot is not None:
-        args.plot.write_bytes(draw_space(args.by, groups, bookies, thresholds))
+        args.plot.write_bytes(draw_space(args.by, greatest, all_groups, bookies, thresholds))
         note(f"drawn: {args.plot}")
     return EXIT_OK if found.is_complete else EXIT_UNKNOWN
 
@@ -76,13 +82,21 @@ def _size(value: int | None) -> str:
     return UNKNOWN if value is None else size(value)
 
 
-def show_space(args: argparse.Namespace, found: Space, groups: Rows, bookies: Rows, thresholds: Rows) -> None:
-    """Print what was found, as JSON where that is asked for."""
+def show_space(
+    args: argparse.Namespace, found: Space, groups: Rows, more: GroupSums, bookies: Rows, thresholds: Rows
+) -> None:
+    """Print what was found, as JSON where that is asked for. more: the groups that are not among `groups`."""
+    if more.groups:
+        note(
+            f"{counted(more.groups, 'group')} more, with {counted(more.ledgers, 'ledger')} and "
+            f"{size(more.stored_bytes)} with all copies; --groups prints more, --output keeps all ledgers"
+        )
     if args.json:
         print_json(
             {
                 "by": args.by,
                 "groups": groups,
+                "more_groups": {name: getattr(more, name) for name in MORE},
                 "bookies": bookies,
                 "thresholds": thresholds,
                 "unknown_ledgers": found.unknown_ledgers,

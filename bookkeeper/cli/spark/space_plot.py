@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bookkeeper.cli.drawing import new_figure, png_of
+from bookkeeper.spark.space.grouping import GroupSums
 
 GROUPS_MAX, BOOKIES_MAX = 20, 40
 """Bars of each drawing; the others are one bar together, and no bookie's bar stands for two."""
@@ -15,17 +16,25 @@ _WIDTH_IN, _HEIGHT_IN, _GB = 10.0, 13.0, 1e9
 Rows = Sequence[dict[str, Any]]
 
 
-def draw_space(by: str, groups: Rows, bookies: Rows, thresholds: Rows) -> bytes:
+def bars_of(groups: Rows, all_groups: GroupSums) -> list[tuple[str, float]]:
+    """Names and GB: of the greatest a bar each, and one of all others that have a size.
+
+    groups: the greatest first, GROUPS_MAX of those with a size at least, or all there are.
+    """
+    drawn = [row for row in groups if row["stored_bytes"] is not None][:GROUPS_MAX]
+    bars = [(_name(row), row["stored_bytes"] / _GB) for row in drawn]
+    others = all_groups.without(drawn)
+    return [*bars, (f"{others.known:,} others", others.stored_bytes / _GB)] if others.known else bars
+
+
+def draw_space(by: str, groups: Rows, all_groups: GroupSums, bookies: Rows, thresholds: Rows) -> bytes:
     """A PNG: bytes by group, live bytes and garbage by bookie, what each threshold of compaction gives and copies.
 
-    Raises CommandFailed without the library.
+    groups: as of `bars_of`. Raises CommandFailed without the library.
     """
     figure = new_figure(_WIDTH_IN, _HEIGHT_IN)
     whose, where, gives = figure.subplots(3, 1)
-    known = [row for row in groups if row["stored_bytes"] is not None]
-    bars = [(_name(row), row["stored_bytes"] / _GB) for row in known[:GROUPS_MAX]]
-    if known[GROUPS_MAX:]:
-        bars.append((f"{len(known) - GROUPS_MAX} others", sum(row["stored_bytes"] for row in known[GROUPS_MAX:]) / _GB))
+    bars = bars_of(groups, all_groups)
     whose.barh([name for name, _ in bars], [size for _, size in bars])
     whose.invert_yaxis()
     whose.set_title(f"payload of all copies, by {by}")

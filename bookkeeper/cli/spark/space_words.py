@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", default="owner", choices=GROUPINGS,
                        help="what ledgers are put together by (default: %(default)s)")  # fmt: skip
     parser.add_argument("--groups", type=at_least(1), default=100, metavar="N",
-                       help="print at most so many groups (default: %(default)s)")  # fmt: skip
+                       help="print at most so many groups, of others their sums (default: %(default)s)")  # fmt: skip
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw it, too (default: no)")
     parser.add_argument("--output", metavar="PATH", help="a new directory for the rows as Parquet (default: none)")
     add_common(parser)

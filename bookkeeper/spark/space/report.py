@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.outputs import OutputState, Stage, check_new
 from bookkeeper.spark.pipeline import cluster_table, kept, told_by_spark
-from bookkeeper.spark.space.grouping import THRESHOLDS, grouping_called
+from bookkeeper.spark.space.grouping import THRESHOLDS, GroupSums, grouping_called
 
 
 class SpaceFailed(BookKeeperError):
@@ -60,6 +60,14 @@ class Space:
     def is_complete(self) -> bool:
         """Everything could be asked."""
         return not (self.unknown_ledgers or self.unknown_bookies or self.unknown_logs)
+
+    def group_sums(self) -> GroupSums:
+        """All groups together, added up by Spark: there may be any number of them."""
+        row = self.groups.agg(
+            F.count("*"), F.count("stored_bytes"), F.sum("ledgers"), F.sum("payload_bytes"), F.sum("stored_bytes")
+        ).first()
+        assert row is not None
+        return GroupSums(*(int(value or 0) for value in row))
 
 
 def space(

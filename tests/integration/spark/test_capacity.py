@@ -26,7 +26,7 @@ from bookkeeper.embedded.process import free_port
 from bookkeeper.errors import ConfigurationError, InvalidArgument
 from bookkeeper.protocol.schedule import write_set
 from bookkeeper.spark.outputs import OutputState, Stage
-from bookkeeper.spark.space.grouping import THRESHOLDS
+from bookkeeper.spark.space.grouping import THRESHOLDS, GroupSums
 from bookkeeper.spark.space.report import space
 from bookkeeper.spark.whatif.question import Question, Quorums
 from bookkeeper.spark.whatif.report import WhatIf, whatif
@@ -143,6 +143,9 @@ def test_space_is_told_by_owner_and_what_cannot_be_asked_is_unknown(world: World
         "stored_bytes": 6000 + 20 * confirmed,
     }
     assert (groups["bob"]["entries"], groups["bob"]["stored_bytes"]) == (130, 2 * (2000 + 30 * len(PAGE)))
+    known = [row for row in groups.values() if row["stored_bytes"] is not None]
+    sums = [sum(row[name] for row in known) for name in ("payload_bytes", "stored_bytes")]
+    assert found.group_sums() == GroupSums(3, 2, 5, *sums)
     nobody = groups[None]
     assert (nobody["ledgers"], nobody["open_ledgers"], nobody["unknown_ledgers"]) == (1, 1, 1)
     assert (nobody["entries"], nobody["payload_bytes"], nobody["stored_bytes"]) == (None, None, None)
@@ -310,6 +313,11 @@ def test_the_command_space_tells_draws_and_names_what_is_unknown(world: World, t
     assert [row["threshold"] for row in told["thresholds"]] == list(THRESHOLDS)
     assert f"ledger {world.silent}: what is confirmed of it is not known" in notes
     assert picture.read_bytes().startswith(b"\x89PNG")
+    code, told, notes = command("space", "--uri", world.cluster.uri, "--by", "application", "--groups", "1")
+    assert code == 3, notes
+    assert (len(told["groups"]), told["more_groups"]["groups"]) == (1, 1)
+    assert told["groups"][0]["ledgers"] + told["more_groups"]["ledgers"] == 5
+    assert "1 group more, with" in notes
 
 
 def test_the_command_whatif_tells_what_would_be_lost(world: World) -> None:

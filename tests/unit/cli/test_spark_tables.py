@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
 
 import pytest
 
 from bookkeeper.cli.spark.space import show_space
 from bookkeeper.cli.spark.whatif import show_whatif
+from bookkeeper.spark.space.grouping import GroupSums
 from bookkeeper.spark.space.report import Space
 from bookkeeper.spark.whatif.question import Question, Quorums
 from bookkeeper.spark.whatif.report import Totals, WhatIf
 
 GB = 10**9
+NO_MORE = GroupSums(0, 0, 0, 0, 0)
 
 
 def test_space_tells_unknown_from_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,8 +34,9 @@ def test_space_tells_unknown_from_nothing(capsys: pytest.CaptureFixture[str]) ->
         {"bookie": "b:3181", "state": None, "problem": "gone", "unknown_logs": 0, **dict.fromkeys(sizes)},
     ]
     thresholds = [{"threshold": 0.5, "logs": 4, "reclaimed_bytes": 3 * GB, "copied_bytes": 2 * GB}]
-    show_space(argparse.Namespace(by="owner", json=False), found, groups, bookies, thresholds)
+    show_space(argparse.Namespace(by="owner", json=False), found, groups, NO_MORE, bookies, thresholds)
     told = capsys.readouterr()
+    assert "more" not in told.err
     lines = [line.split() for line in told.out.splitlines()]
     assert ["alice", "2", "0", "0", "9", "3GB", "6GB"] in lines
     assert ["(none)", "1", "0", "0", "0", "0B", "0B"] in lines
@@ -41,6 +45,20 @@ def test_space_tells_unknown_from_nothing(capsys: pytest.CaptureFixture[str]) ->
     assert "2 logs not looked into" in told.out
     assert ["0.5", "4", "3GB", "2GB"] in lines
     assert "besides, 1GB are in logs without a live ledger" in told.err
+
+
+def test_groups_that_are_not_printed_are_told_with_their_sums(capsys: pytest.CaptureFixture[str]) -> None:
+    found = Space("owner", *(None,) * 5, unknown_ledgers=0, unknown_bookies=0, unknown_logs=0)  # type: ignore[arg-type]
+    group = {"is_readable": True, "open_ledgers": 0, "unknown_ledgers": 0, "group_name": "alice", "entries": 9}
+    shown = [{**group, "ledgers": 2, "payload_bytes": 3 * GB, "stored_bytes": 6 * GB}]
+    more = GroupSums(51, 50, 1302, 8 * GB, 22 * GB).without(shown)
+    show_space(argparse.Namespace(by="owner", json=False), found, shown, more, [], [])
+    said = capsys.readouterr().err
+    assert "50 groups more, with 1,300 ledgers and 16GB with all copies; --groups prints more" in said
+    show_space(argparse.Namespace(by="owner", json=True), found, shown, more, [], [])
+    told = json.loads(capsys.readouterr().out)
+    assert [row["group_name"] for row in told["groups"]] == ["alice"]
+    assert told["more_groups"] == {"groups": 50, "ledgers": 1300, "payload_bytes": 5 * GB, "stored_bytes": 16 * GB}
 
 
 def answer(question: Question, **totals: int) -> WhatIf:
