@@ -134,7 +134,7 @@ def _position_in(kept: Kept, positions: Positions, word: str | None) -> int:
         return kept.first
     if position == LATEST:
         return kept.end
-    if position > kept.end:
+    if position > kept.end and kept.lost_from is None:
         raise InvalidArgument(
             f"{word}: topic {kept.topic!r} ends with message {kept.end - 1} so far; {position} is beyond. "
             "Use latest (-1)"

@@ -42,13 +42,15 @@ class TopicPart:
 @dataclass(frozen=True, slots=True)
 class Kept:
     """What is there of a topic. ranges: its ledgers, in order, each with its first id. end: one past the last message
-    that may be read. final: the last ledger is ended, so a later look sees no less.
+    that may be read. final: the last ledger is ended, so a later look sees no less. lost_from: the newest ledger is
+    gone, which is borne: messages from there on are lost, and nobody knows how many there were.
     """
 
     topic: str
     ranges: tuple[LedgerRange, ...]
     end: int
     final: bool
+    lost_from: int | None = None
 
     @property
     def first(self) -> int:
@@ -58,9 +60,10 @@ class Kept:
     def check_reached(self, position: int) -> None:
         """Raise InvalidArgument where a query cannot have come to `position`: it is another topic of this name.
 
-        While a ledger is written an older look may show less than was seen before; then nothing is said.
+        While a ledger is written an older look may show less than was seen before; then nothing is said. Nor where the
+        newest ledger is gone: it may have had the messages before the position.
         """
-        if position > self.end and (self.final or not self.ranges):
+        if position > self.end and self.lost_from is None and (self.final or not self.ranges):
             raise self.is_another(position)
 
     def is_another(self, position: int) -> InvalidArgument:
@@ -78,7 +81,8 @@ def _made_anew(what: str) -> InvalidArgument:
 def parts_of(kept: Kept, start: int, stop: int) -> list[TopicPart]:
     """Who holds messages start..stop - 1, of those that are kept. Raises InvalidArgument where that is beyond the end.
 
-    An open ledger is taken to hold what is asked for: whoever asks has seen it confirmed.
+    An open ledger is taken to hold what is asked for: whoever asks has seen it confirmed. So is a newest one that is
+    gone, whose messages are lost.
     """
     found: list[TopicPart] = []
     for each in kept.ranges:
@@ -91,7 +95,7 @@ def parts_of(kept: Kept, start: int, stop: int) -> list[TopicPart]:
     if kept.ranges:
         end = kept.ranges[-1].last
         reached = stop if end is None else end.local + 1
-    if max(start, reached) < stop:
+    if max(start, reached) < stop and kept.lost_from is None:
         raise InvalidArgument(
             f"topic {kept.topic!r} was to be read up to message {stop - 1} and ends with {reached - 1}: "
             "is the checkpoint, or the position, of another topic or cluster?"
@@ -100,7 +104,10 @@ def parts_of(kept: Kept, start: int, stop: int) -> list[TopicPart]:
 
 
 def lost_of(kept: Kept, start: int, stop: int) -> list[tuple[int, int]]:
-    """Which of messages start..stop - 1 no ledger has, first and last of each run: trimmed, or missing between two."""
+    """Which of messages start..stop - 1 no ledger has, first and last of each run.
+
+    They were trimmed, or are missing between two ledgers, or went with the newest one.
+    """
     found: list[tuple[int, int]] = []
     wanted = max(start, FIRST_ID)
     for each in kept.ranges:
@@ -108,8 +115,11 @@ def lost_of(kept: Kept, start: int, stop: int) -> list[tuple[int, int]]:
         if wanted <= last:
             found.append((wanted, last))
         wanted = max(wanted, stop if each.last is None else each.last.local + 1)
-    if not kept.ranges and wanted < min(stop, kept.end):
-        found.append((wanted, min(stop, kept.end) - 1))
+    end = stop
+    if kept.lost_from is None:
+        end = wanted if kept.ranges else min(stop, kept.end)
+    if wanted < end:
+        found.append((wanted, end - 1))
     return found
 
 

@@ -6,7 +6,8 @@ its `explicitLacInterval`, or ends the ledger. That ledger is opened once and ke
 
 A topic that somebody has deleted by hand and made anew under its name begins with message 1 again. That is noticed
 while a reader is at work (a message is in another ledger than before), and by who comes back to a position that is
-beyond its end; not where it has grown beyond that position meanwhile.
+beyond its end; not where it has grown beyond that position meanwhile, or where its newest ledger is gone, so that
+nobody knows its end.
 
 Bounds: HANDLES_MAX ledgers kept open; SIZES_MAX sizes of ended ones remembered. Thread: reactor.
 """
@@ -76,6 +77,7 @@ class TopicSight:
         self._open: dict[int, ReadHandle] = {}
         self._ended: dict[int, Facts] = {}
         self._newest: dict[str, tuple[int, int]] = {}  # of a topic the last message that was seen, and its ledger
+        self._lost: dict[str, int] = {}  # of a topic the newest ledger, which is gone; told
 
     async def see(self, topics: Iterable[str]) -> dict[str, Kept]:
         """What is kept of each. Raises InvalidArgument for one that there is not; BookKeeperError."""
@@ -112,8 +114,10 @@ class TopicSight:
             what = f"ledger {last.ledger_id}, with the newest messages of topic {topic!r} from {base} on, is gone"
             if self._fail_on_data_loss:
                 raise NoSuchLedger(what + self.words.remedy("With {} they are left out", LOSS_BORNE)) from error
-            log.warn("{what}; they are left out ({word})", what=what, word=self.words.word(LOSS_BORNE))
-            return Kept(topic, ranges[:-1], base, final=False)
+            if self._lost.get(topic) != last.ledger_id:  # once: a stream looks again and again
+                self._lost[topic] = last.ledger_id
+                log.warn("{what}; they are left out ({word})", what=what, word=self.words.word(LOSS_BORNE))
+            return Kept(topic, ranges[:-1], base, final=False, lost_from=base)
         end = base + handle.last_add_confirmed + 1
         if not handle.closed:
             end = max(end, self._acknowledged.get(topic, end))
@@ -172,10 +176,11 @@ class TopicSight:
         """Raise InvalidArgument where a query cannot have come to `position`: it is another topic of this name.
 
         An older look at a ledger that is written may show less than was seen before; but the message before the
-        position is there then. Raises BookKeeperError where that cannot be told.
+        position is there then. Where the newest ledger is gone, and that is borne, the query waits for what comes
+        behind it. Raises BookKeeperError where that cannot be told.
         """
         kept.check_reached(position)
-        if position > kept.end:
+        if position > kept.end and kept.lost_from is None:
             try:
                 await self._payload(kept.ranges[-1], position - 1)
             except (EntryMissing, NoSuchEntry, ReadBeyondEnd):

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import ConfigurationError, EntryMissing, EntryUnreadable, InvalidArgument
+from bookkeeper.errors import ConfigurationError, EntryMissing, EntryUnreadable, InvalidArgument, NoSuchLedger
 from bookkeeper.spark.limits import Limits
 from hedwig.errors import UnexpectedCondition
-from hedwig.model import HubAddress, LedgerRange, LocalId, MessageId
+from hedwig.model import HubAddress, LedgerRange, LocalId, MessageId, Topic
 from hedwig.protocol.options import NUMBER_MAX
 from hedwig.protocol.producers import NAME_SIZE_MAX
 from hedwig.spark.region_options import read_topic_options
+from hedwig.spark.topic_extents import kept_parts
 from hedwig.spark.topic_numbers import (
     BATCHES_MAX,
     ROWS_MAX,
@@ -259,6 +261,83 @@ def test_an_older_look_is_told_from_another_topic_by_the_message_before_the_posi
     region = OneLedger(20, EntryUnreadable)  # whether it is there is not known
     with pytest.raises(EntryUnreadable):
         found(TopicSight(region, fail_on_data_loss=True).check_reached(look, 61))
+
+
+class NewestGone:
+    """A region whose topic news has ended ledgers, as many as `ends`, and a newest one that was deleted."""
+
+    def __init__(self, *ends: int) -> None:
+        self.listed = ranges(*ends, None)
+
+    async def check(self) -> None:
+        """It is there."""
+
+    async def ranges(self, topic: Topic) -> tuple[LedgerRange, ...]:
+        return self.listed
+
+    async def open(self, ledger_id: int) -> None:
+        assert ledger_id == self.listed[-1].ledger_id
+        raise NoSuchLedger(f"ledger {ledger_id} is not there")
+
+
+@pytest.mark.parametrize("ends", [(100,), ()])
+def test_a_query_that_has_read_a_newest_ledger_that_is_gone_waits_where_loss_is_borne(
+    ends: tuple[int, ...], caught: list[str]
+) -> None:
+    region: Any = NewestGone(*ends)
+    sight = TopicSight(region, fail_on_data_loss=False)
+    for _ in range(2):
+        seen: Any = found(sight.see(["news"]))
+        assert found(sight.check_reached(seen["news"], 150)) is None
+    kept = seen["news"]
+    assert (kept.end, kept.final) == (ends[-1] + 1 if ends else 1, False)
+    assert advance({"news": 150}, {"news": Seen(kept.first, kept.end, 0.0)}, Limits()) == {"news": 150}
+    [told] = caught  # once, however often it is looked at
+    assert "with the newest messages of topic 'news' from" in told
+    with pytest.raises(NoSuchLedger, match="With option failOnDataLoss=false they are left out"):
+        found(TopicSight(region, fail_on_data_loss=True).see(["news"]))
+
+
+def test_messages_of_a_newest_ledger_that_is_gone_are_lost_and_no_other_topics(caught: list[str]) -> None:
+    there = Kept("news", ranges(100), 101, final=False, lost_from=101)
+    assert lost_of(there, 140, 160) == [(140, 159)]
+    assert lost_of(there, 1, 101) == []
+    assert lost_of(Kept("news", (), 1, final=False, lost_from=1), 1, 50) == [(1, 49)]
+    given = {"uri": URI, "subscribe": "news"}
+    borne = read_topic_options(TopicReadOptions, {**given, "failOnDataLoss": "false"})
+    assert kept_parts(borne, there, 140, 160) == []
+    [part] = kept_parts(borne, there, 90, 160)
+    assert (part.first, part.last) == (90, 100)
+    assert [line[:61] for line in caught] == [
+        "messages 140 to 159 of topic 'news' were to be read and are n",
+        "messages 101 to 159 of topic 'news' were to be read and are n",
+    ]
+    with pytest.raises(UnexpectedCondition, match=r"messages 101 to 159 of topic 'news' .*failOnDataLoss=false"):
+        kept_parts(read_topic_options(TopicReadOptions, given), there, 90, 160)
+
+
+def test_a_topic_made_anew_is_told_also_where_loss_is_borne() -> None:
+    region: Any = NewestGone(100)
+    sight = TopicSight(region, fail_on_data_loss=False)
+    found(sight.see(["news"]))
+    region.listed = (LedgerRange(77, LocalId(1), None),)
+    with pytest.raises(InvalidArgument, match=r"message 100 was seen in ledger 10, .*deleted and made anew"):
+        found(sight.see(["news"]))
+    with pytest.raises(InvalidArgument, match="made anew"):
+        found(sight.check_reached(kept(100), 150))
+
+
+@pytest.fixture
+def caught() -> Iterator[list[str]]:
+    """What is logged."""
+    lines: list[str] = []
+
+    def take(event: LogEvent) -> None:
+        lines.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(take)
+    yield lines
+    globalLogPublisher.removeObserver(take)
 
 
 def found(work: Coroutine[Any, Any, object]) -> object:
