@@ -241,7 +241,8 @@ class TopicWriteOptions(RegionOptions):
     )  # fmt: skip
     sort_bytes_max: int = key(
         "maxSortBytes", integer("bytes", MIB, 64 * GIB), "268435456", WRITING,
-        "With rowOrder=content, what the rows of one task may take.",
+        "With rowOrder=content, what the rows of one task may take in memory: their bytes, 256 more for each row, and "
+        "300 for each key and header.",
     )  # fmt: skip
     job: str = key(
         "job", text("a name"), "", WRITING,

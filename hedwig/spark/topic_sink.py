@@ -180,7 +180,7 @@ def _by_content(batches: Iterable[Sequence[Row]], size_max: int) -> Iterator[Seq
     size = 0
     for batch in batches:
         rows += batch
-        size += sum(row.size for row in batch)
+        size += sum(row.cost for row in batch)
         if size > size_max:
             raise InvalidArgument(
                 f"rowOrder=content: the rows of one task take more than maxSortBytes={size_max} bytes; let more tasks "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from hedwig.model import LocalId, MessageId, Topic
 from hedwig.spark import topic_publishing, topic_sink
 from hedwig.spark.topic_numbers import ROWS_MAX, named_producer, stream_producer
 from hedwig.spark.topic_publishing import Noted, TaskPublishing, publish_noted, publish_rows
-from hedwig.spark.topic_rows import Row
+from hedwig.spark.topic_rows import PROPERTY_COST, ROW_COST, Row
 from hedwig.spark.topic_sink import Published, TopicStreamWriter, TopicWriter
 
 NEWS, SPORT = Topic(b"news"), Topic(b"sport")
@@ -340,11 +341,40 @@ def test_a_partition_without_rows_asks_no_hub(monkeypatch: pytest.MonkeyPatch, r
 def test_rows_that_are_to_be_sorted_are_bounded_and_none_is_published_then(hubs: Hubs, run_in: RunIn) -> None:
     run_in(Task(0))
     sorting = writer(rowOrder="content", maxSortBytes=str(1 << 20))
-    half = arrow(b"x" * (1 << 19))
+    half = arrow(b"x" * ((1 << 19) - ROW_COST))
     with pytest.raises(InvalidArgument, match=r"maxSortBytes=1048576 bytes; let more tasks share them"):
         sorting.write(iter([half, half, arrow(b"x")]))
     assert hubs.sent == []
     assert sorting.write(iter([half, half])) == Published(2)
+
+
+def test_rows_that_are_to_be_sorted_are_bounded_by_what_they_take_in_memory(hubs: Hubs, run_in: RunIn) -> None:
+    """Also where there is nothing in them."""
+    run_in(Task(0))
+    sorting = writer(rowOrder="content", maxSortBytes=str(1 << 20))
+    fitting = (1 << 20) // ROW_COST
+    assert sorting.write(iter([arrow(*[b""] * fitting)])) == Published(fitting)
+    hubs.sent.clear()
+    with pytest.raises(InvalidArgument, match="maxSortBytes=1048576 bytes"):
+        sorting.write(iter([arrow(*[b""] * fitting), arrow(b"")]))
+    assert hubs.sent == []
+
+
+@pytest.mark.parametrize("names", [(), ("key",), ("key", "a", "b"), tuple("abcdefgh")])
+def test_rows_take_no_more_memory_than_is_counted(names: tuple[str, ...]) -> None:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        some = [
+            Row(NEWS, b"%d" % number, {name + str(number): b"%d" % number for name in names})
+            for number in range(2000, 0, -1)
+        ]
+        some.sort(key=lambda row: row.order)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(row.cost for row in some) / 3 < most - before <= sum(row.cost for row in some)
+    assert Row(NEWS, b"ab", {"c": b"d"}).cost == 4 + ROW_COST + PROPERTY_COST
 
 
 def test_a_task_publishes_no_row_whose_number_is_of_the_next_batch(
