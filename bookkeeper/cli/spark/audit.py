@@ -26,12 +26,13 @@ def run_audit(args: argparse.Namespace) -> int:
     settings = client_settings(args)
     options = {"ledgers": args.ledgers, "bytesPerSecond": args.bytes_per_second}
     options |= {**said_as(AUDIT), **task_options(args)}
-    goes_on = (
-        "nothing of it is kept; with --output an audit can go on where it was"
-        if args.output is None
-        else f"what is done is kept: the same command with --resume goes on in {args.output}"
-    )
-    with spark_session(args, interrupted=goes_on) as spark:
+    begun = bool(args.resume)
+
+    def on_begun() -> None:
+        nonlocal begun
+        begun = True
+
+    with spark_session(args, interrupted=lambda: _goes_on(args.output, begun=begun)) as spark:
         found = audit(
             spark,
             settings.metadata_service_uri,
@@ -40,14 +41,33 @@ def run_audit(args: argparse.Namespace) -> int:
             bookie_directories=args.bookie_dir,
             resume=args.resume,
             say=note,
+            on_begun=on_begun,
         )
         _show(args, found)
         if args.repair:
-            queued = queue_repairs(found, settings.metadata_service_uri, settings)
-            note(f"queued for auto-recovery: {counted(queued.ranges, 'range')} of {counted(queued.ledgers, 'ledger')}")
-            if queued.ranges:
-                _say_who_mends(settings)
+            _repair(found, args.output, settings)
     return EXIT_OK if found.is_clean else EXIT_UNKNOWN if found.only_unknown else EXIT_WRONG
+
+
+def _goes_on(output: str | None, *, begun: bool) -> str:
+    """What becomes of an audit that is interrupted, and how to go on."""
+    if output is None:
+        return "nothing of it is kept; with --output an audit can go on where it was"
+    if not begun:
+        return f"nothing is begun in {output} yet: the same command, without --resume, begins it"
+    return f"what is done is kept: the same command with --resume goes on in {output}"
+
+
+def _repair(found: Audit, output: str | None, settings: ClientSettings) -> None:
+    try:
+        queued = queue_repairs(found, settings.metadata_service_uri, settings)
+    except BookKeeperError:
+        if output is not None:
+            note(f"the audit is kept in {output}: the same command with --resume queues what is to be repaired")
+        raise
+    note(f"queued for auto-recovery: {counted(queued.ranges, 'range')} of {counted(queued.ledgers, 'ledger')}")
+    if queued.ranges:
+        _say_who_mends(settings)
 
 
 def _say_who_mends(settings: ClientSettings) -> None:

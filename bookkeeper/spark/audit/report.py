@@ -6,8 +6,9 @@
     rounds      a job each: chunks beside what was read in place; the rest is asked of the bookies (`judging`)
     ledgers     what is about ledgers as a whole (`whole_ledgers`)
 
-With a directory everything is kept there (`work_directory`), and an audit that was interrupted goes on after the last
-round that was done. Without one all parts are one round, and its rows are in Spark's cache.
+With a directory everything is kept there (`work_directory`), an audit that was interrupted goes on after the last round
+that was done, and one that is complete is read again. Without one all parts are one round, and its rows are in Spark's
+cache.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +84,25 @@ class Audit:
     in_place_unread: Sequence[str]
     held_unknown: Mapping[str, str]
 
+    @classmethod
+    def kept(cls, rows: DataFrame, summary: Mapping[str, Any]) -> Audit:
+        """What it was when its `summary` was kept."""
+        return cls(rows, **{**summary, "in_place_unread": tuple(summary["in_place_unread"])})
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """All but the rows, for JSON."""
+        return {
+            "ledgers": self.ledgers,
+            "entries": self.entries,
+            "copies": self.copies,
+            "found": dict(self.found),
+            "unknown_copies": self.unknown_copies,
+            "in_place": dict(self.in_place),
+            "in_place_unread": list(self.in_place_unread),
+            "held_unknown": dict(self.held_unknown),
+        }
+
     @property
     def findings(self) -> DataFrame:
         """The rows that are findings."""
@@ -108,6 +128,7 @@ def audit(
     bookie_directories: Sequence[str] = (),
     resume: bool = False,
     say: Say = lambda _: None,
+    on_begun: Callable[[], None] = lambda: None,
 ) -> Audit:
     """Audit the cluster at `uri`; every task of it runs before this returns.
 
@@ -115,12 +136,13 @@ def audit(
     options: of the format `bookkeeper.audit`, and keys of the client. bookie_directories: a ledger directory of each
     bookie that does not run and whose copies are to be read in place, by the tasks that find it on their machine (or
     LEDGER_DIRS|JOURNAL_DIRS|INDEX_DIRS where they are not where its cookie says); copies of all others are read through
-    their bookies. resume: go on with the audit in `output`; its plan counts. say: told in a line how far it is.
+    their bookies. resume: go on with the audit in `output`; its plan counts, and where it is complete, what it found.
+    say: told in a line how far it is. on_begun: called when `output` has all that `resume` needs.
     Raises ConfigurationError, AuditFailed, MetadataError, NoSuchLedger for one that was named by itself.
     """
     given = {"uri": uri, **{name: str(value) for name, value in (options or {}).items()}}
     places = tuple(Place.parse(each) for each in bookie_directories)
-    run = _Run(spark, given, places, say)
+    run = _Run(spark, given, places, say, on_begun)
     try:
         return run.run(output, resume=resume)
     except PySparkException as error:
@@ -130,8 +152,16 @@ def audit(
 
 
 class _Run:
-    def __init__(self, spark: SparkSession, given: Mapping[str, str], places: Sequence[Place], say: Say) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        given: Mapping[str, str],
+        places: Sequence[Place],
+        say: Say,
+        on_begun: Callable[[], None],
+    ) -> None:
         self._spark, self._given, self._places, self._say = spark, given, tuple(places), say
+        self._on_begun = on_begun
         self._options = read_options(AuditOptions, given, where=WHERE)
         self._argument = self._options.words.argument
         self._tasks = max(1, int(spark.sparkContext.defaultParallelism))
@@ -150,6 +180,11 @@ class _Run:
                 return self._in_memory(client)
             directory = WorkDirectory(self._spark, output)
             begun = self._resumed(client, directory) if resume else self._begin(client, directory)
+            self._on_begun()
+            if (summary := directory.summary()) is not None:
+                at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(begun.started_ms / 1000))
+                self._say(f"the audit in {directory.path}, begun {at} UTC, is complete: told is what it found then")
+                return Audit.kept(directory.rows(range(begun.rounds + 1)), summary)
             division = Division(self._starts(directory), begun.parts_per_round)
             in_place = self._read_in_place(directory, division)
             self._rounds(directory, begun, in_place)
@@ -209,9 +244,8 @@ class _Run:
     def _resumed(self, client: BlockingBookKeeper, directory: WorkDirectory) -> Begun:
         begun = directory.begun()
         if begun is None:
-            raise AuditFailed(f"{directory.path} is no audit that was begun: nothing to go on with")
-        if directory.is_complete():
-            raise AuditFailed(f"the audit in {directory.path} is complete: nothing to go on with")
+            begin = f": without {self._argument('resume')} one is begun there" if directory.is_empty() else ""
+            raise AuditFailed(f"{directory.path} is no audit that was begun, nothing to go on with{begin}")
         asked = (instance_of(client), self._given.get("ledgers", "all"), ", ".join(map(str, self._places)))
         there = (begun.instance, begun.ledgers, ", ".join(begun.places))
         for name, wanted, found in zip(("cluster", "ledgers", "bookie directories"), asked, there, strict=True):
@@ -259,18 +293,7 @@ class _Run:
         whole = self._about_ledgers(rows, directory.plan(), directory.unknown(), orphans, in_place)
         directory.keep_round(begun.rounds, whole)
         found = self._counted(directory.rows(range(begun.rounds + 1)), in_place, orphans.untold)
-        directory.complete(
-            {
-                "ledgers": found.ledgers,
-                "entries": found.entries,
-                "copies": found.copies,
-                "found": dict(found.found),
-                "unknown_copies": found.unknown_copies,
-                "in_place": dict(found.in_place),
-                "in_place_unread": list(found.in_place_unread),
-                "held_unknown": dict(found.held_unknown),
-            }
-        )
+        directory.complete(found.summary)
         return found
 
     # --- steps of both

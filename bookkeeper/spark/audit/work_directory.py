@@ -2,9 +2,10 @@
 
     DIR/
       round=N/            rows of the audit, in one file: of the parts of a round; of the last one, about whole ledgers
-      _audit/begun        a line: of which cluster, and what was asked for
+      _audit/begun        a line: of which cluster, and what was asked for; what stands below without it is none, and
+                          is written anew, this directory included
       _audit/plan         what is audited: pieces, with part and round
-      _audit/unknown      ledgers that are not, since nobody can say how far they reach, and why; where there are any
+      _audit/unknown      ledgers that are not, since nobody can say how far they reach, and why
       _audit/suspects     which ledgers there were when it began (of no bookie), which others bookies had, as ranges of
                           ids, and bookies that did not tell (`orphans`)
       _audit/in_place/pass=N/round=M/    rows of what was read in place
@@ -101,14 +102,19 @@ class WorkDirectory:
             return True
 
     def begin(self, begun: Begun, pieces: Iterable[tuple[Piece, int]], unknown: Mapping[int, str]) -> None:
-        """Keep what is to be done. pieces: each with its round. unknown: ledgers that are not audited, and why."""
+        """Keep what is to be done. pieces: each with its round. unknown: ledgers that are not audited, and why.
+
+        What an attempt left that was interrupted before it was begun is replaced. Raises AuditFailed where another one
+        was begun meanwhile.
+        """
+        if self._line(BEGUN) is not None:
+            raise AuditFailed(f"another audit was begun in {self.path} meanwhile; give another directory")
         rows = [(*piece_values(piece), number) for piece, number in pieces]
         plan = self._spark.createDataFrame(rows, PIECE_COLUMNS)
         plan.coalesce(1).write.mode("overwrite").parquet(f"{self.path}/{PLAN}")
-        if unknown:
-            rows_of_unknown = self._spark.createDataFrame(list(unknown.items()), UNKNOWN_COLUMNS)
-            rows_of_unknown.coalesce(1).write.mode("overwrite").parquet(f"{self.path}/{UNKNOWN}")
-        self._write_line(BEGUN, {"version": VERSION, **asdict(begun)})
+        rows_of_unknown = self._spark.createDataFrame(list(unknown.items()), UNKNOWN_COLUMNS)
+        rows_of_unknown.coalesce(1).write.mode("overwrite").parquet(f"{self.path}/{UNKNOWN}")
+        self._write_line(BEGUN, {"version": VERSION, **asdict(begun)}, mode="overwrite")
 
     def keep_suspects(self, there: IdRanges, suspects: Held) -> None:
         """Keep what the search for orphans began with; before `begin`."""
@@ -183,9 +189,10 @@ class WorkDirectory:
         paths = [f"{self.path}/round={number}" for number in rounds]
         return self._spark.read.schema(AUDIT_SCHEMA).parquet(*paths)
 
-    def is_complete(self) -> bool:
-        """Whether the audit came to its end."""
-        return self._line(SUMMARY) is not None
+    def summary(self) -> dict[str, Any] | None:
+        """What was kept when the audit came to its end; None where it has not."""
+        line = self._line(SUMMARY)
+        return None if line is None else dict(json.loads(line))
 
     def complete(self, summary: Mapping[str, object]) -> None:
         """It has come to its end. An attempt that was interrupted in saying so left no line, but its directory."""
@@ -206,7 +213,7 @@ class WorkDirectory:
             _only_missing(error)
             return []
 
-    def _write_line(self, table: str, told: Mapping[str, Any], mode: str = "error") -> None:
+    def _write_line(self, table: str, told: Mapping[str, Any], mode: str) -> None:
         line = self._spark.createDataFrame([(json.dumps(told),)], "value STRING")
         line.coalesce(1).select(F.col("value")).write.mode(mode).text(f"{self.path}/{table}")
 

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
 import bookkeeper.blocking
 from bookkeeper.client.blocking import BlockingBookKeeper
+from bookkeeper.client.client import LedgerClient
 from bookkeeper.embedded.cluster import LocalBookie, LocalCluster
 from bookkeeper.errors import ConfigurationError
+from bookkeeper.model import LedgerId
+from bookkeeper.spark.audit.division import Piece
 from bookkeeper.spark.audit.evidence import CHUNK_ENTRIES
 from bookkeeper.spark.audit.report import Audit, AuditFailed, audit
 from bookkeeper.spark.audit.stored_evidence import UNIT
+from bookkeeper.spark.audit.work_directory import Begun, WorkDirectory
 from tests.support.audit_faults import change_bytes, change_metadata, written
 from tests.support.cluster import local_cluster
 from tests.support.spark import spark_session
@@ -136,15 +143,21 @@ def test_an_audit_that_is_interrupted_goes_on_after_the_rounds_that_are_done(
         if " rounds, " in line:
             raise Interrupted
 
+    begun: list[Begun | None] = []
+    directory = WorkDirectory(spark, how["output"])
     with pytest.raises(Interrupted):
-        audit(spark, cluster.uri, **how, say=interrupt)
+        audit(spark, cluster.uri, **how, say=interrupt, on_begun=lambda: begun.append(directory.begun()))
+    assert [each and each.rounds for each in begun] == [3]
     assert said[0] == "reading copies in place"
     assert said[1].startswith("1 of 3 rounds, ")
     for more, why in (
         ({}, "already exists"),
         ({"resume": True, "options": {"ledgers": "1-5"}}, "is of ledgers all, and not 1-5"),
         ({"resume": True, "bookie_directories": []}, "is of bookie directories /.*ledgers, and not none"),
-        ({"resume": True, "output": str(tmp_path / "none")}, "nothing to go on with"),
+        (
+            {"resume": True, "output": str(tmp_path / "none")},
+            "none is no audit that was begun, nothing to go on with: without resume one is begun there",
+        ),
     ):
         with pytest.raises(AuditFailed, match=why):
             audit(spark, cluster.uri, **{**how, **more})
@@ -168,8 +181,53 @@ def test_an_audit_that_is_interrupted_goes_on_after_the_rounds_that_are_done(
     assert sorted(row.ledger_id for row in whole.where("kind = 'chunk'").collect()) == ledgers
     assert whole.where("kind = 'bad'").count() == 1
     assert not list(Path(tempfile.gettempdir()).glob("bookkeeper-audit-*"))
-    with pytest.raises(AuditFailed, match="is complete: nothing to go on with"):
-        audit(spark, cluster.uri, **how, resume=True)
+
+    # From one that is complete its repairs can be queued still.
+    files = set((tmp_path / "audit").rglob("*"))
+    said.clear()
+    again = audit(spark, cluster.uri, **how, resume=True, say=said.append)
+    assert [re.sub(r"begun [-0-9]+ [:0-9]+ UTC", "begun ... UTC", line) for line in said] == [
+        f"the audit in {how['output']}, begun ... UTC, is complete: told is what it found then"
+    ]
+    assert again.summary == found.summary
+    assert again.in_place_unread == found.in_place_unread
+    assert findings_of(again) == findings_of(found)
+    with pytest.raises(AuditFailed, match="is of ledgers all, and not 1-5"):
+        audit(spark, cluster.uri, **{**how, "options": {"ledgers": "1-5"}}, resume=True)
+    words = ["--uri", cluster.uri, "--master", "local[2]", "--output", how["output"], "--resume", "--repair"]
+    command = [sys.executable, "-m", "bookkeeper.cli.main", "spark", "audit", *words]
+    command += ["--bookie-dir", *how["bookie_directories"]]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, "queued for auto-recovery: 1 range of 1 ledger" in ran.stderr) == (4, True), ran.stderr
+    assert queued(client, ledgers) == [
+        (row.ledger_id, second.bookie_id, row.first_entry_id) for row in found.findings.collect()
+    ]
+    assert files == set((tmp_path / "audit").rglob("*"))
+
+
+def queued(client: BlockingBookKeeper, ledger_ids: Iterable[int]) -> list[tuple[int, str, int]]:
+    """Ledger, bookie and first entry of what waits to be repaired."""
+
+    async def look(ledgers: LedgerClient) -> list[tuple[int, str, int]]:
+        found = [await ledgers.store.underreplication.bad_copies(LedgerId(each)) for each in ledger_ids]
+        return [(bad.ledger_id, each.bookie_id, each.first_entry_id) for bad in found if bad for each in bad.ranges]
+
+    return client.run(lambda ledgers: Deferred.fromCoroutine(look(ledgers)))
+
+
+def test_what_was_killed_before_it_was_begun_is_begun_anew_and_nothing_of_it_counts(spark: Any, tmp_path: Path) -> None:
+    directory = WorkDirectory(spark, str(tmp_path / "audit"))
+    begun, pieces = Begun("a cluster", "all", (), 1, 1, 0), [(Piece(0, 5, 0, 0, 9, 100, 50), 0)]
+    directory.begin(begun, pieces, {7: "nobody can say how far it reaches"})
+    assert directory.unknown() == {7: "nobody can say how far it reaches"}
+    with pytest.raises(AuditFailed, match=r"another audit was begun in .*audit meanwhile; give another directory"):
+        directory.begin(begun, pieces, {})
+    # As who is killed while `begun` is written leaves it.
+    shutil.rmtree(tmp_path / "audit" / "_audit" / "begun")
+    (tmp_path / "audit" / "_audit" / "begun" / "_temporary").mkdir(parents=True)
+    assert (directory.begun(), directory.is_empty()) == (None, True)
+    directory.begin(begun, pieces, {})
+    assert (directory.begun(), directory.unknown(), directory.plan().count()) == (begun, {}, 1)
 
 
 def test_the_limit_of_a_bookie_is_kept(spark: Any, cluster: LocalCluster, client: BlockingBookKeeper) -> None:
@@ -186,23 +244,27 @@ def test_the_limit_of_a_bookie_is_kept(spark: Any, cluster: LocalCluster, client
 def test_an_interrupted_command_says_how_to_go_on_and_shows_no_stack(
     cluster: LocalCluster, client: BlockingBookKeeper, tmp_path: Path
 ) -> None:
-    ledger = written(client, 2000, word=b"x" * 1000)
-    output = tmp_path / "audit"
+    first, second = cluster.bookies[:2]
+    ledger = written(client, 2000, word=b"x" * 1000, bookies=[first.bookie_id, second.bookie_id], ensemble=2)
+    output, told = tmp_path / "audit", tmp_path / "stderr"
     words = ["--uri", cluster.uri, "--master", "local[2]", "--output", str(output), "--bytes-per-second", "20000"]
+    words += ["--bookie-dir", stop(second)]
     command = [sys.executable, "-m", "bookkeeper.cli.main", "spark", "audit", *words]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with told.open("wb") as stderr:
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr)
     try:
         deadline = time.monotonic() + 120
-        while not (output / "_audit" / "begun" / "_SUCCESS").exists():
-            assert running.poll() is None, running.communicate()
+        while "reading copies in place" not in told.read_text():  # the first that is said of one that was begun
+            assert running.poll() is None, told.read_text()
             assert time.monotonic() < deadline
             client.metadata(ledger)  # paces the looks
         running.send_signal(signal.SIGINT)
-        said = running.communicate(timeout=60)[1]
+        running.wait(60)
     finally:
         running.kill()
         running.wait()
+    said = told.read_text()
     assert running.returncode == 130, said
-    assert "the same command with --resume goes on in" in said
+    assert f"what is done is kept: the same command with --resume goes on in {output}" in said
     assert "Traceback" not in said
     assert "\tat " not in said

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Self
+from typing import NoReturn, Self
 
 import pytest
 
+import bookkeeper.spark
 from bookkeeper.cli.output import EXIT_OK
 from bookkeeper.cli.spark import audit, command
 from bookkeeper.cli.spark.words import EXIT_WRONG
@@ -50,7 +52,9 @@ class Findings:
         ]
 
 
-def found_by(monkeypatch: pytest.MonkeyPatch, queued: Queued, answer: Menders | BookKeeperError, *words: str) -> int:
+def found_by(
+    monkeypatch: pytest.MonkeyPatch, queued: Queued | BookKeeperError, answer: Menders | BookKeeperError, *words: str
+) -> int:
     """The exit code of an audit that finds that."""
     made = SimpleNamespace(
         findings=Findings(),
@@ -70,6 +74,11 @@ def found_by(monkeypatch: pytest.MonkeyPatch, queued: Queued, answer: Menders | 
     def session(*_: object, **__: object) -> Iterator[None]:
         yield None
 
+    def queue_repairs(*_: object) -> Queued:
+        if isinstance(queued, BookKeeperError):
+            raise queued
+        return queued
+
     def find_menders(uri: str, settings: ClientSettings) -> Menders:
         assert uri == settings.metadata_service_uri == "zk://zk1:2181/ledgers"
         if isinstance(answer, BookKeeperError):
@@ -78,7 +87,7 @@ def found_by(monkeypatch: pytest.MonkeyPatch, queued: Queued, answer: Menders | 
 
     monkeypatch.setattr(audit, "spark_session", session)
     monkeypatch.setattr(audit, "audit", lambda *_, **__: made)
-    monkeypatch.setattr(audit, "queue_repairs", lambda *_: queued)
+    monkeypatch.setattr(audit, "queue_repairs", queue_repairs)
     monkeypatch.setattr(audit, "find_menders", find_menders)
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
@@ -133,6 +142,62 @@ def test_where_nothing_is_queued_nobody_is_looked_for(
 ) -> None:
     assert found_by(monkeypatch, Queued(0, 0), Menders(True, None, 0), "--repair", "--json") != EXIT_OK
     assert NOBODY not in capsys.readouterr().err
+
+
+def test_repairs_that_could_not_be_queued_can_be_queued_from_the_audit_that_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = MetadataUnavailable("zk1 is away")
+    with pytest.raises(MetadataUnavailable):
+        found_by(monkeypatch, away, AT_WORK, "--repair", "--json", "--output", "/backup/1")
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["the audit is kept in /backup/1: the same command with --resume queues what is to be repaired"]
+    with pytest.raises(MetadataUnavailable):
+        found_by(monkeypatch, away, AT_WORK, "--repair", "--json")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "says"),
+    [
+        ((), False, "nothing of it is kept; with --output an audit can go on where it was"),
+        (
+            ("--output", "/backup/1"),
+            False,
+            "nothing is begun in /backup/1 yet: the same command, without --resume, begins it",
+        ),
+        (
+            ("--output", "/backup/1"),
+            True,
+            "what is done is kept: the same command with --resume goes on in /backup/1",
+        ),
+        (
+            ("--output", "/backup/1", "--resume"),
+            False,
+            "what is done is kept: the same command with --resume goes on in /backup/1",
+        ),
+    ],
+)
+def test_only_an_audit_that_was_begun_is_said_to_go_on_when_it_is_interrupted(
+    words: tuple[str, ...],
+    begun: bool,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_: object, on_begun: Callable[[], None], **__: object) -> NoReturn:
+        if begun:
+            on_begun()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bookkeeper.spark, "local_session", lambda *_, **__: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(audit, "audit", interrupted)
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    with pytest.raises(KeyboardInterrupt):
+        audit.run_audit(parser.parse_args(["audit", "--uri", "zk://zk1:2181/ledgers", *words]))
+    assert capsys.readouterr().err.splitlines() == [f"interrupted; {says}"]
 
 
 def test_a_finding_says_how_many_entries_of_its_range_it_is_about(
