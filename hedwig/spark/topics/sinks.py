@@ -6,7 +6,7 @@
                 DIR/query says whose files they are: the batches of another query have the same numbers, and would
                 take the place of these
     a topic     messages of JSON, key: the topic that they are about. A row has its number in its batch, by which the
-                hub knows it again (see hedwig.spark.topic_sink)
+                hub knows it again: of a query each kind is one producer (see hedwig.spark.topic_sink)
     a function  called again
 
 Thread: that of the query.
@@ -80,10 +80,10 @@ class TopicSink:
         self._topic, self._words = topic, publishing_words(given)
 
     def take(self, kind: str, query_id: str, batch_id: int, rows: DataFrame) -> None:
-        """See Sink."""
+        """See Sink. On the thread of foreachBatch: by it the micro-batches under one name are told apart."""
         line = F.to_json(F.struct(F.lit(kind).alias("kind"), *rows.columns), {"timeZone": "UTC"})
         messages = rows.select(F.col("topic").alias("key"), line.alias("value")).repartition(1)
-        job = f"{query_id} {batch_id} {kind}"
+        job = f"{query_id} {kind}"
         writer = messages.write.format(WHERE).mode("append")
         writer.options(**self._words, topic=self._topic, job=job, rowOrder="content").save()
 

@@ -22,6 +22,7 @@ from bookkeeper.errors import ConfigurationError, InvalidArgument
 from hedwig.client.blocking import BlockingClient
 from hedwig.embedded import LocalHub
 from hedwig.model import SubscribeMode
+from hedwig.protocol.options import PRODUCER
 from hedwig.spark.region_options import read_topic_options
 from hedwig.spark.topic_extents import positions_of
 from hedwig.spark.topic_options import TopicReadOptions
@@ -288,13 +289,20 @@ def test_rows_that_are_published_come_once_when_the_batch_is_made_again(
     with pytest.raises(FollowFailed, match="injected"):
         start([FaultySink(sink, 0)], "in", **how).wait(240)
     assert start([sink], "in", **how).wait(240)
+    publish("in", 10, before=40)
+    assert start([sink], "in", **how).wait(240)
     client.publish("rates", b"{}")
     found: list[dict[str, Any]] = []
+    producers: set[tuple[str, bytes]] = set()
     with client.subscribe("rates", "reader", SubscribeMode.ATTACH) as messages:
         while not found or found[-1]:
-            found += [json.loads(each.body) for each in messages.receive()]
+            for each in messages.receive():
+                found.append(json.loads(each.body))
+                if found[-1]:
+                    producers.add((found[-1]["kind"], each.properties[PRODUCER]))
+    assert sorted(kind for kind, _ in producers) == ["lags", "sizes", "windows"]  # in all batches: a hub keeps 1,000
     windows = [each for each in found if each.get("kind") == "windows"]
-    assert sum(each["messages"] for each in windows) == 40
+    assert sum(each["messages"] for each in windows) == 50
     assert len({each["window_start"] for each in windows}) == len(windows)
     assert {each["topic"] for each in windows} == {"in"}
 
