@@ -23,7 +23,7 @@ examples:
   bookkeeper spark export-topics --topics news,sport --output hdfs://nn/backup/news
   bookkeeper spark export-topics --prefix app/ -D startingTimestamp=1700000000000 --output /backup/app
 
-exit codes: 0 exported, 1 failure, 2 usage, 130 interrupted: what is in DIR is no export
+exit codes: 0 exported, 1 failure, 2 usage, 130 interrupted: DIR is no export, unless it has its manifest
 """
 
 

@@ -23,7 +23,7 @@ examples:
   bookkeeper spark export --application pulsar --as-administrator --output hdfs://nn/backup/pulsar
 
 exit codes: 0 exported, 1 failure, 2 usage, 3 exported, but something is lost (--allow-loss),
-130 interrupted: what is in DIR is no export
+130 interrupted: DIR is no export, unless it has its manifest
 """
 
 

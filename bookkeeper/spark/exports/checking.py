@@ -1,13 +1,14 @@
 """Whether a directory is an export, and still the one that was exported: all of it, before anything is made of it.
 
 manifest    there, of a version and kinds that are known
-ledgers/    its lines are those that the manifest has the digest of; files/ likewise
+ledgers/    its lines are those that the manifest has the digest of, and add up to what it says; files/ likewise
 entries/    the files that were exported, each as large as then, and no other
             entries, payload bytes and digest of each ledger as its line says
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 
 from bookkeeper.spark.exports.entry_digests import ledger_digests, lines_digest
 from bookkeeper.spark.exports.lines import NotAnExport
-from bookkeeper.spark.exports.manifest import LEDGERS, Files, Manifest
+from bookkeeper.spark.exports.manifest import LEDGERS, Files, Manifest, Part, Status
 from bookkeeper.spark.exports.stored import (
     ENTRIES,
     ENTRY_PATH,
@@ -49,9 +50,10 @@ def checked(spark: SparkSession, directory: str) -> Checked:
     try:
         manifest = read_manifest(spark, directory)
         lines = lines_as_exported(spark, directory, LEDGERS, manifest.ledgers.count, manifest.ledgers.digest)
+        ledgers = ledgers_of(lines)
+        check_sums(directory, LEDGERS, _sums_of(manifest.ledgers), _sums_of(part_of(ledgers, manifest.ledgers.digest)))
         check_files(spark, directory, manifest.files)
         entries = entries_of(spark, directory, any_files=manifest.files.count > 0)
-        ledgers = ledgers_of(lines)
         _check_entries(directory, manifest, ledgers, entries)
     except PySparkException as error:
         raise NotAnExport(f"{directory} cannot be read as what was exported: {told_by_spark(error)}") from error
@@ -70,11 +72,50 @@ def lines_as_exported(spark: SparkSession, directory: str, table: str, count: in
     return lines
 
 
+def part_of(ledgers: DataFrame, digest: str) -> Part:
+    """What a manifest says of ledgers: rows of `ledgers_of`, whose lines have this digest. Raises NotAnExport."""
+    sums = ledgers.groupBy("status").agg(
+        F.count("*").alias("ledgers"), F.sum("entries").alias("entries"), F.sum("bytes").alias("bytes")
+    )
+    rows = sums.collect()
+    try:
+        status = {Status(row.status): row.ledgers for row in rows}
+    except ValueError as error:
+        raise NotAnExport(f"a line of ledgers/ has a status that this release does not know: {error}") from error
+    return Part(
+        count=sum(row.ledgers for row in rows),
+        digest=digest,
+        entries=sum(row.entries or 0 for row in rows),
+        size=sum(row["bytes"] or 0 for row in rows),
+        status=status,
+    )
+
+
+def _sums_of(part: Part) -> Mapping[str, int]:
+    status = {each.value: part.status.get(each, 0) for each in Status}
+    return {**status, "entries": part.entries, "bytes": part.size}
+
+
+def check_sums(directory: str, table: str, said: Mapping[str, int], found: Mapping[str, int]) -> None:
+    """Raise NotAnExport where a manifest says other sums than its lines have: by these an import is judged.
+
+    said, found: a number by its name, of the same names.
+    """
+    wrong = [f"{name} {said[name]:,} (the lines: {found[name]:,})" for name in said if said[name] != found[name]]
+    if wrong:
+        raise NotAnExport(
+            f"{directory}/manifest has changed since the export: it says of {table} {', '.join(wrong)}. Take another "
+            "copy of the export"
+        )
+
+
 def check_files(
     spark: SparkSession, directory: str, files: Files, table: str = ENTRIES, pattern: str = ENTRY_PATH
 ) -> None:
     """Raise NotAnExport where the files of a table are others, or of another size. As `file_lines`."""
     exported = files_of(lines_as_exported(spark, directory, FILES, files.count, files.digest))
+    size = exported.agg(F.sum("bytes").alias("bytes")).collect()[0]["bytes"] or 0
+    check_sums(directory, FILES, {"bytes": files.size}, {"bytes": size})
     if not files.count:
         return
     there = files_of(file_lines(spark, directory, table, pattern)).withColumnRenamed("bytes", "there")

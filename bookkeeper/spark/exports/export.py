@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from bookkeeper.client.blocking import connect
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.spark.arrow_map import map_in_arrow
+from bookkeeper.spark.exports.checking import part_of
 from bookkeeper.spark.exports.chosen import CHOSEN_SCHEMA, PIECE_SCHEMA, PLANNED, looking, packing
 from bookkeeper.spark.exports.digests import RANGE_ENTRIES
 from bookkeeper.spark.exports.entry_digests import ledger_digests, lines_digest
@@ -32,7 +33,6 @@ from bookkeeper.spark.exports.manifest import (
     LEDGERS,
     Files,
     Manifest,
-    Part,
     Status,
     check_directory,
 )
@@ -136,7 +136,8 @@ class _Export:
         entries = entries_of(self._spark, self._directory, any_files=count > 0)
         ledgers = self._describe(chosen, entries, len(ids))
         files = self._list(any_files=count > 0)
-        manifest = Manifest(export_id, created_ms, instance, RANGE_ENTRIES, self._part(ledgers), files)
+        part = part_of(ledgers, lines_digest(ledgers.select("line")))
+        manifest = Manifest(export_id, created_ms, instance, RANGE_ENTRIES, part, files)
         self._state.stage = Stage.ENDING
         write_manifest(self._spark, self._directory, manifest)
         self._state.stage = Stage.COMPLETE
@@ -202,19 +203,6 @@ class _Export:
         lines = lines_of(self._spark, self._directory, FILES)
         total = files_of(lines).agg(F.count("*").alias("files"), F.sum("bytes").alias("bytes")).collect()[0]
         return Files(total.files, total["bytes"] or 0, lines_digest(lines))
-
-    def _part(self, ledgers: DataFrame) -> Part:
-        sums = ledgers.groupBy("status").agg(
-            F.count("*").alias("ledgers"), F.sum("entries").alias("entries"), F.sum("bytes").alias("bytes")
-        )
-        rows = sums.collect()
-        return Part(
-            count=sum(row.ledgers for row in rows),
-            digest=lines_digest(ledgers.select("line")),
-            entries=sum(row.entries or 0 for row in rows),
-            size=sum(row["bytes"] or 0 for row in rows),
-            status={Status(row.status): row.ledgers for row in rows},
-        )
 
     def _kept(self, rows: DataFrame, name: str) -> DataFrame:
         """The same rows, once written down: asked again they might be others."""

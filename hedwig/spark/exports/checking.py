@@ -1,7 +1,7 @@
 """Whether a directory is an export of topics, and still the one that was exported: all of it.
 
 manifest     there, of a version and kind that is known
-topics/      its lines are those that the manifest has the digest of; files/ likewise
+topics/      its lines are those that the manifest has the digest of, and add up to what it says; files/ likewise
 messages/    the files that were exported, each as large as then, and no other
              messages, ids and digest of each topic as its line says
 """
@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bookkeeper.spark.exports.checking import check_files, lines_as_exported, refuse_changed
+from bookkeeper.spark.exports.checking import check_files, check_sums, lines_as_exported, refuse_changed
 from bookkeeper.spark.exports.lines import NotAnExport
 from bookkeeper.spark.exports.stored import manifest_line
 from bookkeeper.spark.pipeline import told_by_spark
@@ -40,10 +40,12 @@ def checked_topics(spark: SparkSession, directory: str) -> CheckedTopics:
     """The export in a directory; reads all of it. Raises NotAnExport, which names what is missing or another."""
     try:
         manifest = parse_manifest(manifest_line(spark, directory))
-        lines = lines_as_exported(spark, directory, TOPICS, manifest.count, manifest.digest)
+        topics = topics_of(lines_as_exported(spark, directory, TOPICS, manifest.count, manifest.digest))
+        sums = topics.agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")).collect()[0]
+        said, names = {"messages": manifest.messages, "bytes": manifest.size}, ("messages", "bytes")
+        check_sums(directory, TOPICS, said, {name: sums[name] or 0 for name in names})
         check_files(spark, directory, manifest.files, MESSAGES, PATH)
         messages = messages_of(spark, directory, any_files=manifest.files.count > 0)
-        topics = topics_of(lines)
         refuse_changed(directory, differing(topics, topic_digests(messages, manifest.range_messages)))
     except PySparkException as error:
         raise NotAnExport(f"{directory} cannot be read as what was exported: {told_by_spark(error)}") from error

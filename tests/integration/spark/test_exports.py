@@ -227,6 +227,13 @@ def _change(directory: Path, what: str) -> None:
         manifest.unlink()
     elif what == "version":
         manifest.write_text(manifest.read_text().replace('"format":1', '"format":2'))
+    elif what == "files":
+        text = manifest.read_text()
+        manifest.write_text(text.replace('"files":{"bytes":', '"files":{"bytes":1'))
+    else:
+        text = manifest.read_text()
+        assert text.count(what) == 1
+        manifest.write_text(text.replace(what, what[:-1] + "9"))
 
 
 def test_an_export_that_has_changed_is_refused_before_anything_is_written(setting: Setting) -> None:
@@ -243,11 +250,17 @@ def test_an_export_that_has_changed_is_refused_before_anything_is_written(settin
         "manifest": r"has no manifest, which is written last",
         "empty": r"its manifest has 0 lines",
         "version": r"format 2; this release knows 1",
+        "files": r"/manifest has changed since the export: it says of files bytes 1[\d,]+ \(the lines: [\d,]+\)",
+        '"complete":2': r"it says of ledgers complete 9 \(the lines: 2\)\. Take another copy of the export",
+        '"incomplete":0': r"it says of ledgers incomplete 9 \(the lines: 0\)\.",
+        '"entries":4': r"it says of ledgers entries 9 \(the lines: 4\)\.",
+        '[{"bytes":71': r"it says of ledgers bytes 79 \(the lines: 71\)\.",
     }.items():
-        shutil.copytree(setting.directory / "export", setting.directory / what)
-        _change(setting.directory / what, what)
+        copy = what.strip('[{"').partition('"')[0]
+        shutil.copytree(setting.directory / "export", setting.directory / copy)
+        _change(setting.directory / copy, what)
         with pytest.raises(NotAnExport, match=why):
-            setting.take(what)
+            setting.take(copy)
     with pytest.raises(NotAnExport, match="has no manifest"):
         setting.take("nothing")
     with pytest.raises(ImportFailed, match="wants 4 bookies, and 3 are writable"):
@@ -324,6 +337,15 @@ def test_what_is_lost_fails_an_export_or_stands_in_its_manifest(setting: Setting
     victim.start()
     with pytest.raises(ImportFailed, match="2 ledgers are not complete"):
         setting.take()
+    # A manifest that says nothing of the loss any more does not get past it.
+    shutil.copytree(setting.directory / "export", setting.directory / "mended")
+    for checksum in (setting.directory / "mended").rglob(".*.crc"):
+        checksum.unlink()
+    [manifest] = (setting.directory / "mended" / "manifest").glob("*.txt")
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"incomplete":1', '"incomplete":0').replace('"lost":1', '"lost":0'))
+    with pytest.raises(NotAnExport, match=r"incomplete 0 \(the lines: 1\), lost 0 \(the lines: 1\)"):
+        setting.take("mended")
     taken = setting.take(options={"failOnDataLoss": False})
     assert taken.left_out == {Status.INCOMPLETE: 1, Status.LOST: 1}
     assert [each.exported_id for each in taken.ledgers] == [sound]

@@ -222,6 +222,10 @@ def _change(directory: Path, what: str) -> None:
         shutil.rmtree(manifest.parent)
     elif what == "ledgers":
         manifest.write_text(manifest.read_text().replace('"kind":"topics"', '"kind":"ledgers"'))
+    elif what == "messages":
+        manifest.write_text(manifest.read_text().replace('"messages":30', '"messages":31'))
+    elif what == "bytes":
+        manifest.write_text(manifest.read_text().replace('"contents":[{"bytes":', '"contents":[{"bytes":1'))
 
 
 def test_an_export_that_has_changed_is_refused_before_anything_is_published(setting: Setting) -> None:
@@ -234,6 +238,8 @@ def test_an_export_that_has_changed_is_refused_before_anything_is_published(sett
         "line": r"/topics has changed since the export",
         "manifest": r"has no manifest, which is written last",
         "ledgers": r"of the kinds ledgers; this release knows topics here",
+        "messages": r"/manifest has changed since the export: it says of topics messages 31 \(the lines: 30\)\. Take",
+        "bytes": r"it says of topics bytes 1\d+ \(the lines: \d+\)\.",
     }.items():
         shutil.copytree(setting.directory / "export", setting.directory / what)
         _change(setting.directory / what, what)
