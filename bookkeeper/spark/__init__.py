@@ -23,7 +23,7 @@
           sink_retention                forgetting batches that were committed long ago
         audit/                          the format bookkeeper.audit: every copy, verified through its bookie
         space/, whatif/                 pipelines: where the space is; what losses, additions, other quorums mean
-          pipeline                      what pipelines share
+          pipeline, outputs             what pipelines share;   directories they write to, new ones only
         stored_copies/                  the copies of a bookie that does not run, verified in its directories
         exports/                        ledgers to Parquet with a manifest, and from there to ledgers again
         cluster/                        the format bookkeeper.cluster: the cluster itself as tables
