@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from twisted.internet.defer import succeed
 from twisted.logger import Logger
 
@@ -53,6 +54,24 @@ def read_slices(
                 remedy = words.remedy("With {} its rest is left out with a warning", LOSS_BORNE)
                 raise NoSuchLedger(f"{what}{remedy}") from error
             log.warn("{what}; its rest is left out ({word})", what=what, word=words.word(LOSS_BORNE))
+            warn_of_other_rows(words)
+
+
+def warn_of_other_rows(words: Words) -> None:
+    """Where a task has left out what is lost: one that was tried before may have handed it over then.
+
+    A sink that knows rows again by their place (format hedwig) takes the rows behind it for those, and leaves them out.
+    """
+    task = TaskContext.get()
+    if task is not None and task.attemptNumber() > 0:
+        log.warn(
+            "attempt {attempt} of the task of partition {partition} has other rows than the first one may have had; "
+            "format hedwig, if they are published by it, may leave out as many others as were published already: to "
+            "store each row once, do without {word}",
+            attempt=task.attemptNumber(),
+            partition=task.partitionId(),
+            word=words.word(LOSS_BORNE) or LOSS_BORNE,
+        )
 
 
 def other_password(words: Words, *, given: bool) -> str:

@@ -30,7 +30,10 @@ What is promised
   is set and however many cores there are: a number of partitions and columns that say which, and that order:
       frame.repartition(8, "value").writeStream.format("hedwig").option("rowOrder", "content")
   repartition(8) alone does not: it deals rows out in the order in which they come.
-* What differs in itself (now(), rand(), a source that does not replay) cannot be known again.
+* What differs in itself (now(), rand(), a source that does not replay) cannot be known again. Nor what a source leaves
+  out because it is gone (failOnDataLoss=false): if it goes between two attempts of a task, or before a micro-batch is
+  replayed, the rows behind it take its numbers, and as many of them as were published before are missing, besides what
+  the source warns of. Each row once needs failOnDataLoss=true at the source, which is the default.
 * A batch: each row at least once if the job succeeds; a task that is tried again repeats nothing, under the same
   conditions. A job that is run again publishes all rows again, but for one with a name (option job): that one repeats
   nothing either, as long as the hub remembers its producers.

@@ -10,6 +10,7 @@ import pyarrow as pa
 from bookkeeper.errors import NoSuchLedger
 from bookkeeper.model import DigestType
 from bookkeeper.spark.bounds import Bounds
+from bookkeeper.spark.ledger_slices import warn_of_other_rows
 from bookkeeper.spark.process_client import client_of
 from hedwig.spark.topic_columns import topic_batch
 from hedwig.spark.topic_extents import Options, data_loss
@@ -42,3 +43,4 @@ def read_topic_slices(options: Options, partition: TopicPartition) -> Iterator[A
                     yield rows
         except NoSuchLedger:
             data_loss(options, f"{loss_text(topic, base + first, base + last)}: ledger {piece.ledger_id} was deleted")
+            warn_of_other_rows(options.words)

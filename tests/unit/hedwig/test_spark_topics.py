@@ -15,11 +15,14 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import ConfigurationError, EntryMissing, EntryUnreadable, InvalidArgument, NoSuchLedger
+from bookkeeper.spark import ledger_slices
 from bookkeeper.spark.limits import Limits
+from bookkeeper.spark.planning import Slice
 from hedwig.errors import UnexpectedCondition
 from hedwig.model import HubAddress, LedgerRange, LocalId, MessageId, Topic
 from hedwig.protocol.options import NUMBER_MAX
 from hedwig.protocol.producers import NAME_SIZE_MAX
+from hedwig.spark import topic_slices
 from hedwig.spark.region_options import read_topic_options
 from hedwig.spark.topic_extents import kept_parts
 from hedwig.spark.topic_numbers import (
@@ -33,9 +36,11 @@ from hedwig.spark.topic_numbers import (
 )
 from hedwig.spark.topic_offsets import Seen, advance, between, offset_of, read_offset
 from hedwig.spark.topic_options import Positions, RowOrder, TopicReadOptions, TopicWriteOptions, parse_positions
+from hedwig.spark.topic_partition import TopicPartition
 from hedwig.spark.topic_parts import Kept, Search, check_chain, check_same, lost_of, parts_of
 from hedwig.spark.topic_sight import TopicSight
 from hedwig.spark.topic_sink import TopicStreamWriter
+from hedwig.spark.topic_slices import read_topic_slices
 from hedwig.spark.topic_source import TopicSource
 
 URI = "zk://zk1:2181/ledgers"
@@ -314,6 +319,23 @@ def test_messages_of_a_newest_ledger_that_is_gone_are_lost_and_no_other_topics(c
     ]
     with pytest.raises(UnexpectedCondition, match=r"messages 101 to 159 of topic 'news' .*failOnDataLoss=false"):
         kept_parts(read_topic_options(TopicReadOptions, given), there, 90, 160)
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_task_that_is_tried_again_and_leaves_out_lost_messages_says_that_its_rows_are_others(
+    attempt: int, caught: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(ledger_id: int, *_: object) -> None:
+        raise NoSuchLedger(f"ledger {ledger_id} is not there")
+
+    monkeypatch.setattr(topic_slices, "client_of", lambda _: SimpleNamespace(open_without_recovery=gone))
+    task = SimpleNamespace(attemptNumber=lambda: attempt, partitionId=lambda: 5)
+    monkeypatch.setattr(ledger_slices, "TaskContext", SimpleNamespace(get=lambda: task))
+    borne = read_topic_options(TopicReadOptions, {"uri": URI, "subscribe": "news", "failOnDataLoss": "false"})
+    partition = TopicPartition([Slice(10, 0, 3, 4)], {10: ("news", 1)})
+    assert list(read_topic_slices(borne, partition)) == []
+    assert caught.pop(0).startswith("messages 1 to 4 of topic 'news' were to be read")
+    assert [line[:54] for line in caught] == ["attempt 1 of the task of partition 5 has other rows th"] * attempt
 
 
 def test_a_topic_made_anew_is_told_also_where_loss_is_borne() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from bookkeeper.client.entries import PayloadBatch
+from bookkeeper.errors import NoSuchLedger
+from bookkeeper.spark import ledger_slices
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import COUNTED_TOGETHER, binary_column, counted, ledger_batch
 from bookkeeper.spark.ledger_slices import read_slices
@@ -49,6 +53,41 @@ def rows(entry_ids: Bounds) -> list[tuple[int, int, bytes]]:
     slices = [Slice(7, 10, 17, 8), Slice(9, 0, 1, 2)]
     batches = list(read_slices(client, options, slices, entry_ids))  # type: ignore[arg-type]
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+class Gone:
+    """A client of a cluster that has none of the ledgers."""
+
+    def open_without_recovery(self, ledger_id: int) -> FakeHandle:
+        raise NoSuchLedger(f"ledger {ledger_id} is not there")
+
+
+class Borne:
+    as_administrator, fail_on_data_loss = False, False
+
+
+@pytest.mark.parametrize(("attempt", "told"), [(None, False), (0, False), (2, True)])
+def test_a_task_that_is_tried_again_and_leaves_out_what_is_lost_says_that_its_rows_are_others(
+    attempt: int | None, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = None if attempt is None else SimpleNamespace(attemptNumber=lambda: attempt, partitionId=lambda: 5)
+    monkeypatch.setattr(ledger_slices, "TaskContext", SimpleNamespace(get=lambda: task))
+    said: list[str] = []
+
+    def take(event: LogEvent) -> None:
+        said.append(formatEvent(event))
+
+    client, options = Gone(), Borne()
+    globalLogPublisher.addObserver(take)
+    try:
+        assert list(read_slices(client, options, [Slice(7, 0, 3, 4)], Bounds())) == []  # type: ignore[arg-type]
+    finally:
+        globalLogPublisher.removeObserver(take)
+    assert said.pop(0).startswith("ledger 7 was deleted while entries 0 to 3")
+    assert len(said) == told
+    for line in said:
+        assert line.startswith("attempt 2 of the task of partition 5 has other rows")
+        assert line.endswith("do without option failOnDataLoss=false")
 
 
 ALL = [*((7, each, b"%d" % each) for each in range(10, 18)), (9, 0, b"0"), (9, 1, b"1")]
