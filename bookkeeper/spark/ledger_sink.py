@@ -8,9 +8,10 @@ Who reads by the options `query` or `job` sees what is committed, and nothing el
 any. What tasks and processes that died have left behind is what the sweep deletes (`sink_sweep`).
 
 A batch of a query is committed once, whatever is repeated: where it is found committed already, by an earlier attempt
-whose answer was lost or before a restart, the ledgers that were written again are deleted. Spark calls abort after a
-commit that failed, with the same messages: nothing is deleted before it is certain that the commit had no effect and
-never will have.
+whose answer was lost or before a restart, the ledgers that were written again are deleted. Where they have other rows
+than were committed (as many entries and bytes: the same), that is refused, unless option acceptRepeat leaves them out.
+Spark calls abort after a commit that failed, with the same messages: nothing is deleted before it is certain that the
+commit had no effect and never will have.
 
 A job with a name that a query writes in foreachBatch is committed once for each batch of the query, too, under the same
 name in all of them. Within one batch each write needs a name of its own; a second one by the same name is refused.
@@ -144,7 +145,20 @@ class _Writing:
         commits = await commits_at(client, self._options.own.commit_path)
         oldest_ms = await oldest_of(client, [ledger.ledger_id for ledger in ledgers])
         new, query = Commit(batch, write, ledgers), messages[0].query
-        committed = await commits.commit(owner, new, oldest_ms, _head_id(messages), query)
+        committed = await commits.commit(
+            owner, new, oldest_ms, _head_id(messages), query, accept_repeat=self._options.own.accept_repeat
+        )
+        if not new.is_as_large_as(committed):
+            log.warn(
+                "batch {batch} of {owner} was committed before with {entries} entries of {size} bytes, which stay; "
+                "this write of it has {new_entries} of {new_size} bytes, which are left out (acceptRepeat=true)",
+                batch=batch,
+                owner=str(owner),
+                entries=committed.entries,
+                size=committed.size,
+                new_entries=new.entries,
+                new_size=new.size,
+            )
         named = {ledger.ledger_id for ledger in committed.ledgers}
         again = [ledger.ledger_id for ledger in ledgers if ledger.ledger_id not in named]
         if again:

@@ -110,6 +110,10 @@ class Commit:
         """Payload bytes of all its ledgers."""
         return sum(ledger.size for ledger in self.ledgers)
 
+    def is_as_large_as(self, other: Commit) -> bool:
+        """Whether it has as many entries and bytes. How they are divided among ledgers may differ at a repetition."""
+        return (self.entries, self.size) == (other.entries, other.size)
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -152,11 +156,19 @@ class Verdict(enum.Enum):
 
 
 def judge(
-    owner: Owner, head: Head | None, record: Commit | None, new: Commit, instance: str, query: str = ""
+    owner: Owner,
+    head: Head | None,
+    record: Commit | None,
+    new: Commit,
+    instance: str,
+    query: str = "",
+    *,
+    accept_repeat: bool = False,
 ) -> Verdict:
     """What becomes of `new`, `record` being what is committed as its batch.
 
-    query: of a job that a query runs in foreachBatch, its id.
+    query: of a job that a query runs in foreachBatch, its id. accept_repeat: a repeat may have other rows than are
+    committed, which are left out. That rows are the same is told by how many entries and bytes there are, no more.
 
         head                         record        verdict
         none                         -             commit
@@ -164,9 +176,12 @@ def judge(
         of a job of another query,   -             refused, its name is taken
           or of none, and committed
         -                            of this write done
-        -                            of another    of a query or import: repeated; of a job: refused, its name is taken;
-                                                   of a job of this query: repeated, but where the last write was of the
-                                                   same run of the query: refused, the name is used twice
+        -                            of another    of a job: refused, its name is taken
+                                                   of a job of this query, and the last write was of the same run of
+                                                   the query: refused, the name is used twice
+                                                   of an import from another export: repeated, and its to refuse
+                                                   with other rows, and that is not accepted: refused
+                                                   else repeated
         names this write as aborted  none          refused
         last batch is before it      none          commit
         last batch is behind it      none          refused: the batches of a query rise
@@ -192,12 +207,16 @@ def judge(
                     f"is: {len(record.ledgers)} ledgers, {record.entries} entries. Give each write of a batch a name "
                     "of its own (option job)"
                 )
-            return Verdict.REPEATED
-        if owner.kind is Kind.JOB:
+        elif owner.kind is Kind.JOB:
             raise CommitRefused(
                 f"{owner} was committed before, by another write, and stays as it is: {len(record.ledgers)} ledgers, "
                 f"{record.entries} entries. Give this write another name (option job), or none"
             )
+        is_other = not new.is_as_large_as(record)
+        if owner.kind is Kind.IMPORT:
+            is_other = is_other and _run(record.write) == _run(new.write)
+        if is_other and not accept_repeat:
+            raise CommitRefused(_other_rows(owner, record, new, query))
         return Verdict.REPEATED
     if new.write in head.aborted:
         raise CommitRefused(f"batch {new.batch} of {owner}: this write of it was given up before; run it again")
@@ -217,6 +236,24 @@ def write_in_run(run: str, write: str) -> str:
 
 def _run(write: str) -> str:
     return write.partition(".")[0]
+
+
+def _other_rows(owner: Owner, record: Commit, new: Commit, query: str) -> str:
+    """Why a repeat is refused that would leave rows out, and what helps."""
+    what = (
+        f"batch {new.batch} of {owner} was committed before with {record.entries} entries of {record.size} bytes, and "
+        f"this write of it has {new.entries} entries of {new.size} bytes. They are not the same rows: the batch stays "
+        "as it is, and these are not committed."
+    )
+    if owner.kind is Kind.IMPORT:
+        return f"{what} The export was changed since; import the export as it was, or by another name (option job)"
+    whose = f"query {query}" if query else "the query"
+    anew = "with a new one and another name (option job)" if query else "with a new one"
+    return (
+        f"{what} The checkpoint of {whose} is an old copy or has lost its newest files, or the query was changed, or "
+        f"is not deterministic. Restart with the newest checkpoint, or {anew}; or keep what was committed and leave "
+        "out what this write has, by option acceptRepeat=true"
+    )
 
 
 def _by_whom(query: str) -> str:

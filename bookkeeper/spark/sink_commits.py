@@ -150,12 +150,20 @@ class SinkCommits:
             await errand.sync()
 
     async def commit(
-        self, owner: Owner, new: Commit, oldest_ms: int | None, head_id: int | None = None, query: str = ""
+        self,
+        owner: Owner,
+        new: Commit,
+        oldest_ms: int | None,
+        head_id: int | None = None,
+        query: str = "",
+        *,
+        accept_repeat: bool = False,
     ) -> Commit:
         """Commit `new` unless its batch is committed; what is committed as this batch from now on.
 
         oldest_ms: when the first of its ledgers was made, by the store (`oldest_of`); None without any. head_id: what
         `begin` said before they were made; None where they do not name it. query: that runs this job in foreachBatch.
+        accept_repeat: where the batch is committed with other rows, leave out those of `new`; else that is refused.
         Repeating it is harmless.
         Raises CommitRefused, MetadataOutcomeUnknown, MetadataUnavailable, MetadataCorrupt.
         """
@@ -167,7 +175,7 @@ class SinkCommits:
             swept_before_ms, mark_version = await self._mark(errand)
             found = await self._head(errand, owner)
             head, record = found[0] if found else None, await self._record(errand, owner, new.batch)
-            verdict = judge(owner, head, record, new, self.instance, query)
+            verdict = judge(owner, head, record, new, self.instance, query, accept_repeat=accept_repeat)
             if verdict is not Verdict.COMMIT:
                 assert record is not None
                 if verdict is Verdict.DONE or not query or await self._noted(errand, owner, found, new):

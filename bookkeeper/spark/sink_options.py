@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from bookkeeper.config.keys import Kind, integer, key, text
+from bookkeeper.config.keys import Kind, boolean, integer, key, text
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.metadata.uri import parse_uri
 from bookkeeper.spark.option_kinds import BOOKIES_MAX, quorum
@@ -73,6 +73,11 @@ class LedgerSinkOptions:
         "job", name_of_write(), "", COMMITS,
         "Name of a batch write, by which it is read and which is committed once only; in foreachBatch of a stream once "
         "for each batch, under the same name in all. Not set: a new id.",
+    )  # fmt: skip
+    accept_repeat: bool = key(
+        "acceptRepeat", boolean(), "false", COMMITS,
+        "What becomes of a batch of a stream that was committed before, and comes again with other rows, as from an "
+        "old copy of the checkpoint. false: it is refused; true: what was committed stays, those rows are left out.",
     )  # fmt: skip
 
     @property

@@ -36,15 +36,36 @@ async def all_of(commits: SinkCommits, owner: Owner = QUERY) -> list[Commit]:
 @fact
 async def a_batch_of_spark_is_committed_once_however_often_it_is_repeated(world: World) -> None:
     driver, restarted = await commits_of(world), await commits_of(world)
-    first, again, other = batch_of(0, "w1", 1, 2), batch_of(0, "w1", 1, 2), batch_of(0, "w2", 3)
+    first, again, other = batch_of(0, "w1", 1, 2), batch_of(0, "w1", 1, 2), batch_of(0, "w2", 3, 4)
     assert await driver.commit(QUERY, first, 1000) == first
     assert await driver.commit(QUERY, again, 1000) == first
     assert await restarted.commit(QUERY, other, 1000) == first
     assert await all_of(restarted) == [first]
-    second = batch_of(1, "w3", 4)
+    second = batch_of(1, "w3", 5)
     assert await restarted.commit(QUERY, second, 1000) == second
     assert await restarted.commit(QUERY, other, 1000) == first, "also when it is not the last any more"
     assert await all_of(driver) == [first, second]
+
+
+@fact
+async def a_batch_of_spark_that_comes_again_with_other_rows_is_refused_unless_they_may_be_left_out(
+    world: World,
+) -> None:
+    """The checkpoint is an old copy, say: what was committed as that batch is another part of what there was."""
+    driver, restored = await commits_of(world), await commits_of(world)
+    first, larger = batch_of(0, "w1", 1), batch_of(0, "w2", 2, 3)
+    of_job, larger_of_job = batch_of(0, "run1.a", 4), batch_of(0, "run2.a", 5, 6)
+    await driver.commit(QUERY, first, 1000)
+    await driver.commit(JOB, of_job, 1000, None, "q")
+    for _ in range(2):
+        error = await raises(CommitRefused, restored.commit(QUERY, larger, 1000))
+        assert "with 10 entries of 1000 bytes, and this write of it has 20 entries of 2000 bytes" in str(error)
+        await raises(CommitRefused, restored.commit(JOB, larger_of_job, 1000, None, "q"))
+        assert await restored.give_up(QUERY, 0, "w2") is True
+    for _ in range(2):
+        assert await restored.commit(QUERY, larger, 1000, accept_repeat=True) == first
+        assert await restored.commit(JOB, larger_of_job, 1000, None, "q", accept_repeat=True) == of_job
+    assert [*await all_of(driver), *await all_of(driver, JOB)] == [first, of_job]
 
 
 @fact

@@ -104,6 +104,10 @@ def test_ledgers_are_read_by_partition() -> None:
 
 
 NEW = Commit(5, "new", LEDGERS)
+OTHERWISE = (WrittenLedger(9, 20, 2048, 7, 0, 0),)
+"""The same rows in one partition."""
+MORE, LARGER = (*LEDGERS, WrittenLedger(9, 3, 0, 0, 2, 0)), (*LEDGERS, WrittenLedger(9, 0, 30, 0, 2, 0))
+"""Other rows."""
 
 
 @pytest.mark.parametrize(
@@ -114,8 +118,9 @@ NEW = Commit(5, "new", LEDGERS)
         (Head("this", 4, ("other",)), None, Verdict.COMMIT),
         (Head("this", 5), Commit(5, "new", ()), Verdict.DONE),
         (Head("this", 9), Commit(5, "new", ()), Verdict.DONE),
-        (Head("this", 5), Commit(5, "other", ()), Verdict.REPEATED),
-        (Head("this", 5, ("new",)), Commit(5, "other", ()), Verdict.REPEATED),
+        (Head("this", 5), Commit(5, "other", LEDGERS), Verdict.REPEATED),
+        (Head("this", 9), Commit(5, "other", OTHERWISE), Verdict.REPEATED),
+        (Head("this", 5, ("new",)), Commit(5, "other", LEDGERS), Verdict.REPEATED),
     ],
 )
 def test_what_becomes_of_a_commit(head: Head | None, record: Commit | None, verdict: Verdict) -> None:
@@ -141,6 +146,43 @@ def test_what_becomes_of_a_commit(head: Head | None, record: Commit | None, verd
 def test_which_commits_are_refused(owner: Owner, head: Head, record: Commit | None, why: str) -> None:
     with pytest.raises(CommitRefused, match=why):
         judge(owner, head, record, NEW, "this")
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "committed"),
+    [(MORE, "23 entries of 2048 bytes"), (LARGER, "20 entries of 2078 bytes"), ((), "0 entries of 0 bytes")],
+)
+def test_a_repeat_with_other_rows_than_were_committed_is_refused_unless_that_is_accepted(
+    ledgers: tuple[WrittenLedger, ...], committed: str
+) -> None:
+    """As from an old copy of a checkpoint: what the batch has now would be left out, and is in no other."""
+    numbers = f"committed before with {committed}, and this write of it has 20 entries of 2048 bytes.*acceptRepeat=true"
+    record = Commit(5, "other", ledgers)
+    for head in (Head("this", 5), Head("this", 9)):
+        with pytest.raises(CommitRefused, match=f"^batch 5 of query q was {numbers}"):
+            judge(QUERY, head, record, NEW, "this")
+        assert judge(QUERY, head, record, NEW, "this", accept_repeat=True) is Verdict.REPEATED
+    record = Commit(5, "r1.a", ledgers)
+    with pytest.raises(CommitRefused, match=f"^batch 5 of job j was {numbers}") as refused:
+        judge(JOB, head_of("r1.a"), record, in_run("r2", "new"), "this", "q")
+    assert "checkpoint of query q is an old copy" in str(refused.value)
+    assert "another name (option job)" in str(refused.value)
+    assert judge(JOB, head_of("r1.a"), record, in_run("r2", "new"), "this", "q", accept_repeat=True) is Verdict.REPEATED
+
+
+def test_a_second_write_by_one_name_in_a_batch_is_told_as_such_and_never_accepted() -> None:
+    for record in (Commit(5, "r2.a", LEDGERS), Commit(5, "r2.a", MORE)):
+        with pytest.raises(CommitRefused, match="written before in this run of batch 5"):
+            judge(JOB, head_of("r2.a"), record, in_run("r2", "new"), "this", "q", accept_repeat=True)
+
+
+def test_an_import_of_one_export_commits_the_same_twice_and_of_another_export_it_is_told_by_the_import() -> None:
+    owner, head, new = Owner(Kind.IMPORT, "i"), Head("this", 5), in_run("e", "new")
+    with pytest.raises(CommitRefused, match=r"23 entries of 2048 bytes.*The export was changed since") as refused:
+        judge(owner, head, Commit(5, "e.other", MORE), new, "this")
+    assert "acceptRepeat" not in str(refused.value)
+    assert judge(owner, head, Commit(5, "e.other", OTHERWISE), new, "this") is Verdict.REPEATED
+    assert judge(owner, head, Commit(5, "d.other", MORE), new, "this") is Verdict.REPEATED
 
 
 def in_run(run: str, write: str, batch: int = 5) -> Commit:

@@ -24,6 +24,9 @@ def test_quorums_fit_themselves_to_a_smaller_ensemble() -> None:
     default = read_sink_options({"path": URI, "passwd": "secret"})
     assert (default.own.ensemble, default.own.write_quorum, default.own.ack_quorum) == (3, 2, 2)
     assert (default.own.commit_path, default.own.job, default.client.password) == ("/bookkeeper-spark", "", b"secret")
+    assert default.own.accept_repeat is False
+    for stream in (False, True):
+        assert read_sink_options({"uri": URI, "acceptRepeat": "true"}, stream=stream).own.accept_repeat is True
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from bookkeeper.cli.main import main
 from bookkeeper.cli.spark import forget as command
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.errors import InvalidArgument, MetadataUnavailable
-from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Owner
+from bookkeeper.spark.sink_commit_format import Commit, CommitRefused, Owner, WrittenLedger
 from bookkeeper.spark.sink_commits import SinkCommits
 from bookkeeper.spark.sink_purpose import Fate
 from bookkeeper.spark.sink_retention import Forgotten, forget, forget_with
@@ -63,7 +63,8 @@ def test_the_last_batch_stays_however_old_so_that_a_replay_of_it_is_known() -> N
     bench.grow_old()
     assert forgotten(bench).first_kept == 1
     assert (bench.there(), batches(bench)) == ({last}, [1])
-    again = bench.run(bench.commits.commit(QUERY, Commit(1, "replayed", ()), None))
+    replayed = Commit(1, "replayed", (WrittenLedger(last + 1, 1, 1, 0, 0, 0),))
+    again = bench.run(bench.commits.commit(QUERY, replayed, None))
     assert again.ledgers[0].ledger_id == last
     with pytest.raises(CommitRefused, match="batch 0 of query q was not committed, and 1 was"):
         bench.run(bench.commits.commit(QUERY, Commit(0, "replayed", ()), None))
