@@ -12,7 +12,7 @@ _WIDTH = 118
 
 
 def options_help() -> str:
-    """The options of the formats of this package, but for `bookkeeper.cluster`, which has `cluster_help`."""
+    """The options of the formats of this package; for `bookkeeper.cluster` it names `cluster_help`."""
     from bookkeeper.spark.audit.options import AuditOptions
     from bookkeeper.spark.ledger_options import WHERE, LedgerReadOptions
     from bookkeeper.spark.sink_options import LedgerSinkOptions
@@ -25,6 +25,7 @@ def options_help() -> str:
         [
             option_help(WHERE, {"read": LedgerReadOptions, "write": LedgerSinkOptions}, ALIASES, note),
             option_help("bookkeeper.audit", {"read": AuditOptions}, ALIASES),
+            "Options of format bookkeeper.cluster: table, and what bookkeeper.spark.cluster_help(table) lists.",
         ]
     )
 

@@ -34,6 +34,9 @@ NEEDED = {ADDRESS: "is missing: where the cluster is, e.g. zk://zk1:2181/ledgers
 NOWHERE: Mapping[str, tuple[str, str]] = MappingProxyType({})
 NO_HINTS: Mapping[str, str] = MappingProxyType({})
 
+_OF_A_TABLE = {"provider", "owner"}
+"""What Spark adds to the options of CREATE TABLE and saveAsTable."""
+
 _NOT_READ = frozenset({"checkpointlocation", "queryname", SAID_AS.lower()})
 """What Spark hands to a sink of a stream besides the sink's own options; and in whose words errors speak."""
 
@@ -59,9 +62,11 @@ def read_options(
 
     aliases: other words for its keys. implied: keys of the client that follow from the source's own words, where they
     are not given; a source that has it need not be given an address.
-    Raises ConfigurationError, which lists every fault: a word that neither the source nor the client knows, with the
-    nearest that is known; a value that cannot be read; words that exclude each other; no address.
+    Raises ConfigurationError for a table of Spark's catalog; else one that lists every fault: a word that neither the
+    source nor the client knows, with the nearest that is known; a value that cannot be read; words that exclude each
+    other; no address.
     """
+    _refuse_tables(options, where)
     own, shared = keys_of(cls), keys_of(ClientSettings)
     known = {name.lower(): name for name in [*shared, *own, *aliases]}
     faults: list[Fault] = []
@@ -100,6 +105,7 @@ def read_tables(
     another use of the format, in lower case -> what is said where it is given, with a {} for the key that is meant, and
     that key. Raises ConfigurationError, which lists every fault.
     """
+    _refuse_tables(options, where)
     keys = [keys_of(each) for each in tables]
     known = {name.lower(): name for name in [*(name for each in keys for name in each), *aliases]}
     faults: list[Fault] = []
@@ -117,6 +123,15 @@ def read_tables(
             some = [given for given in texts if given.name in names]
             found.append(load_table(table, _EVERYTHING, some, faults, unset=origin))
     return [each.settings for each in found]
+
+
+def _refuse_tables(options: Mapping[str, str], where: str) -> None:
+    """CREATE TABLE hands over the options once, and none at all when the table is read."""
+    if {word.lower() for word in options} >= _OF_A_TABLE:
+        raise ConfigurationError(
+            f"format {where}: Spark keeps no options of a table that it would read them with. Make a view: "
+            f"CREATE TEMPORARY VIEW name USING `{where}` OPTIONS (...)"
+        )
 
 
 def words(cls: type) -> Iterable[str]:

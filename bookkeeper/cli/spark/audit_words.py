@@ -30,6 +30,7 @@ examples:
   bookkeeper spark audit --ledgers 100-200 --repair
   bookkeeper spark audit --output /backup/audit-1 --bytes-per-second 50000000
   bookkeeper spark audit --output /backup/audit-1 --resume
+  bookkeeper spark audit --output /backup/audit-1 --resume --repair    what a complete audit has found
   bookkeeper spark audit --bookie-dir /data/bk/ledgers    the bookie of this machine is stopped
 
 exit codes: 0 every copy is good, 1 failure, 2 usage, 3 nothing is wrong as far as could be asked, 4 something is wrong,
@@ -47,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bookie-dir", action="append", default=[], metavar="DIR",
                         help="ledger directory of a stopped bookie, read in place, "
                         "repeatable (default: none)")  # fmt: skip
-    parser.add_argument("--resume", action="store_true", help="go on with the audit in --output")
+    parser.add_argument("--resume", action="store_true",
+                        help="go on with the audit in --output; of a complete one, tell what it found")  # fmt: skip
     parser.add_argument("--repair", action="store_true",
                        help="queue what is bad or missing for auto-recovery")  # fmt: skip
     parser.add_argument("--bytes-per-second", type=at_least(0), default=0, metavar="N",

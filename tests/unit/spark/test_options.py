@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.errors import ConfigurationError
 from bookkeeper.spark.ledger_options import LedgerChoice, LedgerReadOptions, Positions, parse_ledgers, parse_positions
-from bookkeeper.spark.options import read_options, words
+from bookkeeper.spark.options import read_options, read_tables, words
 
 URI = "zk://zk1:2181/ledgers"
 
@@ -85,3 +85,12 @@ def test_each_word_says_its_unit_default_and_meaning() -> None:
     assert "minPartitions: Read with at least so many tasks. (partitions, 1..100000; default 1)" in [
         *words(LedgerReadOptions)
     ]
+
+
+@pytest.mark.parametrize("more", [{}, {"option.uri": "zk://x/ledgers", "uri": "zk://x/ledgers"}])
+def test_a_table_of_the_catalog_is_refused_with_the_view_that_does_it(more: dict[str, str]) -> None:
+    made_by_spark = {"provider": "bookkeeper", "owner": "root", **more}
+    with pytest.raises(ConfigurationError, match=r"CREATE TEMPORARY VIEW name USING `bookkeeper` OPTIONS"):
+        read_options(LedgerReadOptions, made_by_spark, where="bookkeeper")
+    with pytest.raises(ConfigurationError, match=r"CREATE TEMPORARY VIEW name USING `hedwig` OPTIONS"):
+        read_tables([LedgerReadOptions], made_by_spark, where="hedwig", needed={})
