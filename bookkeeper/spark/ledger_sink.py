@@ -54,6 +54,9 @@ log = Logger()
 
 DELETES_AT_ONCE = 16
 
+_NEVER_COMMITTED_MS = -1
+"""When ledgers were made that are gone: before any mark of the sweep, so that no commit takes them."""
+
 QUERY_ID, BATCH_ID, JOB_GROUP = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 """What a task of a stream knows of it. The job group is the id of the run of the query."""
 
@@ -143,7 +146,13 @@ class _Writing:
         owner, write, batch = _one_write(messages)
         ledgers = by_partition([message.ledger for message in messages if message.ledger is not None])
         commits = await commits_at(client, self._options.own.commit_path)
-        oldest_ms = await oldest_of(client, [ledger.ledger_id for ledger in ledgers])
+        try:
+            oldest_ms = await oldest_of(client, [ledger.ledger_id for ledger in ledgers])
+        except CommitRefused:
+            # Of a batch that is committed the sweep takes other ledgers at any age, and then they are not needed.
+            if await commits.record(owner, batch) is None:
+                raise
+            oldest_ms = _NEVER_COMMITTED_MS
         new, query = Commit(batch, write, ledgers), messages[0].query
         committed = await commits.commit(
             owner, new, oldest_ms, _head_id(messages), query, accept_repeat=self._options.own.accept_repeat

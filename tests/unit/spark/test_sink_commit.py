@@ -101,6 +101,26 @@ def test_a_batch_that_is_replayed_with_the_same_rows_is_kept_once_and_nothing_is
     assert (driver.bench.there(), warnings(events)) == ({id_of(first)}, [])
 
 
+def test_a_replay_whose_ledgers_the_sweep_took_is_known_as_one_all_the_same(driver: Driver) -> None:
+    """They were another write's of a batch that is committed, so the sweep had them for orphans while it went on."""
+    first = driver.written(0, "w", 20)
+    driver.stream(first)
+    again, other = driver.written(0, "again", 20), driver.written(0, "other rows", 21)
+    assert {each.ledger_id for each in driver.bench.sweep().orphans} == {id_of(again), id_of(other)}
+    driver.stream(again)
+    with pytest.raises(CommitRefused, match="this write of it has 21 entries"):
+        driver.stream(other)
+    assert driver.bench.there() == {id_of(first)}
+
+
+def test_a_batch_whose_ledgers_are_gone_before_it_was_committed_is_refused(driver: Driver) -> None:
+    lost = driver.written(0, "w", 20)
+    driver.run(lambda client: client.delete(id_of(lost)))
+    with pytest.raises(CommitRefused, match=f"ledger {id_of(lost)} was deleted before it was committed"):
+        driver.stream(lost)
+    assert driver.bench.run(driver.bench.commits.record(QUERY, 0)) is None
+
+
 def test_other_rows_of_a_batch_are_left_out_with_a_warning_where_the_option_says_so(driver: Driver) -> None:
     of_query = driver.written(0, "w", 20)
     driver.stream(of_query)
