@@ -326,10 +326,21 @@ class SinkCommits:
         return found[0]
 
     async def stored(self, owner: Owner) -> AsyncIterator[StoredCommit]:
-        """All records of a job or query, in order; also of forgotten batches that are still there."""
+        """All records of a job or query, in order; also of forgotten batches that are still there.
+
+        Those that are forgotten meanwhile may be missing. Raises CommitRefused where others are removed.
+        """
         path = head_path(self.base, owner)
         for group in sorted(await self._errand(f"list the batches of {owner}").children(path)):
-            names = sorted(await self._errand(f"list {path}/{group}").children(f"{path}/{group}"))
+            try:
+                names = sorted(await self._errand(f"list {path}/{group}").children(f"{path}/{group}"))
+            except NodeAbsent as error:
+                if (int(group) + 1) * BATCHES_PER_GROUP <= (await self.committed_head(owner)).forgotten:
+                    continue
+                raise CommitRefused(
+                    f"{owner}: {path}/{group} was removed while it was to be read, and its batches were not forgotten: "
+                    "bring it back from a backup"
+                ) from error
             records: dict[str, StoredCommit] = {}
 
             async def read(name: str, records: dict[str, StoredCommit] = records, group: str = group) -> None:

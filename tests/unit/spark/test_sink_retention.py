@@ -96,6 +96,37 @@ def test_what_is_interrupted_is_not_read_any_more_and_goes_on(monkeypatch: pytes
     assert bench.there() == {young}
 
 
+def test_who_reads_by_the_query_while_old_batches_are_forgotten_goes_on_behind_them() -> None:
+    bench = Bench()
+    committed(bench, 0, 1000, 1001)
+    bench.grow_old()
+    committed(bench, 2000)
+
+    async def read() -> list[int]:
+        found = []
+        async for each in bench.commits.stored(QUERY):
+            if not found:  # its list has the directory of 1000 and 1001
+                await forget_with(bench.client, "/spark", QUERY, AGE_S, dry_run=False)
+                assert not bench.metadata.exists("/spark/queries/q/0000000001")
+            found.append(each.commit.batch)
+        return found
+
+    assert bench.run(read()) == [0, 2000]
+
+
+def test_batches_that_are_removed_otherwise_while_they_are_read_are_told() -> None:
+    bench = Bench()
+    committed(bench, 0, 1000, 2000)
+
+    async def read() -> None:
+        async for each in bench.commits.commits(QUERY):
+            if not each.batch:
+                bench.remove("/spark/queries/q/0000000001")
+
+    with pytest.raises(CommitRefused, match=r"^query q: /spark/queries/q/0000000001 was removed .* not forgotten"):
+        bench.run(read())
+
+
 def test_what_an_attempt_left_behind_of_a_batch_that_is_forgotten_is_swept() -> None:
     bench = Bench()
     committed(bench, 0)
