@@ -14,7 +14,7 @@ from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.model import LedgerMetadata
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledger_offsets import Between
-from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions, Positions
+from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerReadOptions, Positions, unread
 from bookkeeper.spark.planning import Extent, extent_of
 from bookkeeper.spark.said_as import LOSS_BORNE, OF_OPTIONS, Words
 from bookkeeper.spark.sink_commits import commits_at
@@ -47,7 +47,8 @@ def plan_extents(
     """The extents of the chosen ledgers that pass the bounds, in their order; those without an entry in them left out.
 
     remedy: what a user can do about a ledger that is gone, as `leave_out` says it.
-    Raises NoSuchLedger for a ledger that was named by itself and is gone, unless data loss is to be borne.
+    Raises NoSuchLedger for a ledger that was named by itself, also with its position, and is gone, unless data loss is
+    to be borne; InvalidArgument for positions of ledgers that are not read.
     """
     return client.run(lambda ledgers: Deferred.fromCoroutine(_extents(ledgers, options, ledger_ids, entry_ids, remedy)))
 
@@ -56,6 +57,9 @@ async def _extents(
     client: LedgerClient, options: LedgerReadOptions, ledger_ids: Bounds, entry_ids: Bounds, remedy: str
 ) -> list[Extent]:
     chosen = await _chosen(client, options, ledger_ids)
+    if options.ledgers is not None:
+        named = {each for positions in (options.start, options.end) if positions for each in positions.by_ledger}
+        chosen = sorted({*chosen, *(each for each in named if each in ledger_ids)})
     found: dict[int, Extent] = {}
 
     async def look(ledger_id: int) -> None:
@@ -125,6 +129,12 @@ async def _chosen(client: LedgerClient, options: LedgerReadOptions, ledger_ids: 
     if options.committed is not None:
         commits = (await commits_at(client, options.commit_path)).commits(options.committed)
         named = [ledger.ledger_id async for commit in commits for ledger in commit.ledgers]
+        for word, positions in (("startingOffsets", options.start), ("endingOffsets", options.end)):
+            if unknown := unread(positions, frozenset(named)):
+                raise InvalidArgument(
+                    f"option {word} names ledgers that are not read, as {options.committed} has not committed them, or "
+                    f"they were forgotten: {unknown}"
+                )
         return [ledger_id for ledger_id in named if ledger_id in ledger_ids]
     choice = options.ledgers
     assert choice is not None

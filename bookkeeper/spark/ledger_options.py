@@ -19,6 +19,8 @@ from bookkeeper.spark.stream_offsets import Division
 WHERE = "bookkeeper"
 EVERY = "all"
 
+TOLD_MAX = 10
+
 EARLIEST, LATEST = -2, -1
 """What these words mean as a position, as in Kafka's JSON."""
 
@@ -94,6 +96,13 @@ def parse_positions(value: str) -> Positions:
     return Positions(EARLIEST, positions)
 
 
+def unread(positions: Positions | None, ledgers: LedgerChoice | frozenset[int]) -> str:
+    """The ledgers that positions name and that are not read, as text; "" where there are none."""
+    found = sorted(each for each in (positions.by_ledger if positions is not None else ()) if each not in ledgers)
+    more = f" and {len(found) - TOLD_MAX} more" if len(found) > TOLD_MAX else ""
+    return ", ".join(map(str, found[:TOLD_MAX])) + more
+
+
 _LEDGERS = or_none(Kind("all, or ids and ranges: 3,7,10-20", parse_ledgers))
 _POSITIONS = or_none(Kind('earliest, latest, or JSON such as {"12": 500}', parse_positions))
 
@@ -117,8 +126,8 @@ class LedgerReadOptions:
     commit_path: str = key("commitPath", commit_path(), COMMIT_PATH, READING, COMMIT_PATH_MEANING)
     start: Positions | None = key(
         "startingOffsets", _POSITIONS, "", READING,
-        "First entry of each ledger; in JSON -2 is the earliest, -1 the latest. Not set: earliest; of a new stream "
-        "latest.",
+        "First entry of each ledger; in JSON, which names none but ledgers that are read, -2 is the earliest, -1 the "
+        "latest. Not set: earliest; of a new stream latest.",
     )  # fmt: skip
     end: Positions | None = key(
         "endingOffsets", _POSITIONS, "", READING,
@@ -158,6 +167,10 @@ class LedgerReadOptions:
             yield ("ledgers",), "is missing: which to read, e.g. all, or 3,7,10-20; or query, or job"
         if len(given) + (self.ledgers is not None) > 1:
             yield ("ledgers", "query", "job"), "ledgers, query and job exclude each other: give one of them"
+        if self.ledgers is not None:
+            for word, positions in (("startingOffsets", self.start), ("endingOffsets", self.end)):
+                if unknown := unread(positions, self.ledgers):
+                    yield (word,), f"names ledgers that are not read, as option ledgers leaves them out: {unknown}"
         if self.entries_max is not None and self.entries_max_alias not in (None, self.entries_max):
             yield (
                 ("maxOffsetsPerTrigger", "maxEntriesPerTrigger"),

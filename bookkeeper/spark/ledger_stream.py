@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from twisted.logger import Logger
 
+from bookkeeper.errors import InvalidArgument
 from bookkeeper.spark.ledger_extents import chosen_ledgers, extents_between, position_in
 from bookkeeper.spark.ledger_offsets import Position, Seen, advance, beginning, between
 from bookkeeper.spark.ledger_options import EARLIEST, LATEST, LedgerChoice, LedgerReadOptions, Positions
@@ -56,7 +57,10 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- positions
 
     def initialOffset(self) -> Offset:
-        """Where a new query begins: option startingOffsets, by default the latest."""
+        """Where a new query begins: option startingOffsets, by default the latest.
+
+        Raises InvalidArgument for a position that its ledger does not have, or not yet.
+        """
         start = self._options.own.start or Positions(LATEST, {})
         if start == EARLIEST_OF_ALL:
             return initial_offset(Position().offset(), self._instance)
@@ -67,6 +71,12 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "this stream begins at the latest entry, as no option startingOffsets is given, and its ledgers are "
                 "closed: it will read nothing. startingOffsets=earliest reads what they have"
             )
+        for each, position in start.by_ledger.items():
+            if position > 0 and each not in seen:  # others begin there anyway, whenever they come
+                raise InvalidArgument(
+                    f"option startingOffsets: ledger {each} is not there, or has no entries, so far; {position} is "
+                    "beyond. Leave it out: a ledger that comes later is read from its first entry"
+                )
         first = {each: position_in(each, start, now.end, "startingOffsets") for each, now in seen.items()}
         return initial_offset(beginning(first, seen).offset(), self._instance)
 

@@ -7,15 +7,18 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.client import LedgerClient
+from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from bookkeeper.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from bookkeeper.metadata.memory_session import MemoryFaults
 from bookkeeper.model import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.ledger_extents import chosen_ledgers, plan_extents
-from bookkeeper.spark.ledger_options import LedgerReadOptions, parse_ledgers
+from bookkeeper.spark.ledger_options import LedgerReadOptions, parse_ledgers, parse_positions
+from tests.support.commit_bench import Bench
 from tests.support.simulated_clock import SimulatedClock
 
 NEW = LedgerMetadata(1, 1, 1, (Fragment(EntryId(0), (BookieId("bookie-a:3181"),)),))
@@ -64,3 +67,39 @@ def test_a_ledger_that_was_closed_before_the_query_is_read_to_its_end() -> None:
     options = LedgerReadOptions(ledgers=parse_ledgers(str(ledger_id)))
     [extent] = plan_extents(behind, options, Bounds(), Bounds())
     assert (extent.first_entry_id, extent.last_entry_id) == (0, 4)
+
+
+class There:
+    """The blocking client of a bench."""
+
+    def __init__(self) -> None:
+        self.bench = Bench()
+
+    def run(self, start: Callable[[LedgerClient], Deferred[Any]]) -> Any:
+        async def ran() -> Any:
+            return await start(self.bench.client)
+
+        return self.bench.run(ran())
+
+
+@pytest.mark.parametrize("ledgers", ["all", "5-9"])
+@pytest.mark.parametrize("word", ["start", "end"])
+def test_a_ledger_whose_position_is_given_is_named_by_that_and_must_be_there(ledgers: str, word: str) -> None:
+    there: Any = There()
+    positions: Any = {word: parse_positions('{"7": 3}')}
+    options = LedgerReadOptions(ledgers=parse_ledgers(ledgers), **positions)
+    with pytest.raises(NoSuchLedger, match="ledger 7 was to be read and is not there"):
+        plan_extents(there, options, Bounds(), Bounds())
+    assert plan_extents(there, options, Bounds().at_least(8), Bounds()) == [], "a filter of the query leaves it out"
+    assert plan_extents(there, dataclasses.replace(options, fail_on_data_loss=False), Bounds(), Bounds()) == []
+
+
+@pytest.mark.parametrize("word", ["start", "end"])
+def test_a_position_of_a_ledger_that_a_query_has_not_committed_is_refused(word: str) -> None:
+    there: Any = There()
+    committed = there.bench.written(0)
+    there.bench.commit(0, committed)
+    positions: Any = {word: parse_positions(f'{{"{committed}": 1, "999": 3}}')}
+    options = LedgerReadOptions(query="q", commit_path="/spark", **positions)
+    with pytest.raises(InvalidArgument, match=rf"option {word}ingOffsets names .* not read, as query q .*: 999$"):
+        plan_extents(there, options, Bounds(), Bounds())

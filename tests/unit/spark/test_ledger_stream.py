@@ -147,6 +147,18 @@ def test_a_checkpoint_of_a_cluster_that_was_made_anew_is_refused(monkeypatch: py
             ask()
 
 
+def test_a_stream_begins_at_the_positions_that_ledgers_have_and_refuses_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a ledger that is still to come would be forgotten by then."""
+    cluster = Cluster()
+    assert cluster.closed_ledger(9) == 0
+    for chosen in ("all", "0-9"):
+        begun = stream(cluster, chosen, monkeypatch, startingOffsets='{"0": 5, "1": -2, "2": -1, "3": 0}')
+        assert position_of(begun.initialOffset()) == {"done": "", "0": 5}
+        early = stream(cluster, chosen, monkeypatch, startingOffsets='{"0": 5, "7": 500}')
+        with pytest.raises(InvalidArgument, match=r"startingOffsets: ledger 7 is not there, .* 500 .* Leave it out"):
+            early.initialOffset()
+
+
 def test_a_stream_that_begins_at_the_end_of_closed_ledgers_says_once_that_it_will_read_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
@@ -94,3 +95,18 @@ def test_a_table_of_the_catalog_is_refused_with_the_view_that_does_it(more: dict
         read_options(LedgerReadOptions, made_by_spark, where="bookkeeper")
     with pytest.raises(ConfigurationError, match=r"CREATE TEMPORARY VIEW name USING `hedwig` OPTIONS"):
         read_tables([LedgerReadOptions], made_by_spark, where="hedwig", needed={})
+
+
+@pytest.mark.parametrize("word", ["startingOffsets", "endingOffsets"])
+def test_a_position_of_a_ledger_that_is_not_read_is_refused(word: str) -> None:
+    def read(ledgers: str, *positions: int) -> None:
+        given = {"ledgers": ledgers, word: json.dumps({str(ledger_id): -2 for ledger_id in positions})}
+        read_options(LedgerReadOptions, {"uri": "zk://zk1/ledgers", **given}, where="bookkeeper")
+
+    for ledgers, unread in (("12,13", "21"), ("1-20,22", "21"), ("5", "12, 21")):
+        with pytest.raises(ConfigurationError, match=f"{word} of format bookkeeper: names .*not read.*: {unread}$"):
+            read(ledgers, 21, 12)
+    for ledgers in ("all", "12,21", "0-30"):
+        read(ledgers, 21, 12)
+    with pytest.raises(ConfigurationError, match=r": 100, 101, .*, 109 and 5 more$"):
+        read("12", *range(100, 115))
