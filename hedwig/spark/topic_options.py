@@ -241,12 +241,14 @@ class TopicWriteOptions(RegionOptions):
     )  # fmt: skip
     sort_bytes_max: int = key(
         "maxSortBytes", integer("bytes", MIB, 64 * GIB), "268435456", WRITING,
-        "With rowOrder=content, what the rows of one task may take in memory: their bytes, 256 more for each row, and "
+        "With rowOrder=content, what the rows of one task may take in memory: their bytes, 320 more for each row, and "
         "300 for each key and header.",
     )  # fmt: skip
     job: str = key(
         "job", text("a name"), "", WRITING,
         "Name of a batch write: run again under it, with the same rows in the same partitions and order, it publishes "
         "nothing twice. In foreachBatch of a stream micro-batches are told apart under one name, and a replayed one is "
-        "known again; there each write of a micro-batch needs a name of its own. Not set: each run is another.",
+        "known again; there each write of a micro-batch needs a name of its own, and is made on the thread of "
+        "foreachBatch, or by a function wrapped there with pyspark.inheritable_thread_target: else rows of later "
+        "micro-batches count as repeats, and are missing. Not set: each run is another.",
     )  # fmt: skip

@@ -8,7 +8,7 @@ again; the rest follows, in order. The first failure ends it, and nothing behind
 that a topic has of a producer have no hole, and whoever tries again goes on where this one stopped.
 
 Bounds: those of the client for each topic, and UNANSWERED_MAX messages and UNANSWERED_BYTES_MAX for all.
-Thread: reactor, but `publish_rows` and `publish_noted`, which cross once for each Arrow batch.
+Thread: reactor, but `publish_noted`, which crosses once for each Arrow batch.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ ROWS_AT_ONCE = 5_000
 """Rows handed over with one crossing of threads."""
 
 
-def publish_rows(client: BlockingClient, producer: bytes, first: int, batches: Iterable[Sequence[Row]]) -> int:
-    """Publish all; how many there were, once all are durable. Raises PubSubError, BookKeeperError."""
-    return publish_noted(client, producer, first, batches).messages
+def publish_noted(
+    client: BlockingClient, producer: bytes, first: int, batches: Iterable[Sequence[Row]], *, newest_id: int = 0
+) -> Noted:
+    """Publish all; how many there were, and which ids they have, once all are durable. newest_id: see TaskPublishing.
 
-
-def publish_noted(client: BlockingClient, producer: bytes, first: int, batches: Iterable[Sequence[Row]]) -> Noted:
-    """The same, and which ids they have."""
-    publishing = client.run(lambda hubs: succeed(TaskPublishing(hubs, producer, first)))
+    Raises PubSubError, BookKeeperError.
+    """
+    publishing = client.run(lambda hubs: succeed(TaskPublishing(hubs, producer, first, newest_id)))
     count = 0
     for rows in batches:
         for at in range(0, len(rows), ROWS_AT_ONCE):
@@ -51,19 +51,21 @@ def publish_noted(client: BlockingClient, producer: bytes, first: int, batches: 
             client.run(partial(_add, publishing, some))
             count += len(some)
     client.run(lambda _: Deferred.fromCoroutine(publishing.finish()))
-    return Noted(count, *publishing.ids)
+    return Noted(count, *publishing.ids, publishing.repeated)
 
 
 class Noted(NamedTuple):
     """What was published, and now is durable.
 
     lowest_id, highest_id: of all; None where none is known. What was published before and forgotten since (or all, by a
-    hub older than ids in answers) has no known id: then `lowest_id` is None, too.
+    hub older than ids in answers) has no known id: then `lowest_id` is None, too. repeated: of all, those that were in
+    their topic before: the hub has answered them with the ids that they have had.
     """
 
     messages: int
     lowest_id: int | None
     highest_id: int | None
+    repeated: int = 0
 
 
 def _add(publishing: TaskPublishing, rows: Sequence[Row], _: PubSubClient) -> Deferred[None]:
@@ -71,13 +73,18 @@ def _add(publishing: TaskPublishing, rows: Sequence[Row], _: PubSubClient) -> De
 
 
 class TaskPublishing:
-    """Of one attempt of one task."""
+    """Of one attempt of one task.
 
-    def __init__(self, client: PubSubClient, producer: bytes, first: int) -> None:
+    newest_id: of the topic, where there is one only, before any task began; 0 where that is not known. An answer does
+    not say that it is one to a repeat: an id up to that one does.
+    """
+
+    def __init__(self, client: PubSubClient, producer: bytes, first: int, newest_id: int = 0) -> None:
         self._client, self._producer, self._first = client, producer, first
         self._publishers: dict[Topic, Publisher] = {}
         self._unanswered = self._unanswered_bytes = 0
         self._lowest_id, self._highest_id = NUMBER_MAX, 0
+        self._newest_id, self.repeated = newest_id, 0
         self._error: BookKeeperError | None = None
         self._waiting: Deferred[None] | None = None
         self._waits_for_all = False
@@ -138,6 +145,8 @@ class TaskPublishing:
             self._lowest_id = local
         if local > self._highest_id:
             self._highest_id = local
+        if 0 < local <= self._newest_id:
+            self.repeated += 1
         self._unanswered -= 1
         self._unanswered_bytes -= size
         if self._waiting is not None:

@@ -2,7 +2,8 @@
 
     planner     checks the columns; a batch gets the id of its job
     tasks       each publishes the rows of its partition, in their order, as a producer of its own (topic_numbers)
-    commit      nothing to do: what a task was answered is durable, and delivered already; abort takes nothing back
+    commit      nothing to do: what a task was answered is durable, and delivered already; abort takes nothing back.
+                Of a job with a name it warns of rows that were in the topic before
 
 What is promised
 
@@ -38,7 +39,13 @@ What is promised
   conditions. A job that is run again publishes all rows again, but for one with a name (option job): that one repeats
   nothing either, as long as the hub remembers its producers.
 * A job with a name in foreachBatch of a stream: as a stream. The name may be the same in all micro-batches: they are
-  told apart, and a replayed one is known again. Within one, each write needs a name of its own.
+  told apart, and a replayed one is known again. Within one, each write needs a name of its own. It must be written on
+  the thread on which Spark calls the function, or by a function that was wrapped there with
+  pyspark.inheritable_thread_target: another thread (of an executor, say) does not carry which query and batch it works
+  for, so each micro-batch counts as the same job that is run again, and rows of later ones are missing. Nobody can tell
+  that from a job that is run again; so either is warned of where rows were in the topic before the job began. That is
+  looked at where option topic names it and hubs are found by the region (no option hubs). (Spark 4.3 does not find
+  formats of Python on a thread without an active session, so that the write fails. createDataFrame makes one active.)
 
 The hub remembers 1,000 producers of a topic, those that published last: a task that is replayed after so many others
 have published since is not known again. Every partition of a stream or job is one, so use no more of them than needed.
@@ -56,10 +63,13 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.errors import ConfigurationError, InvalidArgument
+from bookkeeper.errors import BookKeeperError, ConfigurationError, InvalidArgument
+from bookkeeper.spark.process_client import client_of
 from hedwig.spark.hub_client import hub_client_of
+from hedwig.spark.region_access import region_of
 from hedwig.spark.region_options import TopicOptions, read_topic_options
 from hedwig.spark.topic_numbers import (
     ROWS_MAX,
@@ -69,8 +79,8 @@ from hedwig.spark.topic_numbers import (
     named_stream_producer,
     stream_producer,
 )
-from hedwig.spark.topic_options import OF_READING, RowOrder, TopicWriteOptions
-from hedwig.spark.topic_publishing import publish_rows
+from hedwig.spark.topic_options import OF_READING, RowOrder, TopicWriteOptions, topic_of
+from hedwig.spark.topic_publishing import publish_noted
 from hedwig.spark.topic_rows import Row, RowsOf, check_columns
 
 log = Logger()
@@ -83,9 +93,10 @@ SinkOptions = TopicOptions[TopicWriteOptions]
 
 @dataclass
 class Published(WriterCommitMessage):
-    """What one task has published."""
+    """What one task has published. repeated: of them, rows that were in the topic before the job began."""
 
     count: int
+    repeated: int = 0
 
 
 class TopicWriter(DataSourceArrowWriter):
@@ -96,6 +107,7 @@ class TopicWriter(DataSourceArrowWriter):
             raise ConfigurationError('format hedwig: a topic cannot be overwritten; write with .mode("append")')
         self._options = _sink_options(options, schema)
         self._job = uuid.uuid4().hex
+        self._newest_id = _newest_id(self._options)
 
     def write(self, iterator: Iterator[Any]) -> Published:
         """Publish a partition's rows; all are durable on return. Raises PubSubError, InvalidArgument."""
@@ -105,10 +117,14 @@ class TopicWriter(DataSourceArrowWriter):
             return _publish(self._options, iterator, batch_producer(self._job, partition), 1)
         query_id, batch_id = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
         if query_id is None or batch_id is None:
-            return _publish(self._options, iterator, named_producer(name, partition), 1)
+            return _publish(self._options, iterator, named_producer(name, partition), 1, newest_id=self._newest_id)
         # In foreachBatch: another micro-batch under the same name has other rows, a replayed one the same.
         producer = named_stream_producer(name, query_id, partition)
         return _publish(self._options, iterator, producer, first_number(int(batch_id)))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing to do; rows that were there before are warned of."""
+        _warn_of_repeated(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What was published stays."""
@@ -151,7 +167,24 @@ def _task() -> TaskContext:
     return task
 
 
-def _publish(options: SinkOptions, batches: Iterator[Any], producer: bytes, first: int) -> Published:
+def _newest_id(options: SinkOptions) -> int:
+    """Of the topic now; 0 where it is not known, or nobody needs it. Only for a warning, so it fails nothing."""
+    own = options.own
+    if not own.job or own.topic is None or options.names_hubs:
+        return 0
+    topic = topic_of(own.topic)
+    try:
+        return client_of(options.client).run(
+            lambda ledgers: Deferred.fromCoroutine(region_of(ledgers, options).last_id(topic))
+        )
+    except BookKeeperError as error:
+        log.info("The end of topic {topic!r} is not known: {error}", topic=own.topic, error=error)
+        return 0
+
+
+def _publish(
+    options: SinkOptions, batches: Iterator[Any], producer: bytes, first: int, *, newest_id: int = 0
+) -> Published:
     rows_of = RowsOf(options.own.topic)
     rows: Iterator[Sequence[Row]] = (found for batch in batches if (found := list(rows_of(batch))))
     if options.own.row_order is RowOrder.CONTENT:
@@ -160,7 +193,8 @@ def _publish(options: SinkOptions, batches: Iterator[Any], producer: bytes, firs
     some = next(rows, None)
     if some is None:
         return Published(0)  # nothing to connect for
-    return Published(publish_rows(hub_client_of(options), producer, first, _and_then(some, rows)))
+    noted = publish_noted(hub_client_of(options), producer, first, _and_then(some, rows), newest_id=newest_id)
+    return Published(noted.messages, noted.repeated)
 
 
 def _bounded(batches: Iterable[Sequence[Row]]) -> Iterator[Sequence[Row]]:
@@ -192,6 +226,23 @@ def _by_content(batches: Iterable[Sequence[Row]], size_max: int) -> Iterator[Seq
     rows.sort(key=lambda row: row.order)
     if rows:
         yield rows
+
+
+def _warn_of_repeated(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    published = [each for each in messages if isinstance(each, Published)]
+    repeated = sum(each.repeated for each in published)
+    if repeated:
+        client_of(options.client)  # in this process: it shows warnings
+        log.warn(
+            "{repeated} of {count} rows count as rows that topic {topic!r} had before, and are not stored again: job "
+            "{job!r} has run before. If it has not, but is written in foreachBatch on a thread of your own, they are "
+            "lost: write on the thread of foreachBatch, or wrap the function there with "
+            "pyspark.inheritable_thread_target",
+            repeated=repeated,
+            count=sum(each.count for each in published),
+            topic=options.own.topic,
+            job=options.own.job,
+        )
 
 
 def _warn_of_aborted(messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import inheritable_thread_target
 
 import hedwig.admin.blocking
 import hedwig.blocking
@@ -229,12 +231,12 @@ class Query:
         assert query.awaitTermination(150)
         assert query.exception() is None
 
-    def run_each(self, job: str) -> None:
-        """The same by foreachBatch, which writes each batch as a job of this name."""
+    def run_each(self, job: str, by: Callable[[Callable[[], None]], None] = lambda write: write()) -> None:
+        """The same by foreachBatch, which has each batch written as a job of this name."""
 
         def take(rows: Any, _: int) -> None:
-            words = {**self._words, "topic": self._topic, "job": job}
-            rows.select("value").write.format("hedwig").options(**words).mode("append").save()
+            words = {**(self._words or self._region), "topic": self._topic, "job": job}
+            by(lambda: rows.select("value").write.format("hedwig").options(**words).mode("append").save())
 
         options = {"subscribe": "in", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 700, "minPartitions": 2}
         frame = self._spark.readStream.format("hedwig").options(**self._region, **options).load()
@@ -323,6 +325,22 @@ def test_a_job_with_one_name_in_each_batch_of_a_stream_publishes_all_of_them_and
     query.forget_commits(1)
     query.run_each("copy")
     assert bodies(stored(client, "each")) == sent
+
+
+def test_a_job_that_a_thread_writes_which_knows_its_batch_publishes_all_of_them(
+    spark: Any, cluster: LocalCluster, client: BlockingClient, sent: list[bytes], tmp_path: Path
+) -> None:
+    def on_a_thread(write: Callable[[], None]) -> None:
+        def with_session() -> None:
+            spark.createDataFrame([(1,)], "n INT")  # makes it active: Spark 4.3 finds formats of Python by that
+            write()
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(inheritable_thread_target(spark)(with_session)).result()
+
+    query = Query(spark, cluster, {}, tmp_path, "threads")
+    query.run_each("copy", on_a_thread)
+    assert bodies(stored(client, "threads")) == sent
 
 
 class FileQuery:

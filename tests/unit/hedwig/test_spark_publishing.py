@@ -13,12 +13,12 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from bookkeeper.errors import BookKeeperError, ConfigurationError, InvalidArgument
+from bookkeeper.errors import BookKeeperError, ConfigurationError, InvalidArgument, MetadataUnavailable
 from hedwig.errors import ServiceDown
 from hedwig.model import LocalId, MessageId, Topic
 from hedwig.spark import topic_publishing, topic_sink
 from hedwig.spark.topic_numbers import ROWS_MAX, named_producer, stream_producer
-from hedwig.spark.topic_publishing import Noted, TaskPublishing, publish_noted, publish_rows
+from hedwig.spark.topic_publishing import Noted, TaskPublishing, publish_noted
 from hedwig.spark.topic_rows import PROPERTY_COST, ROW_COST, Row
 from hedwig.spark.topic_sink import Published, TopicStreamWriter, TopicWriter
 
@@ -244,10 +244,19 @@ def test_an_id_that_no_hub_knows_any_more_makes_the_lowest_unknown() -> None:
     assert publishing.ids == (None, 9)
 
 
+def test_ids_that_the_topic_had_before_are_of_repeats_and_unknown_ones_of_nothing() -> None:
+    hubs = Hubs()
+    publishing = TaskPublishing(hubs, b"producer", 1, newest_id=7)  # type: ignore[arg-type]
+    begun(publishing.add(rows(b"1", b"2", b"3", b"4")))
+    for sent, local in zip(hubs.sent, (0, 6, 7, 8), strict=True):
+        sent.stored(local)
+    assert publishing.repeated == 2
+
+
 def test_a_job_whose_last_row_fails_is_told() -> None:
     blocking: Any = Blocking(AnsweringAtOnce(refused=b"3"))
     with pytest.raises(ServiceDown, match="refused"):
-        publish_rows(blocking, b"p", 1, [rows(b"1", b"2", b"3")])
+        publish_noted(blocking, b"p", 1, [rows(b"1", b"2", b"3")])
 
 
 # --- what a task makes of its partition
@@ -435,3 +444,79 @@ def test_what_has_no_meaning_for_a_stream_or_a_topic_is_refused() -> None:
 def test_a_job_that_fails_says_how_much_stays(caught: list[str]) -> None:
     writer().abort([Published(3), None, Published(4)])
     assert caught == ["The job failed; 7 rows of tasks that had ended are published, and stay"]
+
+
+class Ledgers:
+    """A region whose topics end with message `last`; None: it cannot be asked."""
+
+    def __init__(self, last: int | None) -> None:
+        self._last = last
+
+    def run(self, ask: Callable[[Any], Deferred[int]]) -> int:
+        found: list[Any] = []
+        ask(None).addBoth(found.append)
+        if hasattr(found[0], "raiseException"):
+            found[0].raiseException()
+        return int(found[0])
+
+    async def last_id(self, topic: Topic) -> int:
+        assert topic == NEWS
+        if self._last is None:
+            raise MetadataUnavailable("no answer")
+        return self._last
+
+
+@pytest.fixture
+def region(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+    def ends_with(last: int | None) -> None:
+        ledgers = Ledgers(last)
+        monkeypatch.setattr(topic_sink, "client_of", lambda _: ledgers)
+        monkeypatch.setattr(topic_sink, "region_of", lambda *_: ledgers)
+
+    return ends_with
+
+
+def region_writer(**options: str) -> TopicWriter:
+    return TopicWriter({"uri": "zk://zk1:2181/ledgers", "topic": "news", **options}, SCHEMA, overwrite=False)
+
+
+def test_a_job_whose_rows_were_there_before_says_so_with_both_causes(
+    hubs: Hubs, run_in: RunIn, caught: list[str], region: Callable[[int | None], None]
+) -> None:
+    """The hub answers rows with ids from 1."""
+    region(3)
+    run_in(Task(0))
+    job = region_writer(job="copy")
+    ended = [job.write(iter([arrow(b"1", b"2")])), job.write(iter([arrow(b"3", b"4")])), None]
+    assert ended == [Published(2, 2), Published(2, 1), None]
+    job.commit(ended)
+    [told] = caught
+    assert told.startswith("3 of 4 rows count as rows that topic 'news' had before, and are not stored again: ")
+    assert "job 'copy' has run before. If it has not, but is written in foreachBatch on a thread of your own" in told
+    assert told.endswith("wrap the function there with pyspark.inheritable_thread_target")
+
+
+@pytest.mark.parametrize(
+    ("last", "of", "options"),
+    [
+        pytest.param(0, Task(0), {"job": "copy"}, id="new rows"),
+        pytest.param(3, stream_task(0, 0), {"job": "copy"}, id="a micro-batch that is replayed"),
+        pytest.param(3, Task(0), {}, id="without a name"),
+        pytest.param(3, Task(0), {"job": "copy", "hubs": "h1"}, id="hubs of who knows which region"),
+        pytest.param(None, Task(0), {"job": "copy"}, id="a region that does not answer"),
+    ],
+)
+def test_nothing_is_said_of_rows_that_may_be_new_or_are_known_to_come_again(
+    hubs: Hubs,
+    run_in: RunIn,
+    caught: list[str],
+    region: Callable[[int | None], None],
+    last: int | None,
+    of: Task,
+    options: dict[str, str],
+) -> None:
+    region(last)
+    run_in(of)
+    job = region_writer(**options)
+    job.commit([job.write(iter([arrow(b"1", b"2")]))])
+    assert [line for line in caught if "not stored again" in line] == []
