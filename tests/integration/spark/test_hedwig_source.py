@@ -16,7 +16,7 @@ import hedwig.blocking
 import hedwig.spark
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.embedded.cluster import LocalCluster
-from bookkeeper.errors import InvalidArgument
+from bookkeeper.errors import InvalidArgument, NoSuchLedger
 from hedwig.admin.asking import HttpPlaces, release_topic
 from hedwig.client.blocking import BlockingClient
 from hedwig.embedded import LocalHub
@@ -340,6 +340,27 @@ def test_a_topic_that_was_deleted_and_made_anew_is_noticed_by_who_reads_it_and_b
         stream.latestOffset(end, ALL)
     with pytest.raises(InvalidArgument, match=r"ends with message 20, and the query is at 61: .*made anew"):
         stream_of(words, subscribe="anew").latestOffset(end, ALL)
+
+
+def test_a_stream_whose_newest_ledger_is_gone_waits_and_replays_what_is_kept_where_loss_is_borne(
+    words: dict[str, str], load: Load, client: BlockingClient, ledgers: BlockingBookKeeper
+) -> None:
+    filled(client, "newest", 150, load)
+    [lost] = {row.ledger_id for row in load(subscribe="newest").where("offset = 150").collect()}
+    borne = {"subscribe": "newest", "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    stream = stream_of(words, **borne)
+    begin = stream.initialOffset()
+    middle = stream.latestOffset(begin, ReadMaxRows(140))
+    end = stream.latestOffset(middle, ALL)
+    ledgers.delete(lost)
+    for each in (stream, stream_of(words, **borne)):
+        assert each.latestOffset(end, ALL) == end
+    restarted = stream_of(words, **borne)
+    for start, stop, kept in ((begin, middle, 100), (middle, end, 0)):
+        rows = [batch.num_rows for piece in restarted.partitions(start, stop) for batch in restarted.read(piece)]
+        assert sum(rows) == kept
+    with pytest.raises(NoSuchLedger, match="with the newest messages of topic 'newest' from 101 on, is gone"):
+        stream_of(words, **{**borne, "failOnDataLoss": "true"}).latestOffset(end, ALL)
 
 
 def test_a_subscription_that_somebody_else_reads_is_not_moved_by_a_commit_and_one_that_is_gone_is_made(
