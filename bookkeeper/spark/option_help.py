@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from textwrap import fill
 
-from bookkeeper.config import keys_of
 from bookkeeper.spark.options import ALIASES, words
 
 _WIDTH = 118
@@ -31,22 +30,21 @@ def options_help() -> str:
 
 
 def option_help(name: str, uses: Mapping[str, type], aliases: Mapping[str, str], note: str = "") -> str:
-    """The options of a format. uses: "read", say -> its table; a key that stands in two of them is told once.
+    """The options of a format. uses: "read", say -> its table; what is the same of a key in two of them is told once.
 
     aliases: other words for keys. note: what else there is to know.
     """
     lines = [f"Options of format {name}, for .option(name, value); names in any case."]
     told: set[str] = set()
     for use, table in uses.items():
+        found = list(words(table))
         lines += ["", f"{use}:"]
         lines += [
-            fill(each, _WIDTH, initial_indent="  ", subsequent_indent="      ")
-            for each in words(table)
-            if each.partition(":")[0] not in told
+            fill(each, _WIDTH, initial_indent="  ", subsequent_indent="      ") for each in found if each not in told
         ]
-        if again := sorted(keys_of(table).keys() & told):
+        if again := sorted(each.partition(":")[0] for each in found if each in told):
             lines.append(f"  {', '.join(again)}: as above")
-        told |= keys_of(table).keys()
+        told.update(found)
     others = ", ".join(f"{alias} for {key}" for alias, key in aliases.items())
     shared = "Besides, every key of the client; `bookkeeper config show --client` lists them. Other words for keys:"
     lines += ["", fill(f"{shared} {others}.", _WIDTH)]

@@ -66,6 +66,11 @@ class Kind(enum.Enum):
     IMPORT = "import"
 
 
+_THREADS = (
+    "If foreachBatch of a stream makes it on another thread, that one does not know the batch: write on the thread of "
+    "foreachBatch, or wrap the function there with pyspark.inheritable_thread_target(session)"
+)
+
 _DIRECTORY = {Kind.JOB: "jobs", Kind.QUERY: "queries", Kind.IMPORT: "imports"}
 
 
@@ -194,7 +199,7 @@ def judge(
     if head.last_batch >= 0 and head.query != query:
         raise CommitRefused(
             f"{owner} was committed before, {_by_whom(head.query)}, and this write is {_by_whom(query)}: give it "
-            "another name (option job)"
+            f"another name (option job){'' if query else f'. {_THREADS}'}"
         )
     if record is not None:
         if record.write == new.write:
@@ -210,7 +215,7 @@ def judge(
         elif owner.kind is Kind.JOB:
             raise CommitRefused(
                 f"{owner} was committed before, by another write, and stays as it is: {len(record.ledgers)} ledgers, "
-                f"{record.entries} entries. Give this write another name (option job), or none"
+                f"{record.entries} entries. Give this write another name (option job), or none. {_THREADS}"
             )
         is_other = not new.is_as_large_as(record)
         if owner.kind is Kind.IMPORT:

@@ -72,7 +72,9 @@ class LedgerSinkOptions:
     job: str = key(
         "job", name_of_write(), "", COMMITS,
         "Name of a batch write, by which it is read and which is committed once only; in foreachBatch of a stream once "
-        "for each batch, under the same name in all. Not set: a new id.",
+        "for each batch, under the same name in all: written on the thread of foreachBatch, or by a function that is "
+        "wrapped there with pyspark.inheritable_thread_target(session), as other threads do not know the batch. Not "
+        "set: a new id.",
     )  # fmt: skip
     accept_repeat: bool = key(
         "acceptRepeat", boolean(), "false", COMMITS,

@@ -6,13 +6,16 @@ import dataclasses
 import itertools
 import os
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from kazoo.client import KazooClient
+from pyspark import inheritable_thread_target
 
 import bookkeeper.blocking
 from bookkeeper.cli.main import main
@@ -287,11 +290,11 @@ class Pages:
         partial.rename(self._directory / "pages" / f"page-{self._rows:06}.txt")
         self._rows += count
 
-    def start(self, fault: str = "", checkpoint: str = "checkpoint") -> Any:
+    def start(self, fault: str = "", checkpoint: str = "checkpoint", **options: str) -> Any:
         """The query, from its checkpoint; it ends once it has written all pages."""
         pages = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._directory / "pages"))
         writer = pages.repartition(2).writeStream.options(
-            uri=self._uri, commitPath=self._commits, checkpointLocation=str(self._directory / checkpoint)
+            uri=self._uri, commitPath=self._commits, checkpointLocation=str(self._directory / checkpoint), **options
         )
         if fault:
             writer = writer.format("faulty-bookkeeper").options(fault=fault, marks=str(self.marks_directory))
@@ -305,14 +308,23 @@ class Pages:
         writer = pages.writeStream.foreachBatch(take).option("checkpointLocation", str(self._directory / checkpoint))
         return writer.trigger(availableNow=True).start()
 
-    def run(self, fault: str = "", checkpoint: str = "checkpoint") -> tuple[str, Exception | None]:
+    def run(self, fault: str = "", checkpoint: str = "checkpoint", **options: str) -> tuple[str, Exception | None]:
         """Run the query to its end; its id, and why it failed."""
-        query = self.start(fault, checkpoint)
+        query = self.start(fault, checkpoint, **options)
         try:
             assert query.awaitTermination(PATIENCE_S), "the query does not end"
         except Exception as error:  # noqa: BLE001 - what Spark raises for a query that failed
             return query.id, error
         return query.id, None
+
+    def remove(self, first_row: int) -> None:
+        """The file that begins with a row."""
+        (self._directory / "pages" / f"page-{first_row:06}.txt").unlink()
+
+    def copy(self, checkpoint: str, *, to: str) -> None:
+        """Have a checkpoint as it is now in another place, and nothing else there."""
+        shutil.rmtree(self._directory / to, ignore_errors=True)
+        shutil.copytree(self._directory / checkpoint, self._directory / to)
 
     @property
     def marks(self) -> set[str]:
@@ -364,6 +376,32 @@ def test_a_stream_that_fails_at_any_step_and_is_restarted_has_each_row_once(
     assert [each.fate for each in orphans] == [Fate.SUPERSEDED] * {"task killed": 1, "abort raises": 2}.get(fault, 0)
     assert sorted(read_back(spark, cluster, commits, query=query)) == expected(1500)
     assert [commit.batch for commit in commits_of_query(cluster.uri, query, commit_path=commits)] == [0, 1, 2]
+    check_nothing_is_left(cluster, client, commits, named_by(cluster, commits, query))
+
+
+def test_a_query_that_is_restarted_from_an_old_checkpoint_fails_unless_it_may_leave_out_what_it_has_now(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, commits: str, pages: Pages
+) -> None:
+    """Its batches are planned anew, and have other rows than those of these numbers that were committed."""
+    pages.add(100)
+    query, error = pages.run()
+    assert error is None
+    pages.copy("checkpoint", to="backup")
+    pages.add(200)
+    assert pages.run() == (query, None)
+    pages.copy("backup", to="checkpoint")
+    pages.remove(100)
+    pages.add(300)
+    for _ in range(2):
+        _, error = pages.run()
+        assert "with 200 entries" in str(error), error
+    found = commits_of_query(cluster.uri, query, commit_path=commits)
+    assert [(each.batch, each.entries) for each in found] == [(0, 100), (1, 200)]
+    assert pages.run(acceptRepeat="true") == (query, None)
+    pages.add(10)
+    assert pages.run() == (query, None)
+    found = commits_of_query(cluster.uri, query, commit_path=commits)
+    assert [(each.batch, each.entries) for each in found] == [(0, 100), (1, 200), (2, 10)]
     check_nothing_is_left(cluster, client, commits, named_by(cluster, commits, query))
 
 
@@ -430,4 +468,35 @@ def test_a_job_with_one_name_in_each_batch_of_a_stream_is_committed_once_for_eac
         write(rows_of(spark, 10), "copy")
     named = {each.ledger_id for commit in found for each in commit.ledgers}
     named |= {each.ledger_id for each in commit_of_job(cluster.uri, "twice", commit_path=commits).ledgers}
+    check_nothing_is_left(cluster, client, commits, named)
+
+
+def test_a_job_that_foreach_batch_hands_to_other_threads_knows_its_batch_where_they_inherit_it(
+    spark: Any, cluster: LocalCluster, client: BlockingBookKeeper, commits: str, pages: Pages
+) -> None:
+    def write(rows: Any, job: str) -> None:
+        rows.sparkSession.createDataFrame([], "x INT")  # makes the session this thread's: it finds the format
+        rows.write.format("bookkeeper").mode("append").options(uri=cluster.uri, commitPath=commits, job=job).save()
+
+    def take(rows: Any, _: int) -> None:
+        inheriting = inheritable_thread_target(rows.sparkSession)(write)
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(inheriting, rows, job) for job in ("left", "right")]:
+                done.result()
+
+    def take_apart(rows: Any, _: int) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(write, rows, "apart").result()
+
+    for _ in range(2):
+        pages.add(100)
+    assert pages.start_each(take).awaitTermination(PATIENCE_S)
+    named = set()
+    for job in ("left", "right"):
+        found = commits_of_job(cluster.uri, job, commit_path=commits)
+        assert [(commit.batch, commit.entries) for commit in found] == [(0, 100), (1, 100)]
+        named |= {each.ledger_id for commit in found for each in commit.ledgers}
+    with pytest.raises(Exception, match=r"job apart was committed before, by another write.*inheritable_thread_target"):
+        pages.start_each(take_apart, "apart").awaitTermination(PATIENCE_S)
+    named |= {each.ledger_id for each in commit_of_job(cluster.uri, "apart", commit_path=commits).ledgers}
     check_nothing_is_left(cluster, client, commits, named)

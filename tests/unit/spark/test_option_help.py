@@ -33,6 +33,9 @@ def test_every_option_of_a_format_stands_in_its_help(text: str, tables: tuple[ty
 def test_what_reading_and_writing_share_is_told_once_and_where_streams_begin_is_told() -> None:
     text = " ".join(bookkeeper.spark.options_help().partition("Options of format bookkeeper.audit")[0].split())
     assert text.count("Znode below which is kept") == 1
-    assert "commitPath, job: as above" in text
+    assert "commitPath: as above" in text
+    assert "job: Name of a batch write: all ledgers that it committed" in text
+    assert "job: Name of a batch write, by which it is read and which is committed once only" in text
+    assert "wrapped there with pyspark.inheritable_thread_target(session)" in text
     assert "A stream begins at the latest unless startingOffsets says otherwise" in text
     assert "uri for metadataServiceUri" in text

@@ -139,7 +139,7 @@ def test_what_becomes_of_a_commit(head: Head | None, record: Commit | None, verd
             JOB,
             Head("this", 5),
             Commit(5, "other", LEDGERS),
-            "committed before, by another write.*2 ledgers, 20 entries",
+            r"by another write.*2 ledgers, 20 entries.*thread of foreachBatch, .*inheritable_thread_target\(session\)",
         ),
     ],
 )
@@ -224,7 +224,12 @@ def test_a_job_of_a_query_is_committed_once_for_each_batch(
         (head_of("r2.b"), in_run("r1", "a"), "q", "written before in this run of batch 5 of query q"),
         (head_of("r2.a", batch=6), None, "q", "batch 5 of job j was not committed, and 6 was"),
         (head_of("r1.a"), in_run("r1", "a"), "p", "by query q in foreachBatch, and this write is by query p"),
-        (head_of("r1.a"), in_run("r1", "a"), "", "by query q in foreachBatch, and this write is by a batch write"),
+        (
+            head_of("r1.a"),
+            in_run("r1", "a"),
+            "",
+            "by query q in foreachBatch, and this write is by a batch write.*thread of foreachBatch, .*inheritable",
+        ),
         (Head("this", 0), None, "q", "by a batch write outside of streams, and this write is by query q"),
     ],
 )
