@@ -249,6 +249,6 @@ class TopicWriteOptions(RegionOptions):
         "Name of a batch write: run again under it, with the same rows in the same partitions and order, it publishes "
         "nothing twice. In foreachBatch of a stream micro-batches are told apart under one name, and a replayed one is "
         "known again; there each write of a micro-batch needs a name of its own, and is made on the thread of "
-        "foreachBatch, or by a function wrapped there with pyspark.inheritable_thread_target: else rows of later "
-        "micro-batches count as repeats, and are missing. Not set: each run is another.",
+        "foreachBatch, or by a function wrapped there with pyspark.inheritable_thread_target(session): else rows of "
+        "later micro-batches count as repeats, and are missing. Not set: each run is another.",
     )  # fmt: skip

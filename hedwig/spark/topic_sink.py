@@ -41,11 +41,12 @@ What is promised
 * A job with a name in foreachBatch of a stream: as a stream. The name may be the same in all micro-batches: they are
   told apart, and a replayed one is known again. Within one, each write needs a name of its own. It must be written on
   the thread on which Spark calls the function, or by a function that was wrapped there with
-  pyspark.inheritable_thread_target: another thread (of an executor, say) does not carry which query and batch it works
-  for, so each micro-batch counts as the same job that is run again, and rows of later ones are missing. Nobody can tell
-  that from a job that is run again; so either is warned of where rows were in the topic before the job began. That is
-  looked at where option topic names it and hubs are found by the region (no option hubs). (Spark 4.3 does not find
-  formats of Python on a thread without an active session, so that the write fails. createDataFrame makes one active.)
+  pyspark.inheritable_thread_target(session): another thread (of an executor, say) does not carry which query and batch
+  it works for, so each micro-batch counts as the same job that is run again, and rows of later ones are missing. Nobody
+  can tell that from a job that is run again; so either is warned of where rows were in the topic before the job began.
+  That is looked at where option topic names it and hubs are found by the region (no option hubs). (Spark 4.3 does not
+  find formats of Python on a thread without an active session, so that the write fails. createDataFrame makes one
+  active.)
 
 The hub remembers 1,000 producers of a topic, those that published last: a task that is replayed after so many others
 have published since is not known again. Every partition of a stream or job is one, so use no more of them than needed.
@@ -237,7 +238,7 @@ def _warn_of_repeated(options: SinkOptions, messages: Sequence[WriterCommitMessa
             "{repeated} of {count} rows count as rows that topic {topic!r} had before, and are not stored again: job "
             "{job!r} has run before. If it has not, but is written in foreachBatch on a thread of your own, they are "
             "lost: write on the thread of foreachBatch, or wrap the function there with "
-            "pyspark.inheritable_thread_target",
+            "pyspark.inheritable_thread_target(session)",
             repeated=repeated,
             count=sum(each.count for each in published),
             topic=options.own.topic,

@@ -493,7 +493,7 @@ def test_a_job_whose_rows_were_there_before_says_so_with_both_causes(
     [told] = caught
     assert told.startswith("3 of 4 rows count as rows that topic 'news' had before, and are not stored again: ")
     assert "job 'copy' has run before. If it has not, but is written in foreachBatch on a thread of your own" in told
-    assert told.endswith("wrap the function there with pyspark.inheritable_thread_target")
+    assert told.endswith("wrap the function there with pyspark.inheritable_thread_target(session)")
 
 
 @pytest.mark.parametrize(
