@@ -61,18 +61,13 @@ def initial_offset(position: Mapping[str, Any], cluster: str | None = None) -> O
 
 
 def next_offset(
-    start: Mapping[str, Any], position: Mapping[str, Any], division: Division | None, cluster: str | None = None
+    start: Mapping[str, Any], position: Mapping[str, Any], division: Division, cluster: str | None = None
 ) -> Offset:
-    """The end of the micro-batch from the offset `start` to a position; `start` itself if there is nothing between.
-
-    division: None where the source divides by what it finds, and not alike each time.
-    """
+    """The end of the micro-batch from the offset `start` to a position; `start` itself if there is nothing between."""
     begin, note = _split(start)
     if begin == position:
         return dict(start)
-    found: Offset = {}
-    if division is not None:
-        found = {_PARTITIONS: division.partitions_min, _BYTES: division.partition_bytes_max}
+    found: Offset = {_PARTITIONS: division.partitions_min, _BYTES: division.partition_bytes_max}
     if _FIRST in note:
         found[_FROM] = begin
     return _noted(position, found, cluster)

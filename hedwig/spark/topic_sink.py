@@ -11,7 +11,7 @@ What is promised
   is stored once, whatever became of tasks, workers, hubs, commits and the driver. A replayed row has the same producer
   and number as before, and the hub answers it with the id that it has. Rows of one partition that go to one topic are
   in their order. Sources of this package, of bookkeeper and of Kafka are such, with everything that keeps rows in their
-  partitions (select, where, from_json ...). How the formats hedwig and bookkeeper divide a micro-batch is kept in the
+  partitions (select, where, from_json ...). How formats of this package divide a micro-batch is kept in the
   checkpoint with it: minPartitions and maxPartitionBytes may be others when it is replayed.
 * Not so what the query itself does to the rows (where, repartition, another select), and what divides them in other
   sources (minPartitions of Kafka): that must stay as it is while a micro-batch may be replayed, which is so when the

@@ -17,6 +17,7 @@ import pyarrow as pa
 from bookkeeper.client.blocking import BlockingBookKeeper, BlockingReadHandle
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, NoSuchLedger
 from bookkeeper.spark.bounds import Bounds
+from bookkeeper.spark.ledger_slices import warn_of_other_rows
 from bookkeeper.spark.said_as import OF_OPTIONS, Words
 from journalmgr.errors import EditsCorrupt, EditsError, GapInTransactions, JournalError, SegmentUnreadable, UnknownOp
 from journalmgr.ledger.end import describe
@@ -57,13 +58,21 @@ class _SliceReading:
         self, client: BlockingBookKeeper, options: EditReadOptions, piece: EditSlice, txids: Bounds, loss: Loss
     ) -> None:
         self._client, self._options, self._piece = client, options, piece
-        self._bear = loss.bear
+        self._bear, self._words = loss.bear, loss.words
+        self._lacks_rows = False
         self._every = txids.is_range
         self._txids = txids
         self._what = f"journal {options.root}, {describe(piece.segment)}"
         self._decoder = EntryDecoder(piece.segment.layout_version, self._what)
         self._next = piece.low
         """One past the last transaction that was read, `low` at least."""
+
+    def _bear_absent(self, error: JournalError) -> None:
+        """Of what is stored and may have been there at an earlier attempt; what is there is always read alike."""
+        self._bear(error)
+        if not self._lacks_rows:
+            self._lacks_rows = True
+            warn_of_other_rows(self._words)
 
     def batches(self) -> Iterator[Any]:
         piece = self._piece
@@ -84,7 +93,7 @@ class _SliceReading:
                 f"of it were to be read; transactions from {self._next} on are lost"
             )
             lost.__cause__ = error
-            self._bear(lost)
+            self._bear_absent(lost)
             return
         except BookKeeperError as error:
             raise translated(f"{self._what}: its entries cannot be read", error) from error
@@ -120,7 +129,7 @@ class _SliceReading:
                     try:
                         yield handle.read(entry_id, entry_id)
                     except (EntryMissing, EntryCorrupt) as error:
-                        self._bear(_unreadable(self._what, entry_id, error))
+                        self._bear_absent(_unreadable(self._what, entry_id, error))
                         self._decoder.forget()
                         break
 

@@ -1,11 +1,12 @@
-"""From a row of the format editlog to its operation again: shows that nothing is lost.
+"""Rows of the format editlog: read in this process, and from one to its operation again, as nothing is lost.
 
-Written from the meaning of the columns, not from the table that fills them.
+The latter is written from the meaning of the columns, not from the table that fills them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -15,6 +16,11 @@ from journalmgr.edits.opcodes import OpCode
 from journalmgr.edits.ops import OPS, AnyOp, RawOp
 
 PATHS = ("path", "src", "root")
+
+
+def read_out(reader: Any, partitions: Iterable[Any]) -> list[dict[str, Any]]:
+    """All rows of some partitions."""
+    return [row for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
 
 
 def operation_of(row: dict[str, Any]) -> AnyOp:

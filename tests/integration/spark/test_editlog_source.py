@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import journalmgr.spark
-from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import InvalidArgument
 from journalmgr.edits.fields import Block, Permission, RpcIds
 from journalmgr.edits.ops import Add, Close, Delete, EndLogSegment, Mkdir, Rename, SetOwner, StartLogSegment
@@ -28,8 +25,8 @@ from journalmgr.spark.edit_options import read_edit_options
 from journalmgr.spark.edit_segments import JournalSegments
 from journalmgr.spark.edit_source import EditLogReader, PushdownEditLogReader
 from journalmgr.spark.edit_stream import EditLogStreamReader
-from tests.support.cluster import local_cluster
 from tests.support.edit_journals import EditJournal, encoded, mkdirs, with_wrong_checksum
+from tests.support.edit_rows import read_out
 from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.timeout(240)
@@ -40,19 +37,6 @@ def spark() -> Any:
     session = spark_session()
     journalmgr.spark.register(session)
     return session
-
-
-@pytest.fixture(scope="module")
-def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    root = f"/editlog-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("editlog")) as running:
-        yield running
-
-
-@pytest.fixture
-def journal(cluster: LocalCluster, zookeeper: Any) -> Iterator[EditJournal]:
-    with EditJournal(zookeeper.address, "/" + cluster.uri.rpartition("/")[2]) as made:
-        yield made
 
 
 ALL = ReadAllAvailable()
@@ -75,11 +59,6 @@ def reader_of(journal: EditJournal, **options: str) -> EditLogReader:
 
 def stream_of(journal: EditJournal, **options: str) -> EditLogStreamReader:
     return EditLogStreamReader(read_edit_options({**journal.options, **options}))
-
-
-def read_out(reader: Any, partitions: Sequence[Any]) -> list[dict[str, Any]]:
-    """All rows of some partitions."""
-    return [row for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
 
 
 def rows_of(reader: EditLogReader) -> list[dict[str, Any]]:

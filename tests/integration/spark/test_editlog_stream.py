@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import journalmgr.spark
-from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.spark.stream_offsets import position_of
 from journalmgr.edits.ops import Mkdir
 from journalmgr.errors import GapInTransactions, JournalError, SegmentUnreadable
@@ -20,8 +17,8 @@ from journalmgr.model import TxId
 from journalmgr.spark.edit_options import read_edit_options
 from journalmgr.spark.edit_source import EditPartition
 from journalmgr.spark.edit_stream import EditLogStreamReader
-from tests.support.cluster import local_cluster
 from tests.support.edit_journals import EditJournal, encoded, mkdirs
+from tests.support.edit_rows import read_out
 from tests.support.spark import spark_session
 
 pytestmark = pytest.mark.timeout(240)
@@ -34,29 +31,11 @@ def spark() -> Any:
     return session
 
 
-@pytest.fixture(scope="module")
-def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    root = f"/editlog-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("editlog")) as running:
-        yield running
-
-
-@pytest.fixture
-def journal(cluster: LocalCluster, zookeeper: Any) -> Iterator[EditJournal]:
-    with EditJournal(zookeeper.address, "/" + cluster.uri.rpartition("/")[2]) as made:
-        yield made
-
-
 ALL = ReadAllAvailable()
 
 
 def stream_of(journal: EditJournal, **options: str) -> EditLogStreamReader:
     return EditLogStreamReader(read_edit_options({**journal.options, **options}))
-
-
-def read_out(reader: Any, partitions: Sequence[Any]) -> list[dict[str, Any]]:
-    """All rows of some partitions."""
-    return [row for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
 
 
 def ids(rows: list[dict[str, Any]]) -> list[int]:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import journalmgr.spark
-from bookkeeper.embedded.cluster import LocalCluster
 from bookkeeper.errors import InvalidArgument
 from journalmgr.edits import ops as o
 from journalmgr.edits.fields import Block, Permission
@@ -26,7 +23,6 @@ from journalmgr.namenode.namespace import path_of, subtree
 from journalmgr.spark.namespaces.fold import Fold
 from journalmgr.spark.namespaces.report import NamespaceReport
 from journalmgr.spark.namespaces.txids import BaseMisfit, NamespaceFailed, NoBeginning
-from tests.support.cluster import local_cluster
 from tests.support.edit_journals import EditJournal, encoded, mkdirs
 from tests.support.spark import spark_session
 
@@ -106,19 +102,6 @@ ENDS = [len(STORY[0]), len(STORY[0]) + len(STORY[1]), LAST_TXID]
 @pytest.fixture(scope="module")
 def spark() -> Any:
     return spark_session()
-
-
-@pytest.fixture(scope="module")
-def cluster(zookeeper: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    root = f"/namespace-{os.getpid()}-{os.urandom(3).hex()}"
-    with local_cluster(zookeeper.address, root, 3, directory=tmp_path_factory.mktemp("namespace")) as running:
-        yield running
-
-
-@pytest.fixture
-def journal(cluster: LocalCluster, zookeeper: Any) -> Iterator[EditJournal]:
-    with EditJournal(zookeeper.address, "/" + cluster.uri.rpartition("/")[2]) as made:
-        yield made
 
 
 def write_story(journal: EditJournal) -> Any:

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 from twisted.internet.defer import Deferred
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from bookkeeper.errors import BookKeeperError, ConfigurationError, InvalidArgument, MetadataUnavailable
 from hedwig.errors import ServiceDown
@@ -21,6 +20,7 @@ from hedwig.spark.topic_numbers import ROWS_MAX, named_producer, stream_producer
 from hedwig.spark.topic_publishing import Noted, TaskPublishing, publish_noted
 from hedwig.spark.topic_rows import PROPERTY_COST, ROW_COST, Row
 from hedwig.spark.topic_sink import Published, TopicStreamWriter, TopicWriter
+from tests.support.logged import logged
 
 NEWS, SPORT = Topic(b"news"), Topic(b"sport")
 
@@ -301,14 +301,8 @@ RunIn = Callable[[Task], None]
 @pytest.fixture
 def caught() -> Iterator[list[str]]:
     """What is logged."""
-    lines: list[str] = []
-
-    def take(event: LogEvent) -> None:
-        lines.append(formatEvent(event))
-
-    globalLogPublisher.addObserver(take)
-    yield lines
-    globalLogPublisher.removeObserver(take)
+    with logged() as lines:
+        yield lines
 
 
 def writer(**options: str) -> TopicWriter:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 from bookkeeper.errors import ConfigurationError, EntryMissing, EntryUnreadable, InvalidArgument, NoSuchLedger
@@ -42,6 +41,7 @@ from hedwig.spark.topic_sight import TopicSight
 from hedwig.spark.topic_sink import TopicStreamWriter
 from hedwig.spark.topic_slices import read_topic_slices
 from hedwig.spark.topic_source import TopicSource
+from tests.support.logged import logged
 
 URI = "zk://zk1:2181/ledgers"
 
@@ -352,14 +352,8 @@ def test_a_topic_made_anew_is_told_also_where_loss_is_borne() -> None:
 @pytest.fixture
 def caught() -> Iterator[list[str]]:
     """What is logged."""
-    lines: list[str] = []
-
-    def take(event: LogEvent) -> None:
-        lines.append(formatEvent(event))
-
-    globalLogPublisher.addObserver(take)
-    yield lines
-    globalLogPublisher.removeObserver(take)
+    with logged() as lines:
+        yield lines
 
 
 def found(work: Coroutine[Any, Any, object]) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from bookkeeper.client.blocking import BlockingBookKeeper
 from bookkeeper.client.entries import Entry
 from bookkeeper.errors import BookKeeperError, EntryCorrupt, EntryMissing, EntryUnreadable
+from bookkeeper.spark import ledger_slices
 from bookkeeper.spark.bounds import Bounds
 from journalmgr.edits.frame import encode_record
 from journalmgr.errors import JournalUnavailable, SegmentUnreadable, UnknownOp
@@ -18,6 +20,7 @@ from journalmgr.spark.edit_options import Decode, EditReadOptions
 from journalmgr.spark.edit_plan import EditSlice
 from journalmgr.spark.edit_slices import read_slices
 from tests.support.edit_journals import mkdirs
+from tests.support.logged import logged
 
 SEGMENT = Segment(TxId(1), TxId(12), HADOOP_2_7, 7, "edits_1_12")
 
@@ -91,6 +94,22 @@ def test_an_entry_that_no_copy_has_is_lost_and_the_others_are_read(
     expected = [txid for txid in range(1, 13) if (txid - 1) // 2 != lost]
     assert txids(Ledger(*entries), last=5, fail=False) == expected
     assert f"entry {lost} cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("attempt", [0, 2])
+def test_a_task_that_is_tried_again_and_passes_over_what_is_gone_says_that_its_rows_are_others(
+    attempt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = SimpleNamespace(attemptNumber=lambda: attempt, partitionId=lambda: 5)
+    monkeypatch.setattr(ledger_slices, "TaskContext", SimpleNamespace(get=lambda: task))
+    gone = EntryMissing("nobody has it")
+    with logged() as said:
+        assert txids(Ledger(gone, ENTRIES[1], gone, *ENTRIES[3:]), last=5, fail=False) == [3, 4, *range(7, 13)]
+    assert len(said) == (attempt > 0), "once"
+    assert all(line.startswith("attempt 2 of the task of partition 5 has other rows") for line in said)
+    with logged() as said:
+        txids(Ledger(b"".join([*mkdirs(1, 4), encode_record(99, 5, b"?"), *mkdirs(6, 12)])), last=0, fail=False)
+    assert not said, "an operation that nobody knows was none before"
 
 
 @pytest.mark.parametrize("fail", [True, False])

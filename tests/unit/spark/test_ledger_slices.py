@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from bookkeeper.client.entries import PayloadBatch
 from bookkeeper.errors import NoSuchLedger
@@ -16,6 +15,7 @@ from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.columns import COUNTED_TOGETHER, binary_column, counted, ledger_batch
 from bookkeeper.spark.ledger_slices import read_slices
 from bookkeeper.spark.planning import Slice
+from tests.support.logged import logged
 
 
 class FakeHandle:
@@ -72,17 +72,9 @@ def test_a_task_that_is_tried_again_and_leaves_out_what_is_lost_says_that_its_ro
 ) -> None:
     task = None if attempt is None else SimpleNamespace(attemptNumber=lambda: attempt, partitionId=lambda: 5)
     monkeypatch.setattr(ledger_slices, "TaskContext", SimpleNamespace(get=lambda: task))
-    said: list[str] = []
-
-    def take(event: LogEvent) -> None:
-        said.append(formatEvent(event))
-
     client, options = Gone(), Borne()
-    globalLogPublisher.addObserver(take)
-    try:
+    with logged() as said:
         assert list(read_slices(client, options, [Slice(7, 0, 3, 4)], Bounds())) == []  # type: ignore[arg-type]
-    finally:
-        globalLogPublisher.removeObserver(take)
     assert said.pop(0).startswith("ledger 7 was deleted while entries 0 to 3")
     assert len(said) == told
     for line in said:

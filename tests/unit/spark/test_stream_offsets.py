@@ -50,7 +50,7 @@ def test_a_micro_batch_begins_where_the_one_before_ended_and_the_first_where_it_
     assert planned(elsewhere, start, NOW).start == planned(elsewhere, start, NOW).end == {"news": 5}
     assert planned(end, end, NOW).start == {"news": 9}, "nothing is between an offset and itself"
     assert planned(end, next_offset(end, {"news": 12}, NOW, "c"), NOW).start == {"news": 9}
-    assert start_of(elsewhere, next_offset(initial_offset({"txid": 3}), {"txid": 8}, None)) == {"txid": 3}
+    assert start_of(elsewhere, next_offset(initial_offset({"txid": 3}), {"txid": 8}, NOW)) == {"txid": 3}
 
 
 def test_a_division_is_that_of_the_checkpoint_and_where_it_says_none_that_of_the_options() -> None:
