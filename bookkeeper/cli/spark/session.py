@@ -55,13 +55,14 @@ def spark_session(args: argparse.Namespace, *, progress: bool = True, interrupte
 
 
 class _Quiet(logging.Filter):
-    """Leaves out what py4j logs, on the logger of all, from an interrupt on."""
+    """Leaves out what py4j logs from an interrupt on: on the logger of all, which has this filter, and on its own."""
 
     interrupted = False
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """The handler of the signal."""
         self.interrupted = True
+        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
         signal.default_int_handler(number, frame)
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -34,7 +34,9 @@ class FakeSpark:
 @pytest.fixture(autouse=True)
 def _kept_as_it_is() -> Iterator[None]:
     handler, filters = signal.getsignal(signal.SIGINT), list(logging.getLogger().filters)
+    level = logging.getLogger("py4j").level
     yield
+    logging.getLogger("py4j").setLevel(level)
     signal.signal(signal.SIGINT, handler)
     logging.getLogger().filters[:] = filters
 
@@ -136,7 +138,8 @@ def test_from_an_interrupt_on_py4j_shows_no_stacks(
 
     def failed_call(text: str) -> None:
         code = compile(f"import logging\nlogging.exception({text!r})", "/site-packages/py4j/java_gateway.py", "exec")
-        exec(code)  # py4j logs on the logger of all
+        exec(code)  # py4j logs on the logger of all, and on loggers of its own
+        logging.getLogger("py4j.clientserver").error("%s, too", text)
 
     def interrupted_command() -> None:
         with spark_session(ARGS):
@@ -149,4 +152,4 @@ def test_from_an_interrupt_on_py4j_shows_no_stacks(
 
     with pytest.raises(KeyboardInterrupt):
         interrupted_command()
-    assert [record.getMessage() for record in caplog.records] == ["before", "of somebody else"]
+    assert [record.getMessage() for record in caplog.records] == ["before", "before, too", "of somebody else"]
