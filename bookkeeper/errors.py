@@ -10,15 +10,98 @@
       ConfigurationError     settings
 
 Numbers of wire status codes are in `wire.v2` and `wire.v3`, not here.
+
+Every class below `PortableError` survives pickle and copy with its fields, notes and cause. An error that is stored and
+raised again is raised through `again`: an exception object that is raised twice collects the tracebacks of both.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar, Self, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
-class BookKeeperError(Exception):
+class PortableError(Exception):
+    """An exception that pickle and copy rebuild from its fields, whatever arguments its constructor takes.
+
+    A field or cause that pickle cannot carry is replaced: an exception by an UnportableError, a value by its repr.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # `pickle` sets the items of the state by setattr: BaseException.__setstate__.
+        return _rebuild, (type(self), _portable(self.args)), _portable(_state_of(self))
+
+    def __copy__(self) -> Self:
+        """Share the fields, as they are."""
+        made = _rebuild(type(self), self.args)
+        made.__setstate__(_state_of(self))
+        return made
+
+
+class UnportableError(PortableError):
+    """Stands in another process for an exception of another package that pickle could not carry."""
+
+
+def again(error: E) -> E:
+    """Return a new exception like `error`, with `error` as its cause.
+
+    For an error that is stored and raised more than once: each raise gets an object of its own, so that no traceback
+    grows, nor refers to the frames of an earlier caller.
+    """
+    try:
+        made = copy.copy(error)
+    except Exception:  # noqa: BLE001 - an exception of another package, whose constructor wants what is not known here
+        return error
+    if made is error or type(made) is not type(error):
+        return error
+    cause = error.__cause__
+    first = cause if type(cause) is type(error) and cause.args == error.args else error
+    made.__traceback__ = None
+    made.__cause__ = first
+    return made
+
+
+def _rebuild(kind: type[E], arguments: tuple[object, ...]) -> E:
+    made = kind.__new__(kind, *arguments)
+    made.args = arguments
+    return made
+
+
+def _state_of(error: BaseException) -> dict[str, object]:
+    state = dict(error.__dict__)
+    if error.__cause__ is not None:
+        state["__cause__"] = error.__cause__
+    if error.__suppress_context__:
+        state["__suppress_context__"] = True
+    return state
+
+
+_CARRIED = (str, bytes, int, float, bool, range, type(None), PortableError)
+
+
+def _portable(value: Any) -> Any:
+    """Return the value, or what stands for it where pickle cannot carry it to another process and back."""
+    if isinstance(value, _CARRIED):
+        return value
+    if type(value) is dict:
+        return {key: _portable(item) for key, item in value.items()}
+    if type(value) in {list, tuple}:
+        return type(value)(map(_portable, value))
+    import pickle
+
+    try:
+        pickle.loads(pickle.dumps(value))
+    except Exception as error:  # noqa: BLE001 - whatever another package's class raises
+        if isinstance(value, BaseException):
+            return UnportableError(f"{type(value).__qualname__}: {value}")
+        return f"{value!r} ({type(error).__name__})"
+    return value
+
+
+class BookKeeperError(PortableError):
     """Base of all. `code` is Apache's BKException number."""
 
     code: ClassVar[int] = -999

@@ -28,7 +28,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError, InvalidArgument
+from bookkeeper.client.parallel import tell_all
+from bookkeeper.errors import BookKeeperError, InvalidArgument, again
 from journalmgr.contract import JournalManager, RecordBatch, SegmentWriter
 from journalmgr.edits.codec import encode_body
 from journalmgr.edits.frame import check_writable, encode_record
@@ -380,9 +381,9 @@ class EditLog:
         others = self._ready + self._rolled
         self._ready, self._rolled = [], []
         for _, waiting in waiters:
-            waiting.errback(error)
+            waiting.errback(again(error))
         for waiting_for_it in others:
-            waiting_for_it.errback(error)
+            waiting_for_it.errback(again(error))
         if self._on_failed is not None:
             self._on_failed(error)
 
@@ -427,8 +428,7 @@ class EditLog:
 
     def _closed(self, result: Failure | None) -> None:
         closers, self._closers = self._closers, []
-        for done in closers:
-            done.callback(result)  # a Failure makes it fail
+        tell_all(closers, result)
 
     async def _close(self) -> None:
         if self.state is not LogState.WRITING:
@@ -481,7 +481,7 @@ class EditLog:
 
     def _why_not(self) -> BookKeeperError:
         if self.error is not None:
-            return self.error
+            return again(self.error)
         if self.state is LogState.CLOSED or self._closing:
             return JournalClosed(f"the edit log in {self.journal.description} was closed")
         return InvalidArgument(f"the edit log is {self.state.value}: recover, read what is there, then open it")

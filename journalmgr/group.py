@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, again
 from bookkeeper.metadata.election import Election
 from journalmgr.contract import JournalManager, RecordBatch
 from journalmgr.edit_log import FlushObserver
@@ -260,7 +260,9 @@ class Member:
                 deferred.errback(self._why_not())
 
     def _why_not(self) -> BaseException:
-        return self.replica.error or JournalClosed(f"this member of {self.journal.description} has left its group")
+        if self.replica.error is not None:
+            return again(self.replica.error)
+        return JournalClosed(f"this member of {self.journal.description} has left its group")
 
     async def __aenter__(self) -> Self:
         return self

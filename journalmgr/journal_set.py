@@ -28,7 +28,7 @@ from twisted.internet.defer import Deferred, DeferredLock, fail, gatherResults, 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError, InvalidArgument
+from bookkeeper.errors import BookKeeperError, InvalidArgument, again
 from bookkeeper.ports import Clock
 from journalmgr.contract import EditsTail, JournalManager, SegmentReader, SegmentWriter
 from journalmgr.edits.frame import txid_of
@@ -483,7 +483,7 @@ class SetWriter:
             except BookKeeperError as error:
                 self._lost(stream, "write", error)
         if self.error is not None:
-            raise self.error
+            raise again(self.error)
         if self._second:
             self._waiting += records
         self.last_txid = end
@@ -506,7 +506,7 @@ class SetWriter:
     def flush(self) -> Deferred[TxId]:
         """See SegmentWriter."""
         if self.error is not None:
-            return fail(self.error)
+            return fail(again(self.error))
         return self._turn.run(lambda: Deferred.fromCoroutine(self._flush()))
 
     async def _flush(self) -> TxId:
@@ -536,7 +536,7 @@ class SetWriter:
 
         await gatherResults([of(stream) for stream in list(streams)], consumeErrors=True)
         if self.error is not None:
-            raise self.error
+            raise again(self.error)
 
     def _stream_failed(self, failure: Failure, stream: _Stream, what: str) -> None:
         error = failure.value
@@ -597,7 +597,7 @@ class SetWriter:
 
     def _check_open(self) -> None:
         if self.error is not None:
-            raise self.error
+            raise again(self.error)
         if self.finished:
             raise JournalClosed(f"{self._owner.description}: the segment was closed by its writer")
 

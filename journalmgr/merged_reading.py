@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, again
 from bookkeeper.ports import Clock
 from journalmgr.contract import EditsTail, JournalManager, RecordBatch, SegmentReader
 from journalmgr.errors import GapInTransactions, JournalClosed
@@ -178,7 +178,7 @@ class MergedReader:
                 raise self._closed_error()
             if not self._copies:
                 if self._error is not None:
-                    raise self._error
+                    raise again(self._error)
                 return None  # of a segment in progress: no copy has more
             try:
                 batch = await self._read()

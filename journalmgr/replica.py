@@ -28,7 +28,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.client.parallel import tell_all
+from bookkeeper.errors import BookKeeperError, again
 from journalmgr.contract import EditsTail, JournalManager, Record, RecordBatch
 from journalmgr.edit_log import EditLog, FlushObserver
 from journalmgr.edits.opcodes import OpCode
@@ -246,8 +247,7 @@ class Replica:
     def _tell_stoppers(self, result: Any) -> None:
         self._stopped = True
         stoppers, self._stoppers = self._stoppers, []
-        for done in stoppers:
-            done.callback(result)  # a Failure makes it fail
+        tell_all(stoppers, result)
 
     async def _stop(self) -> None:
         self._stopping = True
@@ -419,7 +419,7 @@ class Replica:
         self._become(Role.ACTIVE)
         await self._turn_over
         if edit_log.error is not None and not self._stopping:
-            raise edit_log.error
+            raise again(edit_log.error)
 
     def _has(self, turn: int) -> bool:
         return self._turn == turn and not self._ends()

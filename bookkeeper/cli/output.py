@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
+from bookkeeper.errors import PortableError
+
 EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -29,7 +31,7 @@ _CLOSED_OUTPUT = "standard output is closed"
 _SIZE_UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
-class CommandFailed(Exception):
+class CommandFailed(PortableError):
     """Ends a command: the message goes to standard error, without a traceback."""
 
     def __init__(self, message: str, exit_code: int = EXIT_FAILURE):

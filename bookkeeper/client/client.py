@@ -18,6 +18,7 @@ from bookkeeper.client.advanced_writer import AdvancedWriteHandle
 from bookkeeper.client.context import ClientContext
 from bookkeeper.client.disk_space import BookieInfo, ask_disk_space
 from bookkeeper.client.list_entries import ask_list_of_entries
+from bookkeeper.client.parallel import tell_all
 from bookkeeper.client.placement import RackOf, choose_ensemble, one_rack
 from bookkeeper.client.reader import ReadHandle
 from bookkeeper.client.recovery import LedgerRecovery
@@ -316,9 +317,7 @@ class LedgerClient:
             recovery = LedgerRecovery(self._context, ledger_id, metadata, digest, key)
 
             def tell(result: Versioned[LedgerMetadata] | Failure) -> None:
-                for deferred in self._recoveries.pop(ledger_id):
-                    if not deferred.called:
-                        deferred.callback(result)
+                tell_all([each for each in self._recoveries.pop(ledger_id) if not each.called], result)
 
             recovery.start().addBoth(tell)
         return await waiting

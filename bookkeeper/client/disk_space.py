@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookieUnavailable, BookKeeperError, NotSupportedByBookie
+from bookkeeper.errors import BookieUnavailable, BookKeeperError, NotSupportedByBookie, again
 from bookkeeper.model import AvailableBookies, BookieId, Status
 from bookkeeper.wire.messages import BookieInfoReply
 
@@ -56,7 +56,7 @@ async def ask_disk_space(context: ClientContext, bookie_id: BookieId) -> BookieI
         context.v3_encoder.encode_bookie_info(),
         context.settings.info_timeout_s,
         lambda reply: None if answered.called else answered.callback(reply),
-        lambda error: None if answered.called else answered.errback(error),
+        lambda error: None if answered.called else answered.errback(again(error)),
     )
     try:
         reply = await answered

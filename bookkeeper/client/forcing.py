@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, succeed
 
-from bookkeeper.errors import AuthenticationRefused, BookKeeperError, NotDurable, RequestNotSent, TlsFailed
+from bookkeeper.errors import AuthenticationRefused, BookKeeperError, NotDurable, RequestNotSent, TlsFailed, again
 from bookkeeper.model import BookieId, EntryId, LedgerId, Status
 from bookkeeper.protocol.forces import ForceOutcome, Forces
 from bookkeeper.wire.messages import ForceReply
@@ -92,7 +92,7 @@ class Forcing:
         self._end_round()
         waiting, self._waiting = self._waiting, deque()
         for _, forced in waiting:
-            forced.errback(error)
+            forced.errback(again(error))
 
     # --- one round
 

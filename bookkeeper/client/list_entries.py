@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.errors import BookieUnavailable, InvalidArgument, NotSupportedByBookie
+from bookkeeper.errors import BookieUnavailable, InvalidArgument, NotSupportedByBookie, again
 from bookkeeper.model import BookieId, Status
 from bookkeeper.wire.availability import decode_availability
 from bookkeeper.wire.messages import GenericFailure, ListEntriesReply
@@ -35,7 +35,7 @@ async def ask_list_of_entries(context: ClientContext, ledger_id: int, bookie_id:
         context.v3_encoder.encode_list_entries(ledger_id),
         context.settings.read_timeout_s,
         lambda reply: None if answered.called else answered.callback(reply),
-        lambda error: None if answered.called else answered.errback(error),
+        lambda error: None if answered.called else answered.errback(again(error)),
     )
     try:
         reply = await answered

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.errors import MetadataOutcomeUnknown, MetadataUnavailable, VersionConflict
+from bookkeeper.errors import MetadataOutcomeUnknown, MetadataUnavailable, VersionConflict, again
 from bookkeeper.model import LedgerId, LedgerMetadata, Versioned
 from bookkeeper.protocol.transitions import Change, NoUpdate, Refused
 
@@ -51,7 +51,7 @@ async def update_metadata(
     for attempt in range(1, ATTEMPTS_MAX + 1):
         wanted = decide(current.value)
         if isinstance(wanted, Refused):
-            raise wanted.error
+            raise again(wanted.error)
         if isinstance(wanted, NoUpdate):
             return current
         try:

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
+from bookkeeper.errors import again
+
 T = TypeVar("T")
 
 
@@ -115,6 +117,16 @@ class Lanes:
         if isinstance(result, Failure) and isinstance(result.value, CancelledError):
             return None
         return result
+
+
+def tell_all(waiting: Iterable[Deferred[T]], result: T | Failure) -> None:
+    """Fire every Deferred with the result; a Failure reaches each with an exception of its own."""
+    if isinstance(result, Failure) and result.value is not None:
+        for deferred in waiting:
+            deferred.errback(again(result.value))
+    else:
+        for deferred in waiting:
+            deferred.callback(result)
 
 
 async def batched(source: AsyncIterator[list[T]]) -> AsyncIterator[T]:

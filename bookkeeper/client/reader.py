@@ -32,6 +32,7 @@ from bookkeeper.errors import (
     NoSuchEntry,
     NoSuchLedger,
     ReadBeyondEnd,
+    again,
 )
 from bookkeeper.model import EntryId, LedgerId, LedgerMetadata, Versioned
 from bookkeeper.protocol.lac import LacRead, TryLacRead
@@ -127,7 +128,7 @@ class ReadHandle:
         if not self._open:
             raise LedgerClosed(f"the handle of ledger {self.ledger_id} is closed", ledger_id=self.ledger_id)
         if self._deleted is not None:
-            raise self._deleted
+            raise again(self._deleted)
 
     # --- entries
 

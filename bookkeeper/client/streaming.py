@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from bookkeeper.client.entries import Entry, PayloadBatch
 from bookkeeper.client.range_read import RangeReading
-from bookkeeper.errors import BookKeeperError, EntryMissing, EntryUnreadable
+from bookkeeper.errors import BookKeeperError, EntryMissing, EntryUnreadable, again
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ class ReadAhead(ABC, Generic[B]):
         self._entries_max = max(1, settings.read_ahead_entries_max // BATCHES_AHEAD)
         self._bytes_max = max(1, settings.read_ahead_bytes_max // BATCHES_AHEAD)
         self._size_seen = handle.mean_entry_size
-        self.failure: Failure | None = None
+        self.failure: BaseException | None = None
 
     @abstractmethod
     def _start(self, first_entry_id: int, last_entry_id: int) -> RangeReading[B]:
@@ -96,7 +96,7 @@ class ReadAhead(ABC, Generic[B]):
         nothing is skipped.
         """
         if self.failure is not None:
-            return fail(self.failure)
+            return fail(again(self.failure))
         self._read_ahead()
         if not self._reads:
             return succeed(self._nothing())
@@ -104,7 +104,7 @@ class ReadAhead(ABC, Generic[B]):
         return reading.result.addCallbacks(self._got, self._failed, errbackArgs=(reading,))
 
     def _failed(self, failure: Failure, reading: RangeReading[B]) -> Failure | B:
-        self.failure = failure
+        self.failure = failure.value
         self.stop()
         readable = reading.take_readable()
         return failure if readable is None else readable

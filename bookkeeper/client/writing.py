@@ -24,6 +24,7 @@ from bookkeeper.client.deferred_adds import DeferredAddPipeline
 from bookkeeper.client.explicit_lac import ExplicitLac
 from bookkeeper.client.forcing import Forcing
 from bookkeeper.client.metadata_update import update_metadata
+from bookkeeper.client.parallel import tell_all
 from bookkeeper.client.reader import Entry, ReadHandle
 from bookkeeper.client.view import LedgerView
 from bookkeeper.errors import (
@@ -36,6 +37,7 @@ from bookkeeper.errors import (
     NotDurable,
     NotInProtocolVersion,
     WindowFull,
+    again,
 )
 from bookkeeper.model import EntryId, LedgerId, LedgerMetadata, Versioned
 from bookkeeper.protocol.forces import Forces
@@ -223,7 +225,7 @@ class LedgerWriting:
 
     def _why_not(self) -> BookKeeperError:
         if self._failure is not None:
-            return self._failure
+            return again(self._failure)
         return LedgerClosed(f"ledger {self.ledger_id} is closed; write on in a new ledger", ledger_id=self.ledger_id)
 
     def _full(self) -> WindowFull:
@@ -284,9 +286,9 @@ class LedgerWriting:
             self._lost_adds = self._has_unfinished()
         ready, self._ready = self._ready, []
         for entry_id, call in self._drop_waiters():
-            call_guarded(call, entry_id, error)
+            call_guarded(call, entry_id, again(error))
         for deferred in ready:
-            deferred.errback(error)
+            deferred.errback(again(error))
         if self._forcing is not None:
             self._forcing.fail(error)
         if not failed_by_itself:
@@ -387,7 +389,7 @@ class LedgerWriting:
                     entry_ids=lost,
                 ) from self._failure
             if self._failure is not None and (self._lost_adds or isinstance(metadata, Failure)):
-                raise self._failure
+                raise again(self._failure)
             return metadata
 
         return closed.addBoth(but_it_failed)
@@ -414,13 +416,15 @@ class LedgerWriting:
         else:
             self._close_started = True
             Deferred.fromCoroutine(how).addBoth(self._on_closed)
-        if isinstance(self._close_result, Failure):
-            return fail(self._close_result)
-        if self._close_result is not None:
-            return succeed(self._close_result)
         waiting: Deferred[LedgerMetadata] = Deferred(self._close_waiters.remove)
         self._close_waiters.append(waiting)
+        if self._close_result is not None:
+            self._tell_close_waiters(self._close_result)
         return waiting
+
+    def _tell_close_waiters(self, result: LedgerMetadata | Failure) -> None:
+        waiters, self._close_waiters = self._close_waiters, []
+        tell_all(waiters, result)
 
     def _on_closed(self, result: LedgerMetadata | Failure) -> None:
         self._context.forget_close(self)
@@ -430,9 +434,7 @@ class LedgerWriting:
             self._close_result = result
         if isinstance(result, LedgerMetadata) and result.is_closed:
             self._context.written.discard(self.ledger_id)
-        waiters, self._close_waiters = self._close_waiters, []
-        for waiting in waiters:
-            waiting.callback(result)
+        self._tell_close_waiters(result)
 
     async def _drain_and_close(self) -> LedgerMetadata:
         if not self._pipeline.failed:

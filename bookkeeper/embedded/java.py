@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from bookkeeper.errors import PortableError
+
 JAVA_VERSION_MIN = 17
 PROBE_TIMEOUT_S = 20.0
 
@@ -24,7 +26,7 @@ PROBE_TIMEOUT_S = 20.0
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
-class JavaNotFoundError(RuntimeError):
+class JavaNotFoundError(PortableError, RuntimeError):
     """No Java 17 or newer; the message says what was tried and what to do."""
 
 

@@ -31,7 +31,7 @@ from twisted.internet import defer
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import AccessDenied, MetadataCorrupt, MetadataUnavailable
+from bookkeeper.errors import AccessDenied, MetadataCorrupt, MetadataUnavailable, again
 from bookkeeper.metadata.tree import (
     Create,
     NodeAbsent,
@@ -89,7 +89,7 @@ class _Member:
         if error is None:
             self.done.callback(None)
         else:
-            self.done.errback(error)
+            self.done.errback(again(error))
 
 
 class GroupedChanges:

@@ -33,7 +33,14 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import AccessDenied, ConfigurationError, MetadataCorrupt, MetadataError, MetadataUnavailable
+from bookkeeper.errors import (
+    AccessDenied,
+    ConfigurationError,
+    MetadataCorrupt,
+    MetadataError,
+    MetadataUnavailable,
+    again,
+)
 from bookkeeper.metadata.store import MetadataSettings, StoreState, Watch
 from bookkeeper.metadata.tree import (
     Access,
@@ -376,7 +383,7 @@ class ZooKeeperSession:
         self._in_flight.clear()
         self._waiting.clear()
         for call in calls:
-            _fail(call, error)
+            _fail(call, again(error))
         self._states.tell(StoreState.CLOSED)
         return self._stop(self._client)
 
@@ -387,7 +394,7 @@ class ZooKeeperSession:
         if self.state is StoreState.CLOSED:
             return defer.fail(MetadataUnavailable(f"{call}: the connection to {self.description} was closed"))
         if self.refusal is not None:
-            return defer.fail(self.refusal)
+            return defer.fail(again(self.refusal))
         # kazoo's thread may know of a lost connection before its message has reached this one; or even have the next
         # session, in which nothing is to be done that was thought of in the one before.
         key = self._client.client_id

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from bookkeeper.errors import MetadataUnavailable
+from bookkeeper.errors import MetadataUnavailable, again
 from bookkeeper.metadata.outcome import until_connected
 from bookkeeper.metadata.session import ZooKeeperSession
 from bookkeeper.metadata.store import MetadataSettings
@@ -81,7 +81,7 @@ async def _connect(
     if unknown:
         raise MetadataUnavailable(f"{unknown[0]}; check the address in metadataServiceUri ({where})")
     if session.refusal is not None:
-        raise session.refusal
+        raise again(session.refusal)
     raise MetadataUnavailable(
         f"no answer from {session.description} within {settings.session_timeout_s:g} s; check that it runs, that the "
         f"address in metadataServiceUri ({where}) is right, and that nothing blocks the way"

@@ -27,6 +27,7 @@ from bookkeeper.errors import (
     EntryUnreadable,
     LedgerError,
     NoSuchLedger,
+    PortableError,
     VersionConflict,
 )
 from bookkeeper.model import LedgerMetadata, Versioned
@@ -50,7 +51,7 @@ TROUBLES_TOLD_MAX = 3
 """Ranges of one ledger whose reasons are kept; others are counted."""
 
 
-class _NotYet(Exception):
+class _NotYet(PortableError):
     """A range cannot be mended now."""
 
 

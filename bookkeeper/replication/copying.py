@@ -37,6 +37,7 @@ from bookkeeper.errors import (
     EntryMissing,
     EntryUnreadable,
     LedgerError,
+    PortableError,
     RequestNotSent,
 )
 from bookkeeper.model import EXPLICIT_NEGATIVES, BookieId, LedgerId, LedgerMetadata, Status
@@ -68,7 +69,7 @@ UNKNOWN_ENTRY_SIZE = 16 * 1024
 """Taken for the size of an entry where the ledger does not tell: its length is known once it is closed."""
 
 
-class TargetFailed(Exception):
+class TargetFailed(PortableError):
     """A bookie did not take a copy: another one may."""
 
     def __init__(self, bookie_id: BookieId, error: BookKeeperError) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 
 from bookkeeper.client.patience import PatientTimer
-from bookkeeper.errors import BookieUnavailable, BookKeeperError, RequestTimedOut
+from bookkeeper.errors import BookieUnavailable, BookKeeperError, RequestTimedOut, again
 from bookkeeper.model import BookieId, LedgerId, Status
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class LedgerAdds:
         if error is None:
             write.done.callback(None)
         else:
-            write.done.errback(error)
+            write.done.errback(again(error))
 
 
 def _stop(write: _Write) -> None:

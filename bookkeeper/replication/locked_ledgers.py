@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from bookkeeper.errors import MetadataError, VersionConflict
+from bookkeeper.errors import MetadataError, PortableError, VersionConflict
 from bookkeeper.model import LedgerId
 from bookkeeper.replication.audit import Suspicion
 from bookkeeper.replication.bad_copies import BadCopyRepair
@@ -60,7 +60,7 @@ Losses = frozenset[Suspicion]
 """What the last fragment of an open ledger lacks."""
 
 
-class WorkEnded(Exception):
+class WorkEnded(PortableError):
     """The work on a ledger is not to go on: its session is over, auto-recovery was disabled, or the worker stops."""
 
 

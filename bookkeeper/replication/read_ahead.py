@@ -9,6 +9,8 @@ from typing import Generic, TypeVar
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
+from bookkeeper.errors import again
+
 T = TypeVar("T")
 
 
@@ -29,7 +31,7 @@ class ReadAhead(Generic[T]):
         """The next one; None at the end. Raises what the source raised, once all before that was taken."""
         while not self._found:
             if self._error is not None:
-                raise self._error
+                raise again(self._error)
             if self._ended:
                 return None
             self._reader = Deferred(lambda _: None)

@@ -19,6 +19,7 @@ import hedwig.blocking
 from bookkeeper.cli.demo.history import Stream, machine_history
 from bookkeeper.cli.output import CommandFailed
 from bookkeeper.embedded.cluster import LocalCluster
+from bookkeeper.errors import again
 from hedwig.blocking import BlockingClient, BlockingSubscription
 from hedwig.embedded import LocalHub
 from hedwig.model import MessageId, Topic
@@ -166,7 +167,7 @@ class _Reader:
         self._until = last_id
         self._thread.join()
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
 
     def _run(self) -> None:
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from bookkeeper.errors import ClientClosed, ConnectFailed
+from bookkeeper.errors import ClientClosed, ConnectFailed, again
 from hedwig.client.hubs import Hubs, Waits
 from hedwig.client.link import HubLink
 from hedwig.client.settings import name_of
@@ -61,7 +61,7 @@ class Waiting:
     def on_unknown(self, link: HubLink, error: PubSubError) -> None:
         """The connection ended first."""
         if not self.answer.called:
-            self.answer.errback(error)
+            self.answer.errback(again(error))
 
 
 def pause(clock: Clock, delay_s: float) -> Deferred[None]:

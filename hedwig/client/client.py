@@ -18,7 +18,7 @@ from weakref import WeakSet
 from twisted.internet.defer import CancelledError, Deferred, fail, gatherResults, succeed
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, InvalidArgument
+from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, InvalidArgument, again
 from hedwig.client.asking import Asker
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
@@ -203,7 +203,7 @@ class _Many:
         if self._waiting or self.done.called:
             return
         if self._error is not None:
-            self.done.errback(self._error)
+            self.done.errback(again(self._error))
         else:
             self.done.callback([each for each in self._ids if each is not None])
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from bookkeeper.client.parallel import tell_all
 from bookkeeper.errors import ClientClosed, ConfigurationError, ConnectFailed, RemoteProtocolError
 from hedwig.client.link import HubLink, Turns
 from hedwig.client.settings import PubSubSettings, backoff, name_of, port_of
@@ -194,8 +195,7 @@ class Hubs:
     def _connected(self, result: HubLink | Failure, address: HubAddress, kind: Kind) -> None:
         if not isinstance(result, Failure):
             self._links[address, kind] = result
-        for waiting in self._connecting.pop((address, kind)):
-            waiting.callback(result)
+        tell_all(self._connecting.pop((address, kind)), result)
 
     def dial(self, address: HubAddress) -> Deferred[HubLink]:
         """A new connection. Fails with ConnectFailed, ClientClosed."""

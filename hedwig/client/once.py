@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, succeed
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, again
 from hedwig.client.publishing import UNKNOWN_ID
 from hedwig.errors import MalformedRequest, ServiceDown, StaleVersion, UncertainState
 from hedwig.model import MessageId, Topic
@@ -260,7 +260,7 @@ class Producer:
         self._failing = len(some)
         for each in some:
             self._failing -= 1
-            self._fail(each, error)
+            self._fail(each, again(error))
 
     def _fail(self, each: _Once, error: BookKeeperError) -> None:
         over = self._count_down(each) if self._flushes else ()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed
+from bookkeeper.errors import BookKeeperError, ClientClosed, ConnectFailed, again
 from hedwig.client.asking import connected, trying_again
 from hedwig.client.hubs import Hubs
 from hedwig.client.link import HubLink
@@ -412,7 +412,8 @@ class Lane:
                     text = f"{why}. Should it be one after all, it may have stored the message"
                 each.on_failed(UncertainState(f"topic {self.topic!r}: {text}"))
             else:
-                each.on_failed(error or ClientClosed("the client was closed before the message was published"))
+                closed = ClientClosed("the client was closed before the message was published")
+                each.on_failed(closed if error is None else again(error))
 
     def close(self) -> None:
         """Fail what waits. Connections are closed before: what was sent is unknown by then, and waits here."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument
+from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument, again
 from hedwig.client.attaching import Attaching
 from hedwig.client.consuming import InOrder
 from hedwig.client.hubs import Hubs
@@ -106,7 +106,9 @@ class Subscription:
         try:
             await self._attaching.attach(timeout_s=timeout_s)
         except ClientClosed as error:
-            raise self._failure or error from error
+            if self._failure is None:
+                raise
+            raise again(self._failure) from error
 
     # --- where it is attached
 
@@ -138,8 +140,8 @@ class Subscription:
         self._read_again()
         self._tell()
         self._attaching.let_go()  # the hub does not know of it
-        self._taking.end(error)
-        self._not_found(error)
+        self._taking.end(again(error))
+        self._not_found(again(error))
 
     def on_event(self, link: HubLink, told: Told) -> None:
         """See Delivered."""
@@ -254,7 +256,7 @@ class Subscription:
             self._look_for_room()
             return succeed(taken)
         if self._failure is not None:
-            return fail(self._failure)
+            return fail(again(self._failure))
         if self._closed:
             return fail(ClientClosed("the subscription is closed"))
         return taking.wait(count_max, timeout_s)
@@ -380,7 +382,7 @@ class Subscription:
         Fails as `receive`, and with InvalidArgument while another seek is under way.
         """
         if self._failure is not None:
-            return fail(self._failure)
+            return fail(again(self._failure))
         if self._closed:
             return fail(ClientClosed("the subscription is closed"))
         if self._seeking is not None:

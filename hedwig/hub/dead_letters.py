@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
-from bookkeeper.errors import RemoteProtocolError
+from bookkeeper.errors import RemoteProtocolError, again
 from hedwig.errors import NotResponsible, PubSubError, ServiceDown
 from hedwig.model import HubAddress, MessageId, SubscriberId, Topic
 from hedwig.protocol.acknowledgements import Dead, dead_letter_properties
@@ -100,7 +100,7 @@ def _stored(service: TopicService, letter: bytes) -> Deferred[None]:
         if error is None:
             done.callback(None)
         else:
-            done.errback(error)
+            done.errback(again(error))
 
     service.publish([letter], on_done, plain=False)
     return done

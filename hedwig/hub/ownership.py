@@ -25,6 +25,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bookkeeper.client.parallel import tell_all
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.metadata.store import StoreState
 from hedwig.errors import NotResponsible, PubSubError, ServiceDown
@@ -185,8 +186,7 @@ class Ownership(Generic[T]):
         return waiting
 
     def _answer(self, result: T | Failure, topic: Topic) -> None:
-        for _, waiting in self._asking.pop(topic):
-            waiting.callback(result)  # a Failure makes it fail
+        tell_all([waiting for _, waiting in self._asking.pop(topic)], result)
 
     async def _ask(self, topic: Topic) -> T:
         topic_part(topic)

@@ -22,7 +22,7 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, again
 from hedwig.client.client import PubSubClient
 from hedwig.client.subscription import Subscription
 from hedwig.errors import NotResponsible, NotSubscribed, PubSubError, ServiceDown, UnexpectedCondition
@@ -258,7 +258,7 @@ class Feed:
             if error is None:
                 each.callback(None)
             else:
-                each.errback(error)
+                each.errback(again(error))
 
     def _no_pause(self) -> None:
         if self._pausing is not None:

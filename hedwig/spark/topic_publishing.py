@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from twisted.internet.defer import Deferred, succeed
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, again
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.model import Topic
 from hedwig.protocol.options import NUMBER_MAX
@@ -103,7 +103,7 @@ class TaskPublishing:
             while self._error is None and not publisher.has_room:
                 await publisher.room()
             if self._error is not None:
-                raise self._error
+                raise again(self._error)
             size = row.size
             self._unanswered += 1
             self._unanswered_bytes += size
@@ -115,7 +115,7 @@ class TaskPublishing:
         """Wait until all are answered. Raises what the first failed with."""
         await self._wait(for_all=True)
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
 
     def _publisher(self, topic: Topic) -> Publisher:
         found = self._publishers[topic] = self._client.publisher(

@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterator
 from typing import Protocol
 
+from bookkeeper.errors import PortableError
+
 _SPECIAL = frozenset("*?[{\\")
 
 
-class PatternError(ValueError):
+class PatternError(PortableError, ValueError):
     """A pattern that is none: a bracket without its other one, a backslash at the end."""
 
 

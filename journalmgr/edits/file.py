@@ -15,6 +15,7 @@ import re
 import struct
 from typing import NamedTuple
 
+from bookkeeper.errors import again
 from journalmgr.contract import Record
 from journalmgr.edits.codec import measure
 from journalmgr.edits.frame import OP_SIZE_MAX, RecordDecoder, check_readable, check_writable, has_length
@@ -141,7 +142,7 @@ class EditsFileDecoder:
     def feed(self, data: bytes) -> list[Record]:
         """The records that these bytes complete. Raises UnsupportedLayout and what RecordDecoder.feed raises."""
         if self._fault is not None:
-            raise self._fault
+            raise again(self._fault)
         if self._records is not None:
             return self._records.feed(data)
         self._head += data
@@ -158,7 +159,7 @@ class EditsFileDecoder:
     def finish(self) -> None:
         """No more bytes will come. Raises EditsCorrupt where the header or a record was cut short, or records lack."""
         if self._fault is not None:
-            raise self._fault
+            raise again(self._fault)
         if self._records is None:
             raise EditsCorrupt(
                 f"{len(self._head)} bytes are no header: the file was cut, or its writer died before it wrote one; "

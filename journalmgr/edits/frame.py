@@ -21,6 +21,7 @@ import struct
 from collections.abc import Callable
 from zlib import crc32
 
+from bookkeeper.errors import again
 from journalmgr.contract import Record
 from journalmgr.errors import EditsCorrupt, EditsError, GapInTransactions, UnsupportedLayout
 from journalmgr.model import OPAQUE, TxId
@@ -169,7 +170,7 @@ class RecordDecoder:
     def feed(self, data: bytes) -> list[Record]:
         """The records that these bytes complete. Raises EditsCorrupt, GapInTransactions, UnknownOp."""
         if self._fault is not None:
-            raise self._fault
+            raise again(self._fault)
         self._chunks.append(data)
         self._pending += len(data)
         if self._pending < self._needed:
@@ -189,13 +190,13 @@ class RecordDecoder:
         self._chunks = [rest] if rest else []
         self._pending = len(rest)
         if self._fault is not None and not records:
-            raise self._fault
+            raise again(self._fault)
         return records
 
     def finish(self) -> None:
         """No more bytes will come. Raises EditsCorrupt where a record was cut short."""
         if self._fault is not None:
-            raise self._fault
+            raise again(self._fault)
         if self._pending:
             raise self._corrupt(f"{self._pending} bytes are the beginning of a record whose end is missing")
 

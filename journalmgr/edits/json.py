@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from bookkeeper.errors import InvalidArgument
+from bookkeeper.errors import InvalidArgument, PortableError
 from journalmgr.edits.opcodes import HADOOP_3_ONLY, OpCode
 from journalmgr.edits.ops import OPS, AnyOp, RawOp
 from journalmgr.errors import EditsCorrupt
@@ -23,7 +23,7 @@ from journalmgr.errors import EditsCorrupt
 _RAW = frozenset({OpCode.OPAQUE, *HADOOP_3_ONLY})
 
 
-class _Wrong(Exception):
+class _Wrong(PortableError):
     """A value that is not what the field takes; where: the names on the way to it."""
 
     def __init__(self, why: str, where: str = "") -> None:

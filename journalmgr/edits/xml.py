@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.parsers import expat
 
-from bookkeeper.errors import InvalidArgument
+from bookkeeper.errors import InvalidArgument, again
 from journalmgr.edits.frame import OP_SIZE_MAX, check_readable
 from journalmgr.edits.opcodes import HADOOP_3_ONLY, OpCode
 from journalmgr.edits.ops import ALWAYS, OPS, AnyOp, RawOp
@@ -128,7 +128,7 @@ class XmlDecoder:
 
     def _parse(self, data: bytes, *, is_final: bool) -> list[AnyOp]:
         if self._fault is not None:
-            raise self._fault
+            raise again(self._fault)
         try:
             self._parser.Parse(data, is_final)
         except expat.ExpatError as error:
@@ -139,7 +139,7 @@ class XmlDecoder:
             self._fault = error
         ops, self._ops = self._ops, []
         if self._fault is not None and not ops:
-            raise self._fault
+            raise again(self._fault)
         return ops
 
     def _corrupt(self, why: str, cause: Exception) -> EditsCorrupt:

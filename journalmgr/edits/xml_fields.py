@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from bookkeeper.errors import PortableError
 from journalmgr.edits.fields import (
     NO_RPC,
     Acl,
@@ -42,7 +43,7 @@ _UUID = re.compile(r"([0-9a-fA-F]{8})-([0-9a-fA-F]{4})-([0-9a-fA-F]{4})-([0-9a-f
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}\Z")
 
 
-class InvalidElement(Exception):
+class InvalidElement(PortableError):
     """An element that is not what it should be; line: where it begins."""
 
     def __init__(self, line: int, why: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from twisted.logger import Logger
 
-from bookkeeper.errors import DirectoryInUse, InvalidArgument
+from bookkeeper.errors import DirectoryInUse, InvalidArgument, again
 from bookkeeper.filesystem import (
     File,
     FileSystem,
@@ -536,7 +536,7 @@ class JournalDirectory:
             mark = self.mark(segment)
             found = scan(file, segment.first_txid, limit=mark)
             if mark is not None and found.fault is not None:
-                raise found.fault
+                raise again(found.fault)
             return found
 
     def check_header(self, segment: Segment, file: File) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
+from bookkeeper.errors import again
 from bookkeeper.filesystem import File
 from bookkeeper.ports import Clock, Timer
 from journalmgr.contract import Record, RecordBatch
@@ -166,7 +167,7 @@ class DamagedSegmentReader:
 
     def next(self) -> Deferred[RecordBatch | None]:
         """See SegmentReader."""
-        return fail(self._error)
+        return fail(again(self._error))
 
     def close(self) -> Deferred[None]:
         """See SegmentReader."""

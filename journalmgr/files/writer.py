@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
+from bookkeeper.errors import again
 from journalmgr.edits.frame import OP_SIZE_MAX, txid_of
 from journalmgr.errors import GapInTransactions, JournalClosed, JournalError, StreamFailed, TransactionTooLarge
 from journalmgr.files.directory import JournalDirectory
@@ -85,7 +86,7 @@ class FileSegmentWriter:
     def flush(self) -> Deferred[TxId]:
         """See SegmentWriter."""
         if self.error is not None:
-            return fail(self.error)
+            return fail(again(self.error))
         records, self._ready = self._ready, []
         txid = self._ready_txid
         if not records and not self._flushes:
@@ -103,7 +104,7 @@ class FileSegmentWriter:
         if self.error is None and isinstance(result, Failure):
             self._fail(result.value)
         if self.error is not None:
-            raise self.error
+            raise again(self.error)
         self.durable_txid = max(self.durable_txid, txid)
         return txid
 
@@ -124,7 +125,7 @@ class FileSegmentWriter:
             self._make_ready()
             flushing = self.flush()
         else:
-            flushing = fail(self.error)
+            flushing = fail(again(self.error))
         try:
             await flushing
         finally:
@@ -141,6 +142,6 @@ class FileSegmentWriter:
 
     def _check_open(self) -> None:
         if self.error is not None:
-            raise self.error
+            raise again(self.error)
         if self.closed:
             raise JournalClosed(f"{self._name} was closed by its writer")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from bookkeeper.errors import BookKeeperError
+from bookkeeper.errors import BookKeeperError, again
 from journalmgr.contract import Record, RecordBatch
 from journalmgr.errors import EditsCorrupt, GapInTransactions, JournalClosed
 from journalmgr.ledger.end import decoder, describe
@@ -62,7 +62,7 @@ class LedgerSegmentReader:
     def next(self) -> Deferred[RecordBatch | None]:
         """See SegmentReader. After a failure every call fails alike."""
         if self._error is not None:
-            return fail(self._error)
+            return fail(again(self._error))
         if self._closed:
             return fail(JournalClosed(f"{self._what}: the stream was closed"))
         if self._ended:
@@ -82,7 +82,7 @@ class LedgerSegmentReader:
                         txid=self._last + 1,
                     )
                     if not records:
-                        raise self._error
+                        raise again(self._error)
                 if records := from_txid_on(records, self._from):
                     return RecordBatch(self._segment, records)
             self._decoder.finish()
@@ -96,9 +96,9 @@ class LedgerSegmentReader:
                 )
         except BookKeeperError as error:
             self._error = translated(f"{self._what}: Error reading entries from bookkeeper", error)
-            if self._error is error:
-                raise
-            raise self._error from error
+            if self._error is not error:
+                self._error.__cause__ = error
+            raise again(self._error) from self._error
         self._ended = True
         return None
 

@@ -21,7 +21,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bookkeeper.errors import BookKeeperError, LedgerClosed, LedgerFencedOff, MetadataUnavailable, WindowFull
+from bookkeeper.client.parallel import tell_all
+from bookkeeper.errors import BookKeeperError, LedgerClosed, LedgerFencedOff, MetadataUnavailable, WindowFull, again
 from journalmgr.edits.frame import FRAME_SIZE, txid_of
 from journalmgr.errors import (
     GapInTransactions,
@@ -154,7 +155,7 @@ class LedgerSegmentWriter:
     def flush(self) -> Deferred[TxId]:
         """See SegmentWriter."""
         if self._error is not None:
-            return fail(self._error)
+            return fail(again(self._error))
         if self._acknowledged >= self._ready:
             self._durable_txid = self._ready_txid
             return succeed(self._durable_txid)
@@ -213,7 +214,7 @@ class LedgerSegmentWriter:
         self._unsent.clear()
         flushes, self._flushes = self._flushes, deque()
         for _, _, flushed in flushes:
-            flushed.errback(self._error)
+            flushed.errback(again(self._error))
 
     # --- the end
 
@@ -231,8 +232,7 @@ class LedgerSegmentWriter:
 
     def _on_closed(self, result: Failure | None) -> None:
         waiting, self._closing = self._closing or [], None
-        for done in waiting:
-            done.callback(result)  # a Failure makes it fail
+        tell_all(waiting, result)
 
     async def _close(self) -> None:
         self._ended = True
@@ -245,13 +245,13 @@ class LedgerSegmentWriter:
         except BookKeeperError as error:
             self._on_failed(error)
             assert self._error is not None
-            raise self._error from error
+            raise again(self._error) from self._error
         if metadata.last_entry_id != self._cut - 1:
             self._on_failed(
                 LedgerFencedOff(f"the ledger ends with entry {metadata.last_entry_id}, not {self._cut - 1}")
             )
             assert self._error is not None
-            raise self._error
+            raise again(self._error)
         self._closed = True
 
     def abort(self) -> Deferred[None]:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 from zlib import crc32
 
-from bookkeeper.errors import InvalidArgument
+from bookkeeper.errors import InvalidArgument, again
 from journalmgr.edits.fields import (
     AclEntry,
     Block,
@@ -355,7 +355,7 @@ class ImageDecoder:
     def feed(self, data: bytes) -> None:
         """Take some bytes. Raises ImageCorrupt, ImageUnsupported."""
         if self._fault is not None:
-            raise self._fault
+            raise again(self._fault)
         self._buffer += data
         try:
             while self._take():
@@ -367,10 +367,10 @@ class ImageDecoder:
     def finish(self) -> Image:
         """No more bytes will come. Raises ImageCorrupt where the end is missing."""
         if self._fault is not None:
-            raise self._fault
+            raise again(self._fault)
         if self._kind != END or self._image is None:
             self._fault = self._corrupt(f"the image ends here, {len(self._buffer)} bytes into a frame; END is missing")
-            raise self._fault
+            raise again(self._fault)
         for directory, quota in self._quotas:
             self._namespace.set_quota(directory, quota)
         self._quotas.clear()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from bookkeeper.client.parallel import tell_all
 from bookkeeper.errors import ClientClosed
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ class LedgerAccess:
     def _connected(self, result: LedgerClient | Failure) -> None:
         waiting, self._waiting = self._waiting or [], None
         if isinstance(result, Failure):
-            for answer in waiting:
-                answer.errback(result)
+            tell_all(waiting, result)
             return
         if self._closed:
             result.close()

@@ -37,6 +37,7 @@ from bookkeeper.admin.http.routing import (
     text_answer,
     unavailable,
 )
+from bookkeeper.client.parallel import tell_all
 from bookkeeper.errors import BookKeeperError
 from bookkeeper.model import BookieId, LogMark
 
@@ -235,8 +236,7 @@ class OneBookie:
 
     def _checked(self, result: Answer | Failure) -> None:
         waiting, self._sanity_waiting = self._sanity_waiting or [], None
-        for answer in waiting:
-            answer.callback(result)
+        tell_all(waiting, result)
 
     async def _check(self) -> Answer:
         assert self._connect is not None

@@ -29,6 +29,7 @@ from bookkeeper.errors import (
     NoSuchEntry,
     NoSuchLedger,
     NoSuchLedgerOnBookie,
+    PortableError,
     UnauthorizedAccess,
     VersionConflict,
 )
@@ -61,7 +62,7 @@ _STATUS_OF: tuple[tuple[type[BookKeeperError], int], ...] = (
 """The first that fits counts; another error is 503 where trying again may help, else 500."""
 
 
-class Refused(Exception):
+class Refused(PortableError):
     """Ends a request: the status, and the sentence that goes into {"error": ...}."""
 
     def __init__(self, status: int, message: str) -> None:

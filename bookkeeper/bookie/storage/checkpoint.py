@@ -23,7 +23,7 @@ from twisted.logger import Logger
 
 from bookkeeper.bookie.storage.ledger_storage import LedgerStorage
 from bookkeeper.bookie.storage.settings import StorageSettings
-from bookkeeper.errors import NoWritableDisk, StorageError
+from bookkeeper.errors import NoWritableDisk, StorageError, again
 from bookkeeper.model import LogMark
 from bookkeeper.ports import Clock, Timer, Worker
 
@@ -298,4 +298,4 @@ class Checkpointer:
     def _end_waiting(self, error: BaseException) -> None:
         waiting, self._waiting = self._waiting, []
         for done in waiting:
-            done.errback(error)
+            done.errback(again(error))

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from bookkeeper.errors import PortableError
+
 LOAD = "load"
 
 OF_ALL = ("resident_bytes", "open_files", "cpu_s")
@@ -34,7 +36,7 @@ JUDGED = ("resident_bytes", "open_files", "ledger_bytes", "journal_bytes", "adds
 """Figures of which the end tells how they went; the others only stand in the file."""
 
 
-class NoSoak(ValueError):
+class NoSoak(PortableError, ValueError):
     """A file that no soak has written."""
 
 

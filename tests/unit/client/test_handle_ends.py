@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gc
+import traceback
 import weakref
 from typing import Any
 
 import pytest
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 
 from bookkeeper.client.recovery import LedgerRecovery
+from bookkeeper.client.writer import WriteHandle
 from bookkeeper.config import ClientSettings
 from bookkeeper.errors import BookKeeperError, InvalidArgument, LedgerClosed, MetadataUnavailable, ReadBeyondEnd
 from bookkeeper.metadata.memory import MemoryFaults
+from bookkeeper.model import EntryId
 from bookkeeper.wire.messages import AddBatch, ReadBatch, ReadLac
 from tests.support.fake_bookie import HOLD, SILENCE, FakeCluster
 
@@ -212,6 +215,42 @@ def test_bookies_that_all_fail_end_the_handle_even_without_a_quarantine() -> Non
 
 
 # --- reading
+
+
+def failed_handle(appends: int) -> tuple[FakeCluster, WriteHandle, list[Deferred[EntryId]]]:
+    """A handle whose bookies refused everything, and its appends."""
+    cluster = FakeCluster()
+    ledger = cluster.wait(cluster.client().create(**ALL))
+    for bookie in cluster.bookies:
+        bookie.rule = hold_adds
+    adds = [ledger.append(b"%d" % number) for number in range(appends)]
+    cluster.run(0.1)
+    ledger.append_batch_nowait(["text", "more"])  # type: ignore[list-item]  # which ends the handle
+    cluster.run(1.0)
+    return cluster, ledger, adds
+
+
+def test_each_append_to_a_failed_handle_raises_an_exception_of_its_own() -> None:
+    cluster, ledger, _ = failed_handle(0)
+    caught = []
+    for call in [*[lambda: ledger.append(b"x")] * 3, ledger.ready, ledger.force, lambda: ledger.append(b"y")]:
+        with pytest.raises(InvalidArgument) as info:
+            cluster.wait(call())
+        caught.append(info.value)
+    appends = [*caught[:3], caught[-1]]
+    assert len({len(traceback.extract_tb(each.__traceback__)) for each in appends}) == 1
+    assert len({id(each) for each in caught}) == len(caught)
+    assert {each.__cause__ for each in caught} == {ledger.error}
+    assert ledger.error.__traceback__ is None
+
+
+def test_appends_that_fail_together_fail_with_exceptions_of_their_own() -> None:
+    _, ledger, adds = failed_handle(3)
+    told: list[BaseException] = []
+    for add in adds:
+        add.addErrback(lambda failure: told.append(failure.value))
+    assert len({id(each) for each in told}) == 3
+    assert {each.__cause__ for each in told} == {ledger.error}
 
 
 def test_unconfirmed_reads_end_where_a_closed_ledger_ends() -> None:

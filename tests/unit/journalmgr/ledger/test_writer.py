@@ -180,14 +180,16 @@ def test_after_one_failure_nothing_is_taken_and_no_flush_succeeds(
         ledger.acknowledge(1)
     ledger.fail(cause)
     assert [heard[0] for heard in flushes[:failing]] == list(range(1, failing + 1))
-    [error] = {heard[0] for heard in flushes[failing:]}
+    told = [heard[0] for heard in flushes[failing:]]
+    assert len({id(each) for each in told}) == len(told)
+    [error] = {each.__cause__ for each in told}
     assert type(error) is expected
     assert error.__cause__ is cause
     with pytest.raises(StreamFailed, match="errored stream"):
         writer.write([record(7)])
     writer.set_ready_to_flush()
-    assert outcome(writer.flush()) == [error]
-    assert outcome(writer.close()) == [error]
+    assert [each.__cause__ for each in outcome(writer.flush())] == [error]
+    assert [each.__cause__ for each in outcome(writer.close())] == [error]
     assert writer.durable_txid == failing
 
 

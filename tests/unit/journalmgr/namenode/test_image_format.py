@@ -262,7 +262,7 @@ def test_a_fault_stays() -> None:
     for again in (lambda: decoder.feed(MAGIC), decoder.finish):
         with pytest.raises(ImageUnsupported) as caught:
             again()
-        assert caught.value is first.value
+        assert caught.value.__cause__ is first.value
 
 
 def forged(frames: list[tuple[int, bytes]]) -> bytes:
