@@ -346,6 +346,21 @@ class HubConfig(ClientSettings):
         "And so much of each topic.",
         ours=True,
     )
+    keep_unsubscribed_ms: int = key(
+        "keep_unsubscribed_ms",
+        integer("ms; 0 = not", 0, 2**62),
+        "604800000",
+        LEDGERS,
+        "Messages of a topic without any subscription are kept for so long, and deleted with their ledger as keep_ms "
+        "says. With a first subscription, also a temporary one, they are kept as for any other topic: what it begins "
+        "behind is deleted. A ledger is so old only if the clocks of the hub and of ZooKeeper agree. Disk: what is "
+        "published to such topics in that time, times bk_write_quorum_size. Where bookies' disks fill up they become "
+        "read-only and publishes are refused until there is room. What frees it: a lower value here or a limit_bytes, "
+        "also of some topics in retention_by_topic, with a restart of the hubs; or, for one topic, hedwig sub TOPIC -s "
+        "NAME -e and hedwig unsubscribe TOPIC NAME after messages_consumed_thread_run_interval.",
+        differs="they are deleted as soon as their ledger is ended, which is what 0 does.",
+        ours=True,
+    )
     limit_ms: int = key(
         "limit_ms",
         integer("ms; 0 = no limit", 0, 2**62),
@@ -368,7 +383,7 @@ class HubConfig(ClientSettings):
         retention_numbers(),
         "",
         LEDGERS,
-        "What is said for topics whose names begin so counts there instead of these four keys; where several do, the "
+        "What is said for topics whose names begin so counts there instead of these five keys; where several do, the "
         'longest beginning: {"audit.": {"keep_ms": 604800000}, "ticks.": {"limit_bytes": 1073741824}}.',
         ours=True,
     )
@@ -503,7 +518,7 @@ class HubConfig(ClientSettings):
                     yield (name, other), f"{other} and {name} are both {port}"
 
     def retention_of(self, topic: bytes) -> dict[str, int]:
-        """The four numbers that count for a topic."""
+        """The numbers that count for a topic, by name."""
         found: dict[str, int] = {name: getattr(self, name) for name in RETENTION}
         for beginning, given in sorted(self.retention_by_topic, key=lambda each: len(each[0])):
             if topic.startswith(beginning):

@@ -13,7 +13,7 @@ from hedwig.wire.records import parse_address
 
 T = TypeVar("T")
 
-RETENTION = ("keep_ms", "keep_bytes", "limit_ms", "limit_bytes")
+RETENTION = ("keep_ms", "keep_bytes", "limit_ms", "limit_bytes", "keep_unsubscribed_ms")
 """The numbers that say what of a topic stays and what goes: of all topics, or of those whose names begin alike."""
 
 _REGION = re.compile(r"[^/\x00-\x20\x7f-\x9f]{1,255}")

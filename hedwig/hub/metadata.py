@@ -139,15 +139,18 @@ class HubMetadata:
         if stat is not None and self._is_mine(b"", stat):
             await self._forget(errand, self.paths.hub(address), stat)
 
-    async def set_load(self, address: HubAddress, topic_count: int) -> None:
-        """Say how many topics this hub serves. Whoever is registered under the address writes it alone."""
+    async def set_load(self, address: HubAddress, topic_count: int) -> int:
+        """Say how many topics this hub serves. Whoever is registered under the address writes it alone.
+
+        Return the metadata store's time of the write, in milliseconds since 1970.
+        """
         errand = self._errand(f"load of hub {address}")
         path = self.paths.hub(address)
         stat = await errand.stat(path)
         if stat is None or not self._is_mine(b"", stat):
             raise StaleVersion(f"{path} is not this session's any more")
         try:
-            await errand.write(path, records.encode_load(topic_count), stat.version)
+            return (await errand.write(path, records.encode_load(topic_count), stat.version)).modified_ms
         except (NodeAbsent, NodeChanged) as error:
             raise StaleVersion(str(error)) from error
 

@@ -21,7 +21,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+from twisted.internet.defer import Deferred, DeferredLock, DeferredSemaphore, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -95,6 +95,7 @@ class Ownership(Generic[T]):
         self._leaving: dict[Topic, T] = {}  # what is being released
         self._registering = False
         self._load_timer: Timer | None = None
+        self._load_lock = DeferredLock()
         self._told_load = 0
         self._loads: dict[HubAddress, int] | None = None
         self._loads_read = 0.0
@@ -307,6 +308,14 @@ class Ownership(Generic[T]):
 
     # --- load
 
+    async def store_ms(self) -> int:
+        """Return the metadata store's time, in milliseconds since 1970. Raises BookKeeperError."""
+        return await self._set_load(len(self.owned))
+
+    async def _set_load(self, count: int) -> int:
+        # Two writes at a time would each find the other's version.
+        return await self._load_lock.run(lambda: Deferred.fromCoroutine(self._metadata.set_load(self.address, count)))
+
     def _tell_load(self) -> None:
         if self._load_timer is None and not self._stopped:
             self._load_timer = self.clock.callLater(LOAD_PERIOD_S, self._write_load)
@@ -315,7 +324,7 @@ class Ownership(Generic[T]):
         async def write() -> None:
             count = len(self.owned)
             if self._info is not None and count != self._told_load:
-                await self._metadata.set_load(self.address, count)
+                await self._set_load(count)
                 self._told_load = count
 
         def told(_: None) -> None:
@@ -327,5 +336,5 @@ class Ownership(Generic[T]):
             self._load_timer = None
             log.warn("The hub's load could not be told: {error}", error=failure.value)
 
-        # The timer counts as running until then: two writes at a time would each find the other's version.
+        # The timer counts as running until then.
         Deferred.fromCoroutine(write()).addCallbacks(told, not_told)

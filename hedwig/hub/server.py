@@ -27,6 +27,7 @@ from bookkeeper.errors import BookKeeperError, ConfigurationError
 from bookkeeper.metadata.outcome import pause
 from bookkeeper.metadata.zookeeper import ZooKeeperStore
 from bookkeeper.runtime import TcpOptions, TwistedNetwork
+from hedwig.errors import ServiceDown
 from hedwig.filters import DEFAULT_FILTERS, MakeFilter
 from hedwig.hub.dead_letters import DeadLetters
 from hedwig.hub.endpoint import HubConnection
@@ -35,7 +36,7 @@ from hedwig.hub.meters import HubMeters
 from hedwig.hub.ownership import Ownership
 from hedwig.hub.recent import RecentBudget
 from hedwig.hub.topic_service import TopicService, TopicSettings
-from hedwig.hub.trimming import Trimmer
+from hedwig.hub.trimming import StoreTime, Trimmer
 from hedwig.model import HubAddress, Topic
 from hedwig.names import Paths
 from hedwig.protocol.retention import Retention
@@ -157,7 +158,8 @@ class Hub:
         self._dead_letters = DeadLetters(lambda: self.ownership, self._client_of_hubs)
         self._topic_settings = replace(settings.topic, dead_letters=self._dead_letters.publish)
         kinds = {settings.retention, *(each for _, each in settings.retention_by_topic)}
-        self._trimmers = {each: Trimmer(each, lost=self.meters.lost) for each in kinds}
+        store_time = StoreTime(reactor, self._store_ms)
+        self._trimmers = {each: Trimmer(each, lost=self.meters.lost, store_time=store_time) for each in kinds}
         self._regions: Regions | None = None
         self.overdue = False
 
@@ -366,6 +368,11 @@ class Hub:
             self.ownership.lost(topic, service)
 
     # --- trimming
+
+    async def _store_ms(self) -> int:
+        if self.ownership is None:
+            raise ServiceDown("the hub is stopping")
+        return await self.ownership.store_ms()
 
     def _trim(self) -> None:
         async def trim_all() -> None:

@@ -69,6 +69,21 @@ T = TypeVar("T")
 IDLE_ENDS_MAX = 1000
 """Ledgers of a topic from which on none is ended only because nobody publishes."""
 
+IDLE_STEP = 4
+"""With every so many ended ledgers that a topic keeps, the open one may be idle for `idle_max_s` longer.
+
+A topic that is published to now and then, and whose messages are kept for a week, would have a ledger for each of them.
+At idle_max_s = 600 it has 63 at most: with a publish every m * 600 s a week makes 1008 / m ledgers at most, and no
+further one is ended once there are IDLE_STEP * m.
+"""
+
+LIST_SIZE_MAX = 512 * 1024
+"""Bytes of the list of a topic's ledgers, about, from which on a ledger is ended no more, however large or old."""
+
+LIST_SIZE_LIMIT = 900 * 1024
+"""... and from which on no ledger is added: ZooKeeper ends the session that sends it a record of 1 MiB (its
+jute.maxbuffer), and all topics of the hub with it. Only takeovers make it so long: each needs a ledger."""
+
 REGIONS_MAX = 100
 """Other regions that the ids of a topic's messages may tell of: each message, and each record, has them all."""
 
@@ -248,6 +263,12 @@ class TopicLog:
     def pending_bytes(self) -> int:
         """Of messages that are not answered."""
         return self._pending_bytes
+
+    @property
+    def _list_size(self) -> int:
+        """Bytes of the list, at most; the newest range tells of all regions that the others do."""
+        regions = sum(len(region) + 16 for region, _ in self._last.remote)
+        return len(self._ranges) * (40 + regions)
 
     @property
     def _chain(self) -> LedgerChain:
@@ -446,13 +467,13 @@ class TopicLog:
             publish.last = last.local
             self._queue.popleft()
             self._under_way.append(publish)
-        if self._is_due(now):
+        if self._is_due(now) and self._list_size <= LIST_SIZE_MAX:
             self._ending = True
         return True
 
     def _room(self) -> int:
         """Entries that the ledger still takes."""
-        if not self._settings.entries_max:
+        if not self._settings.entries_max or self._list_size > LIST_SIZE_MAX:
             return 1 << 30
         assert self._open is not None
         assert self._open.first is not None
@@ -590,10 +611,11 @@ class TopicLog:
     def end_if_idle(self) -> bool:
         """End the ledger where nothing was published for `idle_max_s`; whether it was so.
 
-        An open ledger takes memory, its bookies' attention, and a recovery from whoever has the topic next. Not where
-        the topic has very many ledgers, which wait for somebody to consume them: the list is one record.
+        An open ledger takes memory, its bookies' attention, and a recovery from whoever has the topic next. Later, or
+        not at all, where the topic has many ledgers, which wait to be consumed or to be old enough: each takes a znode,
+        and the list of them is one record. See IDLE_STEP.
         """
-        idle_max_s = self._settings.idle_max_s
+        idle_max_s = self._settings.idle_max_s * (1 + len(self._ranges) // IDLE_STEP)
         if (
             not idle_max_s
             or self._handle is None
@@ -631,6 +653,12 @@ class TopicLog:
 
     async def _open_ledger(self) -> None:
         settings = self._settings
+        if self._list_size > LIST_SIZE_LIMIT:
+            raise ServiceDown(
+                f"topic {self.topic!r} has {len(self._ranges)} ledgers, and the list of more would not fit into one "
+                "record of the metadata store; let its subscribers consume, or lower keep_ms, keep_unsubscribed_ms or "
+                "limit_bytes of the hubs"
+            )
         times: Deferred[PublishClock] | None = None
         if self._times is None and self._stamp.now_ms is not None and not self.topic.startswith(settings.untimed):
             times = Deferred.fromCoroutine(self._chain.publish_clock(self._ranges, self._stamp.now_ms))

@@ -89,7 +89,7 @@ class TopicReader:
             metadata = await self._client.metadata(ledger.ledger_id)
         except NoSuchLedger:
             return LedgerFacts(ledger, gone=True)
-        return LedgerFacts(ledger, metadata.length, metadata.created_ms)
+        return LedgerFacts(ledger, metadata.length, metadata.created_ms, stored_ms=metadata.stored_ms)
 
     async def _handle(self, ledger_id: int) -> ReadHandle:
         found = self._handles.get(ledger_id)

@@ -91,7 +91,7 @@ class TopicSettings:
 class TopicService:
     """See the module. on_lost: the topic has to be given up, or acquired anew. delivered: counts messages sent.
 
-    ended: nothing is served, delivered or stored any more.
+    ended: nothing is served, delivered or stored any more. look_again_s: the Trimmer's, by the clock.
     """
 
     __slots__ = (
@@ -107,6 +107,7 @@ class TopicService:
         "ended",
         "first_kept",
         "log",
+        "look_again_s",
         "reader",
         "recent",
         "settings",
@@ -139,6 +140,7 @@ class TopicService:
         self._records = SubscriptionRecords(metadata, self)
         self._attached: dict[SubscriberId, Attachment | SharedAttachment] = {}
         self.ended = False
+        self.look_again_s = 0.0
 
     # --- the topic
 
@@ -415,6 +417,11 @@ class TopicService:
             return 0
         point = LocalId(self.needed_from - 1)
         return len(await self.log.trim(point)) if point >= self.log.first_id else 0
+
+    @property
+    def is_subscribed(self) -> bool:
+        """The topic has a subscription, of whatever kind."""
+        return bool(self._records.by_name)
 
     @property
     def needed_from(self) -> LocalId:

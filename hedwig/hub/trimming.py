@@ -1,22 +1,26 @@
-"""Which ledgers of a topic go, besides those that all have consumed: retention by age and size.
+"""Which ledgers of a topic are deleted, besides those that all have consumed: retention by age and size.
 
     every trim_period:  Trimmer.trim(service) ---> sizes and times of its ledgers ---> trimming() ---> TopicLog.trim
                                                    (protocol/retention.py)
 
-Without retention nothing is asked of anybody, and consumption alone decides. Sizes are of the ledgers' metadata; a
-ledger's age is its newest message's, by the time in it (hw.time); where that has none, the time when the next ledger
-was made. Only as many ledgers are looked at as may go, and what is known of an ended ledger does not change, so it is
-remembered. One that is listed and not there goes.
+Where no rule but consumption applies, nothing is read. Sizes are of the ledgers' metadata; a ledger's age is its newest
+message's, by the time in it (hw.time); where that has none, or one that cannot be right, the time when the next ledger
+was made. Only as many ledgers are looked at as may be deleted, and what is known of an ended ledger does not change, so
+it is remembered. One that is listed and not there is dropped from the list.
 
-Who has not consumed what a limit took goes on behind it: with the first id that it is given then, a line in the log and
-the meter it is told. Thread: reactor.
+Two clocks have to agree that a ledger is old: the hub's, and the metadata store's, which is asked by a write to the
+hub's own registration when something would be deleted by age, at most every STORE_TIME_S. A topic without subscription
+is looked at again when its oldest ledger may be due, at most LOOK_AGAIN_S later.
+
+A subscriber that has not consumed what a limit took continues behind it: with the first id that it is given then, a
+line in the log and a count in the meter. Thread: reactor.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,9 +30,10 @@ from bookkeeper.metrics import Counter
 from hedwig.errors import UnexpectedCondition
 from hedwig.hub.replaying import published_ms
 from hedwig.model import LedgerRange, LocalId
-from hedwig.protocol.retention import LedgerFacts, Retention, trimming
+from hedwig.protocol.retention import DOUBT_MS, LedgerFacts, Retention, Trimming, age_of, says_date, trimming
 
 if TYPE_CHECKING:
+    from bookkeeper.ports import Clock
     from hedwig.hub.topic_service import TopicService
 
 log = Logger()
@@ -36,38 +41,85 @@ log = Logger()
 REMEMBERED_MAX = 100_000
 """Ledgers, of all topics, whose facts are kept."""
 
+LOOK_AGAIN_S = 3600.0
+"""A topic without subscription is looked at no later than this, so that a clock that was set right is noticed."""
+
+STORE_TIME_S = 60.0
+"""The metadata store is asked for its time no more often than this."""
+
 
 def wall_clock_ms() -> int:
     """Since 1970, UTC."""
     return time.time_ns() // 1_000_000
 
 
+class StoreTime:
+    """The metadata store's clock. ask: returns its time, in milliseconds since 1970; raises BookKeeperError."""
+
+    def __init__(self, clock: Clock, ask: Callable[[], Awaitable[int]]) -> None:
+        self._clock, self._ask = clock, ask
+        self._asked: tuple[int, float] | None = None
+        self._differs = False
+
+    async def earlier_of(self, hub_ms: int) -> int:
+        """Return the earlier of the hub's time and the store's. Raises BookKeeperError."""
+        now_s = self._clock.seconds()
+        if self._asked is None or not 0 <= now_s - self._asked[1] < STORE_TIME_S:
+            self._asked = await self._ask(), now_s
+        store_ms = self._asked[0] + round((now_s - self._asked[1]) * 1000)
+        differs = abs(hub_ms - store_ms) > DOUBT_MS
+        if differs and not self._differs:
+            log.warn(
+                "This hub's clock and the metadata store's differ by {seconds:.0f} s: ledgers are deleted by age only "
+                "where both find them old enough. Set the clocks by NTP",
+                seconds=(hub_ms - store_ms) / 1000,
+            )
+        self._differs = differs
+        return min(hub_ms, store_ms)
+
+
 class Trimmer:
-    """Of one hub. lost: counts messages that a limit took before all who wanted them had consumed them."""
+    """The retention of one hub. lost: counts messages that a limit took before all subscribers had consumed them.
+
+    store_time: None where the hub's clock alone decides.
+    """
 
     def __init__(
-        self, retention: Retention, now_ms: Callable[[], int] = wall_clock_ms, lost: Counter | None = None
+        self,
+        retention: Retention,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        lost: Counter | None = None,
+        store_time: StoreTime | None = None,
     ) -> None:
         self._retention, self._now_ms, self._lost = retention, now_ms, lost or Counter()
+        self._store_time = store_time
         self._known: OrderedDict[int, LedgerFacts] = OrderedDict()
 
     async def trim(self, service: TopicService) -> int:
-        """Delete what is to go of a topic; how many ledgers. Raises BookKeeperError."""
-        if self._retention == Retention():
+        """Delete what is to be deleted of a topic; return how many ledgers. Raises BookKeeperError."""
+        subscribed = service.is_subscribed
+        uses_ages = self._retention.uses_ages(subscribed=subscribed)
+        if not uses_ages and not self._retention.uses_sizes():
             return await service.trim()
         ranges = service.log.ranges
         if len(ranges) < 2 or not service.is_served:  # the last one stays
             return 0
+        now_s = service.clock.seconds()
+        if not subscribed and now_s < service.look_again_s:
+            return 0
         facts = await self._sizes(ranges, service)
-        for index in range(len(facts)):
-            if trimming(facts, service.needed_from, self._retention, self._now_ms()).count < index:
-                break  # the one before stays, so nothing newer goes
-            following = facts[index + 1].range if index + 1 < len(facts) else None
-            facts[index] = await self._timed(facts[index], following, service)
-        # From here on at once: who subscribes or goes back meanwhile needs more.
+        now_ms = self._now_ms()
+        if uses_ages:
+            await self._date(facts, now_ms, service)
+        found = self._decide(facts, now_ms, service)
+        if found.count and uses_ages and self._store_time is not None:
+            now_ms = await self._store_time.earlier_of(self._now_ms())
+            await self._date(facts, now_ms, service)  # some dates may not be right any more
+        # From here on at once: a subscriber that comes or goes back meanwhile needs more.
         needed_from = service.needed_from
-        found = trimming(facts, needed_from, self._retention, self._now_ms())
+        found = self._decide(facts, now_ms, service)
         if not found.count or not service.is_served:
+            self._plan(facts, now_ms, service, now_s)
             return 0
         gone = await service.log.trim(found.through)
         for each in gone:
@@ -76,9 +128,19 @@ class Trimmer:
             self._tell(service, gone, needed_from)
         return len(gone)
 
+    def _decide(self, facts: list[LedgerFacts], now_ms: int, service: TopicService) -> Trimming:
+        return trimming(facts, service.needed_from, self._retention, now_ms, subscribed=service.is_subscribed)
+
+    def _plan(self, facts: list[LedgerFacts], now_ms: int, service: TopicService, now_s: float) -> None:
+        """Note when to look again at a topic of which nothing is deleted by size."""
+        keep_ms = self._retention.keep_unsubscribed_ms
+        age_ms = age_of(facts[0], facts[1], now_ms)
+        if keep_ms is not None and age_ms is not None and self._retention == Retention(keep_unsubscribed_ms=keep_ms):
+            service.look_again_s = now_s + min(max(0, keep_ms - age_ms) / 1000, LOOK_AGAIN_S)
+
     async def _sizes(self, ranges: list[LedgerRange], service: TopicService) -> list[LedgerFacts]:
-        """Of each ledger, if they matter."""
-        if self._retention.keep_bytes is None and self._retention.limit_bytes is None:
+        """Return what is known of each ledger, with their sizes if they matter."""
+        if not self._retention.uses_sizes():
             return [self._known.get(each.ledger_id) or LedgerFacts(each) for each in ranges]
         found = []
         for each in ranges:
@@ -91,25 +153,46 @@ class Trimmer:
             found.append(known)
         return found
 
-    async def _timed(self, facts: LedgerFacts, following: LedgerRange | None, service: TopicService) -> LedgerFacts:
-        """With the time of its newest message, or of the next ledger, if times matter."""
+    async def _date(self, facts: list[LedgerFacts], now_ms: int, service: TopicService) -> None:
+        """Find the dates of as many ledgers as may be deleted."""
+        for index in range(len(facts)):
+            if self._decide(facts, now_ms, service).count < index:
+                break  # the one before stays, so nothing newer is deleted
+            facts[index] = await self._timed(facts[index], service)
+            if index + 1 < len(facts) and not facts[index].gone and not says_date(facts[index], now_ms):
+                facts[index + 1] = await self._made(facts[index + 1], service)
+
+    async def _timed(self, facts: LedgerFacts, service: TopicService) -> LedgerFacts:
+        """Return them with the time of the ledger's newest message."""
         last = facts.range.last
-        if last is None or facts.last_ms is not None:
-            return facts
-        if self._retention.keep_ms is None and self._retention.limit_ms is None:
+        if last is None or facts.gone or facts.looked:
             return facts
         try:
             last_ms = await published_ms(last.local, service.reader)
         except UnexpectedCondition:
             return replace(facts, gone=True)
-        if last_ms is None and following is not None:
-            last_ms = (await service.reader.facts_of(following)).created_ms
-        timed = replace(facts, last_ms=last_ms)
-        if last_ms is not None:
-            self._remember(timed)
-        return timed
+        found = replace(await self._made(facts, service), last_ms=last_ms, looked=True)
+        self._remember(found)
+        return found
+
+    async def _made(self, facts: LedgerFacts, service: TopicService) -> LedgerFacts:
+        """Return them with the time when the ledger was made."""
+        if facts.gone or facts.created_ms is not None or facts.stored_ms is not None:
+            return facts
+        found = await service.reader.facts_of(facts.range)
+        found = replace(
+            found,
+            last_ms=facts.last_ms,
+            looked=facts.looked,
+            size=found.size if facts.size is None else facts.size,
+        )
+        if facts.range.last is not None:
+            self._remember(found)
+        return found
 
     def _remember(self, facts: LedgerFacts) -> None:
+        if facts.gone:
+            return
         self._known[facts.range.ledger_id] = facts
         while len(self._known) > REMEMBERED_MAX:
             self._known.popitem(last=False)

@@ -1,29 +1,48 @@
-"""Which ledgers of a topic may go, by age and size besides consumption. Pure.
+"""Which ledgers of a topic may be deleted, by age and size besides consumption. Pure.
 
     oldest                                                                                 newest
     [ range ][ range ][ range ][ range ][ range                                            being written
      -------- consumed --------          |    what subscribers still need: kept, unless a *limit* says otherwise
               |-- kept for replay, though consumed: *keep*
 
-    keep    consumed messages stay for so long, or so much of them; to be replayed. Nothing said: they go at once
-    limit   messages go after so long, or beyond so much, consumed or not; subscribers that are behind lose them
+    keep    consumed messages stay for a time, or up to a size, to be replayed; not set: they are deleted at once
+    limit   messages are deleted after a time, or beyond a size, consumed or not; subscribers that are behind lose them
+    keep_unsubscribed    the same as keep, for a topic without any subscription: its messages wait for a first reader
 
-A limit is stronger than keep. Ledgers go whole, oldest first and without a gap; the one that is being written stays.
-What is not known of a ledger is never a reason to delete it. Ages are of a ledger's newest message.
+A limit is stronger than both. Ledgers are deleted whole, oldest first and without a gap; the one that is being written
+stays. What is not known of a ledger is never a reason to delete it.
+
+Without a subscription nothing is *needed*, and Apache's hubs delete every ended ledger. When the last subscriber left
+is recorded nowhere, and need not be: only the age of the messages counts, so a hub that restarts or takes a topic over
+decides as the hub before it did. A subscription ends the rule, also one that begins behind all messages.
+
+Ages and clocks
+
+A message has the date of the hub that stored it, which may be wrong; so may be the clock of the hub that decides now.
+The metadata store's clock is the second witness, and a ledger is deleted by age only if both find it old enough:
+
+    now    the earlier of the hub's clock and the store's (hedwig.hub.trimming)
+    date   of a ledger's newest message: what the message says, if that lies between the creation of its ledger by the
+           store's clock and now, give or take DOUBT_MS; else the creation of the next ledger by the store's clock,
+           which is never earlier
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from hedwig.model import LedgerRange, LocalId
+
+DOUBT_MS = 60_000
+"""Clocks of machines may differ by this much without being wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """None: nothing is said. keep_ms, keep_bytes: where both are given, what is within both is kept. limit_ms,
-    limit_bytes: what is beyond one of them goes.
+    limit_bytes: what is beyond one of them goes. keep_unsubscribed_ms: keeps messages of a topic without subscription,
+    beside what the first two keep.
 
     keep_bytes counts ledgers from the newest on, and one that is partly within is kept; so at least that much is there.
     limit_bytes is of all ledgers, and the oldest go until no more is there; but never the one being written.
@@ -33,18 +52,29 @@ class Retention:
     keep_bytes: int | None = None
     limit_ms: int | None = None
     limit_bytes: int | None = None
+    keep_unsubscribed_ms: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("keep_ms", "keep_bytes", "limit_ms", "limit_bytes"):
-            value = getattr(self, name)
+        for each in fields(self):
+            value = getattr(self, each.name)
             if value is not None and value < 0:
-                raise ValueError(f"{name} is {value}, and must not be negative")
+                raise ValueError(f"{each.name} is {value}, and must not be negative")
+
+    def uses_sizes(self) -> bool:
+        """Whether sizes of ledgers matter."""
+        return self.keep_bytes is not None or self.limit_bytes is not None
+
+    def uses_ages(self, *, subscribed: bool) -> bool:
+        """Whether ages of ledgers matter."""
+        by_time = self.keep_ms is not None or self.limit_ms is not None
+        return by_time or (not subscribed and self.keep_unsubscribed_ms is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerFacts:
-    """What is known of a ledger; None: not known. created_ms: of its metadata. last_ms: of its newest message. gone: it
-    is listed, and not there any more.
+    """What is known of a ledger; None: not known. created_ms: of its metadata. last_ms: of its newest message, as that
+    says; None too where it says none. gone: it is listed, and not there any more. stored_ms: when the metadata store
+    made its record, by the store's clock. looked: its newest message was read.
     """
 
     range: LedgerRange
@@ -52,6 +82,8 @@ class LedgerFacts:
     created_ms: int | None = None
     last_ms: int | None = None
     gone: bool = False
+    stored_ms: int | None = None
+    looked: bool = False
 
 
 _NONE = LocalId(0)
@@ -68,18 +100,30 @@ class Trimming:
     lost: int = 0
 
 
-def trimming(ledgers: Sequence[LedgerFacts], needed_from: LocalId, retention: Retention, now_ms: int) -> Trimming:
-    """What goes now. ledgers: all of the topic, in order. needed_from: nobody needs what is below (trim_point + 1)."""
-    ages_ms = _ages(ledgers, now_ms)
+def trimming(
+    ledgers: Sequence[LedgerFacts],
+    needed_from: LocalId,
+    retention: Retention,
+    now_ms: int,
+    *,
+    subscribed: bool = True,
+) -> Trimming:
+    """Decide what is deleted now.
+
+    ledgers: all of the topic, in order. needed_from: no subscription needs what is below (trim_point + 1). subscribed:
+    the topic has a subscription.
+    """
     newer = _bytes_from(ledgers)
     found = Trimming()
     for index, each in enumerate(ledgers):
         last, first = each.range.last, each.range.first
         if last is None:
             break
-        beyond = each.gone or _is_beyond(ages_ms[index], newer[index], retention)
+        following = ledgers[index + 1] if index + 1 < len(ledgers) else None
+        age_ms = age_of(each, following, now_ms)
+        beyond = each.gone or _is_beyond(age_ms, newer[index], retention)
         consumed = last.local < needed_from
-        if not beyond and not (consumed and not _is_kept(ages_ms[index], newer[index + 1], retention)):
+        if not beyond and not (consumed and not _is_kept(age_ms, newer[index + 1], retention, subscribed=subscribed)):
             break
         lost_from = max(needed_from, first or LocalId(1))
         lost = max(0, last.local - lost_from + 1)
@@ -87,15 +131,19 @@ def trimming(ledgers: Sequence[LedgerFacts], needed_from: LocalId, retention: Re
     return found
 
 
-def _ages(ledgers: Sequence[LedgerFacts], now_ms: int) -> list[int | None]:
-    """How old each ledger's newest message is, at least: it is not newer than the creation of the next ledger."""
-    ages: list[int | None] = []
-    for index, each in enumerate(ledgers):
-        last_ms = each.last_ms
-        if last_ms is None and index + 1 < len(ledgers):
-            last_ms = ledgers[index + 1].created_ms
-        ages.append(None if last_ms is None else max(0, now_ms - last_ms))
-    return ages
+def says_date(each: LedgerFacts, now_ms: int) -> bool:
+    """Whether its newest message says a date that can be right."""
+    if each.last_ms is None or each.last_ms > now_ms + DOUBT_MS:
+        return False
+    return each.stored_ms is None or each.last_ms >= each.stored_ms - DOUBT_MS
+
+
+def age_of(each: LedgerFacts, following: LedgerFacts | None, now_ms: int) -> int | None:
+    """How old a ledger's newest message is, at least; None: not known."""
+    date_ms = each.last_ms if says_date(each, now_ms) else None
+    if date_ms is None and following is not None:
+        date_ms = following.created_ms if following.stored_ms is None else following.stored_ms
+    return None if date_ms is None else max(0, now_ms - date_ms)
 
 
 def _bytes_from(ledgers: Sequence[LedgerFacts]) -> list[int]:
@@ -112,10 +160,16 @@ def _is_beyond(age_ms: int | None, size_from_here: int, retention: Retention) ->
     return too_old or too_much
 
 
-def _is_kept(age_ms: int | None, size_newer: int, retention: Retention) -> bool:
-    """Though it is consumed."""
+def _is_kept(age_ms: int | None, size_newer: int, retention: Retention, *, subscribed: bool) -> bool:
+    """Whether no subscription needs it and it is kept nevertheless."""
+    if not subscribed and _is_within(age_ms, retention.keep_unsubscribed_ms):
+        return True
     if retention.keep_ms is None and retention.keep_bytes is None:
         return False
-    young = retention.keep_ms is None or age_ms is None or age_ms <= retention.keep_ms
+    young = retention.keep_ms is None or _is_within(age_ms, retention.keep_ms)
     within = retention.keep_bytes is None or size_newer < retention.keep_bytes
     return young and within
+
+
+def _is_within(age_ms: int | None, keep_ms: int | None) -> bool:
+    return keep_ms is not None and (age_ms is None or age_ms <= keep_ms)

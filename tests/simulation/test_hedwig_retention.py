@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
+from twisted.internet.defer import succeed
 
 from bookkeeper.metrics import Counter
 from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.topic_service import TopicService
-from hedwig.hub.trimming import Trimmer
+from hedwig.hub.trimming import StoreTime, Trimmer
 from hedwig.model import Status, SubscribeMode, SubscriberId, Topic
-from hedwig.protocol.retention import Retention
+from hedwig.protocol.retention import Retention, trimming
 from hedwig.wire.messages import Message, encode_message
-from tests.simulation.test_hub_connection import TOPIC, Client, Hub, bodies, span
+from hedwig.wire.requests import unsubscribe_frame
+from hedwig.wire.responses import Answer
+from tests.simulation.test_hub_connection import SUB, TOPIC, Client, Hub, bodies, span
 from tests.simulation.test_scenarios import run, started_world
 
 LATE = SubscriberId(b"late")
@@ -23,16 +27,18 @@ class Story:
     """A topic with ledgers of five messages: 1..5, 6..10, 11..15, 16..20, 21..; message n was published at second n."""
 
     def __init__(self, hub: Hub) -> None:
-        self.hub = hub
+        self.hub, self.begun_ms = hub, round(1000 * hub.world.clock.seconds())
         self.client = Client(hub)
         self.lost = Counter()
 
-    async def published(self, last: int = 23) -> Story:
-        await self.client.subscribe()
+    async def published(self, last: int = 23, *, subscribed: bool = True) -> Story:
+        if subscribed:
+            await self.client.subscribe()
         for number in range(1, last + 1):
-            self.hub.now_ms = 1000 * number
+            self.hub.now_ms = self.ms(number)
             await self.client.publish(b"%d" % number)
-        await self.client.until(last)
+        if subscribed:
+            await self.client.until(last)
         return self
 
     @property
@@ -44,9 +50,22 @@ class Story:
         while self.service.needed_from <= up_to:
             await self.hub.world.pause(0.01)
 
-    async def trim(self, *, now_s: int = 23, **said: int) -> int:
-        """How many ledgers go."""
-        return await Trimmer(Retention(**said), lambda: 1000 * now_s, self.lost).trim(self.service)
+    async def trim(self, *, now_s: int = 23, store_s: int | None = None, **said: int) -> int:
+        """Delete what may be deleted at this time, by the hub's clock and the store's; return how many ledgers."""
+        store_time = None
+        if store_s is not None:
+            store_time = StoreTime(self.hub.world.clock, lambda: succeed(self.ms(store_s)))
+        return await Trimmer(Retention(**said), lambda: self.ms(now_s), self.lost, store_time).trim(self.service)
+
+    async def unsubscribe(self) -> Answer:
+        return await self.client.ask(unsubscribe_frame, TOPIC, SUB)
+
+    def ms(self, second: int) -> int:
+        return self.begun_ms + 1000 * second
+
+    @property
+    def kept(self) -> range:
+        return range(self.service.log.first_id, self.service.log.durable_id + 1)
 
 
 class TimedHub(Hub):
@@ -77,9 +96,127 @@ class _With:
         return getattr(self._other, name)
 
 
-async def story_of(world: Any, last: int = 23, **settings: Any) -> Story:
+async def story_of(world: Any, last: int = 23, *, subscribed: bool = True, **settings: Any) -> Story:
     hub = await TimedHub(world, log=TopicLogSettings(entries_max=5), consume_interval=1, **settings).started()
-    return await Story(hub).published(last)
+    return await Story(hub).published(last, subscribed=subscribed)
+
+
+# --- topics without subscription
+
+
+def test_messages_without_a_subscription_stay_until_they_are_old() -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await story_of(world, subscribed=False)
+        assert await found.trim(keep_unsubscribed_ms=18_000) == 0, "the newest of the first ledger is 18 s old"
+        found.service.look_again_s = 0.0
+        assert await found.trim(keep_unsubscribed_ms=17_999) == 1
+        assert found.kept == range(6, 24)
+        await found.client.subscribe(options={"hw.replay": b"first"})
+        assert await found.client.until(18) == span(6, 23), "all of it can be read"
+        await found.consumed(15)
+        assert await found.trim(keep_unsubscribed_ms=99_999) == 2, "a subscription decides by what it consumed"
+        assert (await found.unsubscribe()).status is Status.SUCCESS
+        assert await found.trim(keep_unsubscribed_ms=99_999) == 0, "and what is left when it ends waits again"
+        assert await found.trim() == 1, "Apache's rule"
+        assert found.kept == range(21, 24)
+        assert found.lost.value == 0
+
+    run(world, story())
+
+
+def test_after_a_takeover_messages_without_a_subscription_are_as_old_as_before() -> None:
+    """When the last subscriber left is recorded nowhere: the dates of messages decide."""
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await story_of(world)
+        await found.consumed(7)
+        assert (await found.unsubscribe()).status is Status.SUCCESS
+        found.hub.client.crash()
+        await world.pause(60)
+        found.hub = await TimedHub(world, 4081).started()
+        found.client = Client(found.hub)
+        await found.client.publish(b"24")
+        assert await found.trim(keep_unsubscribed_ms=20_000, now_s=24) == 0
+        found.service.look_again_s = 0.0
+        assert await found.trim(keep_unsubscribed_ms=15_000, now_s=26) == 2, "5 and 10 are 21 and 16 s old, 15 is 11"
+        assert found.kept == range(11, 25)
+
+    run(world, story(), seconds=300)
+
+
+@pytest.mark.parametrize(("name", "subscribed"), [("keep_unsubscribed_ms", False), ("limit_ms", True)])
+@pytest.mark.parametrize(
+    ("now_s", "store_s", "gone"),
+    [
+        (23, 23, 0),
+        (100_000, 100_000, 4),
+        (100_000, 23, 0),  # the hub's clock was set forward
+        (23, 100_000, 0),  # the store's was
+        (-100_000, 100_000, 0),  # the hub's was set back
+        (100_000, -100_000, 0),
+        (100, 90, 1),  # by the earlier of the two
+    ],
+)
+def test_ledgers_are_deleted_by_age_only_where_two_clocks_agree(
+    name: str, subscribed: bool, now_s: int, store_s: int, gone: int
+) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await story_of(world, subscribed=subscribed)
+        assert await found.trim(**{name: 82_000}, now_s=now_s, store_s=store_s) == gone
+
+    run(world, story())
+
+
+@pytest.mark.parametrize("date_s", [-(10**8), 10**9])
+def test_messages_of_a_hub_whose_clock_was_wrong_are_as_old_as_the_next_ledger(date_s: int) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await TimedHub(world, log=TopicLogSettings(entries_max=5)).started()
+        await world.pause(1000)
+        found = Story(hub)
+        hub.now_ms = max(0, found.ms(date_s))
+        for number in range(1, 7):
+            await found.client.publish(b"%d" % number)
+        made_s = round(world.clock.seconds()) - found.begun_ms // 1000
+        for late_s, gone in ((-10, 0), (10, 1)):
+            found.service.look_again_s = 0.0
+            now_s = made_s + 300 + late_s
+            assert await found.trim(keep_unsubscribed_ms=300_000, now_s=now_s, store_s=now_s) == gone
+
+    run(world, story(), seconds=3000)
+
+
+def test_a_topic_without_a_subscription_is_not_looked_at_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hedwig.hub.trimming.LOOK_AGAIN_S", 100.0)
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await story_of(world, subscribed=False)
+        service, begun_s, looks = found.service, world.clock.seconds(), []
+        trimmer = Trimmer(
+            Retention(keep_unsubscribed_ms=300_000),
+            lambda: found.ms(23) + round(1000 * (world.clock.seconds() - begun_s)),
+        )
+        with mock.patch("hedwig.hub.trimming.trimming", side_effect=trimming) as decide:
+            while not await trimmer.trim(service):
+                await world.pause(10)
+                if decide.call_count:
+                    looks.append(world.clock.seconds() - begun_s)
+                    decide.reset_mock()
+        # Message 5 is of second 5, and it was second 23: it is too old 282 s later.
+        assert world.clock.seconds() - begun_s == pytest.approx(282, abs=15)
+        assert looks == pytest.approx([10, 110, 220], abs=12)
+
+    run(world, story(), seconds=2000)
+
+
+# --- topics with subscriptions
 
 
 def test_consumed_messages_stay_for_so_long_or_so_much_of_them() -> None:

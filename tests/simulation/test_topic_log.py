@@ -132,6 +132,7 @@ def test_publishers_cannot_make_ids_grow_without_end() -> None:
 def test_a_topic_with_very_many_ledgers_gets_no_more_because_it_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """A subscriber who is gone keeps them, and their list is one record of ZooKeeper's, 1 MB at most."""
     monkeypatch.setattr(topic_log, "IDLE_ENDS_MAX", 3)
+    monkeypatch.setattr(topic_log, "IDLE_STEP", 100)
     world = started_world(3)
 
     async def story() -> None:
@@ -147,6 +148,47 @@ def test_a_topic_with_very_many_ledgers_gets_no_more_because_it_is_idle(monkeypa
         assert len(hub.log.ranges) == 4
 
     run(world, story(), seconds=300.0)
+
+
+def test_the_more_ledgers_a_topic_keeps_the_longer_the_last_one_may_be_idle() -> None:
+    """Else a topic that is published to now and then, and keeps its messages for a week, had a ledger for each."""
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, idle_max_s=10.0).acquired()
+        for number in range(30):  # one each 25 s
+            hub.publish(b"%d" % number)
+            await hub.settled()
+            await world.pause(25)
+            hub.log.end_if_idle()
+        assert len(hub.log.ranges) == 9, "two steps of four, and the one that is written"
+
+    run(world, story(), seconds=3000.0)
+
+
+def test_a_list_of_ledgers_never_outgrows_a_record_of_the_metadata_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        hub = await Hub(world, entries_max=1).acquired()
+        for number in range(3):
+            hub.publish(b"%d" % number)
+            await hub.settled()
+        assert len(hub.log.ranges) == 3
+        monkeypatch.setattr(topic_log, "LIST_SIZE_MAX", 0)
+        hub.publish(b"3", b"4")
+        hub.publish(b"5")
+        await hub.settled()
+        assert len(hub.log.ranges) == 4, "the last ledger takes all, whatever entries_max says"
+        await hub.log.release()
+        monkeypatch.setattr(topic_log, "LIST_SIZE_LIMIT", 3 * 40)
+        hub = await Hub(world).acquired()
+        hub.publish(b"6")
+        await hub.settled()
+        [(_, error)] = hub.failed
+        assert str(error).startswith("topic b'orders' has 4 ledgers, and the list of more would not fit")
+
+    run(world, story())
 
 
 def test_messages_get_consecutive_ids_and_survive_the_hub() -> None:

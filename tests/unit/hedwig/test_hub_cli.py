@@ -110,7 +110,7 @@ def test_settings_reach_the_parts() -> None:
 
 def test_retention_reaches_the_topics() -> None:
     own = '{"a": {"keep_ms": 9}, "a.b": {"keep_ms": 0, "limit_bytes": 3}}'
-    found = settings_of(f"advertisedAddress=h\nkeep_ms=5\nretention_by_topic={own}")
+    found = settings_of(f"advertisedAddress=h\nkeep_ms=5\nkeep_unsubscribed_ms=0\nretention_by_topic={own}")
     wanted = {b"x": Retention(keep_ms=5), b"a": Retention(keep_ms=9), b"a.bc": Retention(limit_bytes=3)}
     assert {name: found.retention_of(Topic(name)) for name in wanted} == wanted
 

@@ -13,7 +13,8 @@ from hedwig.config.hub import HubConfig
 from hedwig.config.load import load_hub
 from hedwig.config.render import render
 from hedwig.embedded import LocalHub
-from hedwig.model import HubAddress
+from hedwig.hub.tuning import hub_settings
+from hedwig.model import HubAddress, Topic
 
 CONF = Path(__file__).resolve().parents[3] / "conf" / "hw_server.conf"
 
@@ -109,10 +110,28 @@ def test_nothing_is_kept_longer_than_it_may_be_there() -> None:
 def test_topics_may_have_a_retention_of_their_own() -> None:
     own = '{"audit.": {"keep_ms": 9, "limit_bytes": 0}, "audit.eu.": {"keep_ms": 0}}'
     settings = hub(keep_ms="5", limit_bytes="7", retention_by_topic=own).settings
-    assert settings.retention_of(b"orders") == {"keep_ms": 5, "keep_bytes": 0, "limit_ms": 0, "limit_bytes": 7}
-    assert settings.retention_of(b"audit.us") == {"keep_ms": 9, "keep_bytes": 0, "limit_ms": 0, "limit_bytes": 0}
-    assert settings.retention_of(b"audit.eu.x") == {"keep_ms": 0, "keep_bytes": 0, "limit_ms": 0, "limit_bytes": 7}
+
+    def numbers(topic: bytes) -> tuple[int, ...]:
+        found = settings.retention_of(topic)
+        return tuple(found[name] for name in ("keep_ms", "keep_bytes", "limit_ms", "limit_bytes"))
+
+    assert numbers(b"orders") == (5, 0, 0, 7)
+    assert numbers(b"audit.us") == (9, 0, 0, 0)
+    assert numbers(b"audit.eu.x") == (0, 0, 0, 7)
     assert "'audit.': limit_ms 5 is below keep_ms 9" in refused(limit_ms="5", retention_by_topic=own)
+
+
+def test_messages_without_a_subscription_are_kept_for_a_week_unless_that_is_said_otherwise() -> None:
+    def kept(**given: str) -> list[int | None]:
+        found = hub_settings(hub(metadataServiceUri="zk+hierarchical://127.0.0.1:2181/ledgers", **given).settings)
+        return [found.retention_of(Topic(topic)).keep_unsubscribed_ms for topic in (b"orders", b"ticks.eu")]
+
+    week = 7 * 24 * 3600 * 1000
+    assert kept() == [week, week]
+    assert kept(limit_ms="5") == [week, week], "a limit is stronger, and may be shorter"
+    assert kept(keep_unsubscribed_ms="0") == [None, None], "Apache's rule"
+    assert kept(retention_by_topic='{"ticks.": {"keep_unsubscribed_ms": 9}}') == [week, 9]
+    assert kept(retention_by_topic='{"ticks.": {"keep_ms": 9}}') == [week, week]
 
 
 # --- the table

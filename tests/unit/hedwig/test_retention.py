@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from hedwig.config.kinds import RETENTION
 from hedwig.model import LedgerRange, LocalId, MessageId
-from hedwig.protocol.retention import LedgerFacts, Retention, Trimming, trimming
+from hedwig.protocol.retention import LedgerFacts, Retention, Trimming, age_of, trimming
 
 NOTHING = Trimming()
 
@@ -19,8 +21,8 @@ def ledger(
     return LedgerFacts(LedgerRange(first, LocalId(first), end), size, created_ms, last_ms)
 
 
-def of(*ledgers: LedgerFacts, needed: int = 1, now_ms: int = 1000, **said: int) -> Trimming:
-    return trimming(ledgers, LocalId(needed), Retention(**said), now_ms)
+def of(*ledgers: LedgerFacts, needed: int = 1, now_ms: int = 1000, subscribed: bool = True, **said: int) -> Trimming:
+    return trimming(ledgers, LocalId(needed), Retention(**said), now_ms, subscribed=subscribed)
 
 
 FOUR = (
@@ -49,6 +51,58 @@ def test_what_is_consumed_is_kept_for_a_time_or_a_size_to_be_replayed() -> None:
     assert of(*FOUR, needed=1, keep_ms=0) == NOTHING, "keeping less is no reason to lose what is needed"
 
 
+@pytest.mark.parametrize(
+    ("subscribed", "said", "gone"),
+    [
+        # subscription, retention, ledgers that are deleted of FOUR (newest messages at 99, 199, 299; now 1000)
+        (False, {}, 3),
+        (False, {"keep_unsubscribed_ms": 901}, 0),
+        (False, {"keep_unsubscribed_ms": 900}, 1),
+        (False, {"keep_unsubscribed_ms": 700}, 3),
+        (True, {"keep_unsubscribed_ms": 901}, 3),
+        (True, {"keep_unsubscribed_ms": 901, "keep_ms": 801}, 1),
+        # each of the two keeps what the other does not
+        (False, {"keep_unsubscribed_ms": 0, "keep_ms": 801}, 1),
+        (False, {"keep_unsubscribed_ms": 801, "keep_ms": 0}, 1),
+        (False, {"keep_unsubscribed_ms": 801, "keep_bytes": 0}, 1),
+        (False, {"keep_unsubscribed_ms": 701, "keep_bytes": 21}, 1),
+        # a limit is stronger
+        (False, {"keep_unsubscribed_ms": 10**6, "limit_ms": 900}, 1),
+        (False, {"keep_unsubscribed_ms": 10**6, "limit_bytes": 20}, 2),
+    ],
+)
+def test_without_a_subscription_messages_are_kept_until_they_are_old(
+    subscribed: bool, said: dict[str, int], gone: int
+) -> None:
+    expected = Trimming(gone, LocalId(10 * gone))
+    assert of(*FOUR, needed=99, subscribed=subscribed, **said) == expected
+
+
+@pytest.mark.parametrize(
+    ("last_ms", "stored_ms", "following_ms", "now_ms", "age_ms"),
+    [
+        # the message, the making of its ledger and of the next one by the store's clock; now
+        (200_000, 150_000, 300_000, 1_000_000, 800_000),  # all agree
+        (200_000, 150_000, None, 1_000_000, 800_000),
+        (None, 150_000, 300_000, 1_000_000, 700_000),  # it says nothing
+        (None, None, None, 1_000_000, None),
+        (90_000, 150_000, 300_000, 1_000_000, 910_000),  # clocks may differ a little
+        (89_999, 150_000, 300_000, 1_000_000, 700_000),  # older than its ledger: the publishing hub's clock was behind
+        (0, 150_000, None, 1_000_000, None),
+        (1_060_000, 150_000, 300_000, 1_000_000, 0),  # a little in the future
+        (1_060_001, 150_000, 300_000, 1_000_000, 700_000),  # that clock was ahead
+        (10**12, 150_000, None, 1_000_000, None),
+        (200_000, 150_000, 300_000, 100_000, 0),  # the present clock is behind: nothing is old
+    ],
+)
+def test_a_date_that_cannot_be_right_is_replaced_by_a_later_one(
+    last_ms: int | None, stored_ms: int | None, following_ms: int | None, now_ms: int, age_ms: int | None
+) -> None:
+    each = replace(ledger(1, 10, last_ms=last_ms), stored_ms=stored_ms)
+    following = None if following_ms is None else replace(ledger(11, 20, created_ms=1), stored_ms=following_ms)
+    assert age_of(each, following, now_ms) == age_ms
+
+
 def test_a_limit_takes_what_somebody_still_needs_and_says_how_much() -> None:
     assert of(*FOUR, needed=5, limit_ms=900) == Trimming(1, LocalId(10), lost=6)
     assert of(*FOUR, needed=11, limit_ms=900) == Trimming(1, LocalId(10), lost=0)
@@ -73,7 +127,7 @@ def test_an_old_record_without_a_first_id_counts_from_the_first_message() -> Non
     assert of(old, ledger(11, None), needed=4, limit_ms=10) == Trimming(1, LocalId(10), lost=7)
 
 
-@pytest.mark.parametrize("name", ["keep_ms", "keep_bytes", "limit_ms", "limit_bytes"])
+@pytest.mark.parametrize("name", RETENTION)
 def test_a_negative_wish_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is -1"):
         Retention(**{name: -1})
