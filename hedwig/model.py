@@ -93,6 +93,16 @@ class MessageId(NamedTuple):
         return f"local:{self.local}{remote}"
 
 
+class Gone(NamedTuple):
+    """Ids of messages, both included, that were deleted before a reader that asked for them had them."""
+
+    first: LocalId
+    last: LocalId
+
+    def __str__(self) -> str:
+        return f"messages {self.first} to {self.last}"
+
+
 @dataclass(frozen=True, slots=True)
 class Preferences:
     """How a subscriber wants its messages. None: not said.

@@ -78,10 +78,22 @@ def run(args: argparse.Namespace) -> int:
                 progress.update(printed)
         if progress is not None:
             progress.close()
-    if args.first is not None and 0 < args.first < stored.first:
-        note(f"Messages before {stored.first} are deleted: everybody had consumed them.")
+    _note_gone(args, stored)
     note(f"{counted(printed, 'message')} of topic {shown(topic)}, which has {_extent(stored)}")
     return EXIT_OK
+
+
+def _note_gone(args: argparse.Namespace, stored: Stored) -> None:
+    """Name the messages that were asked for and are deleted."""
+    from hedwig.model import Gone, LocalId
+
+    first = 1 if args.first is None else args.first
+    if first < 0:
+        first = max(1, stored.last + 1 + first)
+    last = stored.first - 1 if args.last is None else min(args.last, stored.first - 1)
+    if first <= last:
+        gone = str(Gone(LocalId(first), LocalId(last))).capitalize()
+        note(f"{gone} of topic {args.topic} are deleted: consumed, or older than hubs keep them")
 
 
 def _range(args: argparse.Namespace, stored: Stored) -> tuple[int, int]:

@@ -52,7 +52,7 @@ from hedwig.cli.writing import write_out
 
 if TYPE_CHECKING:
     from hedwig.client.blocking import BlockingClient, BlockingSubscription
-    from hedwig.model import Preferences, SubscribeMode, SubscriberId, Topic
+    from hedwig.model import Gone, Preferences, SubscribeMode, SubscriberId, Topic
     from hedwig.wire.receiving import Received
 
 TAKEN_AT_ONCE = 500
@@ -171,7 +171,13 @@ def run(args: argparse.Namespace) -> int:
     end_on_sigterm()
     with connected(args) as client, _ended(client, topic, subscriber, temporary=temporary):
         subscription = client.subscribe(
-            topic, subscriber, _mode(args), preferences=preferences, force=args.force, auto_consume=False
+            topic,
+            subscriber,
+            _mode(args),
+            preferences=preferences,
+            force=args.force,
+            auto_consume=False,
+            on_gone=lambda gone: _note_gone(args, topic, gone),
         )
         printer = _Printer(args, topic, subscription, form, individual=individual)
         try:
@@ -180,6 +186,12 @@ def run(args: argparse.Namespace) -> int:
         finally:
             printer.end(quiet=args.quiet)
     return EXIT_OK
+
+
+def _note_gone(args: argparse.Namespace, topic: Topic, gone: Gone) -> None:
+    begins = args.begin is not None and args.begin.startswith("time:") and gone.first == 1
+    which = "; some of them may be older than --from asks for" if begins else ""
+    note(f"hedwig: {gone} of topic {shown(topic)} were deleted before they were read{which}")
 
 
 def _temporary_name() -> str:

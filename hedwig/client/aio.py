@@ -31,7 +31,7 @@ from hedwig.client.starting import Start
 from hedwig.client.subscription import TAKEN_AT_ONCE
 from hedwig.client.values import Of, Text, bodies_of, properties_of, subscriber_of, topic_of
 from hedwig.client_config import HedwigClientSettings
-from hedwig.model import MessageId, Preferences, SubscribeMode
+from hedwig.model import Gone, MessageId, Preferences, SubscribeMode
 from hedwig.wire.receiving import Received
 
 T = TypeVar("T")
@@ -147,6 +147,7 @@ class AsyncClient:
         auto_consume: bool | None = None,
         wanted: Callable[[Received], bool] | None = None,
         start: Start | None = None,
+        on_gone: Callable[[Gone], object] | None = None,
     ) -> AsyncSubscription:
         """Make or attach a subscription: it goes on behind what it has consumed, a new one begins with what is
         published from now on.
@@ -154,7 +155,8 @@ class AsyncClient:
         preferences: among them the filter that the hub runs (`hedwig.filters.with_expression`). force: take it from a
         client that has it. auto_consume: what was taken counts as consumed when the next is asked for; with False
         `consume` says so. wanted: messages for which it is false are passed over, and consumed, in this process.
-        start: begin there instead: a message, its id, or a time (`seek`).
+        start: begin there instead: a message, its id, or a time (`seek`). on_gone: called with the ids of messages that
+        were deleted before this subscription had them, see its `gone`; None: a warning is logged.
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
         """
         subscribed = self._client.subscribe(
@@ -166,6 +168,7 @@ class AsyncClient:
             auto_consume=auto_consume,
             wanted=wanted,
             start=start,
+            on_gone=on_gone,
         )
         return AsyncSubscription(await _future_of(subscribed, lambda subscription: subscription.close()))
 

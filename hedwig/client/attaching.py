@@ -28,7 +28,7 @@ from hedwig.client.hubs import Hubs
 from hedwig.client.link import Delivered, HubLink
 from hedwig.client.taking import stop_timer
 from hedwig.errors import MalformedRequest, PubSubError, TopicBusy, UnexpectedCondition
-from hedwig.model import Event, HubAddress, Preferences, Status, SubscribeMode, SubscriberId, Topic
+from hedwig.model import Event, Gone, HubAddress, Preferences, Status, SubscribeMode, SubscriberId, Topic
 from hedwig.protocol.options import REPLAY, ack_options, granted
 from hedwig.wire.requests import close_subscription_frame, subscribe_frame
 from hedwig.wire.responses import Answer, Told
@@ -42,8 +42,11 @@ log = Logger()
 class Attached(Delivered, Protocol):
     """The subscription that is attached; connections deliver to it, not through here."""
 
-    def on_granted(self) -> None:
-        """A hub said what holds: see `preferences`. What this raises of PubSubError ends the attempt, as a refusal."""
+    def on_granted(self, gone: Gone | None) -> None:
+        """A hub said what holds: see `preferences`. What this raises of PubSubError ends the attempt, as a refusal.
+
+        gone: messages that it was to begin or continue with, and that were deleted.
+        """
 
     def on_attached(self) -> None:
         """A hub delivers from now on (again); it was asked to begin where it should."""
@@ -135,8 +138,7 @@ class Attaching:
         self.link, self._asked = link, None
         self._attached_s = self._clock.seconds()
         try:
-            self._check(link, answer, said)
-            self._subscription.on_granted()
+            self._subscription.on_granted(self._check(link, answer, said))
         except PubSubError:
             self.link = None
             self._let_go(link)
@@ -159,11 +161,11 @@ class Attaching:
             options[REPLAY] = self._wish
         return replace(self.preferences, options=options)
 
-    def _check(self, link: HubLink, answer: Answer, said: bytes | None) -> None:
-        """Whether the hub and this client mean the same. said: where it was asked to begin."""
-        heeded = False
+    def _check(self, link: HubLink, answer: Answer, said: bytes | None) -> Gone | None:
+        """Check that the hub and this client mean the same; return what is gone. said: where it was asked to begin."""
+        heeded, gone = False, None
         if answer.preferences is not None:
-            self.preferences, heeded = granted(answer.preferences)
+            self.preferences, heeded, gone = granted(answer.preferences)
         if not self.individual and ack_options(self.preferences) is not None:
             # What CONSUME means is the subscription's, and was perhaps said by another client.
             raise MalformedRequest(
@@ -176,6 +178,7 @@ class Attaching:
                 f"hub {link.name} knows nothing of acknowledging one by one and of beginning again elsewhere: it is "
                 "no hub of this project, or an older one. Nothing was consumed there"
             )
+        return gone
 
     async def _connect(self, address: HubAddress) -> HubLink:
         if not self._settings.shared_connections:

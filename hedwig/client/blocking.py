@@ -49,7 +49,7 @@ from hedwig.client.values import (
     topic_of,
 )
 from hedwig.client_config import HedwigClientSettings
-from hedwig.model import MessageId, Preferences, SubscribeMode
+from hedwig.model import Gone, MessageId, Preferences, SubscribeMode
 from hedwig.wire.receiving import Received
 
 T = TypeVar("T")
@@ -141,6 +141,7 @@ class BlockingClient:
         auto_consume: bool | None = None,
         wanted: Callable[[Received], bool] | None = None,
         start: Start | None = None,
+        on_gone: Callable[[Gone], object] | None = None,
     ) -> BlockingSubscription:
         """Make or attach a subscription: it goes on behind what it has consumed, a new one begins with what is
         published from now on.
@@ -149,7 +150,8 @@ class BlockingClient:
         client that has it. auto_consume: what was taken counts as consumed when the next is asked for; with False
         `consume` says so. wanted: messages for which it is false are passed over, and consumed, in this process; it is
         called by the reactor's thread, and must not call the client. start: begin there instead: a message, its id, or
-        a time (`seek`).
+        a time (`seek`). on_gone: called by the reactor's thread with the ids of messages that were deleted before this
+        subscription had them, see its `gone`; None: a warning is logged.
         Raises AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, MalformedRequest, ServiceDown.
         """
         name, who = topic_of(topic), subscriber_of(subscriber)
@@ -165,6 +167,7 @@ class BlockingClient:
                 auto_consume=auto_consume,
                 wanted=wanted,
                 start=start,
+                on_gone=on_gone,
             )
             return subscribing.addCallback(made.append)
 

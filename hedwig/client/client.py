@@ -42,6 +42,7 @@ from hedwig.errors import MalformedRequest, NoHubReached
 from hedwig.model import (
     HUB_SUBSCRIBER_PREFIX,
     NO_OPTIONS,
+    Gone,
     HubAddress,
     MessageId,
     Preferences,
@@ -398,6 +399,7 @@ class PubSubClient:
         auto_consume: bool | None = None,
         wanted: Callable[[Received], bool] | None = None,
         start: Start | None = None,
+        on_gone: Callable[[Gone], object] | None = None,
     ) -> Deferred[Subscription]:
         """Make or attach a subscription; it delivers from what it has not consumed on, a new one what is published
         from now on.
@@ -406,7 +408,8 @@ class PubSubClient:
         it from a client that has it. auto_consume: what was taken counts as consumed with the next call that takes;
         None: as the client has it.
         wanted: messages for which it is false are passed over, and consumed, here. start: begin there instead, each
-        time that this is called; see hedwig.client.starting.
+        time that this is called; see hedwig.client.starting. on_gone: called with the ids of messages that were
+        deleted before this subscription had them, see Subscription.gone; None: a warning is logged.
         Preferences of hedwig.client.queueing make a subscription whose messages are acknowledged one by one.
         Fails with AlreadySubscribed, NotSubscribed, TopicBusy, InvalidFilter, InvalidArgument, MalformedRequest,
         ServiceDown. Where an answer was lost, CREATE may fail with AlreadySubscribed although it was this call that
@@ -422,6 +425,7 @@ class PubSubClient:
                 auto_consume,
                 wanted,
                 start,
+                on_gone,
             )
         )
 
@@ -449,6 +453,7 @@ class PubSubClient:
         auto_consume: bool | None,
         wanted: Callable[[Received], bool] | None,
         start: Start | None,
+        on_gone: Callable[[Gone], object] | None,
     ) -> Subscription:
         topic, subscriber = topic_of(topic_said), subscriber_of(subscriber_said)
         preferences = self.preferences if said is None else self.preferences.merged(preferences_of(said))
@@ -477,6 +482,7 @@ class PubSubClient:
             auto_consume=not individual and (self.auto_consume if auto_consume is None else auto_consume),
             wanted=wanted,
             on_closed=self._subscription_closed,
+            on_gone=on_gone,
         )
         self._subscriptions[topic, subscriber] = subscription
         try:

@@ -43,6 +43,11 @@ class InOrder:
 
     # --- what comes
 
+    @property
+    def heard(self) -> LocalId:
+        """The last message that was delivered; 0 for none."""
+        return self._heard
+
     def on_delivered(self, messages: list[Received], waiting: Collection[Received]) -> list[Received]:
         """Those that were not heard before."""
         last = messages[-1].local_id

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hedwig.client.client import Publisher, PubSubClient
 from hedwig.client.subscription import Subscription
 from hedwig.client.values import Text, as_bytes, properties_of
-from hedwig.model import Preferences, SubscriberId, Topic
+from hedwig.model import Gone, Preferences, SubscriberId, Topic
 
 
 def publisher_of(
@@ -55,3 +55,12 @@ class SubscriptionFace:
     def preferences(self) -> Preferences:
         """As the hub has them."""
         return self._subscription.preferences
+
+    @property
+    def gone(self) -> tuple[Gone, ...]:
+        """Messages that were deleted before this subscription had them: the newest 100 ranges of ids.
+
+        It was to begin or to continue with them, or a hub's limit of age or size took them meanwhile (which is not
+        noticed with a filter, a bound, or acknowledging one by one). Of a start in time some may be older than that.
+        """
+        return self._subscription.gone

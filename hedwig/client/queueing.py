@@ -93,6 +93,9 @@ def attempt(message: Received) -> int:
 class OneByOne:
     """What of one subscription object is done, and what its hub is told of that. As hedwig.client.consuming."""
 
+    heard = LocalId(0)
+    """Messages come in any order: what was heard says nothing of those before."""
+
     keeps_waiting = False
     """When the connection ends, what waits for the reader is for whoever gets it next."""
 

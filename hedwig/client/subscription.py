@@ -19,10 +19,12 @@ Source: hedwig-protocol.md 2.4, 2.5, 2.10, 2.17.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.logger import Logger
 
 from bookkeeper.errors import BookKeeperError, ClientClosed, InvalidArgument, again
 from hedwig.client.attaching import Attaching
@@ -34,7 +36,7 @@ from hedwig.client.starting import Start, replay_option
 from hedwig.client.taking import Taking
 from hedwig.client.values import ID_MAX, Of, id_of, number_of, seconds_of
 from hedwig.errors import InvalidFilter, MessageTooLarge
-from hedwig.model import MessageId, Preferences, SubscribeMode, SubscriberId, Topic
+from hedwig.model import Gone, LocalId, MessageId, Preferences, SubscribeMode, SubscriberId, Topic
 from hedwig.protocol.options import TIMEOUT_MS_MAX, ack_options
 from hedwig.wire.receiving import Received, TooLarge
 from hedwig.wire.requests import consume_frame
@@ -43,7 +45,12 @@ from hedwig.wire.responses import Told
 if TYPE_CHECKING:
     from bookkeeper.ports import Clock
 
+log = Logger()
+
 TAKEN_AT_ONCE = 1_000
+
+GONE_MAX = 100
+"""Ranges of deleted messages that a subscription remembers."""
 
 RECEIVE_S_MAX = 365 * 24 * 3600.0
 """Seconds that one `receive` may wait; None waits for ever."""
@@ -68,6 +75,7 @@ class Subscription:
         auto_consume: bool,
         wanted: Callable[[Received], bool] | None,
         on_closed: Callable[[Subscription], object],
+        on_gone: Callable[[Gone], object] | None = None,
     ) -> None:
         self.topic, self.subscriber = topic, subscriber
         self._attaching = Attaching(clock, hubs, self, topic, subscriber, mode, preferences, force=force)
@@ -75,7 +83,9 @@ class Subscription:
         """Messages are acknowledged one by one: see hedwig.client.queueing."""
         self.auto_consume = auto_consume
         self._clock, self._settings = clock, hubs.settings
-        self._wanted, self._on_closed = wanted, on_closed
+        self._wanted, self._on_closed, self._tell_gone = wanted, on_closed, on_gone
+        self._gone: deque[Gone] = deque(maxlen=GONE_MAX)
+        self._in_sequence = False  # the hub delivers every message of the topic
         self._taking = Taking(clock)
         self._done: InOrder | OneByOne = OneByOne() if self.individual else InOrder()
         self._told_at_once = self._batch()
@@ -112,9 +122,13 @@ class Subscription:
 
     # --- where it is attached
 
-    def on_granted(self) -> None:
+    def on_granted(self, gone: Gone | None) -> None:
         """See Attached."""
         self._told_at_once = self._batch()
+        said = self.preferences
+        self._in_sequence = not (self.individual or said.message_filter or said.message_bound)
+        if gone is not None:
+            self._note_gone(gone)
 
     def on_attached(self) -> None:
         """See Attached."""
@@ -151,6 +165,33 @@ class Subscription:
         """See Delivered."""
         self._attaching.on_link_lost(link)
 
+    # --- what is missing
+
+    @property
+    def gone(self) -> tuple[Gone, ...]:
+        """Messages that this subscription was to begin or continue with, and that were deleted before; the newest
+        GONE_MAX ranges. Of a start in time some may be older than that.
+
+        While it is attached also those that a hub's limit took meanwhile, unless a filter, a bound or acknowledging one
+        by one leave it open which messages come.
+        """
+        return tuple(self._gone)
+
+    def _note_gone(self, gone: Gone) -> None:
+        gone = Gone(max(gone.first, LocalId(self._done.heard + 1)), gone.last)
+        if gone.first > gone.last or gone in self._gone:
+            return
+        self._gone.append(gone)
+        if self._tell_gone is not None:
+            self._tell_gone(gone)
+        else:
+            log.warn(
+                "{gone} of topic {topic!r} were deleted before subscriber {subscriber!r} had them",
+                gone=str(gone).capitalize(),
+                topic=self.topic,
+                subscriber=self.subscriber,
+            )
+
     # --- what the hub says
 
     def on_messages(self, link: HubLink, messages: list[Received]) -> None:
@@ -160,7 +201,9 @@ class Subscription:
             return
         if self._seeking is not None:
             return  # of deliveries before
-        taking = self._taking
+        taking, heard = self._taking, self._done.heard
+        if heard and self._in_sequence and messages[0].local_id > heard + 1:
+            self._note_gone(Gone(LocalId(heard + 1), LocalId(messages[0].local_id - 1)))
         found = self._done.on_delivered(messages, taking.ready)
         if len(found) < len(messages):
             self._tell()  # it delivers again what is done, as it has not heard of that

@@ -33,7 +33,7 @@ async def where_of(wanted: Replay, log: TopicLog, reader: TopicReader) -> LocalI
     if wanted.local_id is not None:
         return wanted.local_id
     if wanted.time_ms is None:
-        return log.first_id
+        return FIRST_ID
     for _ in range(ATTEMPTS_MAX):
         try:
             return await _at_time(wanted.time_ms, log, reader)

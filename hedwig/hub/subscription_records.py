@@ -36,7 +36,7 @@ from hedwig.hub.metadata import HubMetadata, Versioned
 from hedwig.hub.ownership import in_turns
 from hedwig.hub.replaying import id_before, where_of
 from hedwig.hub.shared_attachment import SharedAttachment
-from hedwig.model import LocalId, MessageId, Preferences, SharedSubscription, SubscriberId, Subscription
+from hedwig.model import FIRST_ID, Gone, LocalId, MessageId, Preferences, SharedSubscription, SubscriberId, Subscription
 from hedwig.protocol.options import Replay
 from hedwig.protocol.replay import at_id
 from hedwig.protocol.subscription import Position
@@ -53,6 +53,12 @@ R = TypeVar("R")
 
 STORED_AT_ONCE = 50
 """Positions of a topic that are written at the same time when it is released."""
+
+
+def gone_of(wanted: LocalId, topic_log: TopicLog) -> Gone | None:
+    """Return which messages from `wanted` on were deleted."""
+    first = topic_log.first_id
+    return Gone(wanted, LocalId(first - 1)) if wanted < first else None
 
 
 class RecordedTopic(Protocol):
@@ -186,14 +192,20 @@ class SubscriptionRecords:
 
     async def move(
         self, subscriber: SubscriberId, known: StoredSubscription | None, preferences: Preferences, replay: Replay
-    ) -> StoredSubscription:
-        """It begins where it asks for, as far as that is kept; durable on return. Raises BookKeeperError."""
+    ) -> tuple[StoredSubscription, Gone | None]:
+        """Begin where it asks for, as far as that is kept; durable on return. Return what is not kept of that, too.
+
+        Raises BookKeeperError.
+        """
         topic_log, reader = self._topic.log, self._topic.reader
         wanted = await where_of(replay, topic_log, reader)
 
-        async def move(listed: int) -> StoredSubscription:
+        async def move(listed: int) -> tuple[StoredSubscription, Gone | None]:
             # Nothing is trimmed meanwhile: what it begins with is there when its position says so.
             begin = at_id(wanted, max(self._topic.first_kept, topic_log.first_id), topic_log.durable_id)
+            # Of a time only what is kept was looked through: what was deleted before may be of that time too.
+            asked = FIRST_ID if replay.time_ms is not None and begin.next_id <= topic_log.first_id else wanted
+            gone = gone_of(asked, topic_log)
             record = Subscription(await id_before(begin.next_id, topic_log, reader), preferences)
             log.info(
                 "Subscriber {subscriber!r} of topic {topic!r} begins at {next_id}, as it asked ({lost} are not kept)",
@@ -203,11 +215,11 @@ class SubscriptionRecords:
                 lost=begin.lost,
             )
             if known is None:
-                return await self._create(subscriber, record, listed)
+                return await self._create(subscriber, record, listed), gone
             stored = await self._metadata.move_subscription(topic_log.topic, subscriber, record, known.version, listed)
             known.record = Versioned(record, stored)
             known.position.move(record.consumed)
-            return known
+            return known, gone
 
         return await self._fenced(topic_log.while_listed(move))
 

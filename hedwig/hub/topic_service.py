@@ -30,12 +30,13 @@ from hedwig.hub.log_settings import TopicLogSettings
 from hedwig.hub.metadata import HubMetadata
 from hedwig.hub.recent import RecentBudget, RecentMessages
 from hedwig.hub.shared_attachment import SharedAttachment
-from hedwig.hub.subscription_records import StoredSubscription, SubscriptionRecords
+from hedwig.hub.subscription_records import StoredSubscription, SubscriptionRecords, gone_of
 from hedwig.hub.topic_log import LogState, OnDone, TopicLog
 from hedwig.hub.topic_reading import TopicReader
 from hedwig.model import (
     HUB_SUBSCRIBER_PREFIX,
     Event,
+    Gone,
     LocalId,
     MessageId,
     Preferences,
@@ -257,8 +258,9 @@ class TopicService:
         if known is not None:
             self._check_free(known, request, channel, shared=individual is not None and individual.shared)
         replay = replay_wanted(None if found is None else found.preferences, request.preferences)
+        gone: Gone | None = None
         if replay is not None:
-            known = await self._records.move(request.subscriber, known, wanted.preferences, replay)
+            known, gone = await self._records.move(request.subscriber, known, wanted.preferences, replay)
             self._set_bound()
         elif wanted is not found:
             record = Subscription(wanted.consumed, wanted.preferences)
@@ -268,6 +270,8 @@ class TopicService:
             self._set_bound()
         assert known is not None
         self._check_served()
+        if replay is None and not wanted.preferences.message_bound:  # a bound gives up what it does not keep
+            gone = gone_of(LocalId(known.position.consumed + 1), self.log)
         window_size = wanted.preferences.window_size
         window_size = self.settings.window_size if window_size is None else window_size
         held: Held
@@ -284,7 +288,7 @@ class TopicService:
                 shared.remove_others(channel, _FORCED)
             held = shared.add(channel)
             self._attached[request.subscriber] = shared
-        on_attached(answered(wanted.preferences), held)
+        on_attached(answered(wanted.preferences, gone), held)
 
     def _shared(
         self,

@@ -1,7 +1,8 @@
 """Names that clients and hubs of this project give each other in old fields: options of subscriptions, header
 properties of messages. Pure.
 
-Nothing of it is on the wire unless a client asks for it; clients and hubs that know nothing of it pass it on unread.
+Nothing of it is on the wire unless a client asks for it, or messages are missing (hw.gone); clients and hubs that know
+nothing of it pass it on unread.
 All begin with `PREFIX`; applications choose names that do not. Values are text, so that filter expressions can compare
 them, and any client can write them: numbers are decimal, truth is "true" or "false".
 
@@ -31,6 +32,8 @@ In the answer to a subscribe, and stored nowhere:
 
     hw.granted                "true": this hub heeds hw.ack, hw.shared and hw.replay, one of which holds. Hubs that know
                               nothing of them store them all the same; there a CONSUME of one id would take all before
+    hw.gone                   "17-42": the subscription was to begin, or to continue, with these messages, which were
+                              deleted; it begins behind them. Of a beginning in time some may be older than that
 
 With individual acknowledgement a CONSUME may say more in the remote components of its id, in the place of a region:
 
@@ -42,9 +45,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from hedwig.errors import MalformedRequest
-from hedwig.model import LocalId, MessageId, Preferences, Topic
+from hedwig.model import Gone, LocalId, MessageId, Preferences, Topic
 from hedwig.names import topic_part
 
 PREFIX = "hw."
@@ -70,6 +74,7 @@ SHARED_IN_FLIGHT = "hw.shared.in-flight"
 REPLAY = "hw.replay"
 
 GRANTED = "hw.granted"
+GONE = "hw.gone"
 
 CONSUME_FROM = b"hw.from"
 CONSUME_NACK = b"hw.nack"
@@ -249,19 +254,43 @@ def replay_wanted(stored: Preferences | None, asked: Preferences | None) -> Repl
 # --- the answer
 
 
-def answered(preferences: Preferences) -> Preferences:
-    """As a hub of ours answers them."""
-    if not preferences.options.get(REPLAY) and ack_options(preferences) is None:
-        return preferences
-    return preferences.merged(Preferences(options={GRANTED: b"true"}))
+class Granted(NamedTuple):
+    """The answer of a hub: the preferences that hold, whether it heeds the options above, what is not kept any more."""
+
+    preferences: Preferences
+    heeded: bool = False
+    gone: Gone | None = None
 
 
-def granted(preferences: Preferences) -> tuple[Preferences, bool]:
-    """What a hub answered: the preferences that hold, and whether it heeds the options above."""
-    if GRANTED not in preferences.options:
-        return preferences, False
-    options = {name: value for name, value in preferences.options.items() if name != GRANTED}
-    return replace(preferences, options=options), True
+def answered(preferences: Preferences, gone: Gone | None = None) -> Preferences:
+    """Return preferences as a hub of ours answers them."""
+    extra: dict[str, bytes] = {}
+    if preferences.options.get(REPLAY) or ack_options(preferences) is not None:
+        extra[GRANTED] = b"true"
+    if gone is not None:
+        extra[GONE] = b"%d-%d" % gone
+    return preferences.merged(Preferences(options=extra)) if extra else preferences
+
+
+def granted(preferences: Preferences) -> Granted:
+    """Read what a hub answered."""
+    found = preferences.options
+    if GRANTED not in found and GONE not in found:
+        return Granted(preferences)
+    options = {name: value for name, value in found.items() if name not in (GRANTED, GONE)}
+    return Granted(replace(preferences, options=options), GRANTED in found, _gone(found.get(GONE)))
+
+
+def _gone(value: bytes | None) -> Gone | None:
+    first, _, last = (value or b"").partition(b"-")
+    try:
+        found = Gone(
+            LocalId(number_of(first, "the first id", 1, NUMBER_MAX)),
+            LocalId(number_of(last, "the last id", 1, NUMBER_MAX)),
+        )
+    except MalformedRequest:
+        return None  # of another program, which means something else by it
+    return found if found.first <= found.last else None
 
 
 # --- consuming

@@ -16,7 +16,7 @@ from bookkeeper.spark.bounds import Bounds
 from bookkeeper.spark.planning import Extent, extent_of
 from bookkeeper.spark.said_as import LOSS_BORNE
 from hedwig.errors import UnexpectedCondition
-from hedwig.model import FIRST_ID, LocalId
+from hedwig.model import FIRST_ID, Gone, LocalId
 from hedwig.protocol.replay import at_time
 from hedwig.protocol.retention import LedgerFacts
 from hedwig.spark.region_access import region_of
@@ -49,8 +49,11 @@ def plan_topics(client: BlockingBookKeeper, options: Options, offsets: Bounds) -
     return client.run(lambda ledgers: Deferred.fromCoroutine(_plan(ledgers, options, offsets)))
 
 
-def positions_of(client: BlockingBookKeeper, options: Options) -> dict[str, tuple[int, int]]:
-    """Where a batch read of each topic begins, and one past its end, as of now. Raises as `plan_topics`."""
+def positions_of(client: BlockingBookKeeper, options: Options, *, warn: bool = True) -> dict[str, tuple[int, int]]:
+    """Where a batch read of each topic begins, and one past its end, as of now. Raises as `plan_topics`.
+
+    warn: as `begin_of` does.
+    """
 
     async def look(ledgers: LedgerClient) -> dict[str, tuple[int, int]]:
         own = options.own
@@ -58,7 +61,7 @@ def positions_of(client: BlockingBookKeeper, options: Options) -> dict[str, tupl
         try:
             found: dict[str, tuple[int, int]] = {}
             for topic, kept in (await sight.see(own.topics)).items():
-                start = await begin_of(sight, own, kept, Positions(EARLIEST, {}))
+                start = await begin_of(sight, own, kept, Positions(EARLIEST, {}), warn=warn)
                 found[topic] = start, max(start, await _stop_of(sight, own, kept))
             return found
         finally:
@@ -95,11 +98,30 @@ async def _plan(client: LedgerClient, options: Options, offsets: Bounds) -> list
         await sight.close()
 
 
-async def begin_of(sight: TopicSight, own: TopicReadOptions, kept: Kept, otherwise: Positions) -> int:
-    """The first message that was asked for, by id or time. Raises InvalidArgument for one beyond the end."""
+async def begin_of(
+    sight: TopicSight, own: TopicReadOptions, kept: Kept, otherwise: Positions, *, warn: bool = True
+) -> int:
+    """Return the first message that was asked for, by id or time. Raises InvalidArgument for one beyond the end.
+
+    warn: where that is the earliest, name the messages before it that are deleted already.
+    """
+    positions = own.start or otherwise
+    word = sight.words.word("startingOffsets")
     if own.start_ms is not None:
-        return await _at_time(sight, kept, own.start_ms)
-    return _position_in(kept, own.start or otherwise, sight.words.word("startingOffsets"))
+        found = await _at_time(sight, kept, own.start_ms)
+        is_earliest, remark = found == kept.first, ", and some may be older than the time that was asked for"
+    else:
+        found = _position_in(kept, positions, word)
+        is_earliest, remark = positions.of(kept.topic) == EARLIEST, ""
+    if warn and is_earliest and kept.first > FIRST_ID:
+        log.warn(
+            "{gone} of topic {topic!r} are not kept any more{remark}: the read begins with {first}",
+            gone=str(Gone(FIRST_ID, LocalId(kept.first - 1))).capitalize(),
+            topic=kept.topic,
+            first=kept.first,
+            remark=remark,
+        )
+    return found
 
 
 async def _stop_of(sight: TopicSight, own: TopicReadOptions, kept: Kept) -> int:

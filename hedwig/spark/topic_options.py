@@ -136,7 +136,8 @@ class TopicReadOptions(RegionOptions):
     )  # fmt: skip
     fail_on_data_loss: bool = key(
         "failOnDataLoss", boolean(), "true", READING,
-        "Fail where messages that were to be read are not kept any more; false: warn and go on.",
+        "Fail where messages that were to be read are not kept any more; false: warn and go on. Those before the "
+        "earliest message that is kept are no failure of a read that begins with it: a warning names them.",
     )  # fmt: skip
     headers: bool = key(
         "includeHeaders", boolean(), "false", READING, "Add the column headers: the properties of each message.",

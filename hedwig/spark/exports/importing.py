@@ -310,7 +310,7 @@ class _Import:
         names = ",".join(work.into for work in works)
         options = read_topic_options(TopicReadOptions, {**self._words, "subscribe": names})
         with connect(options.client.metadata_service_uri, options.client) as client:
-            oldest = {topic: first for topic, (first, _) in positions_of(client, options).items()}
+            oldest = {topic: first for topic, (first, _) in positions_of(client, options, warn=False).items()}
         for work in works:
             work.is_trimmed = work.lowest_id is not None and work.lowest_id < oldest[work.into]
         return [work for work in works if not work.is_trimmed]

@@ -5,18 +5,21 @@ from __future__ import annotations
 import pytest
 
 from hedwig.errors import MalformedRequest
-from hedwig.model import LocalId, MessageId, Preferences, Topic
+from hedwig.model import Gone, LocalId, MessageId, Preferences, Topic
 from hedwig.protocol.options import (
     Acknowledge,
     AckOptions,
     GiveBack,
+    Granted,
     Replay,
     ack_options,
     acknowledgement,
+    answered,
     check_options,
     check_size,
     check_wanted,
     consumed,
+    granted,
     replay_of,
     replay_wanted,
 )
@@ -130,3 +133,34 @@ def test_stored_options_are_in_nobodys_way_once_they_are_of_no_use() -> None:
     stored = asked(ack=b"cumulative", ack__timeout=b"5")
     assert check_wanted(asked(ack=b"cumulative"), stored, Topic(b"orders")) is None
     assert check_wanted(None, asked(nonsense=b"x"), Topic(b"orders")) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"1-123", (1, 123)),
+        (b"7-7", (7, 7)),
+        (b"8-7", None),
+        (b"0-7", None),
+        (b"7", None),
+        (b"a-b", None),
+        (b"", None),
+        (b"1-99999999999999999999", None),
+    ],
+)
+def test_deleted_messages_in_an_answer_are_taken_out_of_the_preferences(
+    value: bytes, expected: tuple[int, int] | None
+) -> None:
+    said = Preferences(options={"MOD": b"3", "hw.gone": value})
+    assert granted(said) == Granted(
+        Preferences(options={"MOD": b"3"}), False, expected and Gone(*map(LocalId, expected))
+    )
+
+
+def test_an_answer_is_as_it_always_was_unless_messages_are_deleted() -> None:
+    said = Preferences(window_size=3, options={"MOD": b"3"})
+    assert answered(said) is said
+    gone = Gone(LocalId(1), LocalId(9))
+    assert granted(answered(said, gone)) == Granted(said, False, gone)
+    wished = asked(replay=b"first")
+    assert granted(answered(wished, gone)) == Granted(wished, True, gone)

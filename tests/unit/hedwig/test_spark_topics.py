@@ -23,7 +23,7 @@ from hedwig.protocol.options import NUMBER_MAX
 from hedwig.protocol.producers import NAME_SIZE_MAX
 from hedwig.spark import topic_slices
 from hedwig.spark.region_options import read_topic_options
-from hedwig.spark.topic_extents import kept_parts
+from hedwig.spark.topic_extents import begin_of, kept_parts
 from hedwig.spark.topic_numbers import (
     BATCHES_MAX,
     ROWS_MAX,
@@ -435,3 +435,36 @@ def test_names_and_numbers_of_rows_fit_into_what_hubs_take() -> None:
     assert first_number(BATCHES_MAX) + ROWS_MAX - 1 <= NUMBER_MAX
     with pytest.raises(InvalidArgument, match="begin a new query"):
         first_number(BATCHES_MAX + 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "first", "begin", "warning"),
+    [
+        ({}, 124, 124, "Messages 1 to 123 of topic 'news' are not kept any more: the read begins with 124"),
+        ({"startingOffsets": "earliest"}, 2, 2, "Messages 1 to 1 of topic"),
+        ({"startingOffsets": '{"news": -2}'}, 9, 9, "Messages 1 to 8 of topic"),
+        ({"startingTimestamp": "5"}, 9, 9, "any more, and some may be older than the time that was asked for: the"),
+        ({"startingTimestamp": "500"}, 9, 150, None),
+        ({}, 1, 1, None),
+        ({"startingOffsets": "latest"}, 9, 201, None),
+        ({"startingOffsets": '{"news": 3}'}, 9, 3, None),  # what is lost of it is the plan's to say
+    ],
+)
+def test_a_read_from_the_earliest_on_names_what_is_deleted_before_it(
+    given: dict[str, str], first: int, begin: int, warning: str | None
+) -> None:
+    options = read_topic_options(TopicReadOptions, {"uri": URI, "subscribe": "news", **given})
+
+    async def time_of_message(kept: Kept, message_id: int) -> int:
+        return 100 if message_id < 150 else 1000
+
+    async def facts(ledger_id: int) -> SimpleNamespace:
+        return SimpleNamespace(length=1, metadata=SimpleNamespace(created_ms=None))
+
+    sight: Any = SimpleNamespace(words=options.words, time_of_message=time_of_message, facts=facts)
+    look, otherwise = kept(200, first=first), Positions(-2, {})
+    with logged() as lines:
+        assert found(begin_of(sight, options.own, look, otherwise)) == begin
+        assert found(begin_of(sight, options.own, look, otherwise, warn=False)) == begin
+    assert len(lines) == (0 if warning is None else 1)
+    assert warning is None or warning in lines[0]

@@ -1,0 +1,155 @@
+"""Readers that were to begin or continue with messages that were deleted: they are given their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+
+from hedwig.filters import DEFAULT_FILTERS, with_expression
+from hedwig.hub.log_settings import TopicLogSettings
+from hedwig.hub.topic_service import TopicService
+from hedwig.hub.trimming import Trimmer
+from hedwig.model import Gone, LocalId, Preferences, SubscriberId, Topic
+from hedwig.protocol.retention import Retention
+from tests.simulation.test_hedwig_client import ListeningHub, a_client, taken
+from tests.simulation.test_scenarios import run, started_world
+from tests.simulation.world import World
+
+TOPIC, SUB, OTHER = Topic(b"orders"), SubscriberId(b"billing"), SubscriberId(b"slow")
+
+
+class Story:
+    """A topic with ledgers of five messages."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.gone: list[Gone] = []
+
+    async def begun(self, last: int = 23) -> Story:
+        settings = TopicLogSettings(entries_max=5)
+        self.hub = await ListeningHub(self.world, log=settings, consume_interval=1, cache_size=1).started()
+        self.hub.filters = DEFAULT_FILTERS
+        self.client = a_client(self.world, self.hub.address, consume_every=1, consume_delay_s=0.01)
+        await self.published(1, last)
+        return self
+
+    async def published(self, first: int, last: int) -> None:
+        await self.client.publisher(TOPIC).publish_many([b"%d" % each for each in range(first, last + 1)])
+
+    @property
+    def service(self) -> TopicService:
+        return self.hub.ownership.owned[TOPIC]
+
+    async def deleted(self, up_to: int) -> None:
+        """Have a limit of size delete all up to this id."""
+        facts = await self.service.reader.facts()
+        kept = sum(each.size or 0 for each in facts if (each.range.first or 1) > up_to)
+        retention = Retention(limit_bytes=kept + self.service.log.ledger_bytes)
+        while self.service.log.first_id <= up_to:
+            assert await Trimmer(retention).trim(self.service)
+        assert self.service.log.first_id == up_to + 1
+
+    async def subscribe(self, subscriber: SubscriberId = SUB, **named: Any) -> Any:
+        return await self.client.subscribe(TOPIC, subscriber, on_gone=self.gone.append, **named)
+
+
+def gone(*ranges: tuple[int, int]) -> tuple[Gone, ...]:
+    return tuple(Gone(LocalId(first), LocalId(last)) for first, last in ranges)
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    lines: list[str] = []
+
+    def take(event: LogEvent) -> None:
+        lines.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(take)
+    yield lines
+    globalLogPublisher.removeObserver(take)
+
+
+@pytest.mark.parametrize(
+    ("start", "first", "missing"),
+    [
+        (1, 21, gone((1, 20))),
+        (7, 21, gone((7, 20))),
+        (20, 21, gone((20, 20))),
+        (21, 21, ()),
+        (22, 22, ()),
+        (datetime(1980, 1, 1, tzinfo=UTC), 21, gone((1, 20))),
+    ],
+)
+def test_a_subscription_that_begins_with_deleted_messages_is_given_their_ids(
+    start: int | datetime, first: int, missing: tuple[Gone, ...]
+) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun()
+        await found.deleted(20)
+        subscription = await found.subscribe(start=start)
+        assert (await taken(subscription, 24 - first))[0][0] == first
+        assert subscription.gone == tuple(found.gone) == missing
+        await subscription.seek(1)
+        await taken(subscription, 3)
+        assert (1, 20) in subscription.gone, "also where it seeks"
+        found.client.abandon()
+
+    run(world, story())
+
+
+def test_a_subscriber_that_was_away_is_given_the_ids_that_a_limit_took_once(warnings: list[str]) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun(3)
+        first = await found.subscribe(start=2)
+        assert [local_id for local_id, _ in await taken(first, 2)] == [2, 3]
+        first.consume(LocalId(3))
+        await first.close()
+        await found.published(4, 23)
+        await found.deleted(10)
+        again = await found.client.subscribe(TOPIC, SUB)
+        assert again.gone == gone((4, 10))
+        assert (await taken(again, 13))[0][0] == 11
+        again.consume(LocalId(13))
+        await again.close()
+        assert (await found.client.subscribe(TOPIC, SUB)).gone == ()
+        found.client.abandon()
+
+    run(world, story())
+    told = [line for line in warnings if line.startswith("Messages")]
+    assert told == ["Messages 4 to 10 of topic b'orders' were deleted before subscriber b'billing' had them"]
+
+
+@pytest.mark.parametrize(
+    ("preferences", "missing"),
+    [
+        (Preferences(window_size=2), gone((3, 20))),
+        (with_expression("a IS NULL", Preferences(window_size=2)), ()),  # which of them come is not known
+        (Preferences(window_size=2, message_bound=10), ()),  # it does not want them all
+    ],
+    ids=["all", "filtered", "bounded"],
+)
+def test_what_a_limit_takes_under_the_hands_of_a_reader_is_noticed_by_the_ids(
+    preferences: Preferences, missing: tuple[Gone, ...]
+) -> None:
+    world = started_world(3)
+
+    async def story() -> None:
+        found = await Story(world).begun(0)
+        subscription = await found.subscribe(preferences=preferences, auto_consume=False)
+        await found.published(1, 23)
+        assert [local_id for local_id, _ in await taken(subscription, 2)] == [1, 2]
+        await found.deleted(20)
+        subscription.consume(LocalId(2))
+        assert (await taken(subscription, 1))[0][0] == 21
+        assert subscription.gone == tuple(found.gone) == missing
+        found.client.abandon()
+
+    run(world, story())
