@@ -20,6 +20,7 @@ from bookkeeper.model import Status
 from bookkeeper.wire.availability import GROUP_SIZE, encode_availability
 from bookkeeper.wire.availability import HEADER_SIZE as AVAILABILITY_HEADER_SIZE
 from bookkeeper.wire.codec import ServerCodec
+from bookkeeper.wire.framing import LENGTH_SIZE
 from bookkeeper.wire.messages import (
     AddBatch,
     Auth,
@@ -125,8 +126,9 @@ class Dispatcher:
         size_max = self._frame_size_max
 
         def answer(status: Status, bodies: Sequence[bytes]) -> None:
-            if len(bodies) == 1 and len(bodies[0]) + ANSWER_BYTES > size_max:
-                # The frame of an add has less around its entry. A frame beyond the bound would end the connection.
+            if len(bodies) == 1 and ANSWER_BYTES + LENGTH_SIZE + len(bodies[0]) > size_max:
+                # An entry of an earlier release or of Apache's v2 client: the add has less around it. Apache's client
+                # has no allowance, so a longer frame would end its connection.
                 log.warn(
                     "Entry {entry_id} of ledger {ledger_id} fits no answer to a batch read; it has to be read alone",
                     ledger_id=request.ledger_id,

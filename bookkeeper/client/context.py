@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bookkeeper.config import ClientSettings
     from bookkeeper.metadata.store import MetadataStore
     from bookkeeper.ports import Clock, Network
-    from bookkeeper.wire import v3
+    from bookkeeper.wire import v2, v3
 
 log = Logger()
 
@@ -73,6 +73,7 @@ class ClientContext:
         self.version = V2 if settings.use_v2 else V3
         # One encoder per version for all connections: the frame of an entry serves all its replicas.
         self._v3_encoder: v3.RequestEncoder | None = None
+        self._v2_copy_encoder: v2.RequestEncoder | None = None
         self.v2_encoder = codec.v2_encoder(settings.frame_size_max) if settings.use_v2 else None
         self.encoder: codec.RequestEncoder = self.v2_encoder or self.v3_encoder
         self.channels = BookieChannels(self._make_channel, clock, idle_s=settings.idle_connection_s)
@@ -105,7 +106,7 @@ class ClientContext:
     def _make_channel(self, bookie_id: BookieId, version: int) -> BookieChannel:
         channel = BookieChannel(
             bookie_id,
-            self.encoder if version == self.version else self.v3_encoder,
+            self._encoder_of(version),
             directory=self.directory,
             network=self.network,
             clock=self.clock,
@@ -116,6 +117,24 @@ class ClientContext:
         )
         channel.optional = version != self.version
         return channel
+
+    def _encoder_of(self, version: int) -> codec.RequestEncoder:
+        if version == self.version:
+            return self.encoder
+        if version == V3:
+            return self.v3_encoder
+        if self._v2_copy_encoder is None:
+            self._v2_copy_encoder = codec.v2_encoder(self.settings.frame_size_max)
+        return self._v2_copy_encoder
+
+    def copy_encoder(self, bodies: Sequence[bytes]) -> codec.RequestEncoder:
+        """The encoder for recovery adds of entries that exist already.
+
+        That of the client's version, but v2 where a body is too large for the add of v3: v2 writers of earlier
+        releases, and Apache's, wrote such entries. Channels must be of the encoder's version.
+        """
+        fits = max(map(len, bodies), default=0) <= self.encoder.copy_size_max
+        return self.encoder if fits else self._encoder_of(V2)
 
     @property
     def v3_encoder(self) -> v3.RequestEncoder:
@@ -136,13 +155,19 @@ class ClientContext:
         """For an operation on which an old bookie ends the connection: nobody else's requests are on this one."""
         return self.channels.get(bookie_id, self.version, trial=True)
 
-    def recovery_channel(self, bookie_id: BookieId, ledger_id: LedgerId) -> BookieChannel:
-        """For recovering a ledger. v2 answers name no request: a writer's late ones must not pass for a recoverer's."""
-        return self.channels.get(bookie_id, self.version, apart=ledger_id in self.written)
+    def recovery_channel(self, bookie_id: BookieId, ledger_id: LedgerId, version: int | None = None) -> BookieChannel:
+        """For recovering a ledger. v2 answers name no request: a writer's late ones must not pass for a recoverer's.
 
-    def copy_channel(self, bookie_id: BookieId) -> BookieChannel:
-        """For writing copies of entries: answers to adds name no request, so nobody else's adds are on this one."""
-        return self.channels.get(bookie_id, self.version, apart=True)
+        version: of `copy_encoder` for adds; None for the client's.
+        """
+        return self.channels.get(bookie_id, version or self.version, apart=ledger_id in self.written)
+
+    def copy_channel(self, bookie_id: BookieId, version: int) -> BookieChannel:
+        """For writing copies of entries, which no other adds share: answers to adds of v2 name no request.
+
+        version: of `copy_encoder`.
+        """
+        return self.channels.get(bookie_id, version, apart=True)
 
     @property
     def speculation(self) -> Speculation | None:

@@ -152,7 +152,8 @@ class LedgerRecovery:
             [entry.length for entry in entries],
             [entry.payload for entry in entries],
         )
-        _, frames = self._context.encoder.encode_adds(
+        encoder = self._context.copy_encoder(bodies)
+        _, frames = encoder.encode_adds(
             self._ledger_id, self._master_key, entry_ids, bodies, recovery=True, high_priority=True
         )
         frame_of = dict(zip(entry_ids, frames, strict=True))
@@ -161,7 +162,8 @@ class LedgerRecovery:
                 bookie_id = action.ensemble[index]
                 self._adds.expect(index, bookie_id, wanted)
                 mine = [frame_of[entry_id] for entry_id in wanted]
-                self.channel(bookie_id).send_adds(self._adds, self._ledger_id, mine, sum(map(len, mine)))
+                channel = self._context.recovery_channel(bookie_id, self._ledger_id, encoder.version)
+                channel.send_adds(self._adds, self._ledger_id, mine, sum(map(len, mine)))
 
     # --- the metadata store
 

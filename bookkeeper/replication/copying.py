@@ -194,7 +194,8 @@ class LedgerCopying:
             access.ledger_id, entry_ids, self._lac, [copy.length for copy in copies], [copy.payload for copy in copies]
         )
         # Priority is normal, as Apache's: the ledger's own clients come first.
-        _, frames = self._context.encoder.encode_adds(
+        encoder = self._context.copy_encoder(bodies)
+        _, frames = encoder.encode_adds(
             access.ledger_id, access.master_key, entry_ids, bodies, recovery=recovery, high_priority=False
         )
         writes: list[tuple[BookieId, Deferred[None]]] = []
@@ -203,7 +204,7 @@ class LedgerCopying:
             if len(wanted) != len(entry_ids):
                 frame_of = dict(zip(entry_ids, frames, strict=True))
                 mine = [frame_of[entry_id] for entry_id in wanted]
-            writes.append((bookie_id, self._adds.write(bookie_id, wanted, mine, sum(map(len, mine)))))
+            writes.append((bookie_id, self._adds.write(bookie_id, wanted, mine, sum(map(len, mine)), encoder.version)))
         failed: TargetFailed | None = None
         for bookie_id, done in writes:
             try:

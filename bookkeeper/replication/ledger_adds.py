@@ -23,6 +23,7 @@ from bookkeeper.errors import BookieUnavailable, BookKeeperError, RequestTimedOu
 from bookkeeper.model import BookieId, LedgerId, Status
 
 if TYPE_CHECKING:
+    from bookkeeper.client.connection import BookieChannel
     from bookkeeper.client.context import ClientContext
 
 
@@ -45,19 +46,21 @@ class LedgerAdds:
         self._writes: dict[BookieId, list[_Write]] = {}
 
     def write(
-        self, bookie_id: BookieId, entry_ids: Sequence[int], frames: Sequence[bytes], size: int
+        self, bookie_id: BookieId, entry_ids: Sequence[int], frames: Sequence[bytes], size: int, version: int
     ) -> Deferred[None]:
         """Send adds to a bookie; fires when it has stored them all.
 
-        frames: encoded adds, one per entry; size: their bytes together. Fails with a BookieError, BookieUnavailable.
+        frames: adds of `ClientContext.copy_encoder`, one per entry; size: their bytes together; version: the encoder's.
+        Fails with a BookieError, BookieUnavailable.
         """
         context = self._context
         write = _Write(entry_ids)
+        channel = context.copy_channel(bookie_id, version)
         self._writes.setdefault(bookie_id, []).append(write)
         timeout_s = context.settings.add_timeout_s
         if timeout_s > 0:
-            write.timer = PatientTimer(context.clock, timeout_s, lambda: self._on_silence(bookie_id, write, timeout_s))
-        context.copy_channel(bookie_id).send_adds(self, self._ledger_id, frames, size)
+            write.timer = PatientTimer(context.clock, timeout_s, lambda: self._on_silence(channel, write, timeout_s))
+        channel.send_adds(self, self._ledger_id, frames, size)
         return write.done
 
     def close(self) -> None:
@@ -95,14 +98,15 @@ class LedgerAdds:
         for write in list(self._writes.get(bookie_id, ())):
             self._settle(bookie_id, write, error)
 
-    def _on_silence(self, bookie_id: BookieId, write: _Write, timeout_s: float) -> None:
+    def _on_silence(self, channel: BookieChannel, write: _Write, timeout_s: float) -> None:
+        bookie_id = channel.bookie_id
         error = RequestTimedOut(
             f"bookie {bookie_id} did not acknowledge entry {min(write.left)} of ledger {self._ledger_id} "
             f"within {timeout_s:g} s",
             bookie_id=bookie_id,
         )
         self._settle(bookie_id, write, error)
-        self._context.copy_channel(bookie_id).check_silence(timeout_s)
+        channel.check_silence(timeout_s)
 
     def _settle(self, bookie_id: BookieId, write: _Write, error: BookKeeperError | None) -> None:
         writes = self._writes.get(bookie_id, [])

@@ -1,6 +1,7 @@
 """Bytes on a connection, and nothing else: no I/O, no clock, no decisions.
 
     framing.py    length-prefixed frames out of chunks of any size, under a frame limit
+    entry_size.py the largest entry, the same for both protocol versions
     messages.py   requests, responses and batches, the same for both protocol versions
     v2.py         binary packets: one fast loop per chunk, one slow path for everything unusual
     v2_server.py  the bookie's side of v2: requests in, answers out
@@ -17,5 +18,5 @@
 A chunk of received bytes goes in, a list of messages in order of arrival comes out. Consecutive adds of one ledger
 become one AddBatch, consecutive reads one ReadBatch; bodies are `bytes`, never views of a shared buffer, but for those
 of a batch read (PackedBodies), which whoever gets them verifies at once. Whatever a peer sends, the worst outcome is
-`codec.error`: no exception, and never more than one frame limit of buffered bytes.
+`codec.error`: no exception, and never more than one frame limit and its allowance of buffered bytes.
 """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from bookkeeper.errors import RemoteProtocolError
 from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT, Status
 from bookkeeper.wire import v2, v2_server
-from bookkeeper.wire.framing import LENGTH_SIZE, ChunkBuffer
+from bookkeeper.wire.framing import LENGTH_SIZE, ChunkBuffer, received_size_max
 from bookkeeper.wire.messages import (
     AddBatch,
     Auth,
@@ -47,19 +47,20 @@ class ServerCodec:
 
     error: why the connection must be closed; set by `receive`, which never raises for what a peer sent.
     version: 2 or 3, None before the first frame. Answers go in the version of their request.
-    Bounds: at most frame_size_max + 4 bytes held between calls.
+    frame_size_max: nettyMaxFrameSizeBytes; received frames may be FRAME_ALLOWANCE longer.
+    Bounds: at most frame_size_max + FRAME_ALLOWANCE + 4 bytes held between calls.
     """
 
     def __init__(self, frame_size_max: int = FRAME_SIZE_MAX_DEFAULT) -> None:
-        self._frame_size_max = frame_size_max
-        self._buffer = ChunkBuffer(frame_size_max)
+        self._size_max = received_size_max(frame_size_max)
+        self._buffer = ChunkBuffer(self._size_max)
         self.error: RemoteProtocolError | None = None
         self.version: Literal[2, 3] | None = None
 
     def start_over(self) -> None:
         """The connection begins anew, inside TLS: the client's version is open again."""
         self.version = None
-        self._buffer = ChunkBuffer(self._frame_size_max)
+        self._buffer = ChunkBuffer(self._size_max)
 
     @property
     def buffered(self) -> int:
@@ -77,7 +78,7 @@ class ServerCodec:
             if self.version != 2:
                 position = self._receive_v3(chunk, requests)
             if self.version == 2:
-                position = v2_server.decode_requests(chunk, position, self._frame_size_max, requests)
+                position = v2_server.decode_requests(chunk, position, self._size_max, requests)
             self._buffer.keep(chunk, position)
         except RemoteProtocolError as error:
             self.error = error
@@ -91,7 +92,7 @@ class ServerCodec:
         if parses:
             from bookkeeper.wire import v3_server
 
-            position, parses = v3_server.decode_requests(chunk, 0, self._frame_size_max, requests)
+            position, parses = v3_server.decode_requests(chunk, 0, self._size_max, requests)
             if position:
                 self.version = 3
         if not parses:
@@ -192,13 +193,15 @@ class ServerCodec:
 class RequestEncoder(Protocol):
     """Requests of one client in one version.
 
-    body_size_max: largest entry body that fits a frame; longer ones raise LocalProtocolError.
+    body_size_max: largest entry body of a new entry, the same in both versions (`entry_size`). copy_size_max: that of
+    a recovery add, for entries that exist. Longer ones raise LocalProtocolError.
     Every method returns the first request id and the bytes; further requests of the call have the ids that follow. On
     v2 only batch reads have request ids, everything else has 0.
     """
 
     version: int
     body_size_max: int
+    copy_size_max: int
 
     def encode_adds(
         self,
@@ -254,14 +257,15 @@ class ResponseDecoder:
     """The client's side of one connection.
 
     error: why the connection must be closed; set by `receive`, which never raises for what a peer sent.
-    Bounds: at most frame_size_max + 4 bytes held between calls.
+    frame_size_max: nettyMaxFrameSizeBytes; received frames may be FRAME_ALLOWANCE longer.
+    Bounds: at most frame_size_max + FRAME_ALLOWANCE + 4 bytes held between calls.
     """
 
     def __init__(self, version: Literal[2, 3], frame_size_max: int) -> None:
         self.version = version
         self.error: RemoteProtocolError | None = None
-        self._frame_size_max = frame_size_max
-        self._buffer = ChunkBuffer(frame_size_max)
+        self._size_max = received_size_max(frame_size_max)
+        self._buffer = ChunkBuffer(self._size_max)
         if version == 2:
             self._decode = v2.decode_responses
         else:
@@ -281,7 +285,7 @@ class ResponseDecoder:
             return responses
         chunk = self._buffer.feed(data)
         try:
-            position = self._decode(chunk, 0, self._frame_size_max, responses)
+            position = self._decode(chunk, 0, self._size_max, responses)
             self._buffer.keep(chunk, position)
         except RemoteProtocolError as error:
             self.error = error

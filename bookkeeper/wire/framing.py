@@ -1,9 +1,14 @@
 """Length-prefixed frames out of chunks of any size.
 
-    frame: length i32 big-endian (excludes its own 4 bytes, 1 .. frame_size_max) | length bytes
+    frame: length i32 big-endian (excludes its own 4 bytes, 1 .. size_max) | length bytes
 
 The same in both directions and for both protocol versions. A length out of bounds is a violation before a single byte
 of the frame is kept, so an unfinished frame never holds more than the limit, and costs memory only as bytes arrive.
+
+What is received may be FRAME_ALLOWANCE longer than what is sent: an entry has more around it in some answers than in
+the add that wrote it. `entry_size` keeps new entries clear of that.
+
+Differs from Apache: which closes the connection at the limit, also for an answer that its own bookie sent.
 """
 
 from __future__ import annotations
@@ -16,6 +21,14 @@ from bookkeeper.errors import RemoteProtocolError
 LENGTH = struct.Struct(">i")
 LENGTH_SIZE = 4
 
+FRAME_ALLOWANCE = 4 * 1024
+"""Bytes by which a received frame may exceed nettyMaxFrameSizeBytes."""
+
+
+def received_size_max(frame_size_max: int) -> int:
+    """The largest length field of a frame that is accepted."""
+    return frame_size_max + FRAME_ALLOWANCE
+
 
 _FOREIGN = (
     (re.compile(rb"[\x14-\x17]\x03"), "TLS from its first byte on, where BookKeeper asks for it by START_TLS"),
@@ -24,17 +37,17 @@ _FOREIGN = (
 """How the first bytes look where somebody else's protocol is taken for a length, and its name."""
 
 
-def bad_length(length: int, frame_size_max: int) -> RemoteProtocolError:
-    """The error for a frame length outside 1 .. `frame_size_max`."""
+def bad_length(length: int, size_max: int) -> RemoteProtocolError:
+    """The error for a frame length outside 1 .. `size_max`."""
     for pattern, name in _FOREIGN:
         if pattern.match(LENGTH.pack(length)):
             return RemoteProtocolError(
                 f"frame length {length} is no length: not a BookKeeper peer, it speaks {name}; check address and port"
             )
-    if length > frame_size_max:
+    if length > size_max:
         return RemoteProtocolError(
-            f"frame of {length} bytes is above the limit of {frame_size_max}: "
-            "not a BookKeeper peer, or raise nettyMaxFrameSizeBytes on both sides"
+            f"frame of {length} bytes is above the limit of {size_max}, which is nettyMaxFrameSizeBytes and "
+            f"{FRAME_ALLOWANCE}: not a BookKeeper peer, or raise nettyMaxFrameSizeBytes on both sides"
         )
     return RemoteProtocolError(f"frame length {length} is not positive: not a BookKeeper peer")
 
@@ -47,15 +60,15 @@ class ChunkBuffer:
     """The unfinished frame at the end of a connection's bytes.
 
     `feed` gives back bytes that start at a frame boundary; the decoder consumes whole frames and hands the rest to
-    `keep`. Bounds: fewer bytes than one whole frame are held between calls, so at most frame_size_max + 4, and little
+    `keep`. Bounds: fewer bytes than one whole frame are held between calls, so at most size_max + 4, and little
     more memory however small the pieces are. Linear in the bytes received however they are cut: a large frame is
     joined once.
     """
 
-    __slots__ = ("_frame_size_max", "_needed", "_parts", "_size")
+    __slots__ = ("_needed", "_parts", "_size", "_size_max")
 
-    def __init__(self, frame_size_max: int) -> None:
-        self._frame_size_max = frame_size_max
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
         self._parts: list[bytes | bytearray] = []
         self._size = 0  # of all parts
         self._needed = 0  # bytes at which decoding can go on: a whole frame, or a length
@@ -94,8 +107,8 @@ class ChunkBuffer:
         needed = LENGTH_SIZE
         if size >= LENGTH_SIZE:
             length: int = LENGTH.unpack_from(chunk, position)[0]
-            if not 0 < length <= self._frame_size_max:
-                raise bad_length(length, self._frame_size_max)
+            if not 0 < length <= self._size_max:
+                raise bad_length(length, self._size_max)
             needed += length
         self._needed = needed
         rest = chunk[position:]

@@ -26,6 +26,7 @@ from collections.abc import Sequence
 
 from bookkeeper.errors import LocalProtocolError, RemoteProtocolError
 from bookkeeper.model import MASTER_KEY_SIZE, Status
+from bookkeeper.wire.entry_size import entry_body_size_max, v2_copy_size_max
 from bookkeeper.wire.framing import LENGTH, LENGTH_SIZE, bad_length
 from bookkeeper.wire.messages import (
     AddAcks,
@@ -75,9 +76,6 @@ READ_SIZE = HEADER_SIZE + IDS_SIZE
 ANSWER_SIZE = HEADER_SIZE + 4 + IDS_SIZE
 BATCH_ANSWER_SIZE = ANSWER_SIZE + 8
 
-_ADD_OVERHEAD = LENGTH_SIZE + BODY_OFFSET
-"""Bytes of a framed add beyond its body. Apache's limit counts the length field too; a read answer needs no more."""
-
 _LONG = struct.Struct(">q")
 _BATCH_READ = struct.Struct(">i4sqqqiq")  # length, header, ledger, first entry, request id, count, size: a whole frame
 _ANSWER_FIXED = struct.Struct(">iqq")  # code, ledger, entry
@@ -123,13 +121,15 @@ def encode_auth_message(plugin: str, payload: bytes) -> bytes:
 class RequestEncoder:
     """Requests of one client. Request ids are 0 and answers carry none, but for batch reads, which count from 1 on.
 
-    body_size_max: largest entry body that fits a frame; longer ones raise LocalProtocolError.
+    body_size_max, copy_size_max: largest entry body of a new entry, and of a recovery add; longer ones raise
+    LocalProtocolError.
     """
 
     version = VERSION
 
     def __init__(self, frame_size_max: int) -> None:
-        self.body_size_max = frame_size_max - _ADD_OVERHEAD
+        self.body_size_max = entry_body_size_max(frame_size_max)
+        self.copy_size_max = v2_copy_size_max(frame_size_max)
         # What precedes the body of the last single add: most ledgers of a client share size and password.
         self._add_size, self._add_key, self._add_prefix = -1, b"", b""
         self._next_request_id = 1
@@ -154,12 +154,13 @@ class RequestEncoder:
             raise LocalProtocolError("protocol v2 has no deferred sync: use v3 (useV2WireProtocol=false)")
         flags = (FLAG_RECOVERY_ADD if recovery else 0) | (FLAG_HIGH_PRIORITY if high_priority else 0)
         header = bytes((VERSION, ADD, 0, flags)) + master_key
+        size_max = self.copy_size_max if recovery else self.body_size_max
         prefix, known_size, frames = b"", -1, []
         for body in bodies:
             size = len(body)
             if size != known_size:
-                if size > self.body_size_max:
-                    raise too_large(ledger_id, size, self.body_size_max)
+                if size > size_max:
+                    raise too_large(ledger_id, size, size_max)
                 prefix = LENGTH.pack(BODY_OFFSET + size) + header
                 known_size = size
             frames.append(prefix + body)
@@ -230,7 +231,7 @@ def too_large(ledger_id: int, size: int, size_max: int) -> LocalProtocolError:
 # --- client: answers ------------------------------------------------------------------------------------------------
 
 
-def decode_responses(data: bytes, position: int, frame_size_max: int, responses: list[Response]) -> int:
+def decode_responses(data: bytes, position: int, size_max: int, responses: list[Response]) -> int:
     """Append the answers of all whole frames from `position` on; return where the first incomplete frame starts.
 
     Raises RemoteProtocolError at a frame that ends the connection; what came before it is in `responses`.
@@ -238,8 +239,8 @@ def decode_responses(data: bytes, position: int, frame_size_max: int, responses:
     end = len(data)
     while end - position >= LENGTH_SIZE:
         length = LENGTH.unpack_from(data, position)[0]
-        if not 0 < length <= frame_size_max:
-            raise bad_length(length, frame_size_max)
+        if not 0 < length <= size_max:
+            raise bad_length(length, size_max)
         start = position + LENGTH_SIZE
         stop = start + length
         if stop > end:
@@ -253,7 +254,7 @@ def decode_responses(data: bytes, position: int, frame_size_max: int, responses:
         if type(response) is AddAcks:
             position = _ack_run(data, start, position, responses[-1])
         elif type(response) is ReadBodies:
-            position = _bodies_run(data, start, position, frame_size_max, responses[-1])
+            position = _bodies_run(data, start, position, size_max, responses[-1])
     return position
 
 
@@ -295,7 +296,7 @@ def _ack_run(data: bytes, start: int, position: int, acks: Response) -> int:
     return position + (len(entry_ids) - before) * size
 
 
-def _bodies_run(data: bytes, start: int, position: int, frame_size_max: int, reads: Response) -> int:
+def _bodies_run(data: bytes, start: int, position: int, size_max: int, reads: Response) -> int:
     """Add to `reads` the frames at `position` that repeat header, code and ledger of the frame at `start` - 4."""
     assert isinstance(reads, ReadBodies)
     fixed = data[start : start + 16]
@@ -306,7 +307,7 @@ def _bodies_run(data: bytes, start: int, position: int, frame_size_max: int, rea
     while position <= last and startswith(fixed, position + 4):
         length, entry_id = unpack(data, position)
         stop = position + 4 + length
-        if stop > end or not ANSWER_SIZE <= length <= frame_size_max:
+        if stop > end or not ANSWER_SIZE <= length <= size_max:
             break
         entry_ids.append(entry_id)
         bodies.append(data[position + 28 : stop])

@@ -70,19 +70,19 @@ _BODY_AT = LENGTH_SIZE + BODY_OFFSET
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-def decode_requests(data: bytes, position: int, frame_size_max: int, requests: list[Request]) -> int:
+def decode_requests(data: bytes, position: int, size_max: int, requests: list[Request]) -> int:
     """Append the requests of all whole frames from `position` on; return where the first incomplete frame starts.
 
     Raises RemoteProtocolError at a frame that ends the connection; what came before it is in `requests`.
     """
     end = len(data)
     while end - position >= LENGTH_SIZE:
-        position = _plain_adds(data, position, frame_size_max, requests)
+        position = _plain_adds(data, position, size_max, requests)
         if end - position < LENGTH_SIZE:
             break
         length = LENGTH.unpack_from(data, position)[0]
-        if not 0 < length <= frame_size_max:
-            raise bad_length(length, frame_size_max)
+        if not 0 < length <= size_max:
+            raise bad_length(length, size_max)
         start = position + LENGTH_SIZE
         stop = start + length
         if stop > end:
@@ -91,13 +91,13 @@ def decode_requests(data: bytes, position: int, frame_size_max: int, requests: l
         append_request(requests, request)
         position = stop
         if type(request) is AddBatch:
-            position = _add_run(data, start, position, frame_size_max, requests[-1])
+            position = _add_run(data, start, position, size_max, requests[-1])
         elif type(request) is ReadBatch and request.entry_ids[0] >= 0:
             position = _read_run(data, start, position, requests[-1])
     return position
 
 
-def _plain_adds(data: bytes, position: int, frame_size_max: int, requests: list[Request]) -> int:
+def _plain_adds(data: bytes, position: int, size_max: int, requests: list[Request]) -> int:
     """Append the batches of the frames from `position` on that are whole adds of version 2 without flags.
 
     The same as the slow path makes of them; tests hold the two together.
@@ -109,7 +109,7 @@ def _plain_adds(data: bytes, position: int, frame_size_max: int, requests: list[
         stop = position + 4 + length
         if (
             header != _PLAIN_HEADER
-            or not _ADD_SIZE_MIN <= length <= frame_size_max
+            or not _ADD_SIZE_MIN <= length <= size_max
             or stop > len(data)
             or entry_id < 0
             or ledger_id < 0
@@ -126,11 +126,11 @@ def _plain_adds(data: bytes, position: int, frame_size_max: int, requests: list[
             requests.append(batch)
         start, position = position + LENGTH_SIZE, stop
         if data.startswith(data[start : start + 32], position + LENGTH_SIZE):
-            position = _add_run(data, start, position, frame_size_max, batch)
+            position = _add_run(data, start, position, size_max, batch)
     return position
 
 
-def _add_run(data: bytes, start: int, position: int, frame_size_max: int, batch: Request) -> int:
+def _add_run(data: bytes, start: int, position: int, size_max: int, batch: Request) -> int:
     """Add to `batch` the frames at `position` that repeat header, key and ledger of the frame at `start` - 4."""
     assert isinstance(batch, AddBatch)
     fixed = data[start : start + 32]
@@ -141,7 +141,7 @@ def _add_run(data: bytes, start: int, position: int, frame_size_max: int, batch:
     while position <= last and startswith(fixed, position + 4):
         length, entry_id, lac = unpack(data, position)
         stop = position + 4 + length
-        if stop > end or not _ADD_SIZE_MIN <= length <= frame_size_max or entry_id < 0:
+        if stop > end or not _ADD_SIZE_MIN <= length <= size_max or entry_id < 0:
             break
         entry_ids.append(entry_id)
         bodies.append(data[position + 28 : stop])

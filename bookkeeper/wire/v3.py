@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from bookkeeper.errors import RemoteProtocolError
 from bookkeeper.model import LAST_ENTRY, MASTER_KEY_SIZE, Status
+from bookkeeper.wire.entry_size import entry_body_size_max, v3_copy_size_max
 from bookkeeper.wire.framing import LENGTH, LENGTH_SIZE, bad_length
 from bookkeeper.wire.messages import (
     AddAcks,
@@ -81,9 +82,6 @@ DEFERRED_SYNC = 0x1
 
 _FENCE_TAIL_SIZE = 2 + MASTER_KEY_SIZE + 3
 """Bytes after the entry id of a fencing read: tag, size and bytes of the key, flag."""
-
-_ADD_OVERHEAD = 128
-"""Bound of what a framed add has beyond its body: lengths, header, three ids, key, flags (at most 98)."""
 
 
 def framed(message: pb.Request | pb.Response) -> bytes:
@@ -211,13 +209,15 @@ def encode_auth_message(plugin: str, payload: bytes) -> bytes:
 class RequestEncoder:
     """Requests of one client. Counts request ids from 1 on; one id per entry serves all its replicas.
 
-    body_size_max: largest entry body that fits a frame; longer ones raise LocalProtocolError.
+    body_size_max, copy_size_max: largest entry body of a new entry, and of a recovery add; longer ones raise
+    LocalProtocolError.
     """
 
     version = VERSION
 
     def __init__(self, frame_size_max: int) -> None:
-        self.body_size_max = frame_size_max - _ADD_OVERHEAD
+        self.body_size_max = entry_body_size_max(frame_size_max)
+        self.copy_size_max = v3_copy_size_max(frame_size_max)
         self._next_txn_id = 1
 
     def _take(self, count: int = 1) -> int:
@@ -242,14 +242,15 @@ class RequestEncoder:
         """
         check_key(master_key)
         end_size = (_ADD_FLAG_SIZE if recovery else 0) + (_WRITE_FLAGS_SIZE if deferred_sync else 0)
+        size_max = self.copy_size_max if recovery else self.body_size_max
         first = self._take(len(entry_ids))
         run: FramePattern | None = None
         frames = []
         for request_id, (entry_id, body) in enumerate(zip(entry_ids, bodies, strict=True), first):
             size = len(body)
             if run is None or not run.fits(request_id, entry_id, size):
-                if size > self.body_size_max:
-                    raise too_large(ledger_id, size, self.body_size_max)
+                if size > size_max:
+                    raise too_large(ledger_id, size, size_max)
                 frame = add_frame(
                     request_id,
                     ledger_id,
@@ -364,7 +365,7 @@ class RequestEncoder:
 # --- client: answers ------------------------------------------------------------------------------------------------
 
 
-def decode_responses(data: bytes, position: int, frame_size_max: int, responses: list[Response]) -> int:
+def decode_responses(data: bytes, position: int, size_max: int, responses: list[Response]) -> int:
     """Append the answers of all whole frames from `position` on; return where the first incomplete frame starts.
 
     Raises RemoteProtocolError at a frame that ends the connection; what came before it is in `responses`.
@@ -372,8 +373,8 @@ def decode_responses(data: bytes, position: int, frame_size_max: int, responses:
     end = len(data)
     while end - position >= LENGTH_SIZE:
         length = LENGTH.unpack_from(data, position)[0]
-        if not 0 < length <= frame_size_max:
-            raise bad_length(length, frame_size_max)
+        if not 0 < length <= size_max:
+            raise bad_length(length, size_max)
         stop = position + LENGTH_SIZE + length
         if stop > end:
             break

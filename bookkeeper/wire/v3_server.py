@@ -69,7 +69,7 @@ _BODY_HEAD = struct.Struct(">qqq")  # ledger, entry, LAC
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-def decode_requests(data: bytes, position: int, frame_size_max: int, requests: list[Request]) -> tuple[int, bool]:
+def decode_requests(data: bytes, position: int, size_max: int, requests: list[Request]) -> tuple[int, bool]:
     """Append the requests of all whole frames from `position` on.
 
     Returns where the first frame starts that is incomplete (True) or no v3 request (False).
@@ -78,8 +78,8 @@ def decode_requests(data: bytes, position: int, frame_size_max: int, requests: l
     end = len(data)
     while end - position >= LENGTH_SIZE:
         length = LENGTH.unpack_from(data, position)[0]
-        if not 0 < length <= frame_size_max:
-            raise bad_length(length, frame_size_max)
+        if not 0 < length <= size_max:
+            raise bad_length(length, size_max)
         stop = position + LENGTH_SIZE + length
         if stop > end:
             break

@@ -19,11 +19,12 @@ from twisted.internet.defer import Deferred
 from bookkeeper.client.client import LedgerClient
 from bookkeeper.config import ClientSettings
 from bookkeeper.metadata.memory import MemoryFaults, MemoryMetadata, MemoryMetadataStore
-from bookkeeper.model import BookieId, BookieMode, BookieServiceInfo, Endpoint, Status
+from bookkeeper.model import FRAME_SIZE_MAX_DEFAULT, BookieId, BookieMode, BookieServiceInfo, Endpoint, Status
 from bookkeeper.wire import messages
 from bookkeeper.wire.availability import encode_availability
 from bookkeeper.wire.codec import ServerCodec
 from bookkeeper.wire.digest import lac_of
+from bookkeeper.wire.framing import FRAME_ALLOWANCE, LENGTH_SIZE
 from tests.support.simulated_clock import SimulatedClock, SimulatedProcess
 from tests.support.simulated_network import SimulatedNetwork
 
@@ -93,7 +94,9 @@ class FakeBookie:
 class _Connection:
     def __init__(self, bookie: FakeBookie) -> None:
         self.bookie = bookie
-        self.codec = ServerCodec()
+        cluster = bookie.cluster
+        allowance = LENGTH_SIZE + FRAME_ALLOWANCE if cluster.strict_frames else 0
+        self.codec = ServerCodec(cluster.frame_size_max - allowance)
         self.transport: Any = None
 
     def makeConnection(self, transport: Any) -> None:
@@ -122,6 +125,9 @@ class _Connection:
                 self.send(self.codec.reply(request, verdict))
             elif verdict is not SILENCE:
                 self.serve(request)
+        if self.codec.error is not None and self.bookie.cluster.strict_frames and self.transport is not None:
+            self.transport.abortConnection()
+            return
         assert self.codec.error is None, self.codec.error
 
     def send(self, data: bytes) -> None:
@@ -236,9 +242,20 @@ class _Connection:
 
 
 class FakeCluster:
-    """Fake bookies, the simulated network and the real metadata store in memory, on one simulated clock."""
+    """Fake bookies, the simulated network and the real metadata store in memory, on one simulated clock.
 
-    def __init__(self, bookie_count: int = 3, *, seed: int = 1) -> None:
+    frame_size_max: of the bookies. strict_frames: they close a connection at a longer frame, as Apache's do.
+    """
+
+    def __init__(
+        self,
+        bookie_count: int = 3,
+        *,
+        seed: int = 1,
+        frame_size_max: int = FRAME_SIZE_MAX_DEFAULT,
+        strict_frames: bool = False,
+    ) -> None:
+        self.frame_size_max, self.strict_frames = frame_size_max, strict_frames
         self.rng = random.Random(seed)
         self.clock = SimulatedClock()
         self.network = SimulatedNetwork(self.clock, random.Random(seed))

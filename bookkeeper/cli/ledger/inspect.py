@@ -21,8 +21,8 @@ from bookkeeper.cli.output import (
     print_json_line,
 )
 from bookkeeper.model import DigestType, LedgerMetadata
-from bookkeeper.wire.codec import request_encoder
 from bookkeeper.wire.digest import digest_of
+from bookkeeper.wire.entry_size import entry_body_size_max
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper, BlockingWriteHandle
@@ -63,9 +63,9 @@ class NewLedger:
 
     def entry_size_max(self, settings: ClientSettings) -> int:
         """The payload bytes that fit into a frame, as the write handle of this ledger will find."""
-        encoder = request_encoder(2 if settings.use_v2 else 3, settings.frame_size_max)
         password = settings.password if self.password is None else self.password
-        return encoder.body_size_max - digest_of(self.digest or settings.digest_type, password).overhead
+        digest = digest_of(self.digest or settings.digest_type, password)
+        return entry_body_size_max(settings.frame_size_max) - digest.overhead
 
     def create(self, client: BlockingBookKeeper) -> BlockingWriteHandle:
         """Make it."""

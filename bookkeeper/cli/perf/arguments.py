@@ -9,7 +9,13 @@ import math
 from bookkeeper.cli.connection import DIGESTS, digest_type_of
 from bookkeeper.cli.creation import ENSEMBLE, QUORUM, quorums_of
 from bookkeeper.cli.lazy import at_least
+from bookkeeper.cli.output import EXIT_USAGE, CommandFailed
 from bookkeeper.cli.perf.worker import Replication
+from bookkeeper.model import ENTRY_HEADER_SIZE, FRAME_SIZE_MAX_DEFAULT, DigestType
+from bookkeeper.wire.entry_size import entry_body_size_max
+
+LARGEST_ANYWHERE = entry_body_size_max(FRAME_SIZE_MAX_DEFAULT) - ENTRY_HEADER_SIZE - 20
+"""Payload bytes that fit into the default frame with the longest digest, an HMAC."""
 
 
 def boolean(text: str) -> bool:
@@ -54,6 +60,22 @@ def add_quorums(group: argparse._ArgumentGroup) -> None:
     group.add_argument("-ackQuorum", type=at_least(1), metavar="QA",
                        help=f"copies to wait for (default: {QUORUM}, or fewer if -quorum is smaller)")  # fmt: skip
     group.add_argument("--digest", choices=DIGESTS, default="crc32c", help="checksum (default: %(default)s)")
+
+
+def add_entry_size(group: argparse._ArgumentGroup | argparse.ArgumentParser, *, least: int, default: int) -> None:
+    """-entrysize: payload bytes of an entry; `check_entry_size` knows the limit of the digest and of the settings."""
+    group.add_argument("-entrysize", type=at_least(least), default=default, metavar="BYTES",
+                       help=f"payload, at most {LARGEST_ANYWHERE:,} with any --digest and the default "
+                            "nettyMaxFrameSizeBytes (default: %(default)s)")  # fmt: skip
+
+
+def check_entry_size(entry_size: int, replication: Replication, frame_size_max: int = FRAME_SIZE_MAX_DEFAULT) -> None:
+    """Refuse an entry that no write handle would accept. Raises CommandFailed."""
+    from bookkeeper.wire.digest import digest_of
+
+    limit = entry_body_size_max(frame_size_max) - digest_of(DigestType[replication.digest], b"").overhead
+    if entry_size > limit:
+        raise CommandFailed(f"an entry of {entry_size:,} bytes: at most {limit:,} fit into a frame", EXIT_USAGE)
 
 
 def replication_of(args: argparse.Namespace) -> Replication:

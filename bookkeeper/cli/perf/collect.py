@@ -32,7 +32,15 @@ from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
 from bookkeeper.cli.output import EXIT_USAGE, CommandFailed, Progress, note, readable_size
-from bookkeeper.cli.perf.arguments import add_quorums, boolean, duration, replication_of, share
+from bookkeeper.cli.perf.arguments import (
+    add_entry_size,
+    add_quorums,
+    boolean,
+    check_entry_size,
+    duration,
+    replication_of,
+    share,
+)
 from bookkeeper.cli.perf.calibrate import Calibration, calibrate
 from bookkeeper.cli.perf.churn_ledgers import stored_size
 from bookkeeper.cli.perf.churn_plan import ChurnPlan
@@ -60,8 +68,7 @@ ROOM_BYTES = 2 << 30
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `bookkeeper perf collect`."""
     load = parser.add_argument_group("load")
-    load.add_argument("-entrysize", type=at_least(1), default=1024, metavar="BYTES",
-                      help="payload (default: %(default)s)")  # fmt: skip
+    add_entry_size(load, least=1, default=1024)
     load.add_argument("-throttle", "--outstanding", type=at_least(1), default=1000, metavar="N", dest="outstanding",
                       help="most entries in flight (default: %(default)s)")  # fmt: skip
     load.add_argument("--rate", type=at_least(0), default=0, metavar="N",
@@ -100,6 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Collected:
     """Measure. Raises CommandFailed when it cannot, SystemExit on a signal; what was started is stopped then."""
     replication = replication_of(args)
+    check_entry_size(args.entrysize, replication)
     with _cluster(args, replication) as (uri, bookies, directory):
         calibration = None if directory is None else calibrate(directory)
         largest = max(1, min(args.fill << 20, 16 << 20) // args.entrysize)

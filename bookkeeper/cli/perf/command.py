@@ -42,18 +42,23 @@ from bookkeeper.cli.output import (
     print_json,
 )
 from bookkeeper.cli.perf import collect, rereplicate, soak
-from bookkeeper.cli.perf.arguments import add_quorums, boolean, duration, replication_of
+from bookkeeper.cli.perf.arguments import (
+    add_entry_size,
+    add_quorums,
+    boolean,
+    check_entry_size,
+    duration,
+    replication_of,
+)
 from bookkeeper.cli.perf.calibrate import calibrate
 from bookkeeper.cli.perf.counters import BookieProcess, process_memory_bytes
 from bookkeeper.cli.perf.report import Cell, print_cells, print_settings
 from bookkeeper.cli.perf.run import run_workload
 from bookkeeper.cli.perf.worker import NewLedgers, Task
 from bookkeeper.cli.supervise import stopping_on_signals
-from bookkeeper.model import DigestType
 
 if TYPE_CHECKING:
     from bookkeeper.client.blocking import BlockingBookKeeper
-    from bookkeeper.config import ClientSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_connection_arguments(single)
         _add_cell(single)
         _add_workload(single)
-    write.add_argument("-entrysize", type=at_least(0), default=128, metavar="BYTES",
-                       help="payload (default: %(default)s)")  # fmt: skip
+    add_entry_size(write, least=0, default=128)
     _add_new_ledgers(write)
     read.add_argument(
         "-ledger", type=at_least(0), action="append", required=True, metavar="ID",
@@ -160,17 +164,6 @@ def _new_ledgers(args: argparse.Namespace, entry_size: int, warmup_entries: int)
     return NewLedgers(replication_of(args), entry_size, args.ledgers, warmup_entries)
 
 
-def _check_fits_frame(new: NewLedgers, settings: ClientSettings, *, use_v2: bool) -> None:
-    """Refuse an entry that no bookie would take. Raises CommandFailed."""
-    from bookkeeper.wire.codec import request_encoder
-    from bookkeeper.wire.digest import digest_of
-
-    encoder = request_encoder(2 if use_v2 else 3, settings.frame_size_max)
-    limit = encoder.body_size_max - digest_of(DigestType[new.replication.digest], b"").overhead
-    if new.entry_size > limit:
-        raise CommandFailed(f"an entry of {new.entry_size:,} bytes: at most {limit:,} fit into a frame", EXIT_USAGE)
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the chosen measurement and print it."""
     if args.action in ("collect", "rereplicate"):
@@ -220,7 +213,7 @@ def _measure(args: argparse.Namespace) -> Cell:
         task = task.reading(args.ledger)
     else:
         new = _new_ledgers(args, args.entrysize, args.warmupMessages)
-        _check_fits_frame(new, settings, use_v2=args.useV2)
+        check_entry_size(new.entry_size, new.replication, settings.frame_size_max)
         with connect(args) as client:
             writable = len(client.available_bookies().writable)
         if writable < args.ensemble:
@@ -244,11 +237,9 @@ def _check_readable(client: BlockingBookKeeper, ledger_id: int, password: str | 
 
 
 def _bench(args: argparse.Namespace) -> Iterator[Cell]:
-    from bookkeeper.config import ClientSettings
     from bookkeeper.embedded.cluster import LocalCluster
 
-    for version in args.versions:
-        _check_fits_frame(_new_ledgers(args, max(args.sizes), 0), ClientSettings(), use_v2=version == 2)
+    check_entry_size(max(args.sizes), replication_of(args))
     if args.ensemble > args.bookies:
         raise CommandFailed(
             f"-ensemble {args.ensemble}: that many bookies are needed, --bookies is {args.bookies}", EXIT_USAGE

@@ -30,7 +30,7 @@ from bookkeeper.cli.connection import parse_settings
 from bookkeeper.cli.lazy import add_verbose, at_least
 from bookkeeper.cli.localbookie import check_bookie_settings
 from bookkeeper.cli.output import counted, entries, note
-from bookkeeper.cli.perf.arguments import add_quorums, duration, replication_of
+from bookkeeper.cli.perf.arguments import add_entry_size, add_quorums, check_entry_size, duration, replication_of
 from bookkeeper.cli.perf.calibrate import Calibration, calibrate
 from bookkeeper.cli.perf.churn_plan import ChurnPlan
 from bookkeeper.cli.perf.churn_process import ChurnProcess
@@ -166,8 +166,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     damage.add_argument("--ledgers", type=at_least(1), default=5000, metavar="N", help="(default: %(default)s)")
     damage.add_argument("--entries", type=at_least(1), default=10, metavar="N",
                         help="of each ledger (default: %(default)s)")  # fmt: skip
-    damage.add_argument("-entrysize", type=at_least(1), default=128, metavar="BYTES",
-                        help="payload (default: %(default)s)")  # fmt: skip
+    add_entry_size(damage, least=1, default=128)
     add_quorums(damage)
     repair = parser.add_argument_group("repair")
     repair.add_argument("--workers", type=at_least(1), default=1, metavar="N",
@@ -189,7 +188,9 @@ def run(args: argparse.Namespace) -> Repaired:
     """Measure. Raises CommandFailed, SystemExit on a signal; what was started is stopped then."""
     given = parse_settings(args.settings)
     check_bookie_settings(given)
-    damage = DamagePlan(args.ledgers, args.entries, args.entrysize, replication_of(args))
+    replication = replication_of(args)
+    check_entry_size(args.entrysize, replication)
+    damage = DamagePlan(args.ledgers, args.entries, args.entrysize, replication)
     settings = {"zkTimeout": "4000", **given}
     plan = RepairPlan(
         damage, float(args.rate), args.time, args.time_limit, settings, args.directory, verbose="verbose" in args

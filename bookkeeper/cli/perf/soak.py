@@ -36,7 +36,15 @@ from bookkeeper.cli.output import (
     print_table,
     readable_size,
 )
-from bookkeeper.cli.perf.arguments import add_quorums, boolean, duration, minutes, replication_of
+from bookkeeper.cli.perf.arguments import (
+    add_entry_size,
+    add_quorums,
+    boolean,
+    check_entry_size,
+    duration,
+    minutes,
+    replication_of,
+)
 from bookkeeper.cli.perf.calibrate import calibrate
 from bookkeeper.cli.perf.churn_ledgers import stored_size
 from bookkeeper.cli.perf.churn_plan import ChurnPlan
@@ -80,8 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load = parser.add_argument_group("load")
     load.add_argument("--rate", type=at_least(1), default=2000, metavar="N",
                       help="entries a second (default: %(default)s)")  # fmt: skip
-    load.add_argument("-entrysize", type=at_least(1), default=1024, metavar="BYTES",
-                      help="payload (default: %(default)s)")  # fmt: skip
+    add_entry_size(load, least=1, default=1024)
     load.add_argument("-throttle", "--outstanding", type=at_least(1), default=1000, metavar="N", dest="outstanding",
                       help="most entries in flight (default: %(default)s)")  # fmt: skip
     load.add_argument("-useV2", type=boolean, default=True, metavar="BOOL", help="protocol v2 (default: true)")
@@ -107,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         return _tell(_read(args.plot), args.png or args.plot.with_suffix(".png"), args.plot)
     replication = replication_of(args)
+    check_entry_size(args.entrysize, replication)
     if replication.ensemble > args.bookies:
         raise CommandFailed(
             f"-ensemble {replication.ensemble}: that many bookies are needed, --bookies is {args.bookies}", EXIT_USAGE

@@ -338,3 +338,13 @@ def test_an_interrupt_after_the_end_changes_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (EXIT_OK, "")
+
+
+@pytest.mark.parametrize("action", ["write", "soak", "collect", "rereplicate", "bench"])
+@pytest.mark.parametrize(("digest", "most"), [("crc32c", 5_242_760), ("mac", 5_242_744), ("dummy", 5_242_764)])
+def test_a_measurement_refuses_an_entry_that_fits_no_frame_before_it_starts(
+    capsys: pytest.CaptureFixture[str], action: str, digest: str, most: int
+) -> None:
+    option = "--sizes" if action == "bench" else "-entrysize"
+    assert main(["perf", action, option, str(most + 1), "--digest", digest]) == EXIT_USAGE
+    assert f"an entry of {most + 1:,} bytes: at most {most:,} fit into a frame" in capsys.readouterr().err

@@ -156,7 +156,7 @@ def test_an_entry_too_large_for_a_frame_is_refused_and_the_ledger_goes_on() -> N
         ledger.append_nowait(b"x" * 2000)
     with pytest.raises(InvalidArgument):
         cluster.wait(ledger.append_many([b"x", b"x" * 2000]))
-    assert cluster.wait(ledger.append(b"x" * 900)) == 0
+    assert cluster.wait(ledger.append(b"x" * 800)) == 0
 
 
 def test_close_waits_for_what_was_appended_and_fixes_the_end() -> None:

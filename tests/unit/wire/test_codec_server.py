@@ -12,6 +12,7 @@ import pytest
 
 from bookkeeper.model import Status
 from bookkeeper.wire.codec import ServerCodec, request_encoder, response_decoder, v3_encoder
+from bookkeeper.wire.framing import received_size_max
 from bookkeeper.wire.messages import (
     AddAcks,
     AddBatch,
@@ -42,6 +43,8 @@ from bookkeeper.wire.messages import (
 from bookkeeper.wire.proto import BookkeeperProtocol_pb2 as pb
 
 KEY = bytes(range(20))
+LIMIT = 1000
+RECEIVED_MAX = received_size_max(LIMIT)
 
 
 def body_of(ledger_id: int, entry_id: int, lac: int = -1, rest: bytes = b"rest") -> bytes:
@@ -262,12 +265,12 @@ def test_a_refused_v2_handshake_has_no_answer() -> None:
         pytest.param(frame(b"\2\3\0\0\x0a\0"), id="authentication without payload"),
         pytest.param(struct.pack(">i", 0), id="empty frame"),
         pytest.param(struct.pack(">i", -7), id="negative length"),
-        pytest.param(struct.pack(">i", 1001), id="oversized frame"),
+        pytest.param(struct.pack(">i", RECEIVED_MAX + 1), id="oversized frame"),
     ],
 )
 @pytest.mark.parametrize("after", [b"", v2_add(1, 2)])
 def test_violations_end_the_connection_after_what_came_before(data: bytes, after: bytes) -> None:
-    codec = ServerCodec(1000)
+    codec = ServerCodec(LIMIT)
     (before,) = codec.receive(v2_add(1, 1) + data + after)
     assert isinstance(before, AddBatch)
     assert before.entry_ids == [1]
@@ -276,9 +279,9 @@ def test_violations_end_the_connection_after_what_came_before(data: bytes, after
     assert codec.receive(v2_add(1, 3)) == []
 
 
-@pytest.mark.parametrize("length", [0, -1, 1001, 0x474554 << 8])
+@pytest.mark.parametrize("length", [0, -1, RECEIVED_MAX + 1, 0x474554 << 8])
 def test_a_bad_length_in_the_first_bytes_ends_the_connection(length: int) -> None:
-    codec = ServerCodec(1000)
+    codec = ServerCodec(LIMIT)
     assert codec.receive(struct.pack(">i", length)) == []
     assert codec.error is not None
 

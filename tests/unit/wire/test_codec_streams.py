@@ -21,6 +21,7 @@ from bookkeeper.errors import RemoteProtocolError
 from bookkeeper.model import Status
 from bookkeeper.wire import v2, v2_server, v3, v3_server
 from bookkeeper.wire.codec import RequestEncoder, ServerCodec, request_encoder, response_decoder, v3_encoder
+from bookkeeper.wire.framing import received_size_max
 from bookkeeper.wire.messages import (
     AddAcks,
     AddBatch,
@@ -37,6 +38,7 @@ from bookkeeper.wire.messages import (
 from bookkeeper.wire.proto import BookkeeperProtocol_pb2 as pb
 
 LIMIT = 600
+RECEIVED_MAX = received_size_max(LIMIT)
 KEYS = (bytes(range(20)), b"k" * 20)
 EXAMPLES = settings(max_examples=150, deadline=None)
 
@@ -86,7 +88,7 @@ def runs(draw: st.DrawFn, encoder: RequestEncoder) -> bytes:
             ledger_id, key, entry_ids, bodies, recovery=recovery, high_priority=high_priority and recovery
         )[1]
         if draw(st.integers(0, 7)) == 0:  # the length of the next frame is not what its bytes say
-            wrong = struct.pack(">i", draw(st.sampled_from([-1, 0, 40, LIMIT + 1])))
+            wrong = struct.pack(">i", draw(st.sampled_from([-1, 0, 40, RECEIVED_MAX + 1])))
             frames.append(wrong + frames[-1][4:] + bytes(LIMIT))
         return b"".join(frames)
     if kind == "reads":
@@ -115,7 +117,7 @@ VIOLATIONS = [
     frame(b"\xff"),
     struct.pack(">i", 0),
     struct.pack(">i", -1),
-    struct.pack(">i", LIMIT + 1),
+    struct.pack(">i", RECEIVED_MAX + 1),
 ]
 
 
@@ -209,7 +211,7 @@ def frames_of(stream: bytes) -> tuple[list[bytes], bool]:
     position = 0
     while len(stream) - position >= 4:
         (length,) = struct.unpack_from(">i", stream, position)
-        if not 0 < length <= LIMIT:
+        if not 0 < length <= RECEIVED_MAX:
             return frames, True
         if position + 4 + length > len(stream):
             break
@@ -266,7 +268,7 @@ def check_requests(stream: bytes, cuts: Iterable[int]) -> None:
     received: list[Request] = []
     for chunk in cut(stream, cuts):
         received += codec.receive(chunk)
-        assert codec.buffered <= LIMIT + 4
+        assert codec.buffered <= RECEIVED_MAX + 4
     assert [one for request in received for one in separate(request)] == expected
     assert (codec.error is not None) == ends
 
@@ -454,7 +456,7 @@ def check_responses(stream: bytes, cuts: Iterable[int], version: Version) -> Non
     received: list[Response] = []
     for chunk in cut(stream, cuts):
         received += decoder.receive(chunk)
-        assert decoder.buffered <= LIMIT + 4
+        assert decoder.buffered <= RECEIVED_MAX + 4
     alone = [one for response in received for one in separate_response(response)]
     assert alone == [one for response in expected for one in separate_response(response)]
     assert (decoder.error is not None) == ends
